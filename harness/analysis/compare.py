@@ -208,7 +208,7 @@ def _normalisation(
 ) -> tuple[Literal["per step", "per token"], str, tuple[float, float]]:
     tokens = tokens_per_step(a), tokens_per_step(b)
     if tokens[0] is None or tokens[1] is None:
-        return "per step", "the number of tokens per step is not recorded for both runs", (1.0, 1.0)
+        return "per step", "the tokens per step are not recorded for both runs", (1.0, 1.0)
     if abs(tokens[0] / tokens[1] - 1) < SAME_TOKENS:
         return "per step", f"both runs take {tokens[0]:,.0f} tokens per step", (1.0, 1.0)
     why = f"a step is {tokens[0]:,.0f} tokens in the first and {tokens[1]:,.0f} in the other"
@@ -334,14 +334,14 @@ def _notes(a: Summary, b: Summary) -> list[str]:
         if not summary.kernels
     ]
     notes += [
-        f"{side}: only the {TOP_KERNELS} kernels with most time are known: a smaller one may have appeared or vanished "
-        "unseen, and one that is named may only have become much shorter"
+        f"{side}: only the {TOP_KERNELS} kernels with most time are known: a shorter kernel may have appeared "
+        "or vanished, and one that is named may only have become much shorter"
         for side, summary in sides
         if _is_cut(summary)
     ]
     if any(d.device_kind == "cpu" for s in (a, b) for d in s.devices):
         notes.append(
-            "a CPU run cannot show overlap of communication with computation or GPU precision speed-ups"
+            "a CPU run cannot show the overlap of communication with computation, or the speed-up of lower precision"
         )
     return notes
 

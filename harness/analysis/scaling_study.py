@@ -22,11 +22,11 @@ FACTORS: dict[str, str] = {
     "orchestration": "orchestration efficiency",
 }
 _LIMITS = {
-    "computation_scalability": "that the same work takes more computing time (smaller pieces, or shared cores)",
-    "load_balance": "that the devices have unequal work",
+    "computation_scalability": "more computing time for the same work (smaller pieces, or shared cores)",
+    "load_balance": "unequal work of the devices",
     "communication": "communication that no computation hides",
     "serialisation": "ranks that wait for each other",
-    "transfer": "the messages themselves, which take time to send",
+    "transfer": "the time to send the messages",
     "orchestration": "devices that wait for their host (launches, data, Python)",
 }
 _NOTICEABLE = 0.97
@@ -83,21 +83,21 @@ def limits(sizes: Sequence[Size]) -> list[Limit]:
 def what_limits(sizes: Sequence[Size]) -> str:
     """One sentence: how efficient the largest size is, and the factor that costs most."""
     if len(sizes) < 2 or sizes[-1].efficiency is None:
-        return "fewer than two sizes were measured, so nothing can be said of scaling"
+        return "fewer than two sizes were measured, so there is no result about scaling"
     last, known = sizes[-1], sizes[-1].efficiency
     begin = (
         f"on {last.devices} devices each does {100 * known.mean:.0f} % of what one of {sizes[0].devices} does"
     )
     if known.mean > _SUSPECT:
         look = f"look at the smallest size first (slurm.sh report {sizes[0].runs[0]})"
-        return f"{begin}, which is more than the ideal: {look}"
+        return f"{begin}, more than the ideal: {look}"
     if known.low is not None and known.high is not None and known.low <= 1 <= known.high:
-        begin += f" (95 % interval {100 * known.low:.0f} to {100 * known.high:.0f} %: no loss is certain)"
+        begin += f" (95 % interval {100 * known.low:.0f} to {100 * known.high:.0f} %: it contains 100 %)"
     found = limits(sizes)
     if not found:
-        return f"{begin}; the runs' traces do not say where the rest went"
+        return f"{begin}; the runs' traces do not show the cause of the loss"
     worst = found[0]
     if worst.ratio >= _NOTICEABLE:
         return f"{begin}; no factor of its efficiency lost more than {100 * (1 - _NOTICEABLE):.0f} %"
     told = f"{worst.name.replace('_', ' ')} is {worst.ratio:.2f} times that of the smallest size"
-    return f"{begin}; what costs most is {_LIMITS[worst.name]}: {told}"
+    return f"{begin}; the largest loss is {_LIMITS[worst.name]}: {told}"

@@ -20,7 +20,7 @@ def measured(run: Run, page: bool) -> Measurement:
 def write_summary(run: Run) -> str:
     """Write summary.json; returns why there is none, as a sentence, or nothing."""
     if not can_be_measured(run):
-        return "it left nothing to measure"
+        return "it left no traces or numbers to measure"
     try:
         measured(run, page=False)
     except HarnessError as error:

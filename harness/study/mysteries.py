@@ -119,7 +119,7 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
         fixed["active_steps"] = max(asked.active_steps, USUAL_STEPS)
     elif level == 2 and asked.active_steps < LEAST_STEPS:
         raise RequestError(
-            f"--level 2: {asked.active_steps} recorded steps do not show what comes in every third one: the nearest "
+            f"--level 2: {asked.active_steps} recorded steps do not show a fault in every third one: the nearest "
             f"is --active-steps {LEAST_STEPS}"
         )
     return asked.model_copy(update=fixed)
@@ -141,5 +141,5 @@ def open_mystery(mystery: Mystery) -> Secret:
     except ValueError as error:
         raise RequestError(f"the mystery cannot be opened: {error}") from None
     if secret.commitment != mystery.commitment:
-        raise RequestError("the mystery cannot be opened: its commitment is that of another one")
+        raise RequestError("the mystery cannot be opened: its commitment belongs to another mystery")
     return secret

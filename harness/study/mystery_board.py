@@ -1,4 +1,4 @@
-"""The board of a class: answers files of many students, graded anew from the sealed mysteries that they bring along."""
+"""The board of a class: answers files of many students, graded again from the sealed mysteries in them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def answer_files(paths: Iterable[Path]) -> list[Path]:
     if not any(map(read_answers, found)):
         places = ", ".join(map(str, asked))
         raise RequestError(
-            f"{places}: holds no answer to a mystery: students hand in the file {name} of their run"
+            f"{places}: has no answer to a mystery: students hand in the file {name} of their run"
         )
     return list({path.resolve(): path for path in found}.values())
 

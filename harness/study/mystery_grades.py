@@ -1,4 +1,4 @@
-"""An answer to a mystery graded: cause, place and milliseconds, with partial credit and a hint for each miss."""
+"""An answer to a mystery graded: cause, place and milliseconds, with partial credit and a hint for each wrong part."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ def _ranks(fault: Fault, answer: Answer, world_size: int) -> str:
     if said == true:
         return ""
     if said > true:
-        return "fewer ranks: a rank that waits for another one in a collective does not cause it"
+        return "fewer ranks: a rank that waits for another one in a collective is not the cause"
     if said < true:
         return "more ranks: compare the same phase on the others"
-    return "other ranks: the one that the others wait for arrives last in the collectives"
+    return "other ranks: the cause is on the rank that arrives last in the collectives"
 
 
 def _every(fault: Fault, answer: Answer) -> str:
@@ -133,7 +133,7 @@ def _every(fault: Fault, answer: Answer) -> str:
     if answer.every == true:
         return ""
     if true == 1:
-        return "--every: it comes in each step"
+        return "--every: it affects each step"
     return "--every: count the steps from one long step to the next in the timeline"
 
 
@@ -151,7 +151,7 @@ def _ms(fault: Fault, answer: Answer) -> Part:
         return Part("ms", MS, MS)
     points = MS // 2 if abs(off) <= NEAR else 0
     if every > 1 and abs(answer.ms * every / true_ms - 1) <= CLOSE:
-        hint = "that is the mean over all steps: --ms is the time in a step that it hits"
+        hint = "that is the mean over all steps: --ms is the time in an affected step"
     else:
-        hint = f"too {'long' if off > 0 else 'short'}: measure it in one step that it hits, on one rank that does it"
+        hint = f"too {'long' if off > 0 else 'short'}: measure it in one affected step, on one affected rank"
     return Part("ms", points, MS, hint)

@@ -50,9 +50,7 @@ def trials(s: Summary, most: int) -> list[Trial]:
     """
     found = [trial for what_if in (s.replay.what_ifs if s.replay else []) if (trial := _trial(s, what_if))]
     if not found:
-        raise RequestError(
-            "--verify: no option of this run makes one of these changes, so there is no run to make"
-        )
+        raise RequestError("--verify: no option of this run makes one of these changes")
     return found[:most]
 
 
@@ -106,5 +104,5 @@ def _slower(what_if: WhatIf, unchanged: _Runs, changed: _Runs) -> float:
 
 def _replay(s: Summary) -> Replay:
     if s.replay is None:
-        raise WorkError("a run left no trace with steps, so its step is not known")
+        raise WorkError("a run left no trace with steps, so its step time is not known")
     return s.replay

@@ -1,8 +1,8 @@
 """How much memory a rank's model state needs, as it is sharded: parameters, gradients and the optimizer's.
 
 A measured peak exceeds it by activations (activations.py), buffers (buffers.py), the allocator's fragmentation and the
-framework itself; peak.py adds them up. Held against what DDP, DeepSpeed and megatron-core really allocate, by
-benchmarks/bench_memory.py: docs/theory.md has the table.
+framework itself; peak.py adds them up. benchmarks/bench_memory.py compares it with what DDP, DeepSpeed and
+megatron-core allocate: docs/theory.md has the table.
 """
 
 from __future__ import annotations

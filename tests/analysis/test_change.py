@@ -145,15 +145,15 @@ def test_runs_that_could_not_have_seen_it_do_not_pass_for_fine() -> None:
     """Their interval ends below 5 %, and yet they would not have seen 5 %."""
     lucky = judge(samples(100, 104, 102, 106), samples(96, 100, 98, 102), 0.05)
     assert lucky.found is not None and lucky.found.interval[1] < 1.05 < 1 + lucky.found.smallest_seen
-    assert lucky.verdict is ChangeVerdict.UNKNOWN and "would not have seen a change of 5 %" in lucky.why
+    assert lucky.verdict is ChangeVerdict.UNKNOWN and "would not have shown a change of 5 %" in lucky.why
 
 
 @pytest.mark.parametrize(
     ("b", "verdict", "why"),
     [
         ((100.5, 100.4, 99.5, 99.8), ChangeVerdict.FINE, "not worse by 5 %"),
-        ((80, 81, 80, 82), ChangeVerdict.FINE, "better beyond doubt"),
-        ((110, 111, 110, 112), ChangeVerdict.WORSE, "worse beyond doubt"),
+        ((80, 81, 80, 82), ChangeVerdict.FINE, "B is better: the whole interval is below 1"),
+        ((110, 111, 110, 112), ChangeVerdict.WORSE, "B is worse: the interval is above 1"),
         ((102.0, 102.1, 102.3, 102.2), ChangeVerdict.FINE, "not worse by 5 %"),
         ((104.5, 105.3, 105.0, 104.4), ChangeVerdict.UNKNOWN, "whether by more than 5 %"),
         ((90, 120, 100, 108), ChangeVerdict.UNKNOWN, "both no change and a change of 5 %"),
@@ -167,7 +167,7 @@ def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: ChangeVerdic
 def test_one_run_of_a_side_says_nothing_however_many_the_other_has() -> None:
     judged = judge(samples(100), samples(150, 150, 151), 0.05)
     assert judged.verdict is ChangeVerdict.UNKNOWN and judged.found is None and judged.needed
-    assert judged.why.startswith("A has 1 run and B 3 runs: the steps of one run cannot say")
+    assert judged.why.startswith("A has 1 run and B 3 runs: the steps of one run do not show")
 
 
 def test_runs_of_unlike_blocks_cannot_be_held_against_each_other() -> None:

@@ -82,7 +82,7 @@ def test_the_text_begins_with_the_verdict_and_ends_with_the_command_that_would_t
 ) -> None:
     assert main(["check", some_runs(runs, 100, 103), some_runs(runs, 99, 104, first=3)]) == 3
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "cannot tell: the interval has both no change and a change of 5 %"
+    assert lines[0] == "cannot tell: the interval contains both no change and a change of 5 %"
     assert any("95 % interval" in line and line.startswith("B / A 1.0") for line in lines)
     assert re.search(r"^about \d+ runs of each would tell:$", lines[-2])
     assert re.search(r"^  slurm.sh check '-e 1' '-e 1' --runs \d+$", lines[-1])
@@ -91,7 +91,7 @@ def test_the_text_begins_with_the_verdict_and_ends_with_the_command_that_would_t
 def test_one_run_of_each_cannot_tell(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", some_runs(runs, 100), some_runs(runs, 200, first=2)]) == 3
     said = capsys.readouterr().out
-    assert said.startswith("cannot tell: A has 1 run and B 1 run: the steps of one run cannot say")
+    assert said.startswith("cannot tell: A has 1 run and B 1 run: the steps of one run do not show")
     assert "B / A 2.000\n" in said and "interval" not in said
 
 
@@ -112,13 +112,13 @@ def test_across_hardware_and_software_nothing_is_judged(
     assert [(row["name"], row["b"]) for row in found["key_differs"]] == [(name, b)]
     assert found["ratio"] == pytest.approx(1.5, abs=0.01)
     assert main(["check", a, "local-4,local-5"]) == 3
-    assert "Not comparable, since this differs" in capsys.readouterr().out
+    assert "Not comparable: these differ" in capsys.readouterr().out
 
 
 def test_what_only_some_runs_recorded_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = some_runs(runs, 100, 100.3, 99.8)
     _, found = checked(capsys, a, some_runs(runs, 100, 100.3, 99.8, first=4, host_cpu="x"))
-    assert any("not every run recorded its host processor" in note for note in found["notes"])
+    assert any("some runs did not record host processor" in note for note in found["notes"])
 
 
 def test_a_change_that_hits_few_steps_is_not_hidden_by_the_median(
@@ -196,9 +196,9 @@ def test_a_series_names_its_runs_and_one_with_several_settings_needs_the_setting
         (["local-1", "local-2", "--fail-above", "many"], "not 'many': did you mean 5%?"),
         (["local-1", "local-2", "--runs", "8"], "--runs is for launches in quotes"),
         (["-e", "1", "-e", "1"], "put each launch into quotes"),
-        (["-e 1", "local-1"], "one side is runs, the other a launch"),
+        (["-e 1", "local-1"], "one of A and B is runs, the other a launch"),
         (["-e 1 --nods 2", "-e 1"], "A: unknown flag --nods: did you mean --nodes?"),
-        (["-e 1", "-e 1 --wait"], "B: --wait is not for a launch inside of a check: drop it"),
+        (["-e 1", "-e 1 --wait"], "B: --wait does not go with a launch inside of a check: drop it"),
         (["-e 1 -g 1", "-e 1 -g 2"], "A has ranks 1 and B 2: make them the same"),
         (["-e 1", "-e 1 --no-profile"], "A has profiler torch and B none"),
         (["-e 0", "-e 0"], "only trainings have steps"),
@@ -248,7 +248,7 @@ def test_what_was_asked_differently_is_shown(
     stand_in_for_training(monkeypatch, lambda part: 100 + NOISE[part.repeat])
     assert main(["check", A, B]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"What was asked differently\n +A +B\n +micro_batch_size +– +1\n", said), said
+    assert re.search(r"Settings that differ\n +A +B\n +micro_batch_size +– +1\n", said), said
 
 
 def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
@@ -258,7 +258,7 @@ def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
     with pytest.raises(Killed):
         main(["check", A, A])
     series = made[0].series
-    assert capsys.readouterr().err.startswith(f"{series}: 8 runs in turn, A B B A B A A B\n")
+    assert capsys.readouterr().err.startswith(f"{series}: 8 runs, alternating A B B A B A A B\n")
     again = stand_in_for_training(monkeypatch, lambda part: 100 + NOISE[part.repeat])
     assert main(["check", A, A, "--resume", series]) == 0
     assert "".join(part.point for part in again) == "abaab", "three were there"
@@ -267,7 +267,7 @@ def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
     assert [(part.point, part.repeat) for part in more] == [("a", 4), ("b", 4), ("b", 5), ("a", 5)]
     capsys.readouterr()
     assert main(["check", A, B, "--resume", series]) == 2
-    assert "was made of another launch: give A and B as they were" in capsys.readouterr().err
+    assert "was made with another launch: give A and B as before" in capsys.readouterr().err
 
 
 def test_the_command_that_would_tell_goes_on_with_the_same_runs(
@@ -301,8 +301,8 @@ def test_a_side_that_only_fails_is_not_tried_for_ever(
     assert main(["check", A, A, "--runs", "8"]) == 1
     assert "".join(part.point for part in made) == "abb"
     said = capsys.readouterr().err
-    assert "B failed 2 times, and was not tried again: slurm.sh logs local-3" in said
-    assert "its runs are kept, and this goes on: slurm.sh check" in said
+    assert "B failed 2 times, and was not started again: slurm.sh logs local-3" in said
+    assert "its runs are kept; continue with: slurm.sh check" in said
 
 
 def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_does_else_each_has_its_own(

@@ -376,7 +376,7 @@ def test_without_a_gpu_no_lesson_promises_what_only_a_gpu_shows() -> None:
     assert "On a CPU it cannot" in cpu["2a"].because
     assert not any("most of the work" in hint for hint in cpu["1b"].hints)
     assert "A CPU has no streams" in cpu["2b"].because
-    assert "only a GPU shows" in cpu["2b"].question
+    assert "Only a GPU shows" in cpu["2b"].question
     assert "A CPU has no streams" not in load_lesson("2b").because
     pages = sections()
     assert pages["2b"].index("Without a GPU, answer the first question only") < pages["2b"].index("\n1. ")
@@ -436,7 +436,7 @@ def test_every_next_command_keeps_the_site(
     assert main(["lesson", "--site", "leonardo"]) == 0
     assert "next: slurm.sh lesson 1a --site leonardo · --hint" in capsys.readouterr().out
     assert main(["lesson", "1a", "--site", "leonardo", "--answer", "--no-run"]) == 2
-    assert "(or: slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
+    assert "(or slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
 
 
 def test_defaults_that_break_a_lesson_are_one_sentence() -> None:

@@ -175,7 +175,7 @@ def test_other_runs_keep_their_diagnosis(tmp_path: Path) -> None:
 
 def test_a_mystery_that_was_exchanged_is_not_opened() -> None:
     one, other = hidden(Secret(("pause,ms=5",), "00")), hidden(Secret(("pause,ms=6",), "00"))
-    with pytest.raises(RequestError, match="its commitment is that of another one"):
+    with pytest.raises(RequestError, match="its commitment belongs to another mystery"):
         open_mystery(one.model_copy(update={"sealed": other.sealed}))
     with pytest.raises(RequestError, match="it was changed after it was sealed"):
         open_mystery(one.model_copy(update={"sealed": one.sealed[:-4] + "AAAA"}))
@@ -282,7 +282,7 @@ def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.
     assert main(["mystery", "reveal", str(run.path), "--no-run"]) == 0
     assert "it was  data-stall,ms=60" in capsys.readouterr().out
     assert say(run, "--cause", "data-stall", "--ms", "60") == 2
-    assert "was revealed: no answer counts any more" in capsys.readouterr().err
+    assert "was revealed, so no further answer counts" in capsys.readouterr().err
     assert [line.answer and line.answer.cause for line in read_answers(answers_file(run.path))] == [
         "pause", "data-stall", None,
     ]  # fmt: skip
@@ -299,7 +299,7 @@ def test_the_last_answer_may_ask_for_the_end(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = completed(tmp_path, "7", DDP())
     assert say(run, "--cause", "pause", "--ms", "5") == 2
-    assert "RUN: 7 is no mystery: start one with slurm.sh mystery -e 1" in capsys.readouterr().err
+    assert "RUN: 7 is not a mystery: start one with slurm.sh mystery -e 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -309,14 +309,14 @@ def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest
         (["-e", "1", "--level", "4"], "--level takes 1, 2 or 3, not '4'"),
         (["-e", "1", "--seed", "x"], "--seed takes a whole number ≥ 0, not 'x'"),
         (["-e", "1", "--fault", "pause,ms=5"], "--fault: a mystery draws its own faults: drop it"),
-        (["-e", "1", "--no-profile"], "--no-profile: without a trace there is nothing to look at"),
-        (["-e", "1", "--profiler", "none"], "--no-profile: without a trace there is nothing to look at"),
-        (["-e", "1", "--script", "train_todo.py"], "--script: a mystery trains the exercise's own script"),
+        (["-e", "1", "--no-profile"], "--no-profile: the cause is found in a trace"),
+        (["-e", "1", "--profiler", "none"], "--no-profile: the cause is found in a trace"),
+        (["-e", "1", "--script", "train_todo.py"], "--script: a mystery runs the exercise's own script"),
         (["-e", "0"], "-e 0: a mystery is a training: use -e 1, -e 2 or -e 3"),
         (["--level", "2"], "-e/--exercise is missing"),
-        (["-e", "3", "--engine", "megatron-lm"], "--engine megatron-lm: a mystery works in our own training"),
+        (["-e", "3", "--engine", "megatron-lm"], "--engine megatron-lm: a mystery needs the harness's own"),
         (["class", "nowhere"], "nowhere: there is no such file or folder"),
-        (["class", "."], "holds no answer to a mystery: students hand in the file mystery-answers.jsonl"),
+        (["class", "."], "has no answer to a mystery: students hand in the file mystery-answers.jsonl"),
     ],
 )  # fmt: skip
 def test_a_wrong_request_gets_one_sentence(
@@ -406,7 +406,7 @@ def test_the_board_gives_no_points_for_a_secret_that_was_changed(tmp_path: Path)
     add_answer(tmp_path, line.model_copy(update={"mystery": forged}))
     (row,) = read_board(answer_files([tmp_path])).rows
     assert row.points is None
-    assert "its commitment is that of another one" in row.note
+    assert "its commitment belongs to another mystery" in row.note
 
 
 def test_every_training_can_be_a_mystery() -> None:

@@ -106,7 +106,7 @@ def test_nothing_tells_before_the_end_and_everything_after(
     told = capsys.readouterr().out
     assert "answer 1 to local-1: 100 of 100" in told
     assert f"it was  {text}: " in told
-    assert re.search(r"^step without it, measured: [0-9.]+ ms \(local-2\)", told, re.M)
+    assert re.search(r"^step without the faults, measured: [0-9.]+ ms \(local-2\)", told, re.M)
     lines = [json.loads(line) for line in (run.path / "faults" / "rank1.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["ns"] >= fault.ns() for line in lines)

@@ -191,7 +191,7 @@ def test_what_is_at_most_so_long_holds_below() -> None:
 def test_without_an_interval_nothing_holds() -> None:
     unknown = what_if("gas-x2", low_ns=None, high_ns=None)
     assert verify(job(replayed=replay()), unknown, [stepping(90)], [stepping(70)]).held is None
-    with pytest.raises(WorkError, match="its step is not known"):
+    with pytest.raises(WorkError, match="its step time is not known"):
         verify(job(replayed=replay()), unknown, [stepping(90)], [Summary()])
 
 

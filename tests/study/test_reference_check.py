@@ -52,7 +52,7 @@ def test_slower_runs_are_caught_with_the_part_that_grew(root: Path) -> None:
     assert plain.part is not None
     assert plain.part[0] == "compute"
     assert likely_reasons(found) == [
-        "nothing that was recorded differs: hardware, software, the harness and the request are the same"
+        "no recorded difference: hardware, software, the harness and the settings are the same"
     ]
 
 
@@ -109,7 +109,7 @@ def test_a_fault_is_named_as_the_likely_reason(root: Path) -> None:
     run = made_run(root, DDP(gpus_per_node=2, faults=("data-stall,ms=40",)), 140.0)
     found = checked_runs([run.job_id], None)
     assert found.exit_code == 1
-    assert likely_reasons(found)[0] == f"{run.job_id} was asked for with faults data-stall,ms=40, not none"
+    assert likely_reasons(found)[0] == f"{run.job_id} has faults data-stall,ms=40, the reference none"
 
 
 def test_other_bytes_are_a_finding_even_of_one_run_on_another_machine(root: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_same_counts_on_another_machine_are_said_and_its_times_are_not_judge
     run = made_run(root, ASKED, 300.0, submit_host="another")
     assert main(["reference", "check", run.job_id]) == 3
     said = " ".join(capsys.readouterr().out.split())
-    assert "other hardware or software: nothing is judged; counts and bytes are the same" in said
+    assert "hardware or software differ: no verdict; counts and bytes are the same" in said
     assert "Likely why - another machine: " in said
 
 
@@ -176,7 +176,7 @@ def test_a_variant_that_was_not_run_again_cannot_be_told(root: Path) -> None:
 
 def test_a_reference_is_not_held_against_itself(root: Path) -> None:
     folder = recorded(root, "then").folder
-    with pytest.raises(RequestError, match="--against then: is the reference that is checked"):
+    with pytest.raises(RequestError, match="--against then: is the checked reference itself"):
         checked_reference(folder, "then", whole=False)
 
 

@@ -39,8 +39,7 @@ def test_a_lesson_is_answered_from_a_reference_without_its_traces(
     assert main(["lesson", "1a", "--reference", "ref"]) == 0
     said = capsys.readouterr().out
     assert (
-        "These are the numbers of the reference ref, not of runs of yours:\nrecorded on local (AMD EPYC)"
-        in said
+        "These are the numbers of the reference ref, not of your runs:\nrecorded on local (AMD EPYC)" in said
     )
     assert said.count("✓") == 2
     assert "a.step_ns = 100 ms, b.step_ns = 180 ms" in said
@@ -259,7 +258,7 @@ def test_summaries_in_an_archive_name_no_person(root: Path) -> None:
     ("name", "sentence"),
     [
         ("out.zip", "an archive's name ends with .tar.gz"),
-        ("taken.tar.gz", "is there already, and nothing is overwritten"),
+        ("taken.tar.gz", "exists, and is not overwritten"),
         ("no/out.tar.gz", "there is no folder"),
     ],
 )
@@ -313,7 +312,7 @@ def test_a_recording_whose_runs_are_done_is_only_kept(root: Path, capsys: pytest
     assert main(["reference", "record", *words]) == 0
     assert "x: kept 4 runs of 2 variants in" in capsys.readouterr().out
     assert main(["reference", "record", *words]) == 2
-    assert "and none is overwritten: give another name" in capsys.readouterr().err
+    assert "which is not overwritten: give another name" in capsys.readouterr().err
 
 
 def test_a_recording_on_a_cluster_is_asked_about_first(
@@ -329,13 +328,16 @@ def test_a_recording_on_a_cluster_is_asked_about_first(
     [
         (
             ["--list", "workshop", "--site", "local"],
-            "its runs are about GPUs, and this site has CPUs: use --list mini",
+            "its runs are for GPUs, and this site has CPUs: use --list mini",
         ),
-        (["--site", "local", "--max-parallel", "2"], "runs on this machine would slow each other down"),
+        (
+            ["--site", "local", "--max-parallel", "2"],
+            "runs at the same time on this machine slow each other down",
+        ),
         (["--name", "a b", "--site", "local"], "--name a b"),
         (["--list", "nosuch"], "there is no list 'nosuch'"),
         (["--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 1000"),
-        (["--micro-batch-size", "4"], "--micro-batch-size: the list says what runs"),
+        (["--micro-batch-size", "4"], "--micro-batch-size: the list has the experiments"),
         (["--csv", "x.csv"], "--csv: a reference is shown by slurm.sh reference show"),
     ],
 )

@@ -116,11 +116,11 @@ WELL = {
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"load_balance": 0.6}, "unequal work: load balance is 0.61 times"),
-        ({"transfer": 0.5}, "the messages themselves, which take time to send: transfer is 0.52 times"),
+        ({"load_balance": 0.6}, "unequal work of the devices: load balance is 0.61 times"),
+        ({"transfer": 0.5}, "the time to send the messages: transfer is 0.52 times"),
         ({"serialisation": 0.5}, "ranks that wait for each other"),
         ({"orchestration": 0.4}, "devices that wait for their host"),
-        ({"computation_scalability": 0.55}, "the same work takes more computing time"),
+        ({"computation_scalability": 0.55}, "more computing time for the same work"),
         ({}, "no factor of its efficiency lost more than 3 %"),
     ],
 )
@@ -133,13 +133,13 @@ def test_one_sentence_names_the_factor_that_fell_most(changed: dict[str, float],
 def test_communication_counts_whole_where_its_factors_are_not_known() -> None:
     found = limits([a_size(1, 1.0, communication=1.0), a_size(4, 0.5, communication=0.4, serialisation=0.5)])
     assert [limit.name for limit in found] == ["communication"]
-    assert "traces do not say" in what_limits([a_size(1, 1.0), a_size(2, 0.9)])
+    assert "traces do not show" in what_limits([a_size(1, 1.0), a_size(2, 0.9)])
     assert "fewer than two sizes" in what_limits([a_size(1, 1.0)])
 
 
 def test_more_than_the_ideal_is_no_success_but_a_reason_to_look() -> None:
     said = what_limits([a_size(1, 1.0, **WELL), a_size(4, 5.4, **WELL)])
-    assert "which is more than the ideal: look at the smallest size first (slurm.sh report r)" in said
+    assert ", more than the ideal: look at the smallest size first (slurm.sh report r)" in said
 
 
 def test_on_this_machines_cpus_a_process_has_the_same_threads_at_every_size(
@@ -189,7 +189,7 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
     assert [round(size["efficiency"]["mean"], 6) for size in told["sizes"]] == [1.0, 0.8, 0.5]
     # 640 tokens in each step: one device computes 900, four 400 each.
     assert told["sizes"][2]["values"]["computation_scalability"]["mean"] == pytest.approx(900 / 1600)
-    assert "what costs most is devices that wait for their host" in told["limit"]
+    assert "the largest loss is devices that wait for their host" in told["limit"]
     assert len(all_runs()) == before
 
     assert main(["scaling", *words, "--csv", str(tmp_path / "t.csv"), "--png", str(tmp_path / "t.png")]) == 0
@@ -207,7 +207,7 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (["-e", "0", "--nodes", "1,2"], "-e 0: it trains nothing: use -e 1, -e 2 or -e 3"),
+        (["-e", "0", "--nodes", "1,2"], "-e 0: it has no training: use -e 1, -e 2 or -e 3"),
         (["-e", "1"], "the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node"),
         (["--nodes", "1,2"], "-e/--exercise: got '', there are"),
         (["-e", "1", "--nodes", "1,2", "--strong", "--weak"], "--strong and --weak exclude each other"),

@@ -174,9 +174,9 @@ def test_every_error_of_a_file_is_told_at_once_with_the_nearest_names() -> None:
     ).splitlines()
     expected = [
         "base: exercise 1 (DDP) has no option micro_batch: did you mean micro_batch_size?",
-        "matrix: partition is the site's and is the same for all points: it belongs into base",
+        "matrix: partition belongs to the site and is the same for all points: move it to base",
         "matrix: exercise 1 (DDP) has no option gradient-accumulation-steps: did you mean gradient_accumulation_steps?",
-        "zip: its lists must be of one length, and are not (steps 2, seq_length 1)",
+        "zip: its lists must have the same length, and have not (steps 2, seq_length 1)",
         "exclude: active_step does not vary: did you mean active_steps?",
         "base: -n/--nodes: got '0', takes a whole number ≥ 1 and ≤ 10000; the nearest is 1",
         "matrix: --active-steps: got '0', takes a whole number ≥ 1 and ≤ 10000000; the nearest is 1",
@@ -190,8 +190,8 @@ def test_every_error_of_a_file_is_told_at_once_with_the_nearest_names() -> None:
     ("fields", "sentence"),
     [
         ({"base": {}}, "base.exercise is missing: there are 0 communication tests"),
-        ({"matrix": {"seed": [1]}, "zip": {"seed": [1]}}, "seed stands in matrix and in zip: drop one"),
-        ({"matrix": {"gpus_per_node": [1]}}, "gpus_per_node stands in base and varies: drop one"),
+        ({"matrix": {"seed": [1]}, "zip": {"seed": [1]}}, "seed is in matrix and in zip: drop one"),
+        ({"matrix": {"gpus_per_node": [1]}}, "gpus_per_node is in base and varies: drop one"),
         ({"matrix": {"seed": [1, 2]}, "seeds": 2}, "seed varies already: drop it there, or drop seeds"),
         ({"matrix": {"micro_batch_size": [2, "2"]}}, "micro_batch_size 2 is given twice"),
         ({"base": {"exercise": 0}, "seeds": 2}, "seeds: exercise 0 (communication tests) has no option seed"),
@@ -347,7 +347,7 @@ def test_it_runs_fails_and_goes_on_by_its_name(
     assert main(["sweep", file, "--yes"]) == 0, "no run measured anything, and that is said"
     said = capsys.readouterr().err
     assert "[3 done · 1 running] started: micro_batch_size=2 (repeat 2)" in said
-    assert said.count("it left nothing to measure") == 4
+    assert said.count("it left no traces or numbers to measure") == 4
     request = stored_request("s")
     assert request.sweep.matrix == {"micro_batch_size": [1, 2]}
     failed: Run = all_runs()[1]
@@ -355,13 +355,13 @@ def test_it_runs_fails_and_goes_on_by_its_name(
     assert main(["sweep", "s"]) == 1
     said = capsys.readouterr().err
     assert f"failed: micro_batch_size=1 (repeat 2) (failed): slurm.sh logs {failed.job_id}" in said
-    assert "make them again: slurm.sh sweep s --retry-failed" in said
+    assert "repeat the failed runs: slurm.sh sweep s --retry-failed" in said
     assert main(["sweep", "s", "--retry-failed", "--yes"]) == 0
     assert len(all_runs()) == 5, "the failed run is kept"
     assert main(["sweep", "s", "--status"]) == 0
     assert f"{failed.job_id} failed" in capsys.readouterr().out
     assert main(["sweep"]) == 0
-    assert "began here" in capsys.readouterr().out
+    assert "started here" in capsys.readouterr().out
 
 
 def test_more_repeats_are_added_and_other_settings_are_another_series(
@@ -383,7 +383,7 @@ def test_the_cap_ends_a_sweep_with_its_numbers_and_exit_1(
     quick_runs(monkeypatch, 0.02)
     assert main(["sweep", file, "--yes", "--max-gpu-hours", "0.5"]) == 1
     said = capsys.readouterr().err
-    assert "cap: 0.5 process hours, before which it stops" in said
+    assert "cap: 0.5 process hours, and it stops before that" in said
     assert (
         "stopped before the cap: 0 device hours are spent, the next run (micro_batch_size=1) may take" in said
     )

@@ -64,8 +64,8 @@ def judge(
 def _too_few(a: Sequence[Sample], b: Sequence[Sample]) -> str:
     if min(len(a), len(b)) < FEWEST_RUNS:
         counts = f"A has {_runs(len(a))} and B {_runs(len(b))}"
-        return f"{counts}: the steps of one run cannot say how much the next run differs"
-    return "no block of runs has both A and B, or too few runs are left to know how much one differs from the next"
+        return f"{counts}: the steps of one run do not show how much runs vary"
+    return "no block of runs has both A and B, or there are too few runs to know how much runs vary"
 
 
 def _runs(count: int) -> str:
@@ -78,16 +78,22 @@ def _decided(found: Effect, fail_above: float) -> tuple[ChangeVerdict, str]:
     low, high = found.log_ratio - found.reach, found.log_ratio + found.reach
     allowed = f"{100 * fail_above:g} %"
     if low > 0 and found.log_ratio > limit:
-        return ChangeVerdict.WORSE, f"B is worse beyond doubt, and most likely by more than {allowed}"
+        return (
+            ChangeVerdict.WORSE,
+            f"B is worse: the interval is above 1, and the ratio is beyond {allowed}",
+        )
     if high < 0:
-        return ChangeVerdict.FINE, "B is better beyond doubt"
+        return ChangeVerdict.FINE, "B is better: the whole interval is below 1"
     if high < limit:
         if found.smallest_seen <= fail_above:
-            return ChangeVerdict.FINE, f"B is not worse by {allowed}, and these runs would have seen it"
-        return ChangeVerdict.UNKNOWN, f"these runs would not have seen a change of {allowed}"
+            return (
+                ChangeVerdict.FINE,
+                f"B is not worse by {allowed}, and these runs would have shown such a change",
+            )
+        return ChangeVerdict.UNKNOWN, f"these runs would not have shown a change of {allowed}"
     if low > 0:
-        return ChangeVerdict.UNKNOWN, f"B is worse, but whether by more than {allowed} these runs do not say"
-    return ChangeVerdict.UNKNOWN, f"the interval has both no change and a change of {allowed}"
+        return ChangeVerdict.UNKNOWN, f"B is worse, but these runs do not show whether by more than {allowed}"
+    return ChangeVerdict.UNKNOWN, f"the interval contains both no change and a change of {allowed}"
 
 
 def _needed(found: Effect, fail_above: float) -> int | None:

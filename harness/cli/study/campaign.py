@@ -179,20 +179,22 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
     if told.spent_ns or told.running_ns:
-        running = f", at most {hours(told.running_ns)} more by what runs" if told.running_ns else ""
+        running = f", at most {hours(told.running_ns)} more by the running jobs" if told.running_ns else ""
         yield f"  spent so far: {hours(told.spent_ns)} {word}{running}"
     if make:
         sizes = sorted({(task.devices, task.point.site.time) for task in make})
         each = ", ".join(f"{devices} × {time}" for devices, time in sizes)
         yield f"  to make: {len(make)}, at worst {hours(told.worst_ns)} {word} ({each} each)" + (
-            ""
-            if told.expected_ns is None
-            else f"; expected {hours(told.expected_ns)}, as its runs so far took"
+            "" if told.expected_ns is None else f"; expected {hours(told.expected_ns)}, like its earlier runs"
         )
     cap = plan.limits.cap_ns
     if make and cap is not None:
         enough = told.spent_ns + told.running_ns + told.worst_ns <= cap
-        held = "which the worst case keeps" if enough else "before which it stops: the worst case is above it"
+        held = (
+            "which the worst case keeps"
+            if enough
+            else "and it stops before that, because the worst case is above"
+        )
         yield f"  cap: {hours(cap)} {word}, {held}"
 
 
@@ -204,9 +206,7 @@ def confirmed(plan: SeriesPlan, wanted: Wanted) -> bool:
         return True
     runs = f"{len(plan.to_make)} run{'s' * (len(plan.to_make) != 1)}"
     if not sys.stdin.isatty():
-        raise RequestError(
-            f"add --yes to start {runs}: without a terminal nobody can be asked (nothing was started)"
-        )
+        raise RequestError(f"add --yes to start {runs}: there is no terminal to ask at (nothing was started)")
     try:
         return typer.confirm(f"start {runs}?", err=True)
     except typer.Abort:  # Ctrl-C or Ctrl-D
@@ -226,7 +226,7 @@ def make(plan: SeriesPlan, again: str) -> SeriesOutcome:
     try:
         return carry_out(plan.series, plan.tasks, plan.limits, _tell)
     except KeyboardInterrupt:
-        print(f"\ninterrupted: what is done is kept; it goes on with: {again}", file=sys.stderr)
+        print(f"\ninterrupted: completed runs are kept; continue with: {again}", file=sys.stderr)
         raise
 
 
@@ -248,7 +248,7 @@ def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
     if outcome.stopped:
         yield outcome.stopped
     if outcome.failed:
-        yield f"make them again: {again} --retry-failed"
+        yield f"repeat the failed runs: {again} --retry-failed"
 
 
 def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ def command(
     ],
     *,
     fail_above: Annotated[
-        str, typer.Option("--fail-above", metavar="P%", help="by how much B may be worse")
+        str, typer.Option("--fail-above", metavar="P%", help="how much worse B may be")
     ] = USUAL_SHARE,
     metric: Annotated[
         str | None, typer.Option("--metric", metavar="NAME", help="the number to judge [step_time]")
@@ -97,7 +97,7 @@ def command(
     launches = [_is_launch(word) for word in (a, b)]
     if any(launches) and not all(launches):
         raise RequestError(
-            "check: one side is runs, the other a launch: give two launches, so that they run in turn"
+            "check: one of A and B is runs, the other a launch: give two launches, which then alternate"
         )
     if not any(launches) and (runs or resume):
         raise RequestError(f"{'--runs' if runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")

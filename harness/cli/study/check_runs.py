@@ -39,7 +39,7 @@ def _launch(arm: str, words: Sequence[str]) -> Launch:
     argv = list(words[words.index(PROGRAM) + 1 :])
     line = read_line(argv, declared())
     if own := _OWN & line.given.keys():
-        raise RequestError(f"{arm.upper()}: {min(own)} is not for a launch inside of a check: drop it")
+        raise RequestError(f"{arm.upper()}: {min(own)} does not go with a launch inside of a check: drop it")
     try:
         experiment, choice = request_of(line)
         launch_of(experiment).refuse_ambiguous(experiment, line.given)
@@ -65,13 +65,15 @@ def make_arms(
     words = [shlex.join(launch.words) for launch in launches.values()]
     again = shlex.join([PROGRAM, "check", *words, "--runs", str(each), *options, "--resume", series])
     order = " ".join(slot.arm.upper() for slot in slots(each))
-    print(f"{series}: {len(tasks)} runs in turn, {order}", file=sys.stderr)
+    print(f"{series}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
     outcome = _made(series, tasks, again)
     arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, words, strict=True)]
     if few := [arm for arm, made in zip(ARMS, arms, strict=True) if len(made.runs) < 2]:
         notes = [note for arm in arms for note in arm.notes]
         which = " and ".join(few).upper()
-        raise WorkError("\n".join([*notes, f"{which}: fewer than two runs completed; this goes on: {again}"]))
+        raise WorkError(
+            "\n".join([*notes, f"{which}: fewer than two runs completed; continue with: {again}"])
+        )
     return (arms[0], arms[1]), series
 
 
@@ -80,7 +82,7 @@ def _made(series: str, tasks: list[Task], again: str) -> SeriesOutcome:
         return make_runs(series, tasks, lambda change: _tell(change, len(tasks)))
     except (KeyboardInterrupt, HarnessError) as error:
         if not isinstance(error, RequestError):
-            print(f"its runs are kept, and this goes on: {again}", file=sys.stderr)
+            print(f"its runs are kept; continue with: {again}", file=sys.stderr)
         raise
 
 

@@ -24,8 +24,8 @@ def lines_of(checked: Checked, width: int) -> Iterator[str]:
     yield from _arms(checked)
     yield ""
     yield from _numbers(checked, width)
-    yield from _differing("Not comparable, since this differs", checked.key_differs)
-    yield from _differing("What was asked differently", checked.asked_differently)
+    yield from _differing("Not comparable: these differ", checked.key_differs)
+    yield from _differing("Settings that differ", checked.asked_differently)
     notes = [f"note: {note}" for note in [*checked.notes, *_doubts(checked)]]
     yield from (line for note in notes for line in wrap(note, width, subsequent_indent="  "))
     yield from _next(checked, width)
@@ -54,8 +54,8 @@ def _numbers(checked: Checked, width: int) -> Iterator[str]:
     text = f"B / A {checked.ratio:.3f}"
     if checked.low is not None and checked.high is not None and checked.smallest_seen is not None:
         text += (
-            f", 95 % interval {checked.low:.3f} to {checked.high:.3f}: one run differs from the next by "
-            f"{percent(checked.run_deviation)}, so {len(checked.a.runs)} and {len(checked.b.runs)} runs see a change "
+            f", 95 % interval {checked.low:.3f} to {checked.high:.3f}: runs differ by "
+            f"{percent(checked.run_deviation)}, so {len(checked.a.runs)} and {len(checked.b.runs)} runs show a change "
             f"of {percent(checked.smallest_seen)} nine times in ten"
         )
     yield from _wrapped(text, width)
@@ -89,13 +89,15 @@ def _next(checked: Checked, width: int) -> Iterator[str]:
         return
     if checked.needed_runs is None:
         text = (
-            f"with up to {MOST_RUNS} runs of each that vary like these it could not be told either: make the machine "
+            f"even {MOST_RUNS} runs of each would not tell, if they vary like these: make the machine "
             "quieter, or allow more with --fail-above"
         )
         yield from _wrapped(text, width)
         return
     if _mostly_disturbed(checked):
-        yield from _wrapped("others used the machine during most runs: first run it when they do not", width)
+        yield from _wrapped(
+            "other programs used the machine during most runs: repeat the check when they do not", width
+        )
     known = checked.low is not None
     text = (
         f"about {checked.needed_runs} runs of each would tell"

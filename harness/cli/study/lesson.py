@@ -80,7 +80,7 @@ def lesson(
     from harness.study.lessons import FoundPair, lesson_command, lesson_names, load_lesson
 
     if again and run is False:
-        raise RequestError("--again starts both runs and --no-run starts none: drop one")
+        raise RequestError("--again starts both runs, and --no-run starts none: drop one")
     if reference is not None:
         from harness.cli.study.lesson_reference import answer_from
 
@@ -276,7 +276,7 @@ def _answer(asked: LessonAtSite, found: FoundPair, as_json: bool) -> int:
         needed = " and of: ".join(asked.command(experiment) for experiment, run in sides if run is None)
         name = asked.lesson.name
         raise RequestError(
-            f"lesson {name} needs a run of: {needed} (or: {lesson_command(name, asked.site_given)} --run)"
+            f"lesson {name} needs a run of: {needed} (or {lesson_command(name, asked.site_given)} --run)"
         )
     give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
     return 0

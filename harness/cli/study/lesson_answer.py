@@ -52,7 +52,7 @@ def as_document(
 
 
 def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
-    """The findings that put the run's numbers in doubt."""
+    """The problems that make the run's numbers doubtful."""
     findings = [found for found in summary.quality.problems if found.severity is not RecordingVerdict.GOOD]
     return [{"run": run, "what": found.what, "evidence": found.evidence} for found in findings]
 
@@ -76,14 +76,12 @@ def what_to_do(
     if not failed:
         return []
     found = [f"    {doubt['run']}: {doubt['what']} ({doubt['evidence']})" for doubt in doubts]
-    lines = ["", "What was found in these recordings:", *found] if found else [""]
+    lines = ["", "Problems of these recordings:", *found] if found else [""]
     if any(relation.depends_on_load for relation in failed):
-        lines.append(
-            "Times change with what else runs on the machine. Run the same pair again when it is quiet:"
-        )
+        lines.append("Times depend on other programs on the machine. Repeat both runs when it is quiet:")
         lines.append(f"    {repeat}")
     if not all(relation.depends_on_load for relation in failed):
-        lines.append("Counts and bytes do not depend on how busy the machine is. See what else differs:")
+        lines.append("Counts and bytes do not depend on the load. Compare the other settings of both runs:")
         lines.append(f"    {compare}")
     return lines
 

@@ -65,9 +65,9 @@ def _answer(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredA
         print("\n".join(answer_lines(one)))
     if any(one.outcome is RelationOutcome.FAILS for one in decided):
         for doubt in (doubt for side in sides for doubt in side.doubts):
-            print(f"  of the recording of {doubt['run']}: {doubt['what']}")
+            print(f"  recording of {doubt['run']}: {doubt['what']}")
     print(f"\n{because(lesson, *sides)}")
-    print(f"next, when your queue is free: {PROGRAM} lesson {lesson.name} --run")
+    print(f"next, when the queue is free: {PROGRAM} lesson {lesson.name} --run")
 
 
 def _whose(reference: Reference) -> str:
@@ -75,6 +75,6 @@ def _whose(reference: Reference) -> str:
     hardware = reference.hardware
     cores = f" with {hardware.cores} cores" if hardware.cores else ""
     return (
-        f"These are the numbers of the reference {reference.name}, not of runs of yours:\nrecorded on {reference.site} "
+        f"These are the numbers of the reference {reference.name}, not of your runs:\nrecorded on {reference.site} "
         f"({hardware.device}{cores}), {when(reference.created_ns)}."
     )

@@ -1,4 +1,4 @@
-"""`slurm.sh mystery`: start a training with faults that nobody is told; its other parts have modules of their own."""
+"""`slurm.sh mystery`: start a training with hidden faults; its other parts have modules of their own."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ NEXT = "slurm.sh mystery answer RUN --cause … --ms … · slurm.sh mystery rev
 MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
 REFUSED = {
     "--fault": "a mystery draws its own faults",
-    "--script": "a mystery trains the exercise's own script",
-    "--no-profile": "without a trace there is nothing to look at",
+    "--script": "a mystery runs the exercise's own script",
+    "--no-profile": "the cause is found in a trace",
 }
 
 
@@ -63,7 +63,7 @@ def mystery(words: list[str]) -> int:
 
 
 def _show(token: str) -> int:
-    """Print what may be known of a mystery, and the answers so far."""
+    """Print the public facts of a mystery, and the answers so far."""
     from harness.cli.study.mystery_request import asked_of
     from harness.study.mysteries import LEVELS
 
@@ -94,8 +94,8 @@ def page(words: list[str]) -> str:
             flags=flags,
             examples=[
                 ("mystery -e 1", "start one"),
-                ("mystery answer last --cause data-stall --ms 20", "say what it is"),
-                ("mystery reveal last", "the cause, and the step without it"),
+                ("mystery answer last --cause data-stall --ms 20", "answer with the cause"),
+                ("mystery reveal last", "the cause, and the step time without the faults"),
             ],
             docs=_DOCS,
         )
@@ -108,7 +108,7 @@ def _no_part(word: str) -> str:
 
 
 class _OwnFlags(NamedTuple):
-    """What the mystery's own flags say."""
+    """The values of the mystery's own flags."""
 
     level: Level
     seed: int
@@ -162,5 +162,7 @@ def _training(experiment: Experiment) -> Training:
     if not isinstance(experiment, Training):
         raise RequestError(f"-e {experiment.exercise}: a mystery is a training: use -e 1, -e 2 or -e 3")
     if isinstance(experiment, Megatron) and experiment.uses_megatron_lm:
-        raise RequestError("--engine megatron-lm: a mystery works in our own training scripts: drop it")
+        raise RequestError(
+            "--engine megatron-lm: a mystery needs the harness's own training scripts: drop it"
+        )
     return experiment

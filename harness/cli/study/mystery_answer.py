@@ -1,4 +1,4 @@
-"""`slurm.sh mystery answer`: take an answer, keep it, print its points and a hint for each miss."""
+"""`slurm.sh mystery answer`: take an answer, keep it, print its points and a hint for each wrong part."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ def command(
     run: RunArgument,
     *,
     cause: Annotated[
-        str, typer.Option("--cause", metavar="NAME", help="what it was: a name of slurm.sh faults")
+        str, typer.Option("--cause", metavar="NAME", help="the cause: a name of slurm.sh faults")
     ],
     ms: Annotated[
         float,
-        typer.Option("--ms", help="how long it takes in one step that it hits, on one rank that does it"),
+        typer.Option("--ms", help="time that it costs in one affected step, on one affected rank"),
     ],
-    rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the ranks that do it")] = "all",
+    rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the affected ranks")] = "all",
     phase: Annotated[
-        str | None, typer.Option("--phase", help="forward, backward, optimizer: where a host stall is")
+        str | None, typer.Option("--phase", help="phase of a host stall: forward, backward or optimizer")
     ] = None,
-    every: Annotated[int, typer.Option("--every", metavar="K", help="it comes in every K-th step")] = 1,
+    every: Annotated[int, typer.Option("--every", metavar="K", help="it affects every K-th step")] = 1,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="also show the solution, as mystery reveal does")
     ] = False,
     start: RunFlag = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Say what makes a mystery slow; each answer is kept. At level 3, give one answer for each of the two causes."""
+    """Answer what makes a mystery slow. Each answer is kept. At level 3, give one answer for each of the two causes."""
     from harness.study.mystery_grades import checked
 
     asked = asked_of(run)
     if read_revealed(asked.run.path) is not None:
-        raise RequestError(f"RUN: {asked.run.job_id} was revealed: no answer counts any more")
+        raise RequestError(f"RUN: {asked.run.job_id} was revealed, so no further answer counts")
     answer = checked(
         Answer(cause=cause, ms=ms, ranks=_ranks(rank), phase=phase, every=every), asked.world_size
     )
@@ -75,7 +75,7 @@ def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> l
         mark = "✗" if part.hint else "✓"
         lines.append(f"  {mark} {part.name:<6} {part.points:>3} of {part.of}  {part.hint}".rstrip())
     if len(found.faults) > 1:
-        lines.append(f"both causes together: {found.points} of 100" + "; one is not answered" * found.missing)
+        lines.append(f"both causes: {found.points} of 100" + "; one has no answer" * found.missing)
     then = "reveal" if found.points == 100 else "answer"
     return [*lines, f"next: slurm.sh mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
 

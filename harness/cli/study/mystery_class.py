@@ -1,4 +1,4 @@
-"""`slurm.sh mystery class`: the board of many students, graded anew from the files that they hand in."""
+"""`slurm.sh mystery class`: the board of many students, graded again from the answers files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def command(
     ],
     as_json: JsonOption = False,
 ) -> int:
-    """The board of a class: each student's points, and the commonest wrong answers."""
+    """The board of a class: each student's points, and the most common wrong answers."""
     from harness.study.mystery_board import answer_files, read_board
 
     board = read_board(answer_files([expanded(str(path)) for path in paths]))
@@ -46,7 +46,7 @@ def _lines(board: Board) -> Iterator[str]:
         yield "  ".join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip()
     if board.mistakes:
         yield ""
-        yield "The commonest wrong causes"
+        yield "The most common wrong causes"
     for mistake in board.mistakes:
         who = "1 student" if mistake.students == 1 else f"{mistake.students} students"
         yield f"  {mistake.said} instead of {mistake.instead_of}: {mistake.times} × by {who}"

@@ -86,6 +86,6 @@ def asked_of(token: str) -> GradedMystery:
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:
-        raise RequestError(f"RUN: {run.job_id} is no mystery: start one with slurm.sh mystery -e 1")
+        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh mystery -e 1")
     faults = tuple(map(parse_fault, open_mystery(experiment.mystery).faults))
     return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

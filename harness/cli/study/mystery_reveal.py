@@ -1,4 +1,4 @@
-"""`slurm.sh mystery reveal`: what it was, what the student and the replay said, and the step without it, measured."""
+"""`slurm.sh mystery reveal`: the solution, the answers, the diagnosis, and the measured step without the faults."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Without(NamedTuple):
 def command(
     run: RunArgument, start: RunFlag = None, yes: YesOption = False, as_json: JsonOption = False
 ) -> int:
-    """End a mystery: what it was, the answers, the harness's own diagnosis, and the step without it."""
+    """End a mystery: the solution, the answers, the diagnosis of the harness, and the step time without the faults."""
     return reveal(asked_of(run), start, as_json, yes=yes)
 
 
 def reveal(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
-    """Tell all and, if wanted, run the training without the faults; returns the exit code.
+    """Print the solution and, if asked, run the training without the faults; returns the exit code.
 
     Raises:
         RequestError: the run has not ended.
@@ -153,7 +153,7 @@ def _truth(asked: GradedMystery) -> Iterator[str]:
 
 def _diagnosis(asked: GradedMystery, found: list[TimeLost]) -> Iterator[str]:
     for fault in _unnamed(asked, found):
-        yield f"  the harness's diagnosis does not name {fault.name}"
+        yield f"  the diagnosis of the harness does not name {fault.name}"
     for one in found:
         ranks = ",".join(str(rank) for rank in one.ranks)
         interval = ""
@@ -171,7 +171,7 @@ def _unnamed(asked: GradedMystery, found: list[TimeLost]) -> list[Fault]:
 
 def _prediction(step: Without, unnamed: list[Fault]) -> Iterator[str]:
     if step.step_ns is not None:
-        yield f"step with it: {step.step_ns / 1e6:.1f} ms"
+        yield f"step with the faults: {step.step_ns / 1e6:.1f} ms"
     if step.predicted_ns is not None and step.low_ns is not None and step.high_ns is not None:
         low, high = step.low_ns / 1e6, step.high_ns / 1e6
         what = "what it named" if unnamed else "it"
@@ -181,11 +181,11 @@ def _prediction(step: Without, unnamed: list[Fault]) -> Iterator[str]:
 def _comparison(step: Without, healthy: Run) -> str:
     if step.measured_ns is None:
         return f"{healthy.job_id} left no trace to measure the step by"
-    measured = f"step without it, measured: {step.measured_ns / 1e6:.1f} ms ({healthy.job_id})"
+    measured = f"step without the faults, measured: {step.measured_ns / 1e6:.1f} ms ({healthy.job_id})"
     if step.predicted_ns is None:
         return measured
     off = step.predicted_ns / step.measured_ns - 1
-    return f"{measured}; the replay said {off:+.1%} of that"
+    return f"{measured}; the replay predicted {off:+.1%} of that"
 
 
 def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="the reference")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.tar.gz", help="the archive")],
     no_traces: Annotated[
-        bool, typer.Option("--no-traces", help="reports and numbers alone: far smaller")
+        bool, typer.Option("--no-traces", help="only reports and numbers: far smaller")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -41,7 +41,7 @@ def command(
         return 0
     for variant in package.without_report:
         print(
-            f"{variant}: without a report: its run is not on this machine, or left nothing to show",
+            f"{variant}: without a report: its run is not on this machine, or it left no traces",
             file=sys.stderr,
         )
     print(f"{file}: {len(package.entries)} files, {amount(file.stat().st_size)}")

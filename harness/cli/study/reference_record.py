@@ -37,9 +37,9 @@ FURTHER = (
     Declared(
         ("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"
     ),
-    Declared(("--only",), True, "these variants alone: NAME,NAME…"),
+    Declared(("--only",), True, "only these variants: NAME,NAME…"),
     Declared(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
-    Declared(("--no-traces",), False, "keep numbers alone: no checksums of traces, no copies"),
+    Declared(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
 )
 _NOT_HERE = {"csv": "--csv", "png": "--png"}
 
@@ -55,7 +55,9 @@ def record(words: list[str]) -> int:
     recording = _recording(asked)
     limits = limits_of(wanted, recording.tasks)
     if recording.runs_here and limits.most_at_once > 1:
-        raise RequestError("--max-parallel: runs on this machine would slow each other down: drop it")
+        raise RequestError(
+            "--max-parallel: runs at the same time on this machine slow each other down: drop it"
+        )
     plan = plan_of(recording.series, recording.tasks, limits)
     if not wanted.json:
         print(
@@ -104,7 +106,7 @@ def _site(asked: Words) -> SiteChoice:
 
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     if foreign := [name for name in asked.launch if name not in fields]:
-        raise RequestError(f"{foreign[0]}: the list says what runs: write a list of your own, or drop it")
+        raise RequestError(f"{foreign[0]}: the list has the experiments: write your own list, or drop it")
     choice = choose_site(asked.wanted.site)
     changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
     return SiteChoice(site=override(choice.site, changes), reason=choice.reason)
@@ -165,7 +167,7 @@ def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
     lines = [f"{found.name}: kept {what} in {kept.folder}"]
     lines += found.missing_lines()
     if not found.complete:
-        lines.append(f"this goes on: {_again(recording)}")
+        lines.append(f"continue with: {_again(recording)}")
     show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))
     return [*lines, f"next: {show} · {package} -o {found.name}.tar.gz"]
 

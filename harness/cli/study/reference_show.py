@@ -85,13 +85,13 @@ def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
         "",
         *_aligned([HEAD, *map(_cells, table)]),
         "",
-        "Medians over the runs. exposed: communication with nothing computed meanwhile, share of the time.",
+        "Medians over the runs. exposed: share of the time with communication and no computation.",
         *["step of exercise 0: what its largest messages took."]
         * any(v.asked.exercise == 0 for v in found.variants),
     ]
     lines += found.missing_lines()
     again = f"{PROGRAM} reference record --name {found.name}"
-    return [*lines, *([] if found.complete else [f"next: {again} goes on with what is missing"])]
+    return [*lines, *([] if found.complete else [f"next: {again} records the missing runs"])]
 
 
 def _made_with(each: Environment) -> str:

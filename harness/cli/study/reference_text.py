@@ -41,10 +41,10 @@ def _heading(found: ReferenceChecked) -> str:
     if not found.new:
         return f"{found.reference} as it was recorded; there is no other reference of its site to compare it with"
     if not found.variants:
-        return f"no variant of {found.new} asked for the same as one of the reference {found.reference}"
+        return f"no variant of {found.new} has the settings of a variant of the reference {found.reference}"
     counts = [f"{sum(v.outcome is o for v in found.variants)} {o.value}" for o in VariantOutcome]
     said = ", ".join(text for text in counts if not text.startswith("0 "))
-    return f"{found.new} against the reference {found.reference} ({said})"
+    return f"{found.new} compared with the reference {found.reference} ({said})"
 
 
 def _variant(each: VariantChecked, width: int) -> Iterator[str]:
@@ -69,9 +69,9 @@ def _step(time: StepTime) -> str:
     steps = f"{duration(time.stored_ns)} → {duration(time.new_ns)}"
     words = {
         StepTimeChange.SLOWER: f"a step takes {time.ratio:.2f} times as long",
-        StepTimeChange.FASTER: f"a step takes {time.ratio:.2f} of the time",
-        StepTimeChange.SAME: f"a step takes as long as then ({time.ratio:.2f} times)",
-        StepTimeChange.UNKNOWN: f"step time {time.ratio:.2f} times",
+        StepTimeChange.FASTER: f"a step takes {time.ratio:.2f} times as long",
+        StepTimeChange.SAME: f"a step takes as long as before ({time.ratio:.2f} times)",
+        StepTimeChange.UNKNOWN: f"step time is {time.ratio:.2f} times that of the reference",
     }
     return f"{words[time.verdict]}, {steps}"
 

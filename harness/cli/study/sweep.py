@@ -87,7 +87,7 @@ def _list(as_json: bool) -> int:
     print("sweeps (slurm.sh sweep NAME starts one):")
     print("\n".join(f"  {name:<{width}}  {title}" for name, title in shipped.items()))
     if began:
-        print("began here (slurm.sh sweep NAME goes on, or shows it; --status: where each point stands):")
+        print("started here (slurm.sh sweep NAME continues or shows it; --status: the state of each point):")
         print("\n".join(f"  {name:<{width}}  {title}" for name, title in began.items()))
     return 0
 
@@ -150,7 +150,7 @@ def _answer(series: Series, outcome: SeriesOutcome, words: Words, against: str) 
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
     lines = [*told.unmeasured, *closing_lines(outcome, series.again), *written]
     doubtful = next((run for point in told.points for run in point.doubtful), None)
-    lines += [f"why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
+    lines += [f"the reason why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
     lines += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
     print("\n".join([*lines, count_text(counts(outcome.places))]), file=sys.stderr)
     return 0 if outcome.complete else 1
@@ -190,7 +190,7 @@ def _against(found: Expanded, word: str | None) -> str:
     """The option of the plot's horizontal axis. Raises RequestError: it does not vary."""
     axes = found.sweep.axes
     if not axes:
-        raise RequestError("--png: nothing varies in this sweep, so there is nothing to plot against")
+        raise RequestError("--png: nothing varies in this sweep, so there is no horizontal axis")
     name = axes[0] if word is None else word
     if name in axes:
         return name

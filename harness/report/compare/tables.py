@@ -38,7 +38,7 @@ def configuration_table(pairs: Pairs) -> Table:
         base = next(found[name].a for found in differing if name in found)
         others = (found[name].b if name in found else base for found in differing)
         rows.append((name, _plain(base), *map(_plain, others)))
-    return Table("What was asked differently", ("", *letters(pairs)), rows, left=len(pairs) + 2)
+    return Table("Settings that differ", ("", *letters(pairs)), rows, left=len(pairs) + 2)
 
 
 def result_table(pairs: Pairs) -> Table:

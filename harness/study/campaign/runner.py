@@ -1,4 +1,4 @@
-"""The drive: make the runs of a series that are not done, within its limits, and wait for those that run.
+"""The runner: make the runs of a series that are not done, within its limits, and wait for those that run.
 
 Killed at any moment and started again, it loses nothing and repeats nothing: it begins with what is on disk, under the
 series' lock, and holds nothing that is not there.

@@ -98,11 +98,9 @@ def _lock(descriptor: int, name: str, folder: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-            raise WorkError(
-                f"series {name} is being driven by {holder}: let it end, or stop it first"
-            ) from None
+            raise WorkError(f"series {name} is being run by {holder}: wait for its end, or stop it") from None
         print(
-            f"warning: {folder}: this file system has no locks: start no second process for series {name}",
+            f"warning: {folder}: this file system has no locks: do not start a second process for series {name}",
             file=sys.stderr,
         )
     os.ftruncate(descriptor, 0)

@@ -93,7 +93,7 @@ def refuse_other_settings(series: str, places: Sequence[TaskStatus]) -> None:
             if run.record.experiment != asked or run.record.site.name != site:
                 raise RequestError(
                     f"series {series}: its run {run.job_id} for {place.task.point.slot} was made with other settings "
-                    f"({_difference(run, place.task)}): give this one another name with --name"
+                    f"({_difference(run, place.task)}): give the new one another name with --name"
                 )
 
 

@@ -71,7 +71,7 @@ def _paths(words: str) -> Iterator[Path]:
     """The runs, traces or stored summaries that words name: several with commas between them, or a series' name."""
     for word in words.split(","):
         if not word:
-            raise RequestError(f"check: {words!r} has a comma without a run beside it: drop it")
+            raise RequestError(f"check: {words!r} has a comma without a run: drop it")
         runs = [] if expanded(word).exists() else series_runs(word)
         yield from (run.path for run in runs) if runs else (resolve_path(word).resolve(),)
 

@@ -133,7 +133,7 @@ def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
 
 def _judged(of_a: Sequence[Value], of_b: Sequence[Value], fail_above: float, metric: Metric) -> JudgedChange:
     if zero := next((each for each in (*of_a, *of_b) if each.value <= 0), None):
-        why = f"{metric.name} is {zero.value:g} in {zero.run.name}: there is no ratio"
+        why = f"{metric.name} is {zero.value:g} in {zero.run.name}, so there is no ratio"
         return JudgedChange(ChangeVerdict.UNKNOWN, why, None)
     a, b = ([each.sample for each in arm] for arm in (of_a, of_b))
     return judge(a, b, fail_above, metric.more_is_worse)
@@ -164,7 +164,7 @@ def _ratio_of_means(of_a: Sequence[Value], of_b: Sequence[Value]) -> float | Non
 def _unrecorded(names: Sequence[str]) -> list[str]:
     if not names:
         return []
-    return [f"not every run recorded its {', '.join(names)}: whether these are the same is not known"]
+    return [f"some runs did not record {', '.join(names)}: it is not known whether these differ"]
 
 
 def _commits(a: CheckArm, b: CheckArm) -> list[str]:
@@ -202,6 +202,6 @@ def _other_steps(
     ):
         return []
     return [
-        f"the mean step is {percent(of_means.found.ratio - 1)} worse beyond doubt, the median step is not: some steps "
-        f"are slower, most are not; --metric {MEAN_STEP} judges that"
+        f"the mean step is {percent(of_means.found.ratio - 1)} worse (its interval is above 1), the median step is "
+        f"not: some steps are slower, most are not; --metric {MEAN_STEP} judges that"
     ]

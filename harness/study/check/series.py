@@ -115,7 +115,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
         if failed[change.slot.key] >= MOST_FAILED and not change.counts["running"]:
             where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
             raise WorkError(
-                f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not tried again{where}"
+                f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}"
             )
 
     return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_for(tasks))
@@ -127,7 +127,7 @@ def _refuse_other_launches(series: str, tasks: list[Task]) -> None:
         part = part_of(run)
         if part is None or asked.get(part.point) != (run.record.experiment, run.record.site.name):
             raise RequestError(
-                f"--resume {series}: its run {run.job_id} was made of another launch: give A and B as they were, or "
+                f"--resume {series}: its run {run.job_id} was made with another launch: give A and B as before, or "
                 "leave out --resume"
             )
 

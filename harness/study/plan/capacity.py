@@ -36,8 +36,8 @@ def capacity_of(job: Job, ranks_per_node: int) -> Capacity:
 
 def _nameless(job: Job, name: str | None) -> str:
     if name is None:
-        return f"site {job.site.name} does not say what GPUs it has (gpus.name), so the verdict is yours"
-    return f"configs/devices.yaml has no memory for {name!r}, so the verdict is yours"
+        return f"site {job.site.name} does not say what GPUs it has (gpus.name), so there is no verdict"
+    return f"configs/devices.yaml has no memory for {name!r}, so there is no verdict"
 
 
 def _of_this_machine(job: Job, ranks_per_node: int) -> Capacity:

@@ -71,7 +71,7 @@ def _memory_notes(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> list[str
     if memory.nearest is not None:
         notes.append(f"the nearest setting that {memory.nearest.verdict}: {memory.nearest.command}")
     elif memory.verdict == "does not fit":
-        notes.append("no setting that was tried fits: take a smaller model or more nodes")
+        notes.append("none of the tried settings fits: take a smaller model or more nodes")
     if w.sharding is not None and w.bf16:
         notes.append(in_round_numbers(w))
     if w.model.num_local_experts > 1:
@@ -164,8 +164,8 @@ def _formula_of_time(source: str) -> str:
 
 def _hiding(step: StepPlan) -> str:
     if not any(each.traffic.hides for each in step.sent):
-        return "nothing of it hides: at worst the same"
-    return "the rest hides behind forward and backward computation; at worst all is exposed"
+        return "nothing overlaps: at worst the same"
+    return "the rest overlaps with forward and backward computation; at worst all is exposed"
 
 
 def _where(across: bool) -> str:
@@ -187,7 +187,7 @@ def _bytes(w: Workload, sent: list[PlannedMessage]) -> Iterator[Quantity]:
         label = f"{t.kind} in {t.part.replace('_', ' ')}, {t.group_size} {_group(w, t.group)}"
         formula = _where(each.across)
         yield Quantity(
-            f"sent_{number}_bytes", label, t.message_bytes, "bytes", formula, "ideal: nothing twice"
+            f"sent_{number}_bytes", label, t.message_bytes, "bytes", formula, "ideal: no message twice"
         )
     for kind, total in sums.items():
         if kind != "send_recv":
@@ -215,7 +215,7 @@ def _cost(plan: LaunchPlan) -> Section:
         rows.append(Quantity("most_gpu_hours", "  at most", cost.most_gpu_hours, "GPU h", limit))
     energy = cost.most_kwh()
     if energy is not None:
-        source = f"an upper bound: {cost.watts:g} W of each GPU, {TABLE}; hosts and cooling are not in it"
+        source = f"an upper bound: {cost.watts:g} W of each GPU, {TABLE}; without hosts and cooling"
         rows.append(
             Quantity(
                 "most_energy_kwh", "energy, at most", energy, "kWh", "GPUs · TDP · the longer time", source

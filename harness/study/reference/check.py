@@ -172,7 +172,9 @@ def _checked(stored: VariantRuns, new: VariantRuns, share: float) -> VariantChec
     )
     if stored.runs and new.runs:
         return _compared(found, stored, new, share)
-    lacking = "the reference has no other run of it" if new.runs else "there is no run of it"
+    lacking = (
+        "the reference has no other run of this variant" if new.runs else "there is no run of this variant"
+    )
     return found if problems else found.model_copy(update={"problems": [lacking]})
 
 
@@ -210,7 +212,7 @@ def _time(stored: VariantRuns, new: VariantRuns, share: float, same_key: bool) -
     if found.ratio is None:
         return None
     if not same_key:
-        why = "other hardware or software: nothing is judged"
+        why = "hardware or software differ: no verdict"
         found = Timed(StepTimeChange.UNKNOWN, why, found.ratio, found.found)
     low, high = found.found.interval if found.found else (None, None)
     return StepTime(

@@ -88,6 +88,6 @@ def same_kind(chosen: VariantList, kind: Literal["cpu", "gpu"]) -> None:
         words = {"cpu": "CPUs", "gpu": "GPUs"}
         other = "miniatures" if kind == "cpu" else "workshop"
         raise RequestError(
-            f"--list {chosen.name}: its runs are about {words[chosen.device]}, and this site has {words[kind]}: "
+            f"--list {chosen.name}: its runs are for {words[chosen.device]}, and this site has {words[kind]}: "
             f"use --list {other}"
         )

@@ -152,7 +152,7 @@ def refuse_output(file: Path) -> None:
     if not file.name.endswith((".tar.gz", ".tgz")):
         raise RequestError(f"-o {file}: an archive's name ends with .tar.gz")
     if file.exists():
-        raise RequestError(f"-o {file}: is there already, and nothing is overwritten: give another name")
+        raise RequestError(f"-o {file}: exists, and is not overwritten: give another name")
     if not file.parent.is_dir():
         raise RequestError(f"-o {file}: there is no folder {file.parent}")
 

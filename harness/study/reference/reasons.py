@@ -15,13 +15,13 @@ def likely_reasons(checked: ReferenceChecked) -> list[str]:
     found = list(dict.fromkeys(_reasons(checked)))
     if found or checked.outcome is not VariantOutcome.MOVED:
         return found
-    return ["nothing that was recorded differs: hardware, software, the harness and the request are the same"]
+    return ["no recorded difference: hardware, software, the harness and the settings are the same"]
 
 
 def _reasons(checked: ReferenceChecked) -> Iterator[str]:
     for each in checked.variants:
         for asked in each.asked:
-            yield f"{each.new} was asked for with {asked.name} {_text(asked.new)}, not {_text(asked.stored)}"
+            yield f"{each.new} has {asked.name} {_text(asked.new)}, the reference {_text(asked.stored)}"
     yield from map(_changed, checked.key)
     unsettled = [each for each in checked.variants if each.outcome is not VariantOutcome.SAME]
     for doubt in dict.fromkeys(doubt for each in unsettled for doubt in each.doubts):

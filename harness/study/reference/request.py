@@ -44,7 +44,7 @@ def checked_reference(folder: Path, against: str | None, whole: bool) -> Referen
         return check_alone(own) if other is None else check(arm_of_reference(other, whole), own, whole=True)
     other = reference_folder(against)
     if other.resolve() == folder.resolve():
-        raise RequestError(f"--against {against}: is the reference that is checked: give another one")
+        raise RequestError(f"--against {against}: is the checked reference itself: give another one")
     return check(arm_of_reference(other, whole), own, whole=True)
 
 
@@ -88,9 +88,9 @@ def _like(compared: Settings, word: str) -> Path:
 def _unlike(reference: Reference, compared: Settings, word: str) -> str:
     """The sentence where no variant asked for the same, with the nearest one."""
     if not compared:
-        return f"{word}: was not made by the harness, so what it asked for is not known"
+        return f"{word}: was not made by the harness, so its settings are not known"
     differ = [(differing(each.compared, compared), each) for each in reference.variants]
     names, variant = min(differ, key=lambda pair: ("exercise" in pair[0], len(pair[0])))
     said = ", ".join(f"{name} {a}, here {b}" for name, (a, b) in names.items())
     near = f"the nearest is {variant.name} of {reference.name} ({said})"
-    return f"{word}: no variant of a reference asked for the same; {near}"
+    return f"{word}: no variant of a reference has the same settings; {near}"

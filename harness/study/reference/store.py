@@ -43,7 +43,7 @@ def refuse_taken(name: str) -> None:
         complete = True  # whatever it is, it is not ours to replace
     if complete:
         raise RequestError(
-            f"--name {name}: there is a reference of this name in {taken}, and none is overwritten: give another name"
+            f"--name {name}: there is a reference of this name in {taken}, which is not overwritten: give another name"
         )
 
 
@@ -117,7 +117,7 @@ def assemble(
             runs[variant.name] = StoredRuns(variant=variant.name, runs=stored)
             variants.append(_entry(variant, of_variant, stored))
     if not variants:
-        raise WorkError(f"{name}: no run of the list completed, so there is nothing to keep")
+        raise WorkError(f"{name}: no run of the list completed, so nothing was stored")
     newest = max(
         (one for of_variant in found.values() for one in of_variant), key=lambda one: one.run.created_ns
     )

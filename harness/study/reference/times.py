@@ -44,9 +44,7 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
     found = effect(stored, new) or further_run(stored, new)
     if found is None:
         ratio = fmean(new_ns) / fmean(stored_ns)
-        return Timed(
-            StepTimeChange.UNKNOWN, "one run of each cannot say how much the next one differs", ratio, None
-        )
+        return Timed(StepTimeChange.UNKNOWN, "one run of each does not show how much runs vary", ratio, None)
     moved, why = _decided(found, share)
     return Timed(moved, why, found.ratio, found)
 
@@ -55,11 +53,11 @@ def _decided(found: Effect, share: float) -> tuple[StepTimeChange, str]:
     low, high = found.log_ratio - found.reach, found.log_ratio + found.reach
     limit, allowed = log1p(share), f"{100 * share:g} %"
     if low > 0 and found.log_ratio > limit:
-        return StepTimeChange.SLOWER, f"beyond doubt, and most likely by more than {allowed}"
+        return StepTimeChange.SLOWER, f"the interval excludes no change, and the ratio is beyond {allowed}"
     if high < 0 and found.log_ratio < -limit:
-        return StepTimeChange.FASTER, f"beyond doubt, and most likely by more than {allowed}"
+        return StepTimeChange.FASTER, f"the interval excludes no change, and the ratio is beyond {allowed}"
     if -limit < low and high < limit:
-        return StepTimeChange.SAME, f"it did not move by {allowed}, and these runs would have seen it"
+        return StepTimeChange.SAME, f"the whole interval is within {allowed}"
     seen = found.smallest_seen
-    few = "these runs are too few for how much one differs from the next"
-    return StepTimeChange.UNKNOWN, f"these runs see no change below {100 * seen:.0f} %" if seen < 1 else few
+    few = "there are too few runs, because they vary much"
+    return StepTimeChange.UNKNOWN, f"these runs show no change below {100 * seen:.0f} %" if seen < 1 else few

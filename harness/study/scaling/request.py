@@ -55,7 +55,7 @@ def study_sweep(study: Study, site: Site) -> Sweep:
     """
     number = study.cls.model_fields["exercise"].default
     if not issubclass(study.cls, Training):
-        raise RequestError(f"-e {number}: it trains nothing: use -e 1, -e 2 or -e 3")
+        raise RequestError(f"-e {number}: it has no training: use -e 1, -e 2 or -e 3")
     rows = [_resolved(study, site, size) for size in study.sizes]
     fields = _fields(study, rows)
     same = {name: values[0] for name, values in fields.items() if all(each == values[0] for each in values)}

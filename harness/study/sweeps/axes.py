@@ -104,12 +104,12 @@ def _wrong_names(sweep: Sweep, cls: type[Experiment]) -> Iterator[str]:
             yield f"base: {_no_option(cls, name, [*own, *SITE_FIELDS])}"
     for part, names in (("matrix", sweep.matrix), ("zip", sweep.zip)):
         yield from (f"{part}: {_no_option(cls, name, own)}" for name in names if name not in own)
-    yield from (f"{name} stands in matrix and in zip: drop one" for name in sweep.matrix if name in sweep.zip)
-    yield from (f"{name} stands in base and varies: drop one" for name in sweep.axes if name in sweep.base)
+    yield from (f"{name} is in matrix and in zip: drop one" for name in sweep.matrix if name in sweep.zip)
+    yield from (f"{name} is in base and varies: drop one" for name in sweep.axes if name in sweep.base)
     lengths = {name: len(values) for name, values in sweep.zip.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        yield f"zip: its lists must be of one length, and are not ({told})"
+        yield f"zip: its lists must have the same length, and have not ({told})"
     for name in dict.fromkeys(name for rule in sweep.exclude for name in rule):
         if name not in sweep.axes:
             near = nearest(name, sweep.axes)
@@ -123,7 +123,7 @@ def _wrong_names(sweep: Sweep, cls: type[Experiment]) -> Iterator[str]:
 def _no_option(cls: type[Experiment], name: str, known: Sequence[str]) -> str:
     number = cls.model_fields["exercise"].default
     if name in SITE_FIELDS:
-        return f"{name} is the site's and is the same for all points: it belongs into base"
+        return f"{name} belongs to the site and is the same for all points: move it to base"
     near = nearest(name.lstrip("-").replace("-", "_"), known)
     hint = f": did you mean {near}?" if near else " (docs/options.md; a field has _ where its flag has -)"
     return f"exercise {number} ({cls.title}) has no option {name}{hint}"

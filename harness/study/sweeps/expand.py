@@ -81,7 +81,7 @@ def expand(
         raise _refusal(sweep, [_with_points(line, keys) for line, keys in refused.items()])
     if not found.tasks:
         why = dict.fromkeys(left.why for left in found.left_out)
-        raise _refusal(sweep, ["no combination is left: each is excluded or refused by the rules", *why])
+        raise _refusal(sweep, ["no combination is left: all are excluded or refused by the rules", *why])
     return found
 
 

@@ -21,8 +21,8 @@ class Sweep(BaseModel):
     """One file. `base`: the exercise, options by their field names, and the site's own options (time, partition …).
 
     `matrix`: every combination of these values. `zip`: lists of one length, taken together. `exclude`: combinations to
-    leave out; `skip_invalid`: also those that the rules refuse. `seeds`: their number or a list; each is a repeat.
-    `show`: the measured values of the table, the first of which is plotted.
+    leave out; `skip_invalid`: also combinations that the rules refuse. `seeds`: their number or a list; each is a
+    repeat. `show`: the measured values of the table, the first of which is plotted.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -100,12 +100,13 @@ def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site)
         return
     if stored.site.name != site.name:
         raise RequestError(
-            f"series {series} began at site {stored.site.name}, not {site.name}: give this one another name with --name"
+            f"series {series} began at site {stored.site.name}, not {site.name}: "
+            "give the new one another name with --name"
         )
     before, now = stored.sweep.model_dump(), sweep.model_dump()
     changed = [field for field in now if now[field] != before[field] and field not in _MAY_CHANGE]
     if changed:
         raise RequestError(
-            f"series {series} began with another {' and '.join(changed)}: `slurm.sh sweep {series}` goes on with that, "
-            "or give this one another name with --name"
+            f"series {series} began with another {' and '.join(changed)}: `slurm.sh sweep {series}` continues the old "
+            "one, or give the new one another name with --name"
         )
