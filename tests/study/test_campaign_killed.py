@@ -134,7 +134,7 @@ def test_only_one_process_drives_a_series_and_a_killed_ones_lock_is_gone() -> No
     process = driver(wanted, Limits())
     while not runs_of(SERIES):
         process.join(0.01)
-    with pytest.raises(WorkError, match=rf"driven by process {process.pid} on "), driving(SERIES):
+    with pytest.raises(WorkError, match=rf"being run by process {process.pid} on "), driving(SERIES):
         pass
     process.kill()
     process.join()

@@ -91,4 +91,4 @@ def test_a_student_gets_an_answer_from_it_at_once(
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     assert main(["lesson", "2a", "--reference", NAME]) == 0
-    assert f"These are the numbers of the reference {NAME}, not of runs of yours" in capsys.readouterr().out
+    assert f"These are the numbers of the reference {NAME}, not of your runs" in capsys.readouterr().out
