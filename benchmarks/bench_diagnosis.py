@@ -1,4 +1,4 @@
-"""How often the diagnosis is right. Faults are injected into real trainings on the CPU, each paired with a healthy run in turn.
+"""How reliable the diagnosis is. Faults are injected into real trainings on the CPU, each paired with a healthy run.
 
     python benchmarks/bench_diagnosis.py OUT --make [--exercises 1 2 3] [--ranks 2] [--seeds 1 2] [--minutes 20]
     python benchmarks/bench_diagnosis.py OUT --measure      # the kept runs again, by the code of today
