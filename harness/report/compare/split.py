@@ -52,7 +52,7 @@ def _value(run: StepParts, name: str) -> str:
 
 
 def _difference(run: StepParts, base: StepParts, name: str) -> str:
-    """Milliseconds more than the base; a dash where one of the runs withholds the part."""
+    """Milliseconds more than the base; a dash if one of the runs withholds the part."""
     return "–" if name in run.withheld | base.withheld else signed(run.parts[name] - base.parts[name])
 
 

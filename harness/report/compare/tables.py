@@ -31,7 +31,7 @@ def letters(pairs: Pairs) -> list[str]:
 
 
 def configuration_table(pairs: Pairs) -> Table:
-    """The settings that differ between runs, as far as they were recorded."""
+    """The recorded settings that differ between runs."""
     differing = [{d.name: d for d in pair.configuration} for pair in pairs]
     rows = []
     for name in dict.fromkeys(name for found in differing for name in found):
@@ -50,7 +50,7 @@ def result_table(pairs: Pairs) -> Table:
         if name in names and not (label.startswith(IDLE_LABEL) and _is_nothing(in_every_run(pairs, name)))
     ]
     head = ("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:]))
-    return Table("Numbers of each run, and over the base's", head, rows)
+    return Table("Numbers of each run, and their ratio to the base's", head, rows)
 
 
 def _is_nothing(shares: Sequence[float | None]) -> bool:
@@ -59,7 +59,7 @@ def _is_nothing(shares: Sequence[float | None]) -> bool:
 
 
 def _label(pairs: Pairs, label: str) -> str:
-    """The label, where a cause of idle time has its name for the runs' kind of devices."""
+    """The label; a cause of idle time has the name that fits the runs' kind of devices."""
     cause = label.removeprefix(IDLE_LABEL)
     return label if cause == label else IDLE_LABEL + cause_word(cause, all(pair.on_cpu for pair in pairs))
 
@@ -83,7 +83,7 @@ def _millions(pairs: Pairs, name: str) -> list[str]:
 
 
 def _sizes(pairs: Pairs, kind: str) -> list[str]:
-    """Megabytes of every run; a lower bound (≥) where the size of some calls was not recorded."""
+    """Megabytes of every run; a lower bound (≥) if the size of some calls was not recorded."""
     sizes = zip(_millions(pairs, f"{kind}_bytes"), _millions(pairs, f"{kind}_least_bytes"), strict=True)
     return [f"≥ {at_least}" if size == "–" != at_least else size for size, at_least in sizes]
 
@@ -173,7 +173,7 @@ def _cells(pairs: Pairs, name: str) -> Iterator[str]:
 
 
 def _times(pairs: Pairs, name: str) -> Iterator[str]:
-    """Each run's value over the base's; empty where the base's is shown as zero."""
+    """Each run's value divided by the base's; empty if the base's value is shown as zero."""
     for pair in pairs:
         change: MetricChange | None = next((c for c in pair.changes if c.name == name), None)
         seen = change is not None and change.a is not None and set("123456789") & set(_text(name, change.a))

@@ -80,7 +80,7 @@ def names(pairs: Pairs) -> list[str]:
 
 def _configuration(pairs: Pairs) -> str:
     text = _titled("Configuration that differs", configuration_table(pairs))
-    return text or "Configuration: the same, as far as recorded"
+    return text or "Configuration: all recorded settings are the same"
 
 
 def _precisions(pair: Comparison, other: str) -> str:
@@ -117,7 +117,7 @@ def _how_sure(pairs: Pairs) -> str:
 
 
 def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
-    """For each pair the sentence about the part that makes the difference; empty where no part is clear."""
+    """For each pair the sentence about the part that makes the difference; empty if no part is clear."""
     if not summaries:
         return [""] * len(pairs)
     found, per_token = steps_in_parts(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)

@@ -153,7 +153,7 @@ def _plotted(section: Section, s: Summary) -> Section:
 
 
 def docs_from(folder: Path) -> list[Link]:
-    """Links from a page in this folder to the checkout's documentation; none where no documentation is installed."""
+    """Links from a page in this folder to the checkout's documentation; none if no documentation is installed."""
     files = {name: ROOT / "docs" / file for name, file in DOCS.items()} if IN_CHECKOUT else {}
     return [
         Link(name, quote(os.path.relpath(file, folder.absolute())))

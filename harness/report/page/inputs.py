@@ -66,7 +66,7 @@ def gather(run: Run | None) -> Inputs:
 
 
 def _record(run: Run) -> tuple[Record | None, list[str]]:
-    """The record; of a damaged record None and a sentence; None alone where no record was written."""
+    """The record; of a damaged record None and a sentence; None alone if no record was written."""
     try:
         return (run.record if run.is_run else None), []
     except WorkError as error:

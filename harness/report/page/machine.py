@@ -70,7 +70,7 @@ def _line(recording: Recording, device: Series, column: str, scale: float) -> di
 
 
 def _whole_machine(recording: Recording, column: str, scale: float) -> list[dict[str, Any]]:
-    """A dashed line for the whole machine, where the source also measures the job's processes alone."""
+    """A dashed line for the whole machine, if the source also measures the job's processes alone."""
     lines = (_line(recording, d, f"machine_{column}", scale) for d in recording.devices)
     style = {"name": "whole machine", "mode": "lines", "line": {"color": IDLE, "dash": "dash", "width": 1.3}}
     return [line | style for line in lines if line is not None]

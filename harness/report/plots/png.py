@@ -148,7 +148,7 @@ def _heatmap(axes: Axes, trace: _Trace, _stacks: dict[str, float]) -> None:
 
 
 def _named_rows(axes: Axes, y: dict[str, Any], data: Sequence[_Trace]) -> None:
-    """The rows of a heatmap that its axis names, where it does not name all."""
+    """The rows of a heatmap that its axis names, if it does not name all."""
     if "ticktext" not in y or not data or data[0]["type"] != "heatmap":
         return
     place = {name: i for i, name in enumerate(data[0]["y"])}

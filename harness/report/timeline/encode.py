@@ -87,7 +87,7 @@ def _before(lane: Lane, end: int) -> Lane:
 def _origins(
     tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None
 ) -> tuple[list[int], list[str]]:
-    """The zero of each track's times, and a remark where clocks cannot be compared."""
+    """The zero of each track's times, and a remark if clocks cannot be compared."""
     if offsets_ns is None:
         return [track.window[0] for track in tracks], []
     if len(tracks) > 1 and any(track.epoch_ns is None for track in tracks):
