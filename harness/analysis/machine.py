@@ -68,13 +68,13 @@ def _problems(cores: Cores) -> Iterator[Problem]:
     where = ", ".join(cores.hosts)
     if cores.are_disturbed and cores.job is not None and cores.others is not None:
         job, others = (f"{100 * part / cores.usable:.0f} %" for part in (cores.job, cores.others))
-        seen = f"{where}: {cores.when} the job used {job} of {cores.usable} cores, others at least {others}"
+        seen = f"{where}: {cores.when} the job used {job} of {cores.usable} cores, other programs at least {others}"
         yield Problem.doubt(
-            BUSY, f"{seen}; times are too long, and not evenly: run it again on a quiet machine"
+            BUSY, f"{seen}; times are too long, by unequal amounts: repeat the run on a quiet machine"
         )
     if cores.ranks > cores.usable:
         seen = f"{where}: {cores.ranks} ranks on {cores.usable} core{'s' * (cores.usable > 1)}"
-        why = f"{seen} take turns; counts and bytes are right, times include waiting for a core"
+        why = f"{seen} take turns; counts and bytes are correct, but times include waiting for a core"
         yield Problem.doubt(CROWDED, why)
 
 

@@ -89,10 +89,10 @@ def _severity(missing: Gap, profiled: Span | None) -> RecordingVerdict:
 
 def _of_gap(recording: Recording, gap: Gap) -> str:
     again = any(gap[0] < start <= gap[1] for start in recording.starts[1:])
-    why = "it died and was started again" if again else "it was kept from sampling"
+    why = "it died and was started again" if again else "it could not sample"
     return (
         f"{recording.host}: {why}: no samples for {_seconds(gap)} s, from {_clock(gap[0])} to {_clock(gap[1])}; "
-        f"its means are of the {_share(recording)} of its time that it sampled{_energy(summarize(recording))}"
+        f"its means cover the sampled {_share(recording)} of its time{_energy(summarize(recording))}"
     )
 
 
@@ -101,7 +101,7 @@ def _of_end(recording: Recording, lost: Gap) -> str:
     again = "" if times == 1 else " and was started again only once" if times == 2 else f", {times} times"
     return (
         f"{recording.host}: it ended {_seconds(lost)} s before the training there did{again}: no samples after "
-        f"{_clock(lost[0])}; its numbers are of the time before, and the energy is not given"
+        f"{_clock(lost[0])}; its numbers cover the time before, and the energy is not given"
     )
 
 
@@ -119,7 +119,7 @@ def _energy(node: NodeSummary) -> str:
     return (
         "; the energy is not given"
         if lacks
-        else "; the energy is of all of it, as the device's counter ran on"
+        else "; the energy covers all of it, because the device's counter continued"
     )
 
 

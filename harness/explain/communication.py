@@ -1,4 +1,4 @@
-"""Rules about communication that nothing hides: what was switched off, who is late, what sends less."""
+"""Rules about exposed communication: what was switched off, who is late, what sends less."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def communication(s: Summary) -> Avoidable | None:
         return None
     # In a pipeline some waiting lies in the bubble, and how much is not known.
     waited = waiting_share(s) if s.pipeline is None else None
-    what = "communication that nothing hides" + (", beside the pipeline's waiting" if s.pipeline else "")
+    what = "exposed communication" + (", without the pipeline's waiting" if s.pipeline else "")
     if waited is not None and waited > _WAITING:
         what += f", {percent(waited)} of it waiting for the last rank"
     return Avoidable(what, share, *_communication_advice(s, waited))
@@ -36,6 +36,6 @@ def _communication_advice(s: Summary, waited: float | None) -> Advice:
         return on_purpose
     if waited is not None and waited > _WAITING and s.stragglers:
         rank = s.stragglers[0].rank
-        change = Change(f"see in the timeline what rank {rank} does before it arrives")
+        change = Change(f"find in the timeline the work of rank {rank} before it arrives")
         return Advice(f"Most often the others wait for rank {rank}.", (change,))
     return asked.send_less(seen)

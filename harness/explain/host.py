@@ -35,9 +35,9 @@ def launch_bound(s: Summary) -> Avoidable | None:
         return None
     what, why = "launch-bound idle time", "The host issues kernels more slowly than the device runs them."
     if are_cpus(s.devices):
-        what, why = "time between operators", "That is Python: the operators are too small to hide it."
+        what, why = "time between operators", "It is Python overhead: the operators are too small to hide it."
     changes = (
-        *more_work(s, "twice the micro-batch, so that each launch brings more work"),
+        *more_work(s, "twice the micro-batch, so that each launch has more work"),
         Change("larger batches, fused operators (torch.compile) or CUDA graphs"),
     )
     return Avoidable(what, share, why, changes)
@@ -63,6 +63,6 @@ def memory(s: Summary) -> Avoidable | None:
     pageable = sum(c.pageable_ns for c in s.copies if c.direction == "copy H2D")
     text = "pin the host buffers (pin_memory=True) and copy with non_blocking=True"
     if pageable <= PAGEABLE_NOTICEABLE * window:  # an .item() copies a few bytes: no reason to pin
-        text = "copy on a stream of its own while kernels run (non_blocking=True, prefetching)"
-    what, why = "copies that nothing hides", "The device only moves memory meanwhile."
+        text = "copy on a separate stream while kernels run (non_blocking=True, prefetching)"
+    what, why = "exposed copies", "The device computes nothing meanwhile."
     return Avoidable(what, share, why, (Change(text),))

@@ -51,7 +51,7 @@ def _as_communication(s: Summary) -> str:
         return ""
     return (
         f" A part of it, {percent(share)} of the time, is shown as communication: "
-        "in its messages a stage waits for another stage's work."
+        "a stage waits in its messages for the work of another stage."
     )
 
 
@@ -75,7 +75,7 @@ def _of_the_schedule(p: Pipeline) -> str:
     """The empty share of the schedule, and the share that theory expects where all stages are known."""
     measured = f"It is {percent(p.mean_bubble_fraction)} of the schedule"
     if p.expected_bubble_fraction is None:
-        return f"{measured}; how much of it has to be is not known, since stages may be missing"
+        return f"{measured}; the expected bubble is not known, because stages may be missing"
     alone = f"which alone leaves {percent(p.expected_bubble_fraction)} empty"
     shared = f"{p.microbatches} micro-batch{'es' * (p.microbatches != 1)}"
     return f"{measured}: {p.stages} stages share {shared}, {alone}"

@@ -17,7 +17,7 @@ def why_no_answer(s: Summary) -> str | None:
     if withheld is not None:
         return withheld
     if replay is None:
-        return "nothing can be replayed: the traces have no steps with work, or there is no trace"
+        return "no replay is possible: there is no trace, or the traces have no steps with work"
     if replay.error > MOST_ERROR:
         return (
             f"the replay differs from the run by {percent(replay.error)} of the step: no answer "
@@ -32,8 +32,8 @@ def what_is_not_charged(s: Summary) -> str | None:
     if replay is None or not replay.steps or replay.unknown_ns < _MUCH * replay.step_ns:
         return None
     return (
-        f"{percent(replay.unknown_ns / replay.step_ns)} of the step pass in collectives with ranks that were not read, "
-        "or that the traces do not tell: if one of those came late, nobody is charged with it."
+        f"{percent(replay.unknown_ns / replay.step_ns)} of the step is spent in collectives whose ranks were not "
+        "all read or are not known. If one of these ranks was late, no cause shows it."
     )
 
 

@@ -48,7 +48,7 @@ def verdict(summary: Summary) -> Diagnosis:
     doubt = doubts(summary)
     where = _where(summary)
     if where is None:
-        return Diagnosis([*doubt, "Nothing was recorded that tells where the time went."])
+        return Diagnosis([*doubt, "The recording does not show where the time went."])
     if summary.findings:
         return _of_causes(summary, doubt, where)
     found = sorted(avoidable(summary), key=lambda a: -a.share)
@@ -119,7 +119,7 @@ def _where(s: Summary) -> str | None:
 
 _PARTS = (
     ("compute_ns", "computing", "computation"),
-    ("exposed_communication_ns", "communicating with nothing computed meanwhile", "communication"),
+    ("exposed_communication_ns", "exposed communication", "communication"),
     ("exposed_memory_ns", "copying", "copying"),
     ("idle_ns", "idle", "idle time"),
 )
@@ -160,12 +160,12 @@ def _where_by_metrics(s: Summary) -> str | None:
 
 def _nothing(s: Summary, found: list[Avoidable]) -> str:
     idle = device_time.share(s.devices, "idle_ns") or 0.0
-    rest = f", and {percent(idle)} idle for reasons that the trace does not show" if idle > NOTICEABLE else ""
+    rest = f", and {percent(idle)} idle time without a known cause" if idle > NOTICEABLE else ""
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
-    rest += f", and {' and '.join(unknown)}, of which nothing is known" if unknown else ""
+    not_known = f" Not known: {' and '.join(unknown)}." if unknown else ""
     largest = f" The largest is {found[0].what}, {percent(found[0].share)}." if found else ""
-    left = f"what is left is the kernels themselves{rest}.{largest}"
-    return f"No part that a rule calls avoidable is above {percent(NOTICEABLE)}: {left}"
+    whole = f"No avoidable part is above {percent(NOTICEABLE)} of the time.{largest}"
+    return f"{whole} The rest is the kernels themselves{rest}.{not_known}"
 
 
 def _largest(s: Summary, top: Avoidable) -> str:

@@ -16,19 +16,19 @@ _NEARER = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 
 
 def why_unknown(s: Summary) -> str | None:
-    """Why a run has no word of NCCL's; None where it has, and for traces from elsewhere."""
+    """Why NCCL's log is missing; None if there is one, and for traces that are not of a run."""
     if s.nccl is not None or s.run is None:
         return None
     if s.backend == "gloo" or are_cpus(s.devices) or s.run.get("device") == "cpu":
-        return "not given: gloo carried this run's messages, on CPUs"
+        return "not given: this run on CPUs communicates with gloo, not NCCL"
     asked = s.experiment
     if isinstance(asked, Experiment) and asked.nccl_debug:
-        return "not given: --nccl-debug asked for NCCL's log, and NCCL wrote none"
-    return "not given: NCCL keeps a log with --nccl-debug only"
+        return "not given: NCCL wrote no log, in spite of --nccl-debug"
+    return "not given: NCCL writes a log only with --nccl-debug"
 
 
 def between_nodes(n: Nccl) -> str | None:
-    """What the messages between nodes go over; None where no connection between nodes is known."""
+    """The transport between nodes; None if no connection between nodes is known."""
     used = [row for row in n.connections if row.between_nodes]
     if not used:
         return None
@@ -36,7 +36,7 @@ def between_nodes(n: Nccl) -> str | None:
 
 
 def inside_a_node(n: Nccl) -> str | None:
-    """What the messages between a node's GPUs go over; None where no connection inside a node is known."""
+    """The transport between a node's GPUs; None if no connection inside a node is known."""
     used = [row for row in n.connections if row.between_nodes is False]
     if not used:
         return None

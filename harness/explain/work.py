@@ -17,9 +17,7 @@ def precision(s: Summary) -> Avoidable | None:
     if are_cpus(s.devices) or not slow or not total:
         return None
     half = "fp16" if _without_bf16(s) else "bf16"
-    why = (
-        f"Matrix products run in fp32; in {half} they take half the time or less (the half is counted here)."
-    )
+    why = f"Matrix products run in fp32; in {half} they take half the time or less (half of the time is counted here)."
     ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
     text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"
     change = Change(text, {"mixed_precision": True} if ours else None)
@@ -37,5 +35,5 @@ def straggler(s: Summary) -> Avoidable | None:
     if score is None or rank is None or score <= 1:
         return None
     why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
-    what = f"see in the timeline what rank {rank} does more of, and whether its node differs (slurm.sh -e 0)"
-    return Avoidable(f"rank {rank} being slower", 1 - 1 / score, why, (Change(what),))
+    what = f"find the additional work of rank {rank} in the timeline, and test its node (slurm.sh -e 0)"
+    return Avoidable(f"the slower rank {rank}", 1 - 1 / score, why, (Change(what),))

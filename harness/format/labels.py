@@ -60,8 +60,8 @@ _FIELDS = {
     "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
     "pop": "efficiency as POP defines it",
     "findings": "the causes of lost time",
-    "replay.what_ifs": "what a change would bring",
-    "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and the bubble that theory expects",
+    "replay.what_ifs": "predictions with one thing changed",
+    "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and its expected bubble",
 }
 
 

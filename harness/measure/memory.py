@@ -103,7 +103,7 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
             )
             continue
         if document.rank in found:
-            evidence = f"{printable(path.name)}: rank {document.rank} is there twice"
+            evidence = f"{printable(path.name)}: rank {document.rank} is given twice"
             problems.append(Problem.doubt(problem_texts.SNAPSHOT_TWICE, evidence))
             continue
         found[document.rank] = document
@@ -199,7 +199,7 @@ def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
 
 def _remarks(documents: Sequence[_Document]) -> list[Problem]:
     what = problem_texts.SNAPSHOT_SLOW
-    evidence = "too few steps came before them to record the memory of; give it some by --warmup-steps"
+    evidence = "too few steps came before them to compare with: give more by --warmup-steps"
     slowed = any(document.in_profiled_steps for document in documents)
     remarks = [Problem.doubt(what, evidence)] if slowed else []
     for document in documents:
@@ -215,6 +215,6 @@ def _remarks(documents: Sequence[_Document]) -> list[Problem]:
             break  # of many ranks that fail together one is enough
     cut = [document.rank for document in documents if not document.complete]
     if cut:
-        evidence = f"rank {cut[0]} made more blocks than are kept: what came later is missing"
+        evidence = f"rank {cut[0]} allocated more blocks than are kept: later ones are missing"
         remarks.append(Problem.doubt(problem_texts.SNAPSHOT_CUT, evidence))
     return remarks

@@ -8,7 +8,7 @@ from harness.analysis.summary import Summary, Withheld
 from harness.run.mystery import is_hidden
 
 WITHHELD = ("findings", "replay.what_ifs")
-REASON = "this run is a mystery: you find the cause; `mystery reveal` ends it"
+REASON = "this run is a mystery: find the cause yourself, or end it with `mystery reveal`"
 
 
 def without_diagnosis(summary: Summary, run: Path) -> Summary:

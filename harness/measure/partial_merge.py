@@ -142,8 +142,8 @@ def _jobs(merge: PartialMerge, loose: Sequence[RankPart]) -> Iterator[JobMerge]:
         if sum(len(own.ranks) for own in whole) != len(job):
             folder = next(iter(merge.jobs))[0] if None in origins else next(o for o in origins if o)[0]
             raise RequestError(
-                f"{folder}: its traces hold a rank twice, and which of them are one job is not known: give the "
-                "folder of each job by itself"
+                f"{folder}: its traces hold a rank twice, so it is not known which of them are one job: "
+                "give the folder of each job separately"
             )
         joined = join_merges(whole) if len(whole) > 1 else whole[0]
         yield JobMerge(_with_problems(joined.ranks, job), joined.sums, joined.blocks)

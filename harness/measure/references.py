@@ -217,9 +217,9 @@ def _read(path: Path, shape: type[Stored], most_bytes: int) -> Stored:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise WorkError(f"{path}: is not a reference of ours ({where}: {first['msg']})") from None
+        raise WorkError(f"{path}: is not a reference ({where}: {first['msg']})") from None
     except ValueError as error:
-        raise WorkError(f"{path}: is not a reference of ours ({error})") from None
+        raise WorkError(f"{path}: is not a reference ({error})") from None
 
 
 def some_references(most: int) -> Iterator[tuple[Path, Reference]]:

@@ -129,7 +129,9 @@ def _many(
 
 def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
     if request.hta:
-        raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
+        raise RequestError(
+            "--hta-compatible with --executor slurm: HTA's numbers are measured only on this machine"
+        )
     from harness.measure.slurm_array import measure_distributed
 
     return MeasuredFiles(*_by_array(files, window, request, measure_distributed), [])
@@ -146,7 +148,7 @@ def _by_array(
     missing = next((command for command in ("sbatch", "srun") if shutil.which(command) is None), None)
     if missing is not None:
         raise RequestError(
-            f"--executor slurm: there is no {missing} here; leave the flag out to measure on this machine"
+            f"--executor slurm: no {missing} is on PATH; without this flag the traces are measured on this machine"
         )
     from harness.measure import slurm_array
     from harness.measure.array_plan import PLAN, read_plan
@@ -174,12 +176,12 @@ def _by_array(
         raise
     except KeyboardInterrupt:
         if (folder / PLAN).exists():
-            _say_resume(folder, "the array's tasks may go on (squeue --me); their results and logs")
+            _say_resume(folder, "the array's tasks may continue (squeue --me); their results and logs")
         else:  # nothing was submitted
             shutil.rmtree(folder, ignore_errors=True)
         raise
     if any(f.what == problem_texts.NOT_MEASURED for f in broken):
-        _say_resume(folder, "the failed tasks' logs, and what the others measured,")
+        _say_resume(folder, "the failed tasks' logs and the results of the other tasks")
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return measured, broken
@@ -193,8 +195,8 @@ def _when_ended(jobs: Sequence[ArrayJob]) -> str:
 def _say_resume(folder: Path, what: str) -> None:
     """The folder that an array leaves, and how to go on with it."""
     print(
-        f"{PROGRAM} report: {what} are in {folder}; to measure only what is missing: the same command with --resume "
-        f"{shlex.quote(str(folder))}",
+        f"{PROGRAM} report: {what} are in {folder}; to measure only the missing traces, run the same command with "
+        f"--resume {shlex.quote(str(folder))}",
         file=sys.stderr,
     )
 

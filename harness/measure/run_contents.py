@@ -122,7 +122,7 @@ def _record(run: Run) -> tuple[dict[str, Any], list[Problem]]:
     except (OSError, ValueError) as error:
         what = problem_texts.RECORD_UNREADABLE
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else why_unread(error)
-        evidence = f"run.json: {reason}; what was asked for is not known"
+        evidence = f"run.json: {reason}; the settings of the run are not known"
         return {}, [Problem.doubt(what, evidence)]
     expects = asked.job.expects if asked.job else None
     of_profilers = None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]

@@ -56,7 +56,7 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Probl
             problems.append(Problem.doubt(problem_texts.METRICS_UNREADABLE, why))
     if endless:
         more = f" and {len(endless) - 1} more" if len(endless) > 1 else ""
-        why = f"{endless[0]}{more}: the training was killed, still goes on, or the file is cut"
+        why = f"{endless[0]}{more}: the training was killed, is still running, or the file is cut"
         problems.append(Problem.doubt(problem_texts.METRICS_CUT, why))
     return sorted(ranks, key=lambda t: t.rank), problems
 

@@ -45,7 +45,7 @@ def _read(stored: Path) -> Summary:
     except (OSError, ValueError) as error:
         reason = why_unread(error)
     raise RequestError(
-        f"{stored}: is not a summary of ours ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
+        f"{stored}: is not a summary of this program ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
     )
 
 

@@ -1,4 +1,4 @@
-"""The same call of a program in every step: the n-th of its kind in its step, and what it takes beyond its usual."""
+"""The same call of a program in every step: the n-th of its kind in its step, and its time beyond the median."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def median_of_each(group: I64, values: I64) -> I64:
 
 
 def held_up(ns: I64, usual: I64 | int, least: int) -> I64:
-    """What each of n durations has beyond the usual one; 0 where that is less than `least`, or no more than chance."""
+    """The part of each of n durations beyond the median; 0 if that is less than `least`, or no more than chance."""
     return np.where((ns > _HELD_FACTOR * usual) & (ns - usual > least), ns - usual, 0)

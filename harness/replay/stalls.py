@@ -130,7 +130,7 @@ def without_core(scene: Scene) -> Iterator[Suspect]:
         None,
         np.ones(scene.job.measured.shape[1], np.bool_),
         scene.job.scaled(factor),
-        f"ready to run and without a core for {each:.1f} ms of each step",
+        f"ready to run without a free core for {each:.1f} ms of each step",
     )
 
 

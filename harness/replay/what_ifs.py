@@ -63,13 +63,13 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     *(
         WhatIfKind(
             f"no-stall-{PHASES[phase]}",
-            f"no stall longer than the usual gap in {PHASES[phase]}",
+            f"no stall longer than the median gap in {PHASES[phase]}",
             _without(STALLED, phase),
         )
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
     WhatIfKind("no-stall-between", "no stall between the phases", _without(STALLED, OTHER)),
-    WhatIfKind("no-pause", "no process stopped", _without_found(stopped)),
+    WhatIfKind("no-pause", "no pause of a process", _without_found(stopped)),
     WhatIfKind(
         "own-cores",
         "a core for every process that is ready to run",
@@ -87,7 +87,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     ),
     WhatIfKind(
         "no-host-gaps",
-        "no time between operators, as with CUDA graphs or larger kernels",
+        "no time between operators, for example with CUDA graphs",
         _no_gaps,
         bound=True,
     ),

@@ -98,7 +98,7 @@ class Database:
             except sqlite3.OperationalError:
                 if not self._effort.spent:
                     raise
-                raise TraceError(self.path, "is damaged: reading a table of it does not end") from None
+                raise TraceError(self.path, "is damaged: a table of it cannot be read to its end") from None
 
     def columns(self, table: str) -> dict[str, int]:
         """The columns of `table` and their positions; empty for a missing table.

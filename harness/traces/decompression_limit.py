@@ -10,6 +10,4 @@ def unpacks_to_too_much(packed_bytes: int, unpacked_bytes: int) -> str:
     """Why a file is not unpacked further, after so many bytes of it; empty: it is."""
     if unpacked_bytes <= max(_ALWAYS_BYTES, _MOST_RATIO * packed_bytes):
         return ""
-    return (
-        f"unpacks to more than {_MOST_RATIO} times its size, which no trace does: it is damaged, or no trace"
-    )
+    return f"unpacks to more than {_MOST_RATIO} times its size, more than any trace: it is damaged, or is not a trace"

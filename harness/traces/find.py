@@ -100,7 +100,7 @@ class _Folder:
         else:
             last = f"after {len(self._found):,} traces, the last in {self._found[-1].parent},"
             said = f"{last} there are {without} without one"
-        return f"{self.walk.top}: {said}: name a folder that is nearer to the traces, or the files"
+        return f"{self.walk.top}: {said}: give a folder that is nearer to the traces, or the files"
 
     def _looks_like_trace(self, file: Path) -> bool:
         name = file.name

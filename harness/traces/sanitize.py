@@ -67,11 +67,11 @@ class _LeftOut:
 
     def sentences(self) -> list[str]:
         found = (
-            (self.times, f"calls, ranges or events ended before they began or lie over {_DAYS:.0f} days from others"),
+            (self.times, f"calls, ranges or events ended before they started or are over {_DAYS:.0f} days from others"),
             (self.devices, "events are on a device whose number no machine has"),
             (self.sizes, "copies are larger than any memory"),
-            (self.depth, f"ranges lie within {_MOST_OPEN} others"),
-            (self.samples, f"samples of counters lie over {_DAYS:.0f} days from the events"),
+            (self.depth, f"ranges are nested in {_MOST_OPEN} others"),
+            (self.samples, f"samples of counters are over {_DAYS:.0f} days from the events"),
             (self.values, "samples of counters have a value that no counter reaches"),
         )  # fmt: skip
         return [*(f"{count} {what}: left out" for count, what in found if count), *self.notes]
@@ -239,7 +239,7 @@ def _identity(found: Identity, first_ns: int, out: _LeftOut) -> Identity:
         world = None
     epoch = found.epoch_ns
     if epoch is not None and not _FIRST_NS <= epoch + first_ns < _LAST_UNIX_NS:
-        out.notes.append("the time at which the file's clock began cannot be true and is not used")
+        out.notes.append("the start of the file's clock cannot be true and is not used")
         epoch = None
     ranks = {pid: rank for pid, rank in found.ranks.items() if _is_rank(rank)}
     return replace(found, rank=rank, world_size=world, epoch_ns=epoch, ranks=ranks)

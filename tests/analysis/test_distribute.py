@@ -185,7 +185,7 @@ def test_ctrl_c_leaves_the_array_and_says_how_to_go_on_shown_by_a_stand_in_for_s
     assert main(words) == 130
     (folder,) = tmp_path.glob("report-*")
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("slurm.sh report: the array's tasks may go on (squeue --me)")
+    assert said.startswith("slurm.sh report: the array's tasks may continue (squeue --me)")
     assert said.endswith(f"the same command with --resume {folder}")
     assert main([*words, "--resume", str(folder)]) == 0
     assert again.tasks == 1
@@ -219,7 +219,7 @@ def test_without_srun_it_is_refused(
     (tmp_path / "sbatch").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["report", str(ranks[0]), "--executor", "slurm"]) == 2
-    assert "--executor slurm: there is no srun here" in capsys.readouterr().err
+    assert "--executor slurm: no srun is on PATH" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [None, "{}", "[", '{"window": "steps", "files": [[["a", 1]]]}'])

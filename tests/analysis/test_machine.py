@@ -74,7 +74,9 @@ def said(folders: list[Path], training: list[RankTraining]) -> list[Problem]:
 def test_others_on_the_cores_during_the_profiled_steps_make_a_run_doubtful(tmp_path: Path) -> None:
     (found,) = said([recorded(tmp_path / "m", DISTURBED)], ranks(2, DISTURBED_STEPS))
     assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, BUSY)
-    assert "over the profiled steps the job used 66 % of 2 cores, others at least 34 %" in found.evidence
+    assert (
+        "over the profiled steps the job used 66 % of 2 cores, other programs at least 34 %" in found.evidence
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_the_part_of_each_sample_that_lies_in_the_steps_is_its_weight(tmp_path: 
     (found,) = said(
         [recorded(tmp_path / "a", seconds)], ranks(2, (0.5, 2.0))
     )  # 0.5 s of the first, 1 s of the second
-    assert "the job used 47 % of 2 cores, others at least 53 %" in found.evidence
+    assert "the job used 47 % of 2 cores, other programs at least 53 %" in found.evidence
     assert said([recorded(tmp_path / "b", seconds)], ranks(2, (2.0, 3.0))) == []
 
 
@@ -101,7 +103,7 @@ def test_without_samples_of_the_steps_the_whole_job_is_judged(
     tmp_path: Path, steps: tuple[float, float] | None
 ) -> None:
     (found,) = said([recorded(tmp_path / "a", DISTURBED)], ranks(2, steps))
-    assert "over the whole run the job used 47 % of 2 cores, others at least" in found.evidence
+    assert "over the whole run the job used 47 % of 2 cores, other programs at least" in found.evidence
     assert said([recorded(tmp_path / "b", LATE)], ranks(2, steps)) == []
 
 
@@ -116,7 +118,7 @@ def test_others_on_cores_that_the_job_may_not_use_are_no_doubt(tmp_path: Path) -
     """The ranks are bound to 2 of 16 cores and use both; other processes may use the other 14."""
     assert said([recorded(tmp_path / "a", [(100, 100)] * 5, 2, 16)], ranks(2, (1, 4))) == []
     (found,) = said([recorded(tmp_path / "b", [(50, 100)] * 5, 2, 16)], ranks(2, (1, 4)))
-    assert "others at least 50 %" in found.evidence
+    assert "other programs at least 50 %" in found.evidence
 
 
 def test_ranks_that_the_monitor_did_not_see_are_no_others(tmp_path: Path) -> None:

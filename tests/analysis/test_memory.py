@@ -117,7 +117,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path: Path, documen
 def test_two_files_of_one_rank_are_one(tmp_path: Path) -> None:
     memory, findings = read_memory(write_memory(tmp_path, memory_snapshot(0), memory_snapshot(0)))
     assert memory and len(memory.ranks) == 1
-    assert findings[0].evidence == "rank1.json: rank 0 is there twice"
+    assert findings[0].evidence == "rank1.json: rank 0 is given twice"
 
 
 def test_names_of_a_stranger_steer_no_terminal(tmp_path: Path) -> None:

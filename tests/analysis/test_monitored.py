@@ -58,7 +58,7 @@ def test_one_that_died_is_said_with_the_time_from_which_samples_are_missing(tmp_
     device, (found,) = judged(recorded(tmp_path / "node1", EVERY[:9]), ended_s=20.3)
     assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, MONITOR_DIED)
     assert found.evidence == (
-        f"node1: it ended 12.3 s before the training there did: no samples after {clock(8)}; its numbers are of the "
+        f"node1: it ended 12.3 s before the training there did: no samples after {clock(8)}; its numbers cover the "
         "time before, and the energy is not given"
     )
     assert device.energy_joules is None and device.samples == 9
@@ -80,8 +80,8 @@ def test_one_that_was_started_again_says_the_gap_and_what_its_numbers_are_of(tmp
     device, (found,) = judged(folder)
     assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, MONITOR_GAP)
     assert found.evidence == (
-        f"node1: it died and was started again: no samples for 4.0 s, from {clock(5)} to {clock(9)}; its means are of "
-        "the 80.0 % of its time that it sampled; the energy is of all of it, as the device's counter ran on"
+        f"node1: it died and was started again: no samples for 4.0 s, from {clock(5)} to {clock(9)}; its means cover "
+        "the sampled 80.0 % of its time; the energy covers all of it, because the device's counter continued"
     )
     assert (device.energy_joules, device.gaps_ns, device.duration_ns) == (2000.0, 4 * S, 20 * S)
 
@@ -129,7 +129,7 @@ def test_what_is_no_loss_is_not_said(tmp_path: Path, meta: dict[str, Any], ended
 
 def test_one_that_was_kept_from_sampling_says_so(tmp_path: Path) -> None:
     (found,) = judged(recorded(tmp_path / "node1", [0, 1, 2, 18, 19], ended_unix_ns=1))[1]
-    assert "it was kept from sampling: no samples for 16.0 s" in found.evidence
+    assert "it could not sample: no samples for 16.0 s" in found.evidence
 
 
 def test_one_that_never_started_is_said_once_its_job_ended(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(
     exposed = sum(d.exposed_communication_ns for d in found.devices)
     assert exposed > 0.9 * sum(s.schedule_ns - s.schedule_busy_ns for s in found.pipeline.per_stage)
     outside = stages * 3 * 100  # the part of the all-reduces after the end of the schedules
-    assert shares["communication that nothing hides"] == pytest.approx(outside / window)
+    assert shares["exposed communication"] == pytest.approx(outside / window)
     assert shares["the pipeline's bubble"] + outside / window == pytest.approx(
         (exposed + sum(c.duration_ns for c in found.idle_causes if c.cause == "communication")) / window
     )
@@ -178,7 +178,7 @@ def test_a_message_on_its_way_beside_the_work_is_no_communication_to_avoid() -> 
     assert sum(d.exposed_communication_ns for d in found.devices) == 300 * len(work)
     assert found.pipeline.per_stage[0].work_send_recv_ns == 300 * len(work)
     after = {a.what: a.share for a in avoidable(found)}
-    for what in ("the pipeline's bubble", "communication that nothing hides, beside the pipeline's waiting"):
+    for what in ("the pipeline's bubble", "exposed communication, without the pipeline's waiting"):
         assert after.get(what, 0) == pytest.approx(before.get(what, 0))
 
 
@@ -191,7 +191,7 @@ def test_collectives_inside_a_stages_work_stay_communication() -> None:
                 row["end_ns"], row["end_ns"] + 500, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE
             )
     found = job(ranks)
-    (part,) = [a for a in avoidable(found) if a.what.startswith("communication that nothing hides")]
+    (part,) = [a for a in avoidable(found) if a.what.startswith("exposed communication")]
     window = sum(d.window_ns for d in found.devices)
     assert part.share == pytest.approx(2 * 3 * 4 * 500 / window, abs=1e-3)
 

@@ -159,7 +159,7 @@ def test_dropped_events_missing_launches_and_late_work_are_findings() -> None:
     whats = {f.what: f.evidence for f in summary_of(made).quality.problems}
     assert "7 dropped" in whats["the profiler dropped events"]
     assert "2 of 3 kernels" in whats["idle causes and ranges are incomplete: launches are missing"]
-    assert "work of the steps runs on after their last mark" in whats
+    assert "work of the steps continues after their last mark" in whats
 
 
 def test_ranks_profiled_over_different_steps_are_a_finding() -> None:
@@ -221,7 +221,7 @@ def test_cuda_graphs_that_were_recorded_whole_are_reported_and_their_overlap_is_
     assert "overlap_fraction" not in metrics_by_name(found)
     assert {(p.compute_ns, p.communication_ns) for p in found.phases} == {(None, None)}
     text = " ".join(render(found).split())
-    assert "what CUDA graphs communicate that were recorded whole (86% of kernel time)" in text
+    assert "CUDA graphs were recorded whole (86% of kernel time)" in text
     assert "Kinds of work, all devices; communication: only outside of CUDA graphs" in text
 
 
@@ -243,14 +243,20 @@ def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(
         idle_ns is None,
     )
     said = render(found)
-    assert "Steps: none of 1 can be counted; the window is the devices' own extent" in said
+    assert (
+        "Steps: none of 1 can be counted; the window is from the first to the last event of the devices"
+        in said
+    )
     assert "shares of the window (device extent)" in said
 
 
 @pytest.mark.parametrize(
     ("module", "what"),
     [
-        ("FSDP::pre_forward (blocks.{layer}), op_id = {i}", "what repeats is a layer, not a training step"),
+        (
+            "FSDP::pre_forward (blocks.{layer}), op_id = {i}",
+            "the period of the kernel is a layer, not a training step",
+        ),
         ("FSDP::pre_forward (blocks.0), op_id = {i}", "nothing marks the steps"),
         ("forward", "nothing marks the steps"),
     ],

@@ -216,7 +216,7 @@ def test_exercise_0_tells_it_below_its_own_tables(
     assert main(["report", str(run.path)]) == 0
     assert "NCCL" not in capsys.readouterr().out
     assert main(["report", str(run.path), "--full"]) == 0
-    assert "NCCL  not given: NCCL keeps a log with --nccl-debug only" in capsys.readouterr().out
+    assert "NCCL  not given: NCCL writes a log only with --nccl-debug" in capsys.readouterr().out
     copytree(DATA / "plugin", run.path / "nccl")
     assert main(["report", str(run.path)]) == 0
     said = capsys.readouterr().out
@@ -235,12 +235,12 @@ def test_a_comparison_shows_the_connections() -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        ({"run": {"device": "cpu"}}, "not given: gloo carried this run's messages, on CPUs"),
-        ({"run": {}, "backend": "gloo"}, "not given: gloo carried this run's messages, on CPUs"),
-        ({"run": {"device": "cuda"}}, "not given: NCCL keeps a log with --nccl-debug only"),
+        ({"run": {"device": "cpu"}}, "not given: this run on CPUs communicates with gloo, not NCCL"),
+        ({"run": {}, "backend": "gloo"}, "not given: this run on CPUs communicates with gloo, not NCCL"),
+        ({"run": {"device": "cuda"}}, "not given: NCCL writes a log only with --nccl-debug"),
         (
             {"run": {"device": "cuda"}, "experiment": {"exercise": 1, "nccl_debug": True}},
-            "not given: --nccl-debug asked for NCCL's log, and NCCL wrote none",
+            "not given: NCCL wrote no log, in spite of --nccl-debug",
         ),
         ({}, None),
     ],

@@ -262,7 +262,7 @@ def test_waiting_that_is_charged_to_nobody_is_said() -> None:
     alone = replay().model_copy(update={"unknown_ns": round(18 * MS)})
     (section,) = [x for x in compose(job(lost(), replayed=alone), Inputs()).before if x.id == "help"]
     assert section.tables
-    assert section.note.startswith("20.0 % of the step pass in collectives with ranks that were not read")
+    assert section.note.startswith("20.0 % of the step is spent in collectives whose ranks were not all read")
 
 
 def test_a_cause_on_the_page_leads_to_its_step(made: Made) -> None:

@@ -35,7 +35,7 @@ def test_of_many_the_first_three_are_named_and_the_rest_counted() -> None:
     slow = Summary(pacing=paced(job(250, 50, dict.fromkeys((33, 34, 35, 36, 99), 0.2)), SWITCHES))
     texts = pace_sentences(slow)
     assert len(texts) == 4
-    assert texts[-1] == "2 more nodes are behind like that; 4 of all are on switch leaf02."
+    assert texts[-1] == "2 more nodes are behind in the same way; 4 of all are on switch leaf02."
 
 
 def test_250_nodes_have_a_row_each_and_the_axis_names_switches_and_who_is_behind() -> None:

@@ -34,7 +34,7 @@ def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, cont
     with pytest.raises(RequestError) as refused:
         load_summary(str(file))
     said = str(refused.value)
-    assert said.startswith(f"{file}: is not a summary of ours ({why}")
+    assert said.startswith(f"{file}: is not a summary of this program ({why}")
     assert said.endswith("`slurm.sh report RUN` writes it anew from the traces")
 
 

@@ -94,7 +94,7 @@ def test_no_precision_is_advised_that_the_device_does_not_have(name: str, half: 
 def test_the_shares_and_the_step_come_first() -> None:
     first = verdict(summary(compute=60, exposed=25, copying=5, idle={"other": 10})).sentences[0]
     assert first == (
-        "A step takes 10.0 ms (median): 60.0 % computing, 25.0 % communicating with nothing computed meanwhile, "
+        "A step takes 10.0 ms (median): 60.0 % computing, 25.0 % exposed communication, "
         "5.0 % copying, 10.0 % idle."
     )
 
@@ -203,7 +203,7 @@ def test_communication_inside_the_bubble_counts_as_bubble() -> None:
     """Two micro-batches of two stages: 45 ms of 100 communicate, 40 of them because a stage waits for the other."""
     given = pipelined(0.375, exposed=45, busy=(60, 60), communication=40)
     shares = {a.what: a.share for a in avoidable(given)}
-    assert shares["communication that nothing hides, beside the pipeline's waiting"] == pytest.approx(0.05)
+    assert shares["exposed communication, without the pipeline's waiting"] == pytest.approx(0.05)
     assert shares["the pipeline's bubble"] == pytest.approx(0.4)
     said = verdict(given)
     assert "40.0 % of the time, is shown as communication" in said.sentences[1]
@@ -248,7 +248,7 @@ def test_someone_elses_trace_gets_advice_and_no_command() -> None:
 
 def test_a_run_with_nothing_avoidable_gets_no_advice() -> None:
     said = verdict(summary(compute=99, idle={"launch-bound": 1}))
-    assert "No part that a rule calls avoidable" in said.sentences[-1]
+    assert "No avoidable part is above" in said.sentences[-1]
     assert said.command is None
 
 
@@ -339,12 +339,14 @@ def test_a_period_found_by_periodicity_is_not_called_a_step() -> None:
 
 
 def test_nothing_recorded_is_no_answer() -> None:
-    assert verdict(Summary()).sentences == ["Nothing was recorded that tells where the time went."]
+    assert verdict(Summary()).sentences == ["The recording does not show where the time went."]
 
 
 def test_pageable_copies_get_the_advice_to_pin() -> None:
     copy = Copy(direction="copy H2D", count=1, bytes=1, duration_ns=MS, pageable_ns=MS, pageable_count=1)
-    (found,) = [a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("copies")]
+    (found,) = [
+        a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("exposed copies")
+    ]
     assert "pin_memory=True" in found.changes[0].text
     assert found.share == pytest.approx(0.4)
 
@@ -359,7 +361,9 @@ def test_the_few_bytes_of_an_item_are_no_reason_to_pin(direction: str) -> None:
     copy = Copy(
         direction=direction, count=59, bytes=472, duration_ns=1000, pageable_ns=1000, pageable_count=59
     )
-    (found,) = [a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("copies")]
+    (found,) = [
+        a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("exposed copies")
+    ]
     assert "pin_memory" not in found.changes[0].text
 
 

@@ -102,9 +102,7 @@ def test_a_summary_that_was_edited_is_not_read(root: Path) -> None:
 def test_a_file_that_is_no_reference_is_a_sentence(root: Path) -> None:
     folder = recorded(root).folder
     (folder / "reference.json").write_text('{"name": "ref"}', encoding="utf-8")
-    with pytest.raises(
-        WorkError, match=r"reference\.json: is not a reference of ours \(\w+: Field required\)"
-    ):
+    with pytest.raises(WorkError, match=r"reference\.json: is not a reference \(\w+: Field required\)"):
         read_reference(folder)
 
 

@@ -94,7 +94,7 @@ def test_a_folder_with_too_much_else_is_refused_with_a_nearer_one_asked_for(
     assert main(["report", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"slurm.sh: {tmp_path}: there is no trace among the first 2")
-    assert "name a folder that is nearer to the traces" in said
+    assert "give a folder that is nearer to the traces" in said
 
 
 def test_where_too_much_else_comes_after_a_trace_its_folder_is_named(
@@ -115,7 +115,7 @@ def test_a_whole_disk_with_many_traces_is_refused_too(
     for number in range(21):
         (tmp_path / f"rank{number}.json").touch()
     with pytest.raises(
-        RequestError, match="there are more than 20 files and folders, with 20 traces so far: name"
+        RequestError, match="there are more than 20 files and folders, with 20 traces so far: give"
     ):
         find_traces([tmp_path])
 

@@ -64,14 +64,14 @@ def test_half_a_file_still_gives_half_its_events(tmp_path: Path) -> None:
     text = kineto.kineto_text(RECORDS)
     trace = open_trace(write(tmp_path / "t.json", text[: len(text) // 2]))
     assert WHOLE // 3 < len(trace.events) < 2 * WHOLE // 3
-    assert trace.notes == ["the file ends in the middle of its events; what came before was read"]
+    assert trace.notes == ["the file ends in the middle of its events; the events before that were read"]
 
 
 def test_a_compressed_file_cut_off_gives_what_could_be_unpacked(tmp_path: Path) -> None:
     packed = gzip.compress(kineto.kineto_text(RECORDS * 50))
     trace = open_trace(write(tmp_path / "t.json.gz", packed[: len(packed) // 2]))
     assert WHOLE < len(trace.events) < 50 * WHOLE
-    assert trace.notes == ["the compressed file ends in the middle; what came before was read"]
+    assert trace.notes == ["the compressed file ends in the middle; the events before that were read"]
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
@@ -80,7 +80,7 @@ def test_a_compressed_file_without_its_checksum_is_not_whole(tmp_path: Path, lay
     packed = gzip.compress(kineto.kineto_text(RECORDS, layout))
     trace = open_trace(write(tmp_path / "t.json.gz", packed[:-lost]))
     assert len(trace.events) == WHOLE
-    assert trace.notes == ["the compressed file ends in the middle; what came before was read"]
+    assert trace.notes == ["the compressed file ends in the middle; the events before that were read"]
 
 
 def test_damaged_compression_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_compressed_reads_like_plain_and_in_several_members(tmp_path: Path) -> N
     [
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "git lfs pull"),
-        (b"hello", "does not begin as JSON"),
+        (b"hello", "does not start as JSON"),
         (b'{"a": 1}', "no traceEvents"),
         (b'{"schemaVersion": 1, "deviceProp', "no traceEvents"),
         (b"\x1f\x8b", "ends in the middle"),
@@ -187,7 +187,7 @@ def test_a_record_that_is_indented_otherwise_is_read_as_one_of_its_own(tmp_path:
 def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
     trace = open_trace(kineto.kineto(tmp_path / "t.json", []))
     assert len(trace.events) == 0
-    assert "no work" in trace.notes[0]
+    assert "holds no GPU work" in trace.notes[0]
 
 
 @pytest.mark.parametrize("layout", sorted(kineto.LAYOUTS))

@@ -112,7 +112,7 @@ def test_a_gpus_file_without_gpu_work_says_that_operators_stand_in(tmp_path: Pat
     records = [kineto.operator("aten::mm", 0, 100)]
     trace = read(tmp_path, records, header=kineto.HEADER)
     assert spans(trace) == [("aten::mm", 0, 100)]
-    assert "the host's operators are its events" in trace.notes[0]
+    assert "the operators of the host are its events" in trace.notes[0]
     assert read(tmp_path, records).notes == []
 
 

@@ -51,17 +51,17 @@ def test_a_table_of_another_spelling_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("table", "values", "says"), [
-    (KERNELS, f"start={SMALLEST}", "lie over 104 days from others"),
-    (KERNELS, f'"end"={LARGEST}', "lie over 104 days from others"),
-    (KERNELS, f'start={SMALLEST}, "end"={LARGEST}', "lie over 104 days from others"),
-    (KERNELS, '"end"=start-1', "ended before they began"), (KERNELS, '"end"=NULL', "ended before they began"),
+    (KERNELS, f"start={SMALLEST}", "are over 104 days from others"),
+    (KERNELS, f'"end"={LARGEST}', "are over 104 days from others"),
+    (KERNELS, f'start={SMALLEST}, "end"={LARGEST}', "are over 104 days from others"),
+    (KERNELS, '"end"=start-1', "ended before they started"), (KERNELS, '"end"=NULL', "ended before they started"),
     (KERNELS, "deviceId=1000000000000", "1 events are on a device whose number no machine has"),
     (KERNELS, "deviceId=-5", "whose number no machine has"),
     (KERNELS, f"deviceId={1 << 32}", "whose number no machine has"),
-    (COPIES, f'start={SMALLEST}', "lie over 104 days"),
+    (COPIES, f'start={SMALLEST}', "are over 104 days"),
     (COPIES, f"bytes={LARGEST}", "1 copies are larger than any memory"),
-    (CALLS, f'start={SMALLEST}', "lie over 104 days"), (CALLS, f'"end"={LARGEST}', "lie over 104 days"),
-    (RANGES, f'start={SMALLEST}', "lie over 104 days"), (RANGES, f'"end"={LARGEST}', "lie over 104 days"),
+    (CALLS, f'start={SMALLEST}', "are over 104 days"), (CALLS, f'"end"={LARGEST}', "are over 104 days"),
+    (RANGES, f'start={SMALLEST}', "are over 104 days"), (RANGES, f'"end"={LARGEST}', "are over 104 days"),
 ])  # fmt: skip
 def test_a_row_that_cannot_be_true_is_left_out_and_said(
     tmp_path: Path, table: str, values: str, says: str

@@ -161,9 +161,9 @@ def test_without_nsys_a_report_is_one_sentence_and_its_own_export_is_taken(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("NSYS_HOME", raising=False)
-    assert "needs nsys to be read and none is installed" in sentence(report)
+    assert "cannot be read without nsys, and nsys is not installed" in sentence(report)
     assert "`bash scripts/fetch-nsys FOLDER`" in sentence(report)
     export = nsys.nsys_step().saved(report.with_name("profile_node0.sqlite"))
     assert len(open_trace(report).events) == 4
     os.utime(export, ns=(0, 0))
-    assert "needs nsys" in sentence(report), "an export older than its report is not its own"
+    assert "nsys is not installed" in sentence(report), "an export older than its report is not its own"

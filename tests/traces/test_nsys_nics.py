@@ -108,7 +108,7 @@ def test_samples_without_a_known_unit_are_left_out_and_said(tmp_path: Path, chan
         connection.execute(change)
     trace = open_trace(path)
     assert trace.nics == []
-    assert "its samples of network ports are left out: no metric of theirs is bytes per time" in trace.notes
+    assert "its samples of network ports are left out: none of their metrics is bytes per time" in trace.notes
 
 
 def test_more_ports_than_any_node_has_are_not_believed(tmp_path: Path) -> None:

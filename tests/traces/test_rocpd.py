@@ -198,11 +198,11 @@ def test_a_view_in_a_tables_place_is_not_read(tmp_path: Path, table: str) -> Non
 
 
 @pytest.mark.parametrize(("table", "values", "says"), [
-    ("kernel_dispatch", '"end"=start-1', "ended before they began"),
-    ("kernel_dispatch", f"start={-(1 << 63)}", "lie over 104 days from others"),
+    ("kernel_dispatch", '"end"=start-1', "ended before they started"),
+    ("kernel_dispatch", f"start={-(1 << 63)}", "are over 104 days from others"),
     ("kernel_dispatch", "agent_id=1000000000000", "whose number no machine has"),
     ("memory_copy", f"size={(1 << 63) - 1}", "1 copies are larger than any memory"),
-    ("region", f'"end"={(1 << 63) - 1}', "lie over 104 days from others"),
+    ("region", f'"end"={(1 << 63) - 1}', "are over 104 days from others"),
 ])  # fmt: skip
 def test_a_row_that_cannot_be_true_is_left_out_and_said(
     tmp_path: Path, table: str, values: str, says: str

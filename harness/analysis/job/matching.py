@@ -172,7 +172,9 @@ def _add_phases(sums: Counter[tuple[str, int, str]], block: Block, window_ns: I6
 
 def _differ(group: Group) -> str:
     if group.nameless:
-        return f"{NAMELESS}: the ranks did not all do the same, so which calls belong together is not known"
+        return (
+            f"{NAMELESS}: not all ranks issued the same calls, so it is not known which calls belong together"
+        )
     return f"group {group.name}: the ranks' sequences of collectives differ"
 
 
@@ -200,7 +202,7 @@ def _obstacle(group: Group, members: list[Block], world_size: int | None) -> str
     expected = len(group.ranks) if group.ranks else max(sizes) if sizes else world_size
     if expected is not None and count > expected:
         if group.nameless:
-            return f"{NAMELESS}: {count} ranks met in groups of {expected}, and who met whom is not known"
+            return f"{NAMELESS}: {count} ranks in groups of {expected}, and each rank's group is not known"
         return f"group {group.name}: {count} ranks use it and its size is {expected}: several have that name"
     if group.nameless and world_size not in (None, count):
         return f"{NAMELESS}: only {count} of {world_size} ranks were read"

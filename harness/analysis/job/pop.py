@@ -90,7 +90,7 @@ def _obstacle(devices: DeviceTimes, shared: list[str] | None, times: Sequence[Ti
     """Why the efficiencies of these devices would mislead; empty: they do not."""
     in_graphs, holes = devices.unknown
     if in_graphs:
-        return "what a device communicates inside CUDA graphs counts as compute"
+        return "communication inside CUDA graphs counts as compute"
     if holes:
         return "the recording of a device has holes"
     if shared is None:
@@ -150,7 +150,7 @@ def with_ideal_network(efficiency: PopEfficiency, ideal_elapsed_ns: int) -> PopE
     if ideal_elapsed_ns > e.elapsed_ns:
         reason = "with an ideal network the replay takes longer than the run did: it is not exact enough"
     elif Fraction(ideal_elapsed_ns, e.elapsed_ns) < Fraction(e.max_useful_ns, e.max_active_ns):
-        reason = "an ideal network also saves idle time, which is no part of communication efficiency"
+        reason = "an ideal network also saves idle time, which does not belong to communication efficiency"
     if reason:
         unknown = {"serialisation": None, "transfer": None, "split_unknown": reason}
         return e.model_copy(update={**unknown, "ideal_elapsed_ns": ideal_elapsed_ns})

@@ -157,7 +157,7 @@ def _withheld(
     """The numbers of collectives that are not given where not all members were read or matched."""
     half_read = [m for m in job.matched if not m.complete and len(m.parts) > 1]
     if half_read or (len(parts) < (world_size or 1) and (job.matched or job.unmatched)):
-        reason = "how long ranks wait is known only where every rank of the group was read"
+        reason = "waiting is known only if every rank of the group was read"
         yield Withheld(field="collectives.waiting_ns", reason=reason)
     rows = ((c.algorithm_bandwidth_gb_per_s, c.bus_bandwidth_gb_per_s) for c in collectives)
     if any(algorithm is not None and bus is None for algorithm, bus in rows):

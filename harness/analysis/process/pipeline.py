@@ -267,7 +267,7 @@ def withheld_theory(found: Pipeline | None) -> list[Withheld]:
     if found is None or found.stages is not None:
         return []
     read = ", ".join(str(stage) for stage in sorted({s.stage for s in found.per_stage}))
-    reason = f"how many stages the pipeline has is not known: only the ranks of stage {read} were read"
+    reason = f"the number of pipeline stages is not known: only the ranks of stage {read} were read"
     return [Withheld(field="pipeline.stages, expected_bubble_fraction", reason=reason)]
 
 

@@ -41,8 +41,8 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
         withheld += [(field, reason) for field in ("idle_ns", "busy_fraction")]
     if share > GRAPH_SHARE:
         reason = (
-            f"what CUDA graphs communicate that were recorded whole ({share:.0%} of kernel time) is not known; "
-            "kinds of work and collectives tell only what ran outside of them"
+            f"CUDA graphs were recorded whole ({share:.0%} of kernel time), so their communication is not known; "
+            "kinds of work and collectives are those outside of CUDA graphs"
         )
         devices = [_without_communication(d) for d in devices]
         phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
@@ -57,7 +57,7 @@ def _unordered_rest(m: MeasuredProcess) -> str:
     if until is None or not bool((m.view.events.start_ns[inside(m)] > until).any()):
         return ""
     return (
-        "the file was cut off and is not in the order of time: what is missing may lie anywhere in the window"
+        "the file was cut off and is not in the order of time: events may be missing anywhere in the window"
     )
 
 
@@ -66,7 +66,7 @@ def _holes(part: RankPart, m: MeasuredProcess) -> str:
         return ""
     return (
         f"{part.steps.empty} of {part.steps.found} steps have no work on any device: the recording has holes, "
-        "so a quiet stretch need not be an idle device"
+        "so a time without work may not be idle time"
     )
 
 
@@ -116,7 +116,9 @@ def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:
         return []
     ranges = len(m.view.ranges)
     if ranges and part.source.tool == "nsys" and not part.source.device_names:
-        evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times stand, what ran under them is not known"
+        evidence = (
+            f"{_who(part)}: {ranges} ranges and no kernel: their times are known, the work inside them is not"
+        )
         return [Problem.doubt(problem_texts.NO_GPU, evidence)]
     what = problem_texts.NO_WORK
     return [Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]

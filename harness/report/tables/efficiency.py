@@ -20,12 +20,12 @@ _NAMES = {
 }
 _DEPTH = {"parallel": 0, "serialisation": 2, "transfer": 2}
 _OF = {
-    "parallel": "mean compute of a device, of the elapsed time",
-    "load_balance": "mean compute of a device, of the most that one computes",
-    "communication": "most compute of one, of the most active time of one",
-    "serialisation": "what waiting for other ranks leaves of it",
-    "transfer": "elapsed time with an ideal network, of the elapsed time",
-    "orchestration": "most active time of one, of the elapsed time",
+    "parallel": "mean compute of the devices / elapsed time",
+    "load_balance": "mean compute of the devices / largest compute of a device",
+    "communication": "largest compute of a device / largest active time of a device",
+    "serialisation": "the part that remains after waiting for other ranks",
+    "transfer": "elapsed time with an ideal network / elapsed time",
+    "orchestration": "largest active time of a device / elapsed time",
 }
 METRICS = {  # field of PopEfficiency -> name for compare and --fail-if
     "parallel": "parallel_efficiency",
@@ -60,7 +60,7 @@ def _rows(s: Summary) -> Sequence[Row]:
 def _caption(s: Summary) -> str:
     kind = "processes (CPU: operators stand in for kernels)" if are_cpus(s.devices) else "devices"
     count = s.pop.devices if s.pop is not None else 0
-    return f"Efficiency as POP and TALP define it, {count} {kind}; an indented one is a factor of the one above it"
+    return f"Efficiency as POP and TALP define it, {count} {kind}; an indented row is a factor of the row above it"
 
 
 def efficiency_words(s: Summary) -> str:

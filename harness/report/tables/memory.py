@@ -15,12 +15,12 @@ from harness.report.tables.table import Column, File, TableOf, plain
 MEANING = {
     "weights": "parameters of the model, whole or this rank's shard",
     "gradients": "of the parameters",
-    "optimizer": "its state, and its copy of the weights where it has one",
-    "activations": "made in forward and kept for backward",
-    "buffers": "of communication, as DDP's buckets",
+    "optimizer": "its state, and its copy of the weights if it has one",
+    "activations": "allocated in forward and kept for backward",
+    "buffers": "for communication, such as DDP's buckets",
     "inputs": "batches",
-    "temporary": "freed in the part of the step that made it",
-    "other": "made before the first step or out of sight, and nobody says what for",
+    "temporary": "freed in the same part of the step",
+    "other": "allocated before the first step, or by code that the recording does not see; its use is not known",
 }
 _MANY_RANKS = 16
 
@@ -47,7 +47,7 @@ def _caption(s: Summary) -> str:
     moment = shown_moment(s.memory) if s.memory else None
     if moment is None:
         return "Memory of tensors"
-    when = "when there was no memory left" if s.memory and s.memory.failure else "at its peak"
+    when = "when the memory was full" if s.memory and s.memory.failure else "at its peak"
     return f"Memory of tensors {when}: {moment_words(moment)}"
 
 
@@ -69,11 +69,11 @@ CATEGORIES = TableOf[_Row](
         Column("share", lambda r: percent(r.share)),
     ),
     section="memory",
-    topic="who held the memory",
+    topic="what held the memory",
 )
 
 BY_PLAN = TableOf[Predicted](
-    caption="Beside the plan, which counts temporaries with the activations, in the optimizer's step with the buffers",
+    caption="Beside the plan, which counts temporaries as activations, and in the optimizer's step as buffers",
     rows=lambda s: [p for p in s.predictions if s.memory is not None and p.name in MEMORY_OF_PLAN],
     columns=plan.PREDICTIONS.columns,
     section="memory",
@@ -87,7 +87,7 @@ def _holders(s: Summary) -> Sequence[MemoryHolder]:
 
 
 HOLDERS = TableOf[MemoryHolder](
-    caption="Who asked for it: the innermost range, module and operator that were open",
+    caption="What allocated it: the innermost open range, module and operator",
     rows=_holders,
     columns=(
         Column("category", lambda h: h.category),
@@ -99,7 +99,7 @@ HOLDERS = TableOf[MemoryHolder](
     ),
     left=4,
     section="memory",
-    topic="who asked for it",
+    topic="what allocated it",
     most=15,
     rest="places",
     file=File("memory_holders", lambda s: map(plain, _holders(s))),
@@ -120,7 +120,7 @@ def _ranks(s: Summary) -> list[_Spread]:
     rows = (
         ("peak of tensors", [r.peak_bytes for r in ranks]),
         ("reserved by the allocator", [r.reserved_bytes for r in ranks]),
-        ("of it not in use", [r.fragmentation_bytes for r in ranks]),
+        ("reserved, not in use", [r.fragmentation_bytes for r in ranks]),
     )
     known = [(name, [v for v in values if v is not None]) for name, values in rows]
     return [_Spread(name, min(v), median(v), max(v)) for name, v in known if v]
@@ -144,7 +144,7 @@ def allocator_words(memory: Memory) -> str:
     """How much the allocator holds without use on the rank that has most, or why that is not known."""
     known = [r for r in memory.ranks if r.fragmentation_bytes is not None]
     if not known:
-        return "Fragmentation cannot be said: the CPU's allocator does not reserve memory."
+        return "Fragmentation is not known: the CPU's allocator does not reserve memory."
     worst = max(known, key=lambda r: r.fragmentation_bytes or 0)
     split = f", {amount(worst.inactive_split_bytes)} of it idle parts of split blocks"
     return (

@@ -28,7 +28,7 @@ def pace_sentences(s: Summary) -> list[str]:
     most = f"; {on.most_common(1)[0][1]} of all are on switch {on.most_common(1)[0][0]}" if on else ""
     places = {x.place for x in pace.outliers}
     what = f"{places.pop() if len(places) == 1 else 'place'}{'s are' if more > 1 else ' is'}"
-    return [*texts, f"{more} more {what} behind like that{most}."]
+    return [*texts, f"{more} more {what} behind in the same way{most}."]
 
 
 def who(x: PaceOutlier) -> str:

@@ -57,7 +57,7 @@ def _period(found: TimeLost) -> str:
 def _kind(x: WhatIf) -> str:
     if x.bound:
         return "a bound"
-    return "at most so long" if x.at_most else "prediction"
+    return "upper limit" if x.at_most else "prediction"
 
 
 LOST = TableOf[TimeLost](
@@ -81,7 +81,7 @@ LOST = TableOf[TimeLost](
 )
 
 WHAT_IFS = TableOf[Changed](
-    caption=f"The step with one thing changed. Gains below {100 * LEAST_GAIN:g} % of the step are left out",
+    caption=f"The mean step with one thing changed. Gains below {100 * LEAST_GAIN:g} % of the step are left out",
     rows=worthwhile_changes,
     columns=(
         Column("change", lambda x: x.what_if.meaning),

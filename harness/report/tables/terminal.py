@@ -177,7 +177,11 @@ def _alike(problems: Iterable[Problem]) -> dict[tuple[RecordingVerdict, str], li
 def _steps(s: Summary, screen: Screen) -> list[str]:
     if s.steps.duration is None:
         none = f"none of {s.steps.found} can be counted" if s.steps.found else "none found"
-        return [f"Steps: {none}; the window is the devices' own extent"] if s.sources else []
+        return (
+            [f"Steps: {none}; the window is from the first to the last event of the devices"]
+            if s.sources
+            else []
+        )
     d, left_out = s.steps.duration, []
     for count, why in (
         (s.steps.excluded_warmup, "warm-up"),

@@ -26,7 +26,7 @@ def _label(d: Device, several: bool) -> str:
 
 def _split_caption(s: Summary) -> str:
     window = s.window.value if s.steps.duration else "device extent"
-    return f"Where the time went, shares of the window ({window}); overlap: of communication, hidden behind compute"
+    return f"Where the time went, shares of the window ({window}); overlap: share of communication hidden by compute"
 
 
 def _causes(d: Device) -> str:

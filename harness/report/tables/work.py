@@ -40,11 +40,11 @@ RANGES = TableOf[_Range](
             lambda x: duration(x[0].kernel_ns / x[0].instances) if x[1] else "–",
         ),
         Column(_works, lambda x: f"{x[0].kernels:,}" if x[1] else "–"),
-        Column("idle under it", lambda x: duration(x[0].idle_ns) if x[1] else "–"),
+        Column("idle inside it", lambda x: duration(x[0].idle_ns) if x[1] else "–"),
     ),
     section="kernels",
     topic="ranges",
-    spare=("idle under it",),
+    spare=("idle inside it",),
     file=file_of("ranges"),
 )
 

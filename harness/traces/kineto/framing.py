@@ -170,5 +170,5 @@ def _why_no_trace(text: bytes) -> str:
     if not text:
         return "is empty"
     if text.lstrip()[:1] != b"{":
-        return "is not a profiler trace: it does not begin as JSON"
+        return "is not a profiler trace: it does not start as JSON"
     return "is JSON, but not a profiler trace: it has no traceEvents"

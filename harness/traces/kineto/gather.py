@@ -301,7 +301,7 @@ def _decoded(
         raise ValueError("a text is not one record")
     for category in {record.cat for record in records}:
         if KIND_OF_CATEGORY.get(category) not in kinds:
-            raise ValueError(f"a record of category {category!r} is not what it seemed")
+            raise ValueError(f"a record of category {category!r} cannot be read")
     return records
 
 

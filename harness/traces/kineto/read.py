@@ -19,7 +19,7 @@ from harness.traces.messages import Message, collectives
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Calls, Collectives, Events, RangeKind, Ranges, Trace
 
-_HOST_STANDS_IN = "the file names GPUs but holds no work of theirs, so the host's operators are its events"
+_HOST_STANDS_IN = "the file names GPUs but holds no GPU work, so the operators of the host are its events"
 _NOTHING = "the trace holds no work: no kernels, no operators and no ranges were recorded"
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
@@ -73,7 +73,7 @@ def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) 
     """What was salvaged or is missing."""
     notes = []
     if records.truncated:
-        notes.append(f"{records.truncated}; what came before was read")
+        notes.append(f"{records.truncated}; the events before that were read")
     elif not about.whole:
         notes.append(_DAMAGED_HEADER)
     elif host_only and about.devices:

@@ -65,7 +65,7 @@ def _knows_json(nsys: str) -> bool:
 
 
 _WITHOUT_NSYS = (
-    "needs nsys to be read and none is installed: run `nsys export --type sqlite` on it where nsys is, "
+    "cannot be read without nsys, and nsys is not installed: run `nsys export --type sqlite` on it where nsys is, "
     "and give the .sqlite instead; or fetch one (as root on Debian): `bash scripts/fetch-nsys FOLDER` in the checkout, "
     "then put FOLDER on PATH"
 )
@@ -112,7 +112,7 @@ def _run(command: list[str], report: Path, progress: OnProgress) -> tuple[int, s
                 if done := _PER_CENT.findall(output):
                     progress(size * int(done[-1]) // 100, size)
     except OSError as error:
-        raise TraceError(report, f"needs nsys to be read, which does not start ({error.strerror})") from error
+        raise TraceError(report, f"cannot be read: nsys does not start ({error.strerror})") from error
     return process.returncode, output
 
 

@@ -39,7 +39,7 @@ def nic_samples(database: Database) -> tuple[list[NicSamples], str | None]:
         return [], None
     metrics = _metrics(database)
     if not metrics:
-        return [], "its samples of network ports are left out: no metric of theirs is bytes per time"
+        return [], "its samples of network ports are left out: none of their metrics is bytes per time"
     wanted = ("start", "end", *_KEYS)
     numbers = {number for _, number in metrics}
     raw, value = database.measured(_SAMPLES, *wanted, value="value", only=("metricsIdx", numbers))
