@@ -1,4 +1,4 @@
-"""The statistics of two runs side by side: nodes, ranges and kernels, the one that moved most first. Traces are not
+"""The statistics of two runs side by side: nodes, ranges and kernels, the largest change first. Traces are not
 needed."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MovedStatistic(BaseModel):
 
 
 def moved(a: Summary, b: Summary) -> list[MovedStatistic]:
-    """Nodes, ranges and kernels, MOST of each, in each the one that moved most first. Empty where a run has no step."""
+    """Nodes, ranges and kernels, MOST of each, in each the largest change first. Empty if a run has no step."""
     if not a.steps.counted or not b.steps.counted or a.steps.duration is None:
         return []
     least = LEAST * a.steps.duration.median_ns

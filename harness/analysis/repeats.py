@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Repeated(BaseModel):
-    """The mean of n runs, and the ends of its 95 % interval; None where n is 1."""
+    """The mean of n runs, and the ends of its 95 % interval; None if n is 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -38,7 +38,7 @@ class Scaling(BaseModel):
 
 
 def scaling(names: Sequence[str], summaries: Sequence[Summary]) -> list[Scaling]:
-    """Each run of a series, in the order given; empty where all runs have as many devices."""
+    """Each run of a series, in the order given; empty if all runs have as many devices."""
     pops = [s.pop for s in summaries]
     if len({pop.devices for pop in pops if pop is not None}) < 2:
         return []
@@ -57,7 +57,7 @@ def scaling(names: Sequence[str], summaries: Sequence[Summary]) -> list[Scaling]
 
 
 def how_it_scales(rows: Sequence[Scaling]) -> str:
-    """Whether the series is strong or weak scaling, in words; empty where the work is not known."""
+    """Whether the series is strong or weak scaling, in words; empty if the work is not known."""
     known = [(row.devices, row.work_per_step) for row in rows if row.devices and row.work_per_step]
     if len(known) < len(rows) or not rows:
         return ""
@@ -98,7 +98,7 @@ def _obstacle(names: Sequence[str], summaries: Sequence[Summary], unit: Unit | N
 
 
 def _useful_per_unit(pop: PopEfficiency | None, work: float | None) -> float | None:
-    """Compute time of all devices per unit of work; None where the window is not one of steps."""
+    """Compute time of all devices per unit of work; None if the window is not one of steps."""
     return pop.useful_ns / pop.steps / work if pop is not None and pop.steps and work else None
 
 

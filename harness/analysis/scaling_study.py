@@ -59,7 +59,7 @@ class Limit(NamedTuple):
 def limits(sizes: Sequence[Size]) -> list[Limit]:
     """The factors that multiply to the loss between the smallest and the largest size, the worst first.
 
-    Communication counts by its two factors where both sizes know them.
+    Communication counts by its two factors if both sizes know them.
     """
     if len(sizes) < 2:
         return []

@@ -1,4 +1,4 @@
-"""The statistics of runs: the 95 % interval of a mean and of a ratio of two commands, where each run counts once.
+"""The statistics of runs: the 95 % interval of a mean and of a ratio of two commands, from one number of each run.
 All comparisons of runs use this module. Knows numbers only.
 
 A run's steps share its nodes, its memory layout and its minutes, so they say little about the next run: the sample is
@@ -89,9 +89,9 @@ class Effect(NamedTuple):
 
 
 def effect(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
-    """B against A; None where a side has fewer than two runs, or too few to know how much two runs of one side differ.
+    """B against A; None if a side has fewer than two runs, or too few to know how much two runs of one side differ.
 
-    Blocks count where every run has one.
+    Blocks count if every run has one.
     """
     if min(len(a), len(b)) < FEWEST_RUNS:
         return None

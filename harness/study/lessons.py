@@ -57,7 +57,7 @@ class ExperimentPair(LessonPart):
 
 
 class OnCpu(LessonPart):
-    """What a lesson asks and says where there is no GPU; None means: the same as with GPUs."""
+    """The texts of a lesson without GPUs; None: the same as with GPUs."""
 
     question: str | None = None
     a: AnyExperiment | None = None
@@ -118,7 +118,7 @@ class RelationResult(NamedTuple):
 
 
 class FoundPair(NamedTuple):
-    """The run of each side; None where that side has not been run yet."""
+    """The run of each side; None if that side has not been run yet."""
 
     a: Run | None
     b: Run | None

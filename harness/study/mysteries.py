@@ -105,7 +105,7 @@ def _narrowed(how: InMystery, level: Level, ranks: int, chance: Random) -> tuple
 
 
 def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Training) -> Training:
-    """The experiment with a secret, of the size that `resolved` has; where no flag says how many steps, enough to see a
+    """The experiment with a secret, of the size that `resolved` has; if no flag says how many steps, enough to see a
     period.
 
     Raises:

@@ -21,7 +21,7 @@ MOST_LOOKED_AT = 500_000  # of a whole class some 20,000
 @dataclass(frozen=True)
 class Row:
     """One mystery of one student. mystery: the beginning of its commitment, the same for the same seed and place.
-    points: None where it could not be graded; `note` says why. revealed: its end was seen."""
+    points: None if it could not be graded; `note` says why. revealed: its end was seen."""
 
     student: str
     run: str

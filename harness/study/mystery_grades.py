@@ -17,7 +17,7 @@ PHASE_KEY = "in"
 
 @dataclass(frozen=True)
 class Part:
-    """What one thing earned. hint: empty where nothing is missing."""
+    """What one thing earned. hint: empty if nothing is missing."""
 
     name: str
     points: int

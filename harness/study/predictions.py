@@ -83,7 +83,7 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
 
 
 class _Runs(NamedTuple):
-    """Means of runs, nanoseconds per step. work_ns: of the model's operators, None where a run does not know it."""
+    """Means of runs, nanoseconds per step. work_ns: of the model's operators, None if a run does not know it."""
 
     step_ns: float
     work_ns: float | None
@@ -96,7 +96,7 @@ def _mean(runs: Sequence[Summary]) -> _Runs:
 
 
 def _slower(what_if: WhatIf, unchanged: _Runs, changed: _Runs) -> float:
-    """How much longer the same operators took in the changed runs; 1 where they are not the same."""
+    """How much longer the same operators took in the changed runs; 1 if they are not the same."""
     if not what_if.same_work or not unchanged.work_ns or not changed.work_ns:
         return 1.0
     return changed.work_ns / what_if.per / unchanged.work_ns

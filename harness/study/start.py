@@ -1,4 +1,4 @@
-"""The one way by which every command that launches starts its runs."""
+"""Every command that launches starts its runs here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def start_run(
 ) -> Run:
     """Start a prepared launch; returns its run, which then exists on disk and keeps its plan.
 
-    command: as typed. part: of which series of runs it is one. plan: where it is made already. Raises as `submit` does.
+    command: as typed. part: of which series of runs it is one. plan: if it is already made. Raises as `submit` does.
     """
     return submit(prepared, command, part, _kept(plan or plan_of(prepared)))
 

@@ -22,7 +22,7 @@ Arithmetic = Literal["fp32", "bf16", "autocast"]
 class Activations:
     """Bytes of one micro-batch on one rank.
 
-    layer: what one layer keeps for its backward pass. kept: its input, all that stays of it where it is computed again.
+    layer: what one layer keeps for its backward pass. kept: its input, all that stays of it if it is computed again.
     layers: of them. head: final norm and output layer. loss_forward, loss_backward: logits and what is made of them,
     while the loss is computed and when its gradient is. copies: autocast's copies of the weights.
     """

@@ -31,7 +31,7 @@ class ZeroBuckets:
 def of_ddp(parameters: int, ranks: int, largest: int, *, on_gpu: bool) -> Buffers:
     """DDP's buckets hold a copy of all gradients, as `gradient_as_bucket_view` is off. A single rank has none.
 
-    largest: parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, where it is not fused.
+    largest: parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, if it is not fused.
     """
     return Buffers(always=4.0 * parameters if ranks > 1 else 0.0, in_step=0.0 if on_gpu else 8.0 * largest)
 

@@ -23,9 +23,9 @@ Group = Literal["data", "copy", "copies", "tensor", "context", "expert", "pipeli
 class Traffic:
     """The messages of one rank per optimizer step: a kind of collective in a part of the step.
 
-    message_bytes: of all of them together; messages: their number, None where it is not known. group: which ranks take
+    message_bytes: of all of them together; messages: their number, None if it is not known. group: which ranks take
     part; `copy` are those that share hpZ's second copy, or the node inside which FSDP shards; `copies` hold equal
-    shards. hides: computation can go on meanwhile.
+    shards. hides: it can overlap with computation.
     """
 
     kind: CollectiveKind
@@ -51,8 +51,8 @@ def traffic_per_step(
 
     element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16); of parameters only under FSDP, which
     reduces float32. hpz: ranks of ZeRO++'s secondary partition, which the gathers of the backward pass stay within; or
-    of a node, where FSDP shards inside nodes. trained: of the parameters,
-    where DDP or FSDP freezes the others. Ideal: no parameter is gathered twice in
+    of a node, if FSDP shards inside nodes. trained: of the parameters,
+    if DDP or FSDP freezes the others. Ideal: no parameter is gathered twice in
     one pass, or kept from the forward for the backward pass. Gradients are reduced and parameters gathered while other
     layers compute; only what the optimizer's step sends has nothing beside it. Sources: Rajbhandari et al., ZeRO, 2020,
     section 7; Wang et al., ZeRO++, 2023, section 3.
@@ -92,7 +92,7 @@ def traffic_per_step(
 
 
 def _of_fsdp(ranks: int, inside: int, gathered: float, reduced: float) -> list[Traffic]:
-    """PyTorch's FSDP2 over `inside` ranks; where there are more, equal shards are then reduced between the groups.
+    """PyTorch's FSDP2 over `inside` ranks; if there are more, equal shards are then reduced between the groups.
     Source: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2."""
     group: Group = "copy" if inside < ranks else "data"
     found = [
@@ -231,7 +231,7 @@ def span(group: Group, layout: Layout, hpz: int = 1) -> tuple[int, int]:
 
 
 def ranks_in_node(group: Group, layout: Layout, per_node: int, hpz: int = 1) -> int:
-    """How many ranks of a group share a node; all of them where the group stays in one.
+    """How many ranks of a group share a node; all of them if the group is in one node.
 
     >>> ranks_in_node("data", Layout(8), 4), ranks_in_node("pipeline", Layout(8, tp=4, pp=2), 4)
     (4, 1)

@@ -34,7 +34,7 @@ def time_by_line_ns(traffic: Traffic, across: bool, lines: Sequence[MeasuredLink
     """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks.
 
     β is scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
-    missing where latency counts.
+    missing and latency counts.
     """
     fitting = [line for line in lines if line.kind == traffic.kind and line.across == across]
     if not fitting:

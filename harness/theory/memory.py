@@ -46,7 +46,7 @@ def state_bytes(
     bf16: parameters and gradients in 2 bytes, as DeepSpeed keeps them. Otherwise, and under autocast, they are float32.
     ZeRO updates a float32 copy of its shard in either precision; DDP and FSDP update the parameters themselves, which
     are float32. hpz: ranks of ZeRO++'s secondary partition, or those of a node, inside which FSDP shards. trained: of
-    the parameters, where DDP or FSDP freezes the others. Source:
+    the parameters, if DDP or FSDP freezes the others. Source:
     Rajbhandari et al., ZeRO, 2020, section 3; for float32, DeepSpeed's `single_partition_of_fp32_groups`.
 
     >>> mistral = state_bytes(7_000_000_000, 4, sharding="zero3", bf16=True)  # as the workshop's slides count it

@@ -15,7 +15,7 @@ _MORE_IS_WORSE = re.compile(
 
 
 def more_is_worse(name: str) -> bool | None:
-    """Of a metric of `metrics_by_name`; None where neither more nor less of it is worse by itself."""
+    """Of a metric of `metrics_by_name`; None if neither more nor less of it is worse by itself."""
     if _NEUTRAL.fullmatch(name):
         return None
     if _LESS_IS_WORSE.fullmatch(name):

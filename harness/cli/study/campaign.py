@@ -148,14 +148,14 @@ class SeriesPlan(NamedTuple):
 
 
 def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> SeriesPlan:
-    """Where the series stands now. Raises RequestError: it was made with other settings."""
+    """The present state of the series. Raises RequestError: it was made with other settings."""
     from harness.study.campaign.runner import survey
 
     return SeriesPlan(series, tasks, *survey(series, tasks), limits)
 
 
 def counts(places: Sequence[TaskStatus]) -> dict[str, int]:
-    """Tasks by where they stand."""
+    """Tasks by state."""
     found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
     for place in places:
         found[place.stands] += 1
@@ -239,7 +239,7 @@ def _tell(change: Change) -> None:
 
 
 def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
-    """What failed and how it goes on; nothing where all is done."""
+    """What failed and how it goes on; nothing if all is done."""
     for place in outcome.failed:
         run = (
             f" ({place.state}): slurm.sh logs {place.run.job_id}" if place.run is not None else " was refused"
@@ -252,7 +252,7 @@ def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
 
 
 def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
-    """Each task with where it stands, as JSON has it."""
+    """Each task with its state, for JSON."""
     return [
         {
             "point": place.task.point.key,

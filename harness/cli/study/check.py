@@ -140,7 +140,7 @@ def _unless(value: str | None, usual: str | None, flag: str) -> list[str]:
 
 
 def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> str | None:
-    """The command whose runs would tell; None where it is told, or a side is no launch of ours."""
+    """The command whose runs would tell; None if it is told, or a side is no launch of ours."""
     from harness.study.check.arms import launch_of_arm
 
     words = [launch_of_arm(arm) for arm in arms]

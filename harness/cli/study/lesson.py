@@ -29,7 +29,7 @@ class LessonAtSite(NamedTuple):
     site_given: str | None  # --site
 
     def command(self, experiment: Experiment) -> str:
-        """The command of one side; where no flag can undo a default of the site, the lesson's own `--run`."""
+        """The command of one side; if no flag can undo a default of the site, the lesson's own `--run`."""
         from harness.study.lessons import lesson_command, shell_command
 
         typed = shell_command(experiment, self.site_given, self.site.defaults)
@@ -149,7 +149,7 @@ def _next_hint(hints: int, given: int) -> str:
 
 
 def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, FoundPair]:
-    """The experiments of both sides, and the runs found of them; a missing side agrees with the other."""
+    """The experiments of both sides, and the runs found of them; a missing side gets the settings of the other."""
     from harness.study.lessons import at_site, find_pair, pair_with
 
     cpu = _on_cpu(here)
@@ -239,7 +239,7 @@ def _may_start(asked: LessonAtSite, found: FoundPair, made: list[Run], yes: bool
 
 
 def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPair:
-    """Both runs; the missing ones are started now, all at once where a scheduler queues them."""
+    """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
     from harness.cli.launch.plan_short import announced
     from harness.cli.watch.follow import complete
     from harness.launch.backends.registry import backend_of

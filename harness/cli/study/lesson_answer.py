@@ -63,7 +63,7 @@ def again(lesson: Lesson, site: str | None) -> str:
 
 
 def answer_lines(one: RelationResult) -> list[str]:
-    """A relation, its numbers with their units, and the reason where it does not hold."""
+    """A relation, its numbers with their units, and the reason if it does not hold."""
     lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 

@@ -189,7 +189,7 @@ def _comparison(step: Without, healthy: Run) -> str:
 
 
 def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
-    """A remark where other programs disturbed one of the two runs."""
+    """A remark if other programs disturbed one of the two runs."""
     if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
         yield (
             "One of the two recordings is doubtful. Repeat both on a quiet machine: "

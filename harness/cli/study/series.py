@@ -146,7 +146,7 @@ def _print_plan(series: Series, plan: SeriesPlan) -> None:
 
 
 def _request(series: Series, words: Words) -> tuple[Source, list[Experiment], Site | None] | None:
-    """What comes from the series' stored request; None where it begins now. The site does not, where it was typed."""
+    """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
     from harness.launch.untrusted import Source
     from harness.study.sweeps.stored import request_file
 
@@ -186,7 +186,7 @@ def show_state(series: Series, plan: SeriesPlan, words: Words) -> int:
 
 
 def carried_out(series: Series, plan: SeriesPlan, words: Words) -> SeriesOutcome | None:
-    """Make what is not done, after the question; None where a person said no."""
+    """Make what is not done, after the question; None if a person said no."""
     from harness.study.campaign.runner import SeriesOutcome
     from harness.study.sweeps.stored import store_request
 

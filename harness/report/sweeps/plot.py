@@ -23,7 +23,7 @@ _WIDE = 8  # times the smallest value: from there on an axis is logarithmic
 
 
 def number(text: str) -> float | None:
-    """The option's value as a number, where it is one."""
+    """The option's value as a number, if it is one."""
     try:
         return float(text)
     except ValueError:
@@ -97,7 +97,7 @@ class Look(NamedTuple):
 
 
 def with_bars(axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor: float, look: Look) -> None:
-    """A line through the means, with the intervals as bars where there are some."""
+    """A line through the means, with the intervals as bars if there are some."""
     marker = _MARKERS[look.number % len(_MARKERS)]
     style: dict[str, Any] = {"color": of_series(look.number), "linewidth": 1.6}
     y = [factor * value.mean for value in values]

@@ -1,4 +1,4 @@
-"""A scaling study as people read it: a table, a CSV file, and the plot of courses. Knows no run."""
+"""A scaling study as people read it: a table, a CSV file, and the plots. Knows no run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _settings(size: Size) -> str:
 
 
 def _spread(value: Repeated) -> str:
-    """Half of the interval, relative to the mean; empty where one run has none."""
+    """Half of the interval, relative to the mean; empty if one run has none."""
     return "" if value.high is None else f" ± {percent(value.high / value.mean - 1)}"
 
 

@@ -25,7 +25,7 @@ def label_of(metric: str) -> str:
 
 
 def text_of(metric: str, value: Repeated | None) -> str:
-    """`412 ms`, with repeats `412 ms ± 14.0 ms`; a dash where it was not measured."""
+    """`412 ms`, with repeats `412 ms ± 14.0 ms`; a dash if it was not measured."""
     if value is None:
         return "–"
     middle = metric_text(metric, value.mean)

@@ -21,7 +21,7 @@ def devices_of(run: Run) -> int:
 
 
 def elapsed_ns(run: Run) -> int | None:
-    """From the script's start to its end; None where it did not write both."""
+    """From the script's start to its end; None if it did not write both."""
     own = run.status()
     if own is None or own.started_ns is None or own.ended_ns is None:
         return None
@@ -29,7 +29,7 @@ def elapsed_ns(run: Run) -> int | None:
 
 
 def cost_ns(each: ObservedRun) -> int:
-    """Devices × time of a run: elapsed where it is known, 0 where it never began, else its time limit."""
+    """Devices × time of a run: elapsed if it is known, 0 if it never began, else its time limit."""
     limit_ns = each.run.record.site.time_s * 1_000_000_000
     if each.state in OPEN:
         return devices_of(each.run) * limit_ns

@@ -96,7 +96,7 @@ def carry_out(
     tell: Callable[[Change], None],
     submitter: Submitter | None = None,
 ) -> SeriesOutcome:
-    """Make all runs of the series that are not done; returns where each task stands then.
+    """Make all runs of the series that are not done; returns the state of each task.
 
     Ctrl-C stops the runs that share this machine, and leaves those in a queue; then it is raised again.
 
@@ -138,7 +138,7 @@ class _Runner:
         self.refusals = 0
 
     def go(self) -> str:
-        """Until all is made; returns why it stopped before, as a sentence."""
+        """Works until all runs are made; returns a sentence with the reason if it stopped earlier."""
         for place in self.places.values():
             if place.stands == "running":
                 self._say("waiting for", place.task.point.slot, place.run)
@@ -181,7 +181,7 @@ class _Runner:
         self._settle(run, state)
 
     def _settle(self, run: Run, state: State) -> None:
-        """A run has ended, or nobody knows any more."""
+        """A run has ended, or its state is no longer known."""
         del self.active[run.name]
         self.full = False
         ended = ObservedRun(run, state, began(run))

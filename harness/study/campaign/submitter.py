@@ -1,6 +1,6 @@
 """How the runs of a series get onto a machine: a protocol; the chain, which submits the next when one ends; the array.
 
-A carrier knows neither budget nor order: the drive gives it the tasks that may start now.
+A submitter knows neither budget nor order: the runner gives it the tasks that may start now.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Together:
 
 
 def submitter_for(tasks: Sequence[Task], most_at_once: int) -> Submitter:
-    """An array where the backend has them, else a chain."""
+    """An array if the backend has them, else a chain."""
     largest = most_together(tasks, "array")
     if largest < 2 or len(tasks) < 2:
         return Chain(tasks, most_at_once)
@@ -127,5 +127,5 @@ def submitter_for(tasks: Sequence[Task], most_at_once: int) -> Submitter:
 
 
 def most_together(tasks: Sequence[Task], way: TogetherAs) -> int:
-    """The most of these tasks that one submission may hold; 0 where they are started one after the other."""
+    """The most of these tasks that one submission may hold; 0 if they are started one after the other."""
     return min((backend_of(task.point.site).most_together(way) for task in tasks), default=0)

@@ -1,4 +1,4 @@
-"""Where each point of a series stands, from its runs on disk and their states. Starts nothing."""
+"""The state of each point of a series, from its runs on disk. Starts nothing."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _paths(words: str) -> Iterator[Path]:
 
 
 def series_runs(word: str) -> list[Run]:
-    """The runs of a series, oldest first: of `NAME`, or of one setting, `NAME:POINT`; empty where there is none.
+    """The runs of a series, oldest first: of `NAME`, or of one setting, `NAME:POINT`; empty if there is none.
 
     Raises:
         RequestError: the series has several settings, so its runs are not of one command.
@@ -105,6 +105,6 @@ def _short(path: Path) -> str:
 
 
 def launch_of_arm(arm: CheckArm) -> str | None:
-    """The words of the launch that a side's first run is; None where it is no launch of ours."""
+    """The words of the launch that a side's first run is; None if it is no launch of ours."""
     command = same_command(arm.runs[0].summary) if arm.runs else None
     return None if command is None else shlex.join(shlex.split(command)[2:])

@@ -89,7 +89,7 @@ class Question(NamedTuple):
 
 
 def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
-    """B against A; nothing is judged where the runs' hardware or software differs.
+    """B against A; nothing is judged if the runs' hardware or software differs.
 
     Raises:
         RequestError: there is no such metric, or neither more nor less of it is worse.
@@ -190,7 +190,7 @@ def _asked_differently(a: CheckArm, b: CheckArm) -> Iterator[Differing]:
 def _other_steps(
     a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judged: JudgedChange
 ) -> list[str]:
-    """A sentence where the mean step tells what the median does not: a change that hits few of the steps."""
+    """A sentence if only the mean step shows the change: one that affects few of the steps."""
     if metric.name != STEP:
         return []
     of_a, of_b = (values(arm, MEAN_STEP, ()) for arm in (a, b))

@@ -1,7 +1,7 @@
 """How the runs of a check get onto a machine.
 
-Where there is a queue all go into one allocation, so onto the same nodes and near each other in time; where that is
-refused a block of them into one, and where that is, too, each is a job of its own.
+With a queue all runs share one allocation, so they use the same nodes and follow each other. If the cluster refuses it,
+each block of runs is one allocation. If it refuses that too, each run is a separate job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from harness.study.check.order import BLOCKS
 
 
 def submitter_for(tasks: Sequence[Task]) -> Submitter:
-    """One allocation where the backend has a queue; on this machine one run after the other."""
+    """One allocation if the backend has a queue; on this machine one run after the other."""
     largest = most_together(tasks, "series")
     if largest < 2:
         return Chain(tasks, most_at_once=1)

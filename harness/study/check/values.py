@@ -38,7 +38,7 @@ class Value(NamedTuple):
 
 
 def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence[Number]) -> Metric:
-    """The metric asked for; else the median step time, per token where the sides' steps have unlike numbers of them.
+    """The metric asked for; else the median step time, per token if A and B have different tokens per step.
 
     Raises:
         RequestError: no run has it, or neither more nor less of it is worse.

@@ -15,7 +15,7 @@ FITS, TIGHT = 0.9, 1.0  # shares of the memory: the allocator fragments it, and 
 
 
 class Capacity(NamedTuple):
-    """Bytes for one rank and where that is from; None and the reason where it is not known."""
+    """Bytes for one rank and where that is from; None and the reason if it is not known."""
 
     total_bytes: float | None
     source: str

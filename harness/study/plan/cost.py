@@ -16,7 +16,7 @@ START_SOURCE = "an assumption: container, imports, weights and the profiler's re
 
 
 class Cost(NamedTuple):
-    """gpus: 0 where the job holds none. expected_s: of the whole job, with the fastest step and with the slowest; None:
+    """gpus: 0 if the job holds none. expected_s: of the whole job, with the fastest step and with the slowest; None:
     not known. least_s: without a start. watts: of one GPU; None: not known."""
 
     gpus: int

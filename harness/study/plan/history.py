@@ -64,7 +64,7 @@ def _newest(folder: str, name: str) -> Iterator[Run]:
 
 
 def _json(path: Path) -> dict[str, Any] | None:
-    """A stored document; None where it is not there, not ours, or too large to read before a submission."""
+    """A stored document; None if it is not there, not ours, or too large to read before a submission."""
     try:
         content = read_bounded_json(path, LARGEST_FILE)
     except (OSError, ValueError):

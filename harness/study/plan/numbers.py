@@ -52,7 +52,7 @@ def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
 
 
 def _at_moment(formula: str, now: float, otherwise: float) -> str:
-    """The formula of a part; where it is not there at the peak, that it is at another moment."""
+    """The formula of a part; with a remark if the part is not there at the peak."""
     return f"{formula} = {_gb(otherwise)}, but not at the peak" if otherwise and not now else formula
 
 

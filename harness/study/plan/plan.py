@@ -25,7 +25,7 @@ from harness.theory.peak import Peak
 class MemoryPlan:
     """The peak of the rank that needs most, its memory, and the verdict: fits, tight, does not fit, or not known.
 
-    other: the peak with activation checkpointing where the request is without, and the other way round.
+    other: the peak with activation checkpointing if the request has none, else without.
     """
 
     peak: Peak
@@ -43,7 +43,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One step of the training's loop. speed: a sentence where it is not known. Times in nanoseconds."""
+    """One step of the training's loop. speed: a sentence if it is not known. Times in nanoseconds."""
 
     speed: Speed | str
     compute_ns: tuple[float, float] | None
@@ -54,7 +54,7 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that is known of a launch. memory, step: None where it trains nothing."""
+    """All that is known of a launch. memory, step: None if it trains nothing."""
 
     job: Job
     cost: Cost
@@ -96,8 +96,8 @@ def _step(job: Job, w: Workload, earlier: list[EarlierRun]) -> StepPlan:
 def _step_ns(
     speed: Speed | str, compute: tuple[float, float] | None, hidden: Exposed | None
 ) -> tuple[float, float] | None:
-    """From the fastest computation, or all messages where they take longer, to the slowest; or the fastest with every
-    message exposed where that is longer. Earlier runs have their messages in them already."""
+    """From the fastest computation, or all messages if they take longer, to the slowest; or the fastest with every
+    message exposed if that is longer. Earlier runs have their messages in them already."""
     if compute is None or isinstance(speed, str):
         return None
     fastest, slowest = compute

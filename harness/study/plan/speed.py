@@ -1,4 +1,4 @@
-"""How long a step takes: its FLOPs at a share of the device's peak, and its messages where they take longer."""
+"""How long a step takes: its FLOPs at a share of the device's peak, and its messages if they take longer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Speed(NamedTuple):
 
 
 def expected_speed(job: Job, w: Workload, earlier: list[EarlierRun]) -> Speed | str:
-    """The range of the site's own runs where there are some, else the usual share of the peak; else why not."""
+    """The range of the site's own runs if there are some, else the usual share of the peak; else why not."""
     name = device_name(job) if w.device == "cuda" else None
     peak = peak_flops_per_s(name, w.precision) if name else None
     if earlier:

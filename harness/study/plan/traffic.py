@@ -39,7 +39,7 @@ def sent_per_step(w: Workload, network: Network, measured: MeasuredLinks | None)
 
 
 def traffic_of(w: Workload) -> list[Traffic]:
-    """Per step of the loop: where gradients are accumulated, an optimizer step's messages are spread over its steps."""
+    """Per step of the loop: if gradients are accumulated, an optimizer step's messages are spread over its steps."""
     if w.sharding is None:
         return megatron_traffic_per_step(w.model, w.layout, _pieces(w))
     width = 2 if w.bf16 else 4
@@ -93,7 +93,7 @@ class Exposed:
 
 
 def exposed(sent: list[PlannedMessage], compute_ns: float | None) -> Exposed | None:
-    """How long messages take, and what cannot hide; None where a time is not known, or nothing is sent.
+    """How long messages take, and what cannot hide; None if a time is not known, or nothing is sent.
 
     compute_ns: of one step; a third of it is the forward pass, behind which its messages can hide at best. Where it is
     not known, all that can hide does at best.

@@ -26,8 +26,8 @@ DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's bucket_cap_mb
 class Workload:
     """One training, resolved.
 
-    micro_batches: of one rank (of a replica, where ranks share a model) per optimizer step. micro_batches_per_step: of
-    those in what the training counts as a step: one in exercises 1 and 2. sharding: None where Megatron's layout says
+    micro_batches: of one rank (of a replica, if ranks share a model) per optimizer step. micro_batches_per_step: of
+    those in what the training counts as a step: one in exercises 1 and 2. sharding: None if Megatron's layout says
     it. bf16: the type of weights and messages; precision: of the products, as the device table has it. bucket_bytes:
     of DDP's gradients. lora: rank of the adapters that are trained, and not the weights.
     """

@@ -126,7 +126,7 @@ def _broken(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def without_runs(stored: ReferenceArm, new: ReferenceArm) -> ReferenceArm:
-    """The stored side without the new side's own runs, where these are some of its."""
+    """The stored side without the new side's own runs, if it has them."""
     own = {(run.path, run.created_ns) for each in new.variants for run in each.runs}
     kept = [
         each._replace(runs=tuple(run for run in each.runs if (run.path, run.created_ns) not in own))

@@ -78,8 +78,8 @@ class VariantChecked(CheckPart):
 
 
 class ReferenceChecked(CheckPart):
-    """The whole result. key: hardware and software that differ, across which no time is judged; beside: what differs
-    and moves no time by itself. unmatched: new variants that the reference does not have; missing: the other way round.
+    """The whole result. key: differences of hardware and software, with which no time is judged; beside: other
+    differences. unmatched: new variants that the reference does not have; missing: the other way round.
     """
 
     schema_version: Literal[1] = 1
@@ -149,7 +149,7 @@ def _worst(outcomes: Sequence[VariantOutcome], lacking: bool) -> VariantOutcome:
 
 
 def _match(new: VariantRuns, stored: Sequence[VariantRuns]) -> VariantRuns | None:
-    """The variant that asked for the same; else one that differs in what slows a run down on purpose alone."""
+    """The variant that asked for the same; else one that differs only in injected faults."""
     differ = [(set(differing(each.compared, new.compared)), each) for each in stored]
     for allowed in (set[str](), set(INJECTED)):
         for names, each in differ:

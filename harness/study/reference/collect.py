@@ -1,6 +1,6 @@
 """What a reference keeps of a run: its metrics, its steps, its traces' checksums, and with what it was made.
 
-Leaves out what is no one else's business: user names, the host of a run without a scheduler, absolute paths.
+Leaves out private data: user names, the host of a run without a scheduler, absolute paths.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Collected(NamedTuple):
 def collect(run: Run, container: str | None = None, traces: bool = True) -> Collected:
     """What a reference keeps of a completed run.
 
-    container: sha256 of the image that it ran in, where it is known. traces: keep their sizes and checksums.
+    container: sha256 of the image that it ran in, if it is known. traces: keep their sizes and checksums.
 
     Raises:
         WorkError: the run left neither steps nor anything else that was measured.
@@ -80,7 +80,7 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
 
 
 def _summary(run: Run) -> Summary:
-    """The run's stored summary; measured anew where a trace was changed after it."""
+    """The run's stored summary; measured again if a trace was changed after it."""
     written = run.summary.stat().st_mtime_ns if run.summary.is_file() else 0
     if any(trace.stat().st_mtime_ns > written for trace in run.traces()):
         return measure_request(Request(tokens=[str(run.path)])).summaries[0]
@@ -130,7 +130,7 @@ def _hardware(run: Run, summary: Summary) -> Hardware:
 
 
 def _monitored(run: Run, name: str) -> object:
-    """What the monitor of the first node says of its machine; None where it says nothing."""
+    """What the monitor of the first node says of its machine; None if it says nothing."""
     for folder in run.monitors():
         with suppress(MonitorError):
             return read_monitor(folder).meta.get(name)

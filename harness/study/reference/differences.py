@@ -1,4 +1,4 @@
-"""What differs between runs of one variant besides their times: what no load changes, and with what they were made.
+"""Differences of one variant's runs besides their times: counts that do not depend on the load, and the environment.
 
 Neither reads a file nor prints.
 """
@@ -28,7 +28,7 @@ _PARTS = ("compute_share", "exposed_communication_share", "memory_share")
 
 
 class Changed(NamedTuple):
-    """A metric that no load moves, before and now; None: not there."""
+    """A metric that does not depend on the load, before and now; None: not there."""
 
     metric: str
     stored: float | None
@@ -89,7 +89,7 @@ def environment_key(each: Environment) -> dict[str, str]:
 
 
 def grown_part(stored: Sequence[StoredRun], new: Sequence[StoredRun]) -> tuple[str, float] | None:
-    """The part of a step whose time moved most, and by how many nanoseconds; None where the split is not known."""
+    """The part of a step whose time moved most, and by how many nanoseconds; None if the split is not known."""
     before, now = (_split(medians(side)) for side in (stored, new))
     moved = {name: now[name] - before[name] for name in before if name in now}
     if not moved:

@@ -65,13 +65,13 @@ def missing_variants(
 
 
 def image_digest(site: Site) -> str | None:
-    """sha256 of the site's container image; None without one, or where it cannot be read from here."""
+    """sha256 of the site's container image; None without one, or if it cannot be read from here."""
     path = here(site.container.image) if site.container else None
     return file_digest(path) if path is not None and path.is_file() else None
 
 
 def here(text: str) -> Path | None:
-    """A path of a site file as this machine expands it; None where a variable of it is not set."""
+    """A path of a site file as this machine expands it; None if a variable of it is not set."""
     found = read_here(from_site(text), os.environ)
     return None if found.unset else Path(found.text)
 

@@ -20,7 +20,7 @@ class LinkDevice(NamedTuple):
 
 
 def link_device(run: Run) -> LinkDevice | None:
-    """The devices of a run of exercise 0; None for other exercises and where the file cannot be read."""
+    """The devices of a run of exercise 0; None for other exercises, or if the file cannot be read."""
     found = _results(run)
     if found is None or not isinstance(found.get("device_name"), str):
         return None
@@ -29,7 +29,7 @@ def link_device(run: Run) -> LinkDevice | None:
 
 def link_metrics(run: Run) -> Metrics:
     """Of each collective and scope the largest message's bus bandwidth and the latency α, and the time of all largest
-    messages together; empty for other exercises and where the file cannot be read."""
+    messages together; empty for other exercises, or if the file cannot be read."""
     found: Metrics = {}
     total = 0.0
     try:

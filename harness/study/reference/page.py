@@ -39,7 +39,7 @@ class TraceLink(NamedTuple):
 
 
 class RunLinks(NamedTuple):
-    """What the package has of a run; report: None where it has no page."""
+    """What the package has of a run; report: None if it has no page."""
 
     report: str | None
     traces: list[TraceLink]

@@ -1,4 +1,4 @@
-"""Why a check found what it found, as far as what was recorded tells: one sentence per reason, the likeliest first."""
+"""The likely reasons for the result of a check, from what was recorded: one sentence each, the likeliest first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMMIT_DIGITS = 12
 
 
 def likely_reasons(checked: ReferenceChecked) -> list[str]:
-    """The reasons; where something moved and nothing recorded differs, that."""
+    """The reasons; or that no recorded difference explains a change."""
     found = list(dict.fromkeys(_reasons(checked)))
     if found or checked.outcome is not VariantOutcome.MOVED:
         return found

@@ -1,6 +1,6 @@
 """A recording: the runs of a list, made by the campaign as one series, then kept as a reference. Prints nothing.
 
-What is done is read from the runs on disk, so that the same recording asked for again goes on where it ended.
+What is done is read from the runs on disk, so that the same recording asked for again continues.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _at_site(name: str, asks: Experiment, site: Site) -> Experiment:
 def keep(recording: Recording, traces: bool = True, progress: OnProgress = silent) -> StoredReference:
     """Store what was run so far; a reference with less is replaced.
 
-    traces: also the traces' checksums, and copies of the runs where the site names a folder for them. progress: called
+    traces: also the traces' checksums, and copies of the runs if the site names a folder for them. progress: called
     with runs done and in all.
 
     Raises:

@@ -86,7 +86,7 @@ def _like(compared: Settings, word: str) -> Path:
 
 
 def _unlike(reference: Reference, compared: Settings, word: str) -> str:
-    """The sentence where no variant asked for the same, with the nearest one."""
+    """The sentence if no variant has the same settings, with the nearest one."""
     if not compared:
         return f"{word}: was not made by the harness, so its settings are not known"
     differ = [(differing(each.compared, compared), each) for each in reference.variants]

@@ -1,4 +1,4 @@
-"""Whether a variant's step moved, where each run counts once. Knows numbers, and no run on disk."""
+"""Whether a variant's step time changed, from one number of each run. Knows numbers, and no run on disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Timed(NamedTuple):
 def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = USUAL_SHARE) -> Timed:
     """New runs against stored ones, one time > 0 per run.
 
-    It moved where the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± share; it is the same where the
+    It moved if the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± share; it is the same if the
     whole interval lies within. One run is compared with the spread of the other side's: the prediction interval of a
     further run (Montgomery, Design and Analysis of Experiments, chapter 2).
     """

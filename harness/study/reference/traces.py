@@ -1,4 +1,4 @@
-"""Where a reference's traces are, and whether they are still what they were. Changes none."""
+"""The place of a reference's traces, and whether they are unchanged. Writes none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.study.reference.gather import here
 
 
 def traces_root(reference: Reference) -> Path | None:
-    """The folder from which the paths of the reference's runs go; None where this machine does not have it."""
+    """The folder from which the paths of the reference's runs go; None if this machine does not have it."""
     if reference.traces_in is None:
         root: Path | None = runs_root()
     else:
@@ -61,7 +61,7 @@ def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
 
 
 def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:
-    """Copy the runs of a recording to the site's folder for traces, where it names one; those there stay as they are.
+    """Copy the runs of a recording to the site's folder for traces, if it names one; those there stay as they are.
 
     Raises:
         WorkError: the folder cannot be written, or a variable in its name is not set here.

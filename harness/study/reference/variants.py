@@ -133,7 +133,7 @@ def _lesson_misfits(variant: Variant, name: str, device: str) -> Iterator[str]:
 
 
 def at_site(asks: Experiment, defaults: Mapping[str, Any]) -> Experiment:
-    """What a variant asks for, with the site's defaults where it leaves a field open, as in any launch there.
+    """What a variant asks for, with the site's defaults if it leaves a field open, as in any launch there.
 
     Raises:
         RequestError: they do not go together; one line per reason.

@@ -107,7 +107,7 @@ def _with_points(line: str, keys: Sequence[str]) -> str:
 
 
 def _add(found: Expanded, common: _Common, settings: Settings, exclude: Sequence[Settings]) -> list[str]:
-    """Add a combination to what was found; returns why it is none, where that is an error."""
+    """Add a combination to what was found; returns why it is none, if that is an error."""
     key = key_of(settings)
     if any(all(settings[name] == value for name, value in rule.items()) for rule in exclude):
         found.left_out.append(LeftOut(key, "excluded"))

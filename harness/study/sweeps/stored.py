@@ -30,7 +30,7 @@ class Stored(BaseModel):
 
 
 class SweepRequest(NamedTuple):
-    """A sweep by name or file. stored: of its series, where that began already."""
+    """A sweep by name or file. stored: of its series, if that began already."""
 
     series: str
     sweep: Sweep
@@ -43,7 +43,7 @@ def request_file(series: str) -> Path:
 
 
 def stored_request(series: str) -> Stored | None:
-    """The request of a series; None where it has none.
+    """The request of a series; None if it has none.
 
     Raises:
         WorkError: the file cannot be read.
