@@ -1,6 +1,6 @@
 """Launch, profile, measure and explain distributed AI training.
 
-The Python API for notebooks; docs/api.md shows it. Importing this costs nothing: what is used is loaded then.
+The Python API for notebooks; docs/api.md shows it. The import is fast: modules are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def analyse(what: Traces, window: str = "steps") -> Summary:
 
 
 def load_summary(what: Traces, window: str = "steps") -> Summary:
-    """As `analyse`, but the summary that `report` kept in a run is read where there is one: no trace is opened.
+    """As `analyse`, but if `report` kept a summary in the run, it is read and no trace is opened.
 
     Args:
         what: as for `analyse`; also a summary.json, or a run by job id, name, or `last`.
-        window: as for `analyse`; what is kept is about "steps".
+        window: as for `analyse`; a kept summary is of "steps".
 
     Raises:
         RequestError: there is no such run or path, the file is not a summary, or the files belong to several jobs.
@@ -110,10 +110,10 @@ def what_if(what: Traces) -> Replay:
 
 
 def events(what: Traces) -> dict[str, EventColumn]:
-    """Every event of the devices, of all ranks: columns that pandas.DataFrame and polars.DataFrame take as they are.
+    """Every event of the devices, of all ranks: columns for pandas.DataFrame and polars.DataFrame.
 
-    `start_ns`, `duration_ns`, `name`, `kind`, `rank`, `device`, `stream`, `correlation`, `range`; docs/api.md says
-    what each is.
+    `start_ns`, `duration_ns`, `name`, `kind`, `rank`, `device`, `stream`, `correlation`, `range`; docs/api.md
+    defines them.
 
     Raises:
         RequestError: the files belong to several jobs.
