@@ -35,8 +35,9 @@ def refuse_several_jobs(path: Path, files: Sequence[Path]) -> None:
             folders.setdefault(Path(run_of(file) or file.parent), []).append(file)
     if may_be_one_job(folders):
         return
+    what = f"{len(files)} traces of several jobs, in {len(folders)} folders"
     raise RequestError(
-        f"{path}: holds {len(files)} traces of several jobs, in {len(folders)} folders: choose one of them\n"
+        f"{printable(str(path))}: holds {what}: choose one of them\n"
         + "\n".join(_commands(folders))
         + f"\nif all of them are of one job, name each folder: {_command(['A', 'B'])} …"
     )

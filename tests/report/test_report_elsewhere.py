@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ def trace(tmp_path: Path) -> str:
 
 
 def traces_for(command: str, trace: str) -> list[str]:
-    return [trace, trace] if command == "compare" else [trace]
+    if command != "compare":
+        return [trace]
+    other = Path(trace).with_name("other")
+    other.mkdir()
+    return [trace, str(shutil.copy(trace, str(other)))]
 
 
 @pytest.mark.parametrize(

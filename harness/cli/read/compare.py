@@ -12,6 +12,7 @@ import typer
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.analysis.compare import Comparison
@@ -77,7 +78,9 @@ def _refuse_twice(runs: list[str]) -> None:
     whole = [path.parent if path == Run(path.parent).summary else path for path in map(Path.resolve, paths)]
     for token, path in zip(runs, whole, strict=True):
         if whole.count(path) > 1:
-            raise RequestError(f"compare: {token} is given twice: a run cannot be compared with itself")
+            raise RequestError(
+                f"compare: {printable(token)} is given twice: a run cannot be compared with itself"
+            )
 
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
