@@ -168,12 +168,12 @@ def count_text(found: dict[str, int]) -> str:
 
 
 def hour_word(tasks: Sequence[Task]) -> str:
-    """Of what the hours are."""
+    """The name of the device hours."""
     return "GPU hours" if any(task.prepared.job.device == "cuda" for task in tasks) else "process hours"
 
 
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
-    """What there is, what will be made, and what that may cost."""
+    """The runs that exist, the runs to make, and their cost."""
     from harness.study.campaign.budget import hours
 
     told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
@@ -191,7 +191,7 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     if make and cap is not None:
         enough = told.spent_ns + told.running_ns + told.worst_ns <= cap
         held = (
-            "which the worst case keeps"
+            "and the worst case stays below it"
             if enough
             else "and it stops before that, because the worst case is above"
         )
@@ -214,7 +214,7 @@ def confirmed(plan: SeriesPlan, wanted: Wanted) -> bool:
 
 
 def make(plan: SeriesPlan, again: str) -> SeriesOutcome:
-    """Make the runs, with a line for each change. again: the command that goes on after Ctrl-C."""
+    """Make the runs, with a line for each change. again: the command that continues after Ctrl-C."""
     from harness.launch.backends.registry import backend_of
     from harness.launch.check import require_training
     from harness.study.campaign.runner import carry_out
@@ -239,7 +239,7 @@ def _tell(change: Change) -> None:
 
 
 def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
-    """What failed and how it goes on; nothing if all is done."""
+    """The failed runs and the command that repeats them; nothing if all is done."""
     for place in outcome.failed:
         run = (
             f" ({place.state}): slurm.sh logs {place.run.job_id}" if place.run is not None else " was refused"

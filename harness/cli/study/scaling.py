@@ -48,7 +48,7 @@ REPEATS = 3
 
 
 def scaling(words: list[str]) -> int:
-    """Run a scaling study, go on with it, or show it; returns the exit code.
+    """Run a scaling study, continue it, or show it; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.

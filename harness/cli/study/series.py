@@ -38,7 +38,7 @@ MOST_REPEATS = 1000
 
 
 class Series(NamedTuple):
-    """What is asked for. request: its sweep, site and kind, as they are stored. again: the command that goes on."""
+    """What is asked for. request: its sweep, site and kind, as they are stored. again: the command that continues."""
 
     name: str
     request: Stored

@@ -43,7 +43,7 @@ FURTHER = (
 
 
 def sweep(words: list[str]) -> int:
-    """Run a sweep, go on with it, or show it; returns the exit code.
+    """Run a sweep, continue it, or show it; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.

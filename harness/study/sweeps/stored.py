@@ -1,4 +1,4 @@
-"""A series' own copy of its request, so that it goes on as it began. It says what was asked, never what is done."""
+"""A series' own copy of its request, so that it continues as it began. It has the request, not the state."""
 
 from __future__ import annotations
 
