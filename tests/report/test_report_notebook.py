@@ -212,14 +212,16 @@ def test_a_folder_of_two_jobs_is_loaded_by_the_files_of_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = tmp_path / "both"
-    write_traces(both / "one", ranks=1)
-    write_traces(both / "two", ranks=2)
+    both.mkdir()
+    for name, ranks in (("one", 1), ("two", 2)):
+        for trace in write_traces(tmp_path / name, ranks=ranks):
+            trace.rename(both / f"{name}-{trace.name}")
     file = tmp_path / "both.ipynb"
     written(capsys, both, "--window", "gpu", "--notebook", file)
     names, _ = executed(file.read_text(), monkeypatch)
     assert names["RUNS"] == {
-        "a": str(both / "one" / "rank0.json"),
-        "b": [str(both / "two" / f"rank{rank}.json") for rank in (0, 1)],
+        "a": str(both / "one-rank0.json"),
+        "b": [str(both / f"two-rank{rank}.json") for rank in (0, 1)],
     }
     assert sorted(s.world_size for s in names["summaries"].values()) == [1, 2]
     assert {s.window for s in names["summaries"].values()} == {Window.GPU}
