@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +81,8 @@ def test_nothing_tells_before_the_end_and_everything_after(
 
     for words in (["ls"], ["status", "last"], ["report", "last", "--full"], ["report", "last", "--json"]):
         assert main(words) == 0
-    assert main(["compare", str(run.path), str(run.path)]) == 0
+    copied = shutil.copytree(run.path, tmp_path / "copied" / run.name)
+    assert main(["compare", str(run.path), str(copied)]) == 0
     said = capsys.readouterr()
     shown = [("the terminal", said.out + said.err), *contents(tmp_path)]
     assert {"rank0.json.gz", "rank1.sealed", "report.html", "run.json", "summary.json", "in report.html"} <= {
