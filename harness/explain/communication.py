@@ -37,5 +37,5 @@ def _communication_advice(s: Summary, waited: float | None) -> Advice:
     if waited is not None and waited > _WAITING and s.stragglers:
         rank = s.stragglers[0].rank
         change = Change(f"find in the timeline the work of rank {rank} before it arrives")
-        return Advice(f"Most often the others wait for rank {rank}.", (change,))
+        return Advice(f"The others wait most often for rank {rank}.", (change,))
     return asked.send_less(seen)

@@ -76,7 +76,7 @@ def _of_the_schedule(p: Pipeline) -> str:
     measured = f"It is {percent(p.mean_bubble_fraction)} of the schedule"
     if p.expected_bubble_fraction is None:
         return f"{measured}; the expected bubble is not known, because stages may be missing"
-    alone = f"which alone leaves {percent(p.expected_bubble_fraction)} empty"
+    alone = f"and this schedule leaves {percent(p.expected_bubble_fraction)} empty"
     shared = f"{p.microbatches} micro-batch{'es' * (p.microbatches != 1)}"
     return f"{measured}: {p.stages} stages share {shared}, {alone}"
 

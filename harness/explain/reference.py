@@ -5,7 +5,6 @@ from __future__ import annotations
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
-from harness.format.format import duration
 
 _SAME = 0.05  # a reference check allows so much
 _ABOUT_TWICE = (1.9, 2.1)
@@ -14,7 +13,7 @@ _ABOUT_TWICE = (1.9, 2.1)
 def reference_sentence(s: Summary) -> list[str]:
     """How the run's mean step compares with that of the stored reference that asked for the same; else nothing.
 
-    The step time and the ratio are those of `reference check`.
+    The ratio is that of `reference check`. The two mean steps are not given: the answer has one step time, the median.
     """
     reference, own_ns = s.reference, judged_step_ns(metrics_by_name(s))
     if reference is None or not reference.mean_step_ns or not own_ns:
@@ -22,8 +21,8 @@ def reference_sentence(s: Summary) -> list[str]:
     stored_ns = reference.mean_step_ns
     where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
     said = [
-        f"This run is {_in_words(own_ns / stored_ns)} as the reference ({where}): its mean step takes "
-        f"{duration(own_ns)}{_close(own_ns / stored_ns)}, the reference's {duration(stored_ns)}."
+        f"By its mean step, this run is {_in_words(own_ns / stored_ns)} as the reference ({where})"
+        f"{_close(own_ns / stored_ns)}."
     ]
     run = (s.run or {}).get("job_id")
     if run and not _is_same(own_ns / stored_ns):
