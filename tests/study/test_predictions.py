@@ -86,7 +86,7 @@ def test_json_has_every_number_and_command(run: Run, capsys: pytest.CaptureFixtu
             replay(error=0.034),
             "the replay differs from the run by 3.4 % of the step: no answer (at most 2.0 % is",
         ),
-        (None, "nothing can be replayed"),
+        (None, "no replay is possible"),
     ],
 )
 def test_a_replay_that_differs_from_the_run_gives_no_answer(
