@@ -88,4 +88,4 @@ Paper.start();
 const Scrolls = new ResizeObserver((entries) => {
   for (const { target } of entries) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
 });
-for (const table of document.querySelectorAll(".scroll")) Scrolls.observe(table);
+for (const table of document.querySelectorAll(".scroll, p code")) Scrolls.observe(table);

@@ -143,6 +143,8 @@ def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
         )
         != []
     )
+    boxes = "[...document.querySelectorAll('p code')].map((c) => [c.scrollWidth - c.clientWidth, c.tabIndex])"
+    assert all((stop == 0) == (over > 0) for over, stop in phone.evaluate(boxes))
     commands = "[...document.querySelectorAll('code')].filter((code) => code.getClientRects().length > 1)"
     assert phone.evaluate(f"{commands}.length") == 0
 
