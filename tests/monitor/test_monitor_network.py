@@ -165,7 +165,7 @@ def test_nsys_finer_samples_make_the_picture_where_they_are_of_as_many_nodes(tmp
         ([*monitored, *sampled[:2]], "the monitor"),
     ):
         figure = network_figure(Summary(network=known))
-        assert figure is not None and f"3 nodes by {source}, " in figure.caption
+        assert figure is not None and f"3 nodes, sampled by {source}: " in figure.caption
 
 
 def test_a_comparison_draws_both_in_the_same_colours(tmp_path: Path) -> None:
