@@ -106,7 +106,8 @@ def test_each_damaged_file_of_many_is_named_and_the_rest_answers(
     assert summary.quality.verdict is not RecordingVerdict.GOOD and summary.steps.counted >= 3 * 50
     page = tmp_path / "page.html"
     assert main(["report", str(folder), "--html", str(page)]) == 0
-    assert all(f"rank{rank}.json" in page.read_text() for rank in ranks)
+    text = page.read_text().replace("<wbr>", "")
+    assert all(f"rank{rank}.json" in text for rank in ranks)
 
 
 def test_the_terminal_names_a_few_files_and_says_where_the_others_are(
