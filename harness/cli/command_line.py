@@ -74,22 +74,22 @@ def _parameters(option: Option) -> Iterator[Declared]:
 def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
     """`argv` in terms of `flags`, in the order typed; `--` may stand anywhere and means nothing."""
     line = LaunchLine({}, [], [])
-    words = deque(word for word in argv if word != "--")
-    while words:
-        word = words.popleft()
+    arguments = deque(word for word in argv if word != "--")
+    while arguments:
+        word = arguments.popleft()
         name, value = _parted(word, flags)
         if name not in flags:
             line.unknown.append(word)
-            if name.startswith("-") and value is None and words and _is_value(words[0]):
-                words.popleft()  # meant for the unknown flag: one mistake is one sentence
+            if name.startswith("-") and value is None and arguments and _is_value(arguments[0]):
+                arguments.popleft()  # meant for the unknown flag: one mistake is one sentence
         elif not flags[name].takes_value:
             if value is not None:
                 line.complaints.append(f"{name} takes no value: leave out ={printable(value)}")
             line.given[flags[name].names[-1]] = True
-        elif value is None and (not words or _is_flag(words[0], flags)):
+        elif value is None and (not arguments or _is_flag(arguments[0], flags)):
             line.complaints.append(f"{name} requires an argument")
         else:
-            _take(line, flags[name], words.popleft() if value is None else value)
+            _take(line, flags[name], arguments.popleft() if value is None else value)
     return line
 
 

@@ -30,7 +30,9 @@ class Entry(NamedTuple):
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
     optional: Mapping[str, LeftOut] = {}
-    reads_words: bool = False  # its function takes the words after its name; `page` of its module is its help
+    reads_arguments: bool = (
+        False  # its function takes the words after its name; `page` of its module is its help
+    )
     exits: Rows = ()
     examples: Rows = ()
     docs: str = ""
@@ -48,25 +50,25 @@ COMMANDS = {
         "harness.cli.launch.launch",
         "launch an exercise: run -e 1 is the same as -e 1",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
     "plan": Entry(
         "harness.cli.launch.plan",
         "memory, time and cost of a launch, before it starts",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
     "health": Entry(
         "harness.cli.launch.single_tests",
         "find the slow GPU, node or link before a long run",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
     "overlap-test": Entry(
         "harness.cli.launch.single_tests",
         "how much communication overlaps with computation",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
     "rerun": Entry(
         "harness.cli.launch.rerun",
@@ -176,30 +178,30 @@ COMMANDS = {
         "harness.cli.study.mystery",
         "a slow training whose cause you find",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
     "check": Entry(
         "harness.cli.study.check",
         "whether B is slower than A, from several runs of each",
-        reads_words=True,
+        reads_arguments=True,
     ),
     "sweep": Entry(
         "harness.cli.study.sweep",
         "all combinations of some settings, within a budget",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
     "scaling": Entry(
         "harness.cli.study.scaling",
         "speed-up and efficiency on more devices, and what limits them",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
     "reference": Entry(
         "harness.cli.study.reference",
         "the stored runs of a workshop: record, check, show, package",
         launches=True,
-        reads_words=True,
+        reads_arguments=True,
     ),
 }
 

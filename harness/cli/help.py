@@ -101,7 +101,7 @@ def command_page(words: Sequence[str]) -> str:
         raise RequestError(f"help: there is no command {name!r}{hint}")
     entry = COMMANDS[name]
     module = import_module(entry.module)
-    if entry.reads_words:
+    if entry.reads_arguments:
         return str(module.page(list(words)))
     function = getattr(module, name)
     return as_text(of_function(name, function, entry.exits, entry.examples, entry.docs))

@@ -127,7 +127,9 @@ def _dispatch(argv: list[str]) -> int:
         hint = nearest_or_list(name, [*known, "help"], f"{PROGRAM} help lists all commands")
         raise RequestError(f"there is no command {name!r}{hint}")
     function = getattr(import_module(COMMANDS[name].module), name.replace("-", "_"))
-    return int(function(argv[1:])) if COMMANDS[name].reads_words else run_command(name, function, argv[1:])
+    return (
+        int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])
+    )
 
 
 def _launches(argv: list[str]) -> bool:

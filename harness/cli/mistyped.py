@@ -22,14 +22,14 @@ _FLAG = re.compile(rf"(?P<before>^|\s)-?{_DASH}[-{_DASH[1:]}*(?P<name>\S*)")
 def refuse_mistyped(argv: Sequence[str]) -> None:
     """Raises RequestError, with the corrected line: a flag begins with a dash that a slide or a document has made of
     hyphens, or the first word is the number of an exercise."""
-    words = [_with_hyphens(word) for word in argv]
-    changed = [pair for pair in zip(argv, words, strict=True) if pair[0] != pair[1]]
+    arguments = [_with_hyphens(word) for word in argv]
+    changed = [pair for pair in zip(argv, arguments, strict=True) if pair[0] != pair[1]]
     if changed:
         wrong, right = changed[0]
         sign = next(sign for sign in wrong if sign in _DASHES)
         raise RequestError(
             f"{wrong}: a flag begins with a hyphen (-), and this is {_DASHES[sign]} ({sign}), as slides and documents "
-            f"have it: type {right}. The corrected line:\n  {typed(words)}"
+            f"have it: type {right}. The corrected line:\n  {typed(arguments)}"
         )
     if IN_CHECKOUT and argv and argv[0].isascii() and argv[0].isdigit():
         raise RequestError(
@@ -37,9 +37,9 @@ def refuse_mistyped(argv: Sequence[str]) -> None:
         )
 
 
-def typed(words: Iterable[str]) -> str:
+def typed(arguments: Iterable[str]) -> str:
     """The command line with these words after the program's name, to paste."""
-    return shlex.join([*(["bash"] if IN_CHECKOUT else []), PROGRAM, *words])
+    return shlex.join([*(["bash"] if IN_CHECKOUT else []), PROGRAM, *arguments])
 
 
 def _with_hyphens(word: str) -> str:

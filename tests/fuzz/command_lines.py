@@ -100,7 +100,7 @@ def tables() -> tuple[Table, ...]:
             if part != "record":
                 found.append(_of_typer((group, part), import_module(module).command))
     for name, entry in COMMANDS.items():
-        if not entry.reads_words:
+        if not entry.reads_arguments:
             found.append(_of_typer((name,), getattr(import_module(entry.module), name)))
     found.append(_of_typer(("check",), import_module("harness.cli.study.check").command))
     return tuple(found)

@@ -122,8 +122,8 @@ def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:
 
 def _sum(lines: list[CheckLine]) -> str:
     counts = [(level, sum(line.result.level == level for line in lines)) for level in _levels(lines)]
-    words = {"ok": "ok", "unseen": "not seen from here"}
-    parts = [f"{count} {words.get(level, level + 's' * (count > 1))}" for level, count in counts]
+    arguments = {"ok": "ok", "unseen": "not seen from here"}
+    parts = [f"{count} {arguments.get(level, level + 's' * (count > 1))}" for level, count in counts]
     return "\n" + ", ".join(parts)
 
 

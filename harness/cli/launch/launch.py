@@ -32,13 +32,13 @@ class Behaviour(NamedTuple):
     json: bool = False
 
 
-def run(words: list[str]) -> int:
+def run(arguments: list[str]) -> int:
     """`slurm.sh run -e 1 …`, which is `slurm.sh -e 1 …`; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    return launch_argv(words)
+    return launch_argv(arguments)
 
 
 def launch_argv(argv: list[str]) -> int:
@@ -66,11 +66,11 @@ def behaviour_of(line: LaunchLine) -> Behaviour:
     return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
 
 
-def page(words: list[str]) -> str:
+def page(arguments: list[str]) -> str:
     """All flags, with the defaults of the site among the words; with --all, also those of single experiments."""
     from harness.cli.all_flags import help_text
 
-    line = read_line(words, declared())
+    line = read_line(arguments, declared())
     site = line.given.get("--site")
     choice, complaint = (choose_site(site), None) if isinstance(site, str) else site_to_show()
     if complaint:

@@ -39,18 +39,18 @@ def page(_: list[str]) -> str:
     )
 
 
-def plan(words: list[str]) -> int:
+def plan(arguments: list[str]) -> int:
     """Print the plan of a launch; returns the exit code.
 
     Raises:
         RequestError: the launch is not valid; with --strict also a sentence for each warning.
     """
-    if not words:
-        print(page(words))
+    if not arguments:
+        print(page(arguments))
         return 0
-    if not words[0].startswith("-"):
+    if not arguments[0].startswith("-"):
         raise RequestError(
-            f"plan: takes the flags of a launch, as in slurm.sh plan -e 1, and not {words[0]!r}"
+            f"plan: takes the flags of a launch, as in slurm.sh plan -e 1, and not {arguments[0]!r}"
         )
     from harness.cli.launch.launch import behaviour_of, request_of, warn
     from harness.launch.job import warnings_of
@@ -58,7 +58,7 @@ def plan(words: list[str]) -> int:
     from harness.study.plan.plan import plan_of
     from harness.study.plan.stored import plan_document
 
-    line = read_line(words, declared())
+    line = read_line(arguments, declared())
     behaviour = behaviour_of(line)
     experiment, choice = request_of(line)
     prepared = prepare(experiment, choice.site)

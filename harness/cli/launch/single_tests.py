@@ -36,29 +36,29 @@ _PAGES = {
 }
 
 
-def page(words: list[str]) -> str:
+def page(arguments: list[str]) -> str:
     """The help page of the test that is the first word."""
-    return as_text(_PAGES[words[0]])
+    return as_text(_PAGES[arguments[0]])
 
 
-def overlap_test(words: list[str]) -> int:
+def overlap_test(arguments: list[str]) -> int:
     """Launch the overlap test; returns the exit code. Raises RequestError: the request is not valid."""
-    return _launch("overlap-test", words)
+    return _launch("overlap-test", arguments)
 
 
-def health(words: list[str]) -> int:
+def health(arguments: list[str]) -> int:
     """Launch the health check; returns the exit code. Raises RequestError: the request is not valid."""
-    return _launch("health", words)
+    return _launch("health", arguments)
 
 
-def _launch(command: str, words: list[str]) -> int:
-    if words and not words[0].startswith("-"):
+def _launch(command: str, arguments: list[str]) -> int:
+    if arguments and not arguments[0].startswith("-"):
         raise RequestError(
-            f"{command}: takes the flags of a launch, as in slurm.sh {command} -n 2, and not {words[0]!r}"
+            f"{command}: takes the flags of a launch, as in slurm.sh {command} -n 2, and not {arguments[0]!r}"
         )
-    number = read_line(words, declared()).given.get("--exercise", "0")
+    number = read_line(arguments, declared()).given.get("--exercise", "0")
     if number != "0":
         raise RequestError(f"{command}: is a test of exercise 0: leave out -e {printable(str(number))}")
     from harness.cli.launch.launch import launch_argv
 
-    return launch_argv(["-e", "0", f"--{command}", *words])
+    return launch_argv(["-e", "0", f"--{command}", *arguments])

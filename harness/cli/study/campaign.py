@@ -52,7 +52,7 @@ class Wanted(NamedTuple):
     png: str | None = None
 
 
-class Words(NamedTuple):
+class Arguments(NamedTuple):
     """A command line, read: the command's own flags, its further ones, and those of a launch by their last spelling."""
 
     wanted: Wanted
@@ -60,15 +60,15 @@ class Words(NamedTuple):
     launch: dict[str, Any]
 
 
-def read_words(words: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Words:
-    """The words after the command's name.
+def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Arguments:
+    """The arguments after the command's name.
 
     Raises:
         RequestError: a sentence for each flag that is unknown or lacks its value.
     """
     own = {name: each for each in (*OWN, *further) for name in each.names}
     known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
-    line: LaunchLine = read_line(list(words), known)
+    line: LaunchLine = read_line(list(arguments), known)
     errors = [*line.complaints, *(_unknown(word, known, command) for word in line.unknown)]
     if errors:
         raise RequestError("\n".join(errors))
@@ -77,7 +77,7 @@ def read_words(words: Sequence[str], command: str, further: Sequence[Declared] =
         name: given.pop(flag) for name in Wanted._fields if (flag := f"--{name.replace('_', '-')}") in given
     }
     theirs = {each.names[-1]: str(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
-    return Words(Wanted(**ours), theirs, given)  # type: ignore[arg-type]  # a switch is True, a value its word
+    return Arguments(Wanted(**ours), theirs, given)  # type: ignore[arg-type]  # a switch is True, a value its word
 
 
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:

@@ -37,12 +37,12 @@ EXAMPLES = [
 EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 
 
-def check(words: list[str]) -> int:
+def check(arguments: list[str]) -> int:
     """`slurm.sh check` from the words behind it; returns the exit code.
 
     A launch in quotes is one word, and begins with a dash as an option does: it gets the program's name before it.
     """
-    return run_command("check", command, [_as_argument(word) for word in words])
+    return run_command("check", command, [_as_argument(word) for word in arguments])
 
 
 def page(_: list[str]) -> str:
@@ -143,11 +143,11 @@ def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> s
     """The command whose runs would tell; None if it is told, or a side is no launch of ours."""
     from harness.study.check.arms import launch_of_arm
 
-    words = [launch_of_arm(arm) for arm in arms]
-    if checked.needed_runs is None or None in words:
+    arguments = [launch_of_arm(arm) for arm in arms]
+    if checked.needed_runs is None or None in arguments:
         return None
     needed = ["--runs", str(checked.needed_runs), *asked]
-    return shlex.join([PROGRAM, "check", *(word for word in words if word is not None), *needed])
+    return shlex.join([PROGRAM, "check", *(word for word in arguments if word is not None), *needed])
 
 
 def _answer(checked: Checked, as_json: bool) -> int:

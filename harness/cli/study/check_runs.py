@@ -22,7 +22,7 @@ from harness.study.check.series import Launch, Launches, known_series, make_runs
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 
 
-def launches_of(words: Sequence[Sequence[str]]) -> Launches:
+def launches_of(arguments: Sequence[Sequence[str]]) -> Launches:
     """Both sides from the words of their launches, program name first.
 
     Raises:
@@ -32,11 +32,11 @@ def launches_of(words: Sequence[Sequence[str]]) -> Launches:
         raise RequestError(
             "check: launching needs the checkout: run `bash slurm.sh check` there, or give runs"
         )
-    return {arm: _launch(arm, each) for arm, each in zip(ARMS, words, strict=True)}
+    return {arm: _launch(arm, each) for arm, each in zip(ARMS, arguments, strict=True)}
 
 
-def _launch(arm: str, words: Sequence[str]) -> Launch:
-    argv = list(words[words.index(PROGRAM) + 1 :])
+def _launch(arm: str, arguments: Sequence[str]) -> Launch:
+    argv = list(arguments[arguments.index(PROGRAM) + 1 :])
     line = read_line(argv, declared())
     if own := _OWN & line.given.keys():
         raise RequestError(f"{arm.upper()}: {min(own)} does not go with a launch inside of a check: drop it")
@@ -62,12 +62,12 @@ def make_arms(
     for task in tasks[: len(ARMS)]:
         require_training(task.prepared.job, os.environ)
     series = known_series(resume) if resume else new_series()
-    words = [shlex.join(launch.words) for launch in launches.values()]
-    again = shlex.join([PROGRAM, "check", *words, "--runs", str(each), *options, "--resume", series])
+    arguments = [shlex.join(launch.arguments) for launch in launches.values()]
+    again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", series])
     order = " ".join(slot.arm.upper() for slot in slots(each))
     print(f"{series}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
     outcome = _made(series, tasks, again)
-    arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, words, strict=True)]
+    arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, arguments, strict=True)]
     if few := [arm for arm, made in zip(ARMS, arms, strict=True) if len(made.runs) < 2]:
         notes = [note for arm in arms for note in arm.notes]
         which = " and ".join(few).upper()
@@ -93,8 +93,8 @@ def _tell(change: Change, of: int) -> None:
     print(f"{change.counts['done']} of {of} done; {place} {change.what}{run}{note}", file=sys.stderr)
 
 
-def _arm(arm: str, words: str, outcome: SeriesOutcome) -> CheckArm:
-    made = CheckArm(words, [], [])
+def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
+    made = CheckArm(arguments, [], [])
     for place in outcome.places:
         slot = place.task.point.slot
         if slot.key != arm:

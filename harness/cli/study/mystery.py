@@ -40,26 +40,26 @@ REFUSED = {
 }
 
 
-def mystery(words: list[str]) -> int:
+def mystery(arguments: list[str]) -> int:
     """Start a mystery, or one of its parts; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    if words and words[0] in PARTS:
-        module, _ = PARTS[words[0]]
-        return run_command(f"mystery {words[0]}", import_module(module).command, words[1:])
-    if not words:
-        print(page(words))
+    if arguments and arguments[0] in PARTS:
+        module, _ = PARTS[arguments[0]]
+        return run_command(f"mystery {arguments[0]}", import_module(module).command, arguments[1:])
+    if not arguments:
+        print(page(arguments))
         return 0
-    if words[0].startswith("-"):
-        return _start(words)
-    if nearest(words[0], PARTS) or len(words) > 1:
-        hint = nearest_or_list(words[0], PARTS, "slurm.sh help mystery lists all")
+    if arguments[0].startswith("-"):
+        return _start(arguments)
+    if nearest(arguments[0], PARTS) or len(arguments) > 1:
+        hint = nearest_or_list(arguments[0], PARTS, "slurm.sh help mystery lists all")
         raise RequestError(
-            f"mystery: there is no part {words[0]!r}{hint}; to start a mystery, begin with -e 1"
+            f"mystery: there is no part {arguments[0]!r}{hint}; to start a mystery, begin with -e 1"
         )
-    return _show(words[0])
+    return _show(arguments[0])
 
 
 def _show(token: str) -> int:
@@ -74,9 +74,9 @@ def _show(token: str) -> int:
     return 0
 
 
-def page(words: list[str]) -> str:
+def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
-    part = words[1] if len(words) > 1 else ""
+    part = arguments[1] if len(arguments) > 1 else ""
     if part in PARTS:
         return as_text(of_function(f"mystery {part}", import_module(PARTS[part][0]).command, docs=_DOCS))
     if nearest(part, PARTS):
@@ -114,12 +114,12 @@ class _OwnFlags(NamedTuple):
     seed: int
 
 
-def _start(words: list[str]) -> int:
+def _start(arguments: list[str]) -> int:
     from harness.cli.launch.launch import behaviour_of, go, request_of
     from harness.launch.submit import prepare
     from harness.study.mysteries import draw, place_of, with_mystery
 
-    line = read_line(words, declared() | {name: own for own in OWN for name in own.names})
+    line = read_line(arguments, declared() | {name: own for own in OWN for name in own.names})
     asked, launch = _own(line), _of_launch(line)
     experiment, choice = request_of(launch)
     training = _training(experiment)
@@ -127,7 +127,7 @@ def _start(words: list[str]) -> int:
     resolved = _training(job.experiment)
     secret = draw(asked.seed, asked.level, place_of(resolved, job.device, job.model))
     hidden = with_mystery(training, asked.level, secret, resolved)
-    return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *words])
+    return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *arguments])
 
 
 def _own(line: LaunchLine) -> _OwnFlags:

@@ -130,10 +130,10 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     plain = without_mystery(asked.experiment)
     if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
         return None
-    words = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]
-    print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *words])}", file=sys.stderr)
+    arguments = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]
+    print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *arguments])}", file=sys.stderr)
     prepared = prepare(plain, site)
-    run = start_run(prepared, ["slurm.sh", *words], plan=announced(prepared))
+    run = start_run(prepared, ["slurm.sh", *arguments], plan=announced(prepared))
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     complete(run, quiet)
     if revealed is not None:

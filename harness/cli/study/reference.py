@@ -26,28 +26,28 @@ PARTS = {
 }
 
 
-def reference(words: list[str]) -> int:
+def reference(arguments: list[str]) -> int:
     """One of the parts; returns its exit code.
 
     Raises:
         RequestError: there is no such part.
     """
-    if not words:
-        print(page(words))
+    if not arguments:
+        print(page(arguments))
         return 0
-    if words[0] not in PARTS:
-        raise RequestError(_no_part(words[0]))
-    module, _ = PARTS[words[0]]
-    if words[0] == "record":  # it takes the flags of a launch
+    if arguments[0] not in PARTS:
+        raise RequestError(_no_part(arguments[0]))
+    module, _ = PARTS[arguments[0]]
+    if arguments[0] == "record":  # it takes the flags of a launch
         from harness.cli.study.reference_record import record
 
-        return record(words[1:])
-    return run_command(f"reference {words[0]}", import_module(module).command, words[1:])
+        return record(arguments[1:])
+    return run_command(f"reference {arguments[0]}", import_module(module).command, arguments[1:])
 
 
-def page(words: list[str]) -> str:
+def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
-    part = words[1] if len(words) > 1 else ""
+    part = arguments[1] if len(arguments) > 1 else ""
     if part == "record":
         from harness.cli.study.reference_record import page as of_record
 

@@ -38,9 +38,9 @@ def command(
     """What changed since a reference was recorded, and the likely reason."""
     from harness.study.reference.request import checked_reference, checked_runs, reference_named
 
-    words = new or ["last"]
-    folder = reference_named(words[0]) if len(words) == 1 else None
-    found = checked_runs(words, against) if folder is None else checked_reference(folder, against, traces)
+    arguments = new or ["last"]
+    folder = reference_named(arguments[0]) if len(arguments) == 1 else None
+    found = checked_runs(arguments, against) if folder is None else checked_reference(folder, against, traces)
     return _answer(found, as_json)
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.command_line import Declared
 from harness.cli.page import Page, as_text
 from harness.cli.study.campaign import (
+    Arguments,
     SeriesPlan,
     Wanted,
-    Words,
     closing_lines,
     confirmed,
     flag_rows,
@@ -20,7 +20,7 @@ from harness.cli.study.campaign import (
     make,
     plan_lines,
     plan_of,
-    read_words,
+    read_arguments,
     state_lines,
     state_rows,
 )
@@ -44,13 +44,13 @@ FURTHER = (
 _NOT_HERE = {"csv": "--csv", "png": "--png"}
 
 
-def record(words: list[str]) -> int:
+def record(arguments: list[str]) -> int:
     """Run what is missing of a list and keep it, or say what would run; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    asked = read_words(words, "reference record", FURTHER)
+    asked = read_arguments(arguments, "reference record", FURTHER)
     wanted = asked.wanted
     recording = _recording(asked)
     limits = limits_of(wanted, recording.tasks)
@@ -85,7 +85,7 @@ def page() -> str:
     )
 
 
-def _recording(asked: Words) -> Recording:
+def _recording(asked: Arguments) -> Recording:
     from harness.study.reference.gather import device_of
     from harness.study.reference.record import plan_recording
 
@@ -98,7 +98,7 @@ def _recording(asked: Words) -> Recording:
     return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), choice.site)
 
 
-def _site(asked: Words) -> SiteChoice:
+def _site(asked: Arguments) -> SiteChoice:
     """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
     from harness.experiment.options import options_of
     from harness.site.detection import SiteChoice, choose_site
@@ -129,7 +129,7 @@ def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
     return 0
 
 
-def _run(recording: Recording, plan: SeriesPlan, asked: Words) -> int:
+def _run(recording: Recording, plan: SeriesPlan, asked: Arguments) -> int:
     from harness.study.campaign.runner import SeriesOutcome
 
     again = _again(recording)
@@ -144,7 +144,7 @@ def _run(recording: Recording, plan: SeriesPlan, asked: Words) -> int:
     return _keep(recording, outcome, asked)
 
 
-def _keep(recording: Recording, outcome: SeriesOutcome, asked: Words) -> int:
+def _keep(recording: Recording, outcome: SeriesOutcome, asked: Arguments) -> int:
     from harness.study.reference.record import keep
     from harness.traces.progress import Progress
 
@@ -178,6 +178,6 @@ def _counted(number: int, noun: str) -> str:
 
 def _again(recording: Recording) -> str:
     """The command that makes what is missing."""
-    words = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
-    words += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
-    return shlex.join([PROGRAM, *words])
+    arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
+    arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
+    return shlex.join([PROGRAM, *arguments])

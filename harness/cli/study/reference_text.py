@@ -67,13 +67,13 @@ def _time(each: VariantChecked) -> Iterator[str]:
 
 def _step(time: StepTime) -> str:
     steps = f"{duration(time.stored_ns)} → {duration(time.new_ns)}"
-    words = {
+    arguments = {
         StepTimeChange.SLOWER: f"a step takes {time.ratio:.2f} times as long",
         StepTimeChange.FASTER: f"a step takes {time.ratio:.2f} times as long",
         StepTimeChange.SAME: f"a step takes as long as before ({time.ratio:.2f} times)",
         StepTimeChange.UNKNOWN: f"step time is {time.ratio:.2f} times that of the reference",
     }
-    return f"{words[time.verdict]}, {steps}"
+    return f"{arguments[time.verdict]}, {steps}"
 
 
 def _interval(time: StepTime, runs: tuple[int, int]) -> str:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.cli.command_line import Declared
 from harness.cli.page import Page, as_text
 from harness.cli.study.campaign import (
-    Words,
+    Arguments,
     closing_lines,
     count_text,
     counts,
     flag_rows,
-    read_words,
+    read_arguments,
     state_rows,
 )
 from harness.cli.study.series import (
@@ -47,22 +47,22 @@ FURTHER = (
 REPEATS = 3
 
 
-def scaling(words: list[str]) -> int:
+def scaling(arguments: list[str]) -> int:
     """Run a scaling study, continue it, or show it; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    if not words:
-        print(page(words))
+    if not arguments:
+        print(page(arguments))
         return 0
-    if words[0].startswith("-"):
-        read = read_words(words, "scaling", FURTHER)
+    if arguments[0].startswith("-"):
+        read = read_arguments(arguments, "scaling", FURTHER)
         found = _sweep(read)
         name = read.wanted.name or found.name
     else:
-        read = read_words(words[1:], "scaling", FURTHER)
-        name, found = words[0], _stored(words[0])
+        read = read_arguments(arguments[1:], "scaling", FURTHER)
+        name, found = arguments[0], _stored(arguments[0])
         if "--repeats" in read.further:
             found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
     return _study(checked_series(name, found, read, f"slurm.sh scaling {name}", "scaling"), read)
@@ -97,65 +97,65 @@ def _stored(name: str) -> Sweep:
     return found.sweep
 
 
-def _sweep(words: Words) -> Sweep:
+def _sweep(arguments: Arguments) -> Sweep:
     """The study that the flags ask for, as a sweep."""
     from harness.site.site import override
     from harness.study.scaling.request import study_sweep
     from harness.study.sweeps.stored import stored_request
 
-    axis, sizes = _sizes(words)
-    flags = parted(words)
-    stored = stored_request(words.wanted.name) if words.wanted.name else None
-    site = override(site_of(words, stored)[0].site, flags.site)
-    study = _asked(words, flags.experiment, axis, sizes)
+    axis, sizes = _sizes(arguments)
+    flags = parted(arguments)
+    stored = stored_request(arguments.wanted.name) if arguments.wanted.name else None
+    site = override(site_of(arguments, stored)[0].site, flags.site)
+    study = _asked(arguments, flags.experiment, axis, sizes)
     return study_sweep(study, site)
 
 
-def _sizes(words: Words) -> tuple[Axis, list[int]]:
+def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
     """The axis and its sizes; they are taken from the launch's flags."""
     from harness.study.scaling.request import sizes_of
 
-    nodes, gpus = str(words.launch.get("--nodes", "")), words.further.get("--gpus")
+    nodes, gpus = str(arguments.launch.get("--nodes", "")), arguments.further.get("--gpus")
     if "," in nodes and gpus is not None:
         raise RequestError("--nodes and --gpus both name sizes: a study has one of them")
     if gpus is not None:
-        if words.launch.pop("--gpus-per-node", None):
+        if arguments.launch.pop("--gpus-per-node", None):
             raise RequestError("--gpus names the sizes, and -g/--gpus-per-node one of them: drop -g")
         return "gpus_per_node", sizes_of("--gpus", gpus)
     if not nodes:
         raise RequestError("scaling: the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node")
-    words.launch.pop("--nodes")
+    arguments.launch.pop("--nodes")
     return "nodes", sizes_of("--nodes", nodes)
 
 
-def _asked(words: Words, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
+def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
     from harness.experiment.exercises import EXERCISES, listing
     from harness.experiment.parse import flags_as_fields
     from harness.study.scaling.request import Study
 
-    number = str(words.launch.get("--exercise", ""))
+    number = str(arguments.launch.get("--exercise", ""))
     if number not in map(str, EXERCISES):
         raise RequestError(f"-e/--exercise: got {number!r}, there are {listing()}")
     cls = EXERCISES[int(number)]
     given, wrong = flags_as_fields(cls, flags)
-    modes = [mode for mode in ("strong", "weak") if f"--{mode}" in words.further]
+    modes = [mode for mode in ("strong", "weak") if f"--{mode}" in arguments.further]
     if len(modes) > 1:
         wrong.append("--strong and --weak exclude each other: drop one")
     if wrong:
         raise RequestError("\n".join(wrong))
-    repeats = repeats_of(words.further["--repeats"]) if "--repeats" in words.further else REPEATS
+    repeats = repeats_of(arguments.further["--repeats"]) if "--repeats" in arguments.further else REPEATS
     return Study(cls, given, axis, sizes, cast("Mode", modes[0] if modes else "weak"), repeats)
 
 
-def _study(series: Series, words: Words) -> int:
-    plan = begin(series, words)
-    if words.wanted.dry_run or words.wanted.status:
-        return show_state(series, plan, words)
-    outcome = carried_out(series, plan, words)
-    return 0 if outcome is None else _answer(series, outcome, words)
+def _study(series: Series, arguments: Arguments) -> int:
+    plan = begin(series, arguments)
+    if arguments.wanted.dry_run or arguments.wanted.status:
+        return show_state(series, plan, arguments)
+    outcome = carried_out(series, plan, arguments)
+    return 0 if outcome is None else _answer(series, outcome, arguments)
 
 
-def _answer(series: Series, outcome: SeriesOutcome, words: Words) -> int:
+def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int:
     from harness.analysis.scaling_study import what_limits
     from harness.study.scaling.result import sizes
     from harness.study.sweeps.results import measured_runs
@@ -163,8 +163,8 @@ def _answer(series: Series, outcome: SeriesOutcome, words: Words) -> int:
     measured, lacking = measured_runs(outcome.places)
     found = sizes(measured, series.found.settings)
     said = what_limits(found)
-    written = _write_files(series, found, words) if found else []
-    if words.wanted.json:
+    written = _write_files(series, found, arguments) if found else []
+    if arguments.wanted.json:
         data = {"series": series.name, "sizes": [size.model_dump() for size in found], "limit": said}
         print(
             json.dumps(
@@ -194,14 +194,14 @@ def _print(series: Series, found: list[Size], said: str) -> None:
     print(f"next: slurm.sh report {found[-1].runs[0]}")
 
 
-def _write_files(series: Series, found: list[Size], words: Words) -> list[str]:
+def _write_files(series: Series, found: list[Size], arguments: Arguments) -> list[str]:
     from harness.report.sweeps.scaling import plot_scaling, write_scaling_csv
 
     written = list[str]()
-    if words.wanted.csv is not None:
-        write_scaling_csv(found, expanded(words.wanted.csv))
-        written.append(f"the table: {words.wanted.csv}")
-    if words.wanted.png is not None:
-        plot_scaling(series.found.sweep.title, found, expanded(words.wanted.png))
-        written.append(f"the plot: {words.wanted.png}")
+    if arguments.wanted.csv is not None:
+        write_scaling_csv(found, expanded(arguments.wanted.csv))
+        written.append(f"the table: {arguments.wanted.csv}")
+    if arguments.wanted.png is not None:
+        plot_scaling(series.found.sweep.title, found, expanded(arguments.wanted.png))
+        written.append(f"the plot: {arguments.wanted.png}")
     return written

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.launch.untrusted import may_launch, show_request
 from harness.cli.study.campaign import (
+    Arguments,
     SeriesPlan,
-    Words,
     confirmed,
     limits_of,
     make,
@@ -53,23 +53,23 @@ class Flags(NamedTuple):
     experiment: list[tuple[str, Any]]
 
 
-def parted(words: Words) -> Flags:
+def parted(arguments: Arguments) -> Flags:
     """The flags of a launch among the words."""
     from harness.experiment.options import options_of
     from harness.site.site import Site
 
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     return Flags(
-        {fields[name]: value for name, value in words.launch.items() if name in fields},
-        [(name, value) for name, value in words.launch.items() if name not in fields],
+        {fields[name]: value for name, value in arguments.launch.items() if name in fields},
+        [(name, value) for name, value in arguments.launch.items() if name not in fields],
     )
 
 
-def site_of(words: Words, stored: Stored | None) -> tuple[SiteChoice, str | None]:
+def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, str | None]:
     """The site where the series began, else the chosen one; and the word for it after --site."""
     from harness.site.detection import SiteChoice, choose_site
 
-    word = words.wanted.site
+    word = arguments.wanted.site
     if stored is not None and word is None:
         return SiteChoice(stored.site, "where the series began"), stored.site_word
     return choose_site(word), word
@@ -83,7 +83,7 @@ def repeats_of(word: str) -> int:
     return number
 
 
-def checked_series(name: str, sweep: Sweep, words: Words, again: str, kind: Kind = "sweep") -> Series:
+def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: Kind = "sweep") -> Series:
     """The series at its site, every point valid, and the same as it was when it began.
 
     Raises RequestError: a line for each thing that is wrong.
@@ -94,10 +94,10 @@ def checked_series(name: str, sweep: Sweep, words: Words, again: str, kind: Kind
 
     checked_name(name, "--name")
     stored = stored_request(name)
-    choice, word = site_of(words, stored)
+    choice, word = site_of(arguments, stored)
     refuse_another(name, stored, sweep, choice.site)
-    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(words).site)
-    for flag, path in (("--csv", words.wanted.csv), ("--png", words.wanted.png)):
+    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments).site)
+    for flag, path in (("--csv", arguments.wanted.csv), ("--png", arguments.wanted.png)):
         if path is not None:
             _check_target(expanded(path), flag)
     request = Stored(sweep=sweep, site=found.site, site_word=word, kind=kind)
@@ -120,10 +120,10 @@ def _check_target(path: Path, flag: str) -> None:
         raise RequestError(f"{flag} {path}: {why}: name a file")
 
 
-def begin(series: Series, words: Words) -> SeriesPlan:
+def begin(series: Series, arguments: Arguments) -> SeriesPlan:
     """Where the series stands; printed, unless JSON was asked for."""
-    plan = plan_of(series.name, series.found.tasks, limits_of(words.wanted, series.found.tasks))
-    if not words.wanted.json:
+    plan = plan_of(series.name, series.found.tasks, limits_of(arguments.wanted, series.found.tasks))
+    if not arguments.wanted.json:
         _print_plan(series, plan)
     return plan
 
@@ -145,7 +145,7 @@ def _print_plan(series: Series, plan: SeriesPlan) -> None:
     print("\n".join([*lines, *plan_lines(plan)]), file=sys.stderr)
 
 
-def _request(series: Series, words: Words) -> tuple[Source, list[Experiment], Site | None] | None:
+def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experiment], Site | None] | None:
     """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
     from harness.launch.untrusted import Source
     from harness.study.sweeps.stored import request_file
@@ -154,20 +154,20 @@ def _request(series: Series, words: Words) -> tuple[Source, list[Experiment], Si
     if not file.is_file():
         return None
     asked = [task.prepared.asked for task in series.found.tasks]
-    site = series.found.site if words.wanted.site is None else None
+    site = series.found.site if arguments.wanted.site is None else None
     return Source(file, command=["--site", word] if word else []), asked, site
 
 
-def _trusted(series: Series, words: Words) -> bool:
+def _trusted(series: Series, arguments: Arguments) -> bool:
     """Whether to run what the stored request brings, as `may_launch`."""
-    request = _request(series, words)
-    return request is None or may_launch(*request, yes=words.wanted.yes)
+    request = _request(series, arguments)
+    return request is None or may_launch(*request, yes=arguments.wanted.yes)
 
 
-def show_state(series: Series, plan: SeriesPlan, words: Words) -> int:
+def show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
     """What --dry-run and --status print; returns the exit code."""
     found = series.found
-    if words.wanted.json:
+    if arguments.wanted.json:
         data = {
             "series": plan.series,
             "site": found.site.name,
@@ -176,8 +176,8 @@ def show_state(series: Series, plan: SeriesPlan, words: Words) -> int:
             "device_ns": plan.estimate._asdict(),
         }
         print(json.dumps(data, indent=1))
-    elif words.wanted.dry_run:
-        if (request := _request(series, words)) is not None:
+    elif arguments.wanted.dry_run:
+        if (request := _request(series, arguments)) is not None:
             show_request(*request)
         print("\n".join(f"{task.point.slot}: {' '.join(task.point.command)}" for task in plan.to_make))
     else:
@@ -185,16 +185,16 @@ def show_state(series: Series, plan: SeriesPlan, words: Words) -> int:
     return 0
 
 
-def carried_out(series: Series, plan: SeriesPlan, words: Words) -> SeriesOutcome | None:
+def carried_out(series: Series, plan: SeriesPlan, arguments: Arguments) -> SeriesOutcome | None:
     """Make what is not done, after the question; None if a person said no."""
     from harness.study.campaign.runner import SeriesOutcome
     from harness.study.sweeps.stored import store_request
 
     if not plan.to_make and all(place.stands != "running" for place in plan.places):
         return SeriesOutcome(list(plan.places))
-    if plan.to_make and not _trusted(series, words):
+    if plan.to_make and not _trusted(series, arguments):
         return None
-    if plan.to_make and not confirmed(plan, words.wanted):
+    if plan.to_make and not confirmed(plan, arguments.wanted):
         print("nothing was started", file=sys.stderr)
         return None
     store_request(series.name, series.request)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.command_line import Declared
 from harness.cli.page import Page, as_text
 from harness.cli.study.campaign import (
-    Words,
+    Arguments,
     closing_lines,
     count_text,
     counts,
     flag_rows,
-    read_words,
+    read_arguments,
     state_rows,
 )
 from harness.cli.study.series import (
@@ -42,16 +42,16 @@ FURTHER = (
 )
 
 
-def sweep(words: list[str]) -> int:
+def sweep(arguments: list[str]) -> int:
     """Run a sweep, continue it, or show it; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    if not words or words[0].startswith("-"):
-        wanted = read_words(words, "sweep", FURTHER).wanted
+    if not arguments or arguments[0].startswith("-"):
+        wanted = read_arguments(arguments, "sweep", FURTHER).wanted
         return _list(wanted.json)
-    return _sweep(words[0], read_words(words[1:], "sweep", FURTHER))
+    return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
 
 
 def page(_: list[str]) -> str:
@@ -92,20 +92,20 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _sweep(word: str, words: Words) -> int:
+def _sweep(word: str, arguments: Arguments) -> int:
     from harness.study.sweeps.stored import asked_sweep
 
-    asked = asked_sweep(word, words.wanted.name)
-    changed = _with_flags(asked.sweep, parted(words).experiment)
-    if (repeats := words.further.get("--repeats")) is not None:
+    asked = asked_sweep(word, arguments.wanted.name)
+    changed = _with_flags(asked.sweep, parted(arguments).experiment)
+    if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
-    series = checked_series(asked.series, changed, words, f"slurm.sh sweep {asked.series}")
-    against = _against(series.found, words.further.get("--against")) if words.wanted.png else ""
-    plan = begin(series, words)
-    if words.wanted.dry_run or words.wanted.status:
-        return show_state(series, plan, words)
-    outcome = carried_out(series, plan, words)
-    return 0 if outcome is None else _answer(series, outcome, words, against)
+    series = checked_series(asked.series, changed, arguments, f"slurm.sh sweep {asked.series}")
+    against = _against(series.found, arguments.further.get("--against")) if arguments.wanted.png else ""
+    plan = begin(series, arguments)
+    if arguments.wanted.dry_run or arguments.wanted.status:
+        return show_state(series, plan, arguments)
+    outcome = carried_out(series, plan, arguments)
+    return 0 if outcome is None else _answer(series, outcome, arguments, against)
 
 
 def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
@@ -122,7 +122,7 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
     return sweep.model_copy(update={"base": {**sweep.base, **given}}) if given else sweep
 
 
-def _answer(series: Series, outcome: SeriesOutcome, words: Words, against: str) -> int:
+def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
     """Print the table, write the files, and say what failed."""
     from harness.report.tables.catalogue import numbers
     from harness.study.sweeps.results import results
@@ -130,8 +130,8 @@ def _answer(series: Series, outcome: SeriesOutcome, words: Words, against: str) 
     found = series.found
     told = results(outcome.places, found.settings, numbers())
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
-    written = _write_files(found, told.points, metrics, words, against) if told.points else []
-    if words.wanted.json:
+    written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
+    if arguments.wanted.json:
         points = [point.model_dump() for point in told.points]
         states = state_rows(outcome.places)
         print(
@@ -166,11 +166,11 @@ def _print_table(found: Expanded, points: list[PointValues], metrics: list[str])
 
 
 def _write_files(
-    found: Expanded, points: list[PointValues], metrics: list[str], words: Words, against: str
+    found: Expanded, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
 ) -> list[str]:
     from harness.study.sweeps.results import known_metric
 
-    wanted, written = words.wanted, list[str]()
+    wanted, written = arguments.wanted, list[str]()
     if wanted.csv is not None:
         from harness.report.sweeps.table import write_csv
 
@@ -179,7 +179,7 @@ def _write_files(
     if wanted.png is not None:
         from harness.report.sweeps.plot import plot_series
 
-        metric = words.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
+        metric = arguments.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
         known_metric(metric, points, "--plot")
         plot_series(found.sweep.title, points, metric, against, expanded(wanted.png))
         written.append(f"the plot: {wanted.png}")

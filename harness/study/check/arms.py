@@ -29,27 +29,27 @@ class MeasuredRun(NamedTuple):
 class CheckArm(NamedTuple):
     """One side: its words, its runs, and what is to be said of runs that are left out."""
 
-    words: str
+    arguments: str
     runs: list[MeasuredRun]
     notes: list[str]
 
 
 def arms_of_runs(
-    words: tuple[str, str], load: Callable[[str], tuple[str, Summary]] = load_summary
+    arguments: tuple[str, str], load: Callable[[str], tuple[str, Summary]] = load_summary
 ) -> tuple[CheckArm, CheckArm]:
     """Both sides from words that name runs.
 
     Raises:
         RequestError: a word names no run, or a run is given twice.
     """
-    paths = [list(_paths(text)) for text in words]
+    paths = [list(_paths(text)) for text in arguments]
     every = [path for arm in paths for path in arm]
     if twice := next((path for path in every if every.count(path) > 1), None):
         raise RequestError(f"check: {twice.name} is given twice: a run cannot be compared with itself")
-    return _arm(words[0], paths[0], load), _arm(words[1], paths[1], load)
+    return _arm(arguments[0], paths[0], load), _arm(arguments[1], paths[1], load)
 
 
-def _arm(words: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Summary]]) -> CheckArm:
+def _arm(arguments: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Summary]]) -> CheckArm:
     states = [(path, _state(path)) for path in paths]
     whole = [path for path, state in states if state in ("completed", "")]
     notes = [
@@ -57,7 +57,7 @@ def _arm(words: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Sum
         for path, state in states
         if path not in whole
     ]
-    return CheckArm(words, [measured(path, load) for path in whole], notes)
+    return CheckArm(arguments, [measured(path, load) for path in whole], notes)
 
 
 def measured(
@@ -67,11 +67,11 @@ def measured(
     return MeasuredRun(_short(path), load(str(path))[1], block)
 
 
-def _paths(words: str) -> Iterator[Path]:
+def _paths(arguments: str) -> Iterator[Path]:
     """The runs, traces or stored summaries that words name: several with commas between them, or a series' name."""
-    for word in words.split(","):
+    for word in arguments.split(","):
         if not word:
-            raise RequestError(f"check: {words!r} has a comma without a run: drop it")
+            raise RequestError(f"check: {arguments!r} has a comma without a run: drop it")
         runs = [] if expanded(word).exists() else series_runs(word)
         yield from (run.path for run in runs) if runs else (resolve_path(word).resolve(),)
 

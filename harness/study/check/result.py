@@ -148,7 +148,7 @@ def _arm(arm: CheckArm, found: Sequence[Value]) -> ArmValues:
         )
         for each in found
     ]
-    return ArmValues(asked=arm.words, runs=runs, mean=_mean(found))
+    return ArmValues(asked=arm.arguments, runs=runs, mean=_mean(found))
 
 
 def _mean(found: Sequence[Value]) -> float | None:

@@ -27,9 +27,9 @@ MOST_FAILED = 2  # of a side of which none completed: the next would fail, too
 
 
 class Launch(NamedTuple):
-    """One side as it was asked for. words: as typed behind `slurm.sh`."""
+    """One side as it was asked for. arguments: as typed behind `slurm.sh`."""
 
-    words: list[str]
+    arguments: list[str]
     experiment: Experiment
     site: Site
 
@@ -64,7 +64,7 @@ def tasks_of(launches: Launches, each: int) -> list[Task]:
             launches[slot.arm].experiment,
             launches[slot.arm].site,
             slot.repeat,
-            ["slurm.sh", *launches[slot.arm].words],
+            ["slurm.sh", *launches[slot.arm].arguments],
         )
         for slot in slots(each)
     ]

@@ -40,10 +40,10 @@ def nearest_fit(asked: Experiment, job: Job) -> NearestFit | None:
         share = _share_of_memory(experiment, job)
         if share is None or share > TIGHT:
             continue
-        words = command_of(experiment, site, job.site.defaults)
-        if words is None:
+        arguments = command_of(experiment, site, job.site.defaults)
+        if arguments is None:
             continue
-        found = NearestFit(f"slurm.sh {shlex.join(words)}", "fits" if share <= FITS else "is tight")
+        found = NearestFit(f"slurm.sh {shlex.join(arguments)}", "fits" if share <= FITS else "is tight")
         if share <= FITS:
             return found
         tight = tight or found

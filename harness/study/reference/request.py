@@ -48,19 +48,21 @@ def checked_reference(folder: Path, against: str | None, whole: bool) -> Referen
     return check(arm_of_reference(other, whole), own, whole=True)
 
 
-def checked_runs(words: Sequence[str], against: str | None) -> ReferenceChecked:
+def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceChecked:
     """Runs against the reference `against`, else the newest that has a variant like the first of them.
 
     Raises:
         RequestError: there is no such run or reference, or no reference asked for the same.
         WorkError: nothing was measured of a run.
     """
-    runs = [find_run(word) for word in words]
+    runs = [find_run(word) for word in arguments]
     new = arm_of_runs(runs)
-    folder = reference_folder(against) if against is not None else _like(new.variants[0].compared, words[0])
+    folder = (
+        reference_folder(against) if against is not None else _like(new.variants[0].compared, arguments[0])
+    )
     found = check(without_runs(arm_of_reference(folder, whole=False), new), new, whole=False)
     if not found.variants:
-        raise RequestError(_unlike(read_reference(folder), new.variants[0].compared, words[0]))
+        raise RequestError(_unlike(read_reference(folder), new.variants[0].compared, arguments[0]))
     return found
 
 

@@ -139,18 +139,18 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], l
 
 
 def _task(common: _Common, ready: Prepared, key: str, repeat: int) -> Task:
-    words = command_of(ready.asked, None, common.site.defaults) or []
-    where = words.index("--") if "--" in words else len(words)
-    command = ["slurm.sh", *words[:where], *common.place, *words[where:]]
+    arguments = command_of(ready.asked, None, common.site.defaults) or []
+    where = arguments.index("--") if "--" in arguments else len(arguments)
+    command = ["slurm.sh", *arguments[:where], *common.place, *arguments[where:]]
     return Task(Point(key, ready.asked, common.site, repeat, command), ready)
 
 
 def _place(site_word: str | None, site: Site, here: Site) -> list[str]:
     """The words that name the site and what is changed of it."""
-    words = ["--site", site_word] if site_word is not None else []
+    arguments = ["--site", site_word] if site_word is not None else []
     for option in options_of(Site):
         value = getattr(here, option.field)
         if value != getattr(site, option.field):
             spelled = [name for name, meaning in option.flag.names.items() if meaning is VALUE]
-            words += [spelled[-1], str(value)]
-    return words
+            arguments += [spelled[-1], str(value)]
+    return arguments
