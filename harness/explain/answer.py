@@ -8,7 +8,6 @@ from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
 from harness.explain.reference import reference_sentence
 from harness.explain.rules import Diagnosis, doubts, verdict
-from harness.format.format import duration
 
 SLOWED = 1.15  # profiled steps over the others, from which the answer says it
 
@@ -36,7 +35,6 @@ def profiler_sentences(s: Summary) -> list[str]:
     if cost is None or cost.ratio <= SLOWED:
         return []
     return [
-        f"The profiler slows the steps: the median step takes {duration(cost.unprofiled_step_ns)} without it and "
-        f"{duration(cost.profiled_step_ns)} while it records ({cost.ratio:.2f} times). Losses on the host are "
-        "therefore too large. No number is corrected."
+        f"The profiler slows the steps: the median step is {cost.ratio:.2f} times as long as without it. Losses on "
+        "the host are therefore too large. No number is corrected."
     ]

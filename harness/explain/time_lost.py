@@ -46,7 +46,7 @@ def changes_for(s: Summary, found: TimeLost) -> tuple[Change, ...]:
     """What to try, the best first: what the run itself made slow, then what its exercise can do, then advice."""
     words, changes = words_of(found), list[Change]()
     if (fields := without_faults(s, (found.cause,), found.phase, found.ranks)) is not None:
-        changes.append(Change(f"the same run without its own fault, {found.cause}", fields))
+        changes.append(Change(f"the same run without the injected fault {found.cause}", fields))
     if words.purpose and (advice := asked_of(s).on_purpose(words.purpose, measured(s))) is not None:
         changes += advice.changes
     if words.more_work:

@@ -280,8 +280,8 @@ def test_an_answer_says_how_much_the_profiler_slows_the_steps(ratio: float, said
     given = summary(profiler_cost=cost)
     whole = " ".join(answer(given).further)
     sentence = (
-        "The profiler slows the steps: the median step takes 70.0 ms without it and 120 ms while it records "
-        "(1.71 times). Losses on the host are therefore too large. No number is corrected."
+        "The profiler slows the steps: the median step is 1.71 times as long as without it. Losses on the host are "
+        "therefore too large. No number is corrected."
     )
     assert (sentence in whole) == said
     for text in (render(given), brief(given), render_page(compose(given, Inputs()))):
