@@ -181,6 +181,26 @@ def test_every_benchmark_says_what_it_shows() -> None:
     assert {name for name in scripts if f"`{name}`" not in page} == set()
 
 
+def cut_tables(text: str) -> list[str]:
+    """The rows of tables that have no head, since a blank line parts them from it: Markdown shows them as text."""
+    lines = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S).splitlines()
+    rows = [line.startswith("|") for line in lines]
+    heads = {n for n, line in enumerate(lines) if re.fullmatch(r"\|(?: ?:?-+:? ?\|)+", line)}
+    first = [n for n, row in enumerate(rows) if row and not (n and rows[n - 1])]
+    return [lines[n] for n in first if n + 1 not in heads]
+
+
+def test_a_blank_line_in_a_table_is_found() -> None:
+    whole = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n"
+    assert cut_tables(whole) == []
+    assert cut_tables(whole.replace("2 |\n", "2 |\n\n")) == ["| 3 | 4 |"]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_no_table_is_cut_by_a_blank_line(path: Path) -> None:
+    assert cut_tables(path.read_text(encoding="utf-8")) == []
+
+
 def test_no_document_knows_the_machine_it_was_written_on() -> None:
     found = [str(path) for path in DOCUMENTS if re.search(r"/work/|/root/", path.read_text(encoding="utf-8"))]
     assert found == []
