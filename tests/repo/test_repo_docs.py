@@ -106,6 +106,32 @@ def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
     assert wrong == []
 
 
+def first_words(text: str) -> list[str]:
+    """The word after `slurm.sh` of each command in a page's blocks."""
+    return [
+        line.split()[2] for block in FENCE.findall(text) for line in block.splitlines() if "slurm.sh" in line
+    ]
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    from harness.cli.commands import COMMANDS
+
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    assert set(COMMANDS) - {"help"} <= set(first_words(page))
+
+
+def test_the_readme_has_eight_commands_of_every_day_and_one_link_to_the_others() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    every_day = page.split("\n## Every day\n")[1].split("\n## ")[0]
+    assert len(first_words(every_day)) == len(set(first_words(every_day))) == 8
+    assert page.count("docs/commands.md") == 1
+    assert re.findall(r"^\*\*(\w+)\*\*$", page.split("\n## Further\n")[1], re.M) == [
+        "Students",
+        "Instructors",
+        "Engineers",
+    ]
+
+
 def launches() -> list[str]:
     """Every launch on a page, once; launches that the reader must complete are left out."""
     found = {
