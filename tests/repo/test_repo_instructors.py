@@ -35,7 +35,7 @@ def test_the_gpus_of_a_lesson_fill_its_nodes() -> None:
 
 def test_every_message_is_one_of_ours() -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "harness").rglob("*.py"))
-    for what, *_ in rows("What goes wrong most"):
+    for what, *_ in rows("Frequent problems"):
         for message in re.findall(r"`([^`]+)`", what):
             assert message.strip("… :") in sources, message
 
