@@ -19,15 +19,15 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
-DOOR = ["bash", str(ROOT / "slurm.sh")]
+SLURM_SH = ["bash", str(ROOT / "slurm.sh")]
 IMPORTS = "import typer, pydantic, jinja2, yaml"
 
 LEONARDO = "-e 2 -n 2 --site leonardo --dry-run -- --ds-no-overlap"
 COMMANDS = {
     f'python -c "{IMPORTS}"': [PYTHON, "-c", IMPORTS],
-    "slurm.sh -e 1 --dry-run": [*DOOR, "-e", "1", "--dry-run"],
-    f"slurm.sh {LEONARDO}": [*DOOR, *LEONARDO.split()],
-    "slurm.sh --help": [*DOOR, "--help"],
+    "slurm.sh -e 1 --dry-run": [*SLURM_SH, "-e", "1", "--dry-run"],
+    f"slurm.sh {LEONARDO}": [*SLURM_SH, *LEONARDO.split()],
+    "slurm.sh --help": [*SLURM_SH, "--help"],
     "python -I -m harness -e 1 --dry-run": [PYTHON, "-I", "-m", "harness", "-e", "1", "--dry-run"],
     "python -c pass": [PYTHON, "-c", "pass"],
 }

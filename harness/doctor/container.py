@@ -146,8 +146,8 @@ def packages_verdict(answer: Answer, what: str) -> Iterator[Result]:
             judged = problem if name == "torch" else warning
             found_text = f"is not usable ({said['error']}): {NEEDED_BY[name]} cannot train"
             yield judged(f"{name} {what}", found_text, remedy)
-        elif said.get("foreign"):
-            why = f"comes from {said['foreign']}, your own packages, and hides the container's"
+        elif said.get("outside"):
+            why = f"comes from {said['outside']}, your own packages, and hides the container's"
             yield warning(f"{name} {what}", why, "export PYTHONNOUSERSITE=1   # or in env: of the site file")
     if working:
         yield ok(what, ", ".join(working))

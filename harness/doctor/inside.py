@@ -27,7 +27,7 @@ def imported(name: str) -> dict[str, str]:
     found = {"version": str(getattr(module, "__version__", "of unknown version"))}
     own = site.getusersitepackages()
     if str(getattr(module, "__file__", "")).startswith(own + os.sep):
-        found["foreign"] = own
+        found["outside"] = own
     return found
 
 

@@ -44,7 +44,7 @@ Good = NDArray[np.bool_]
 
 
 class _Stretch(NamedTuple):
-    """The time that is believed."""
+    """The time that is reliable."""
 
     low_ns: int
     high_ns: int
@@ -81,7 +81,7 @@ def sanitize(trace: Trace) -> Trace:
     """The trace without what cannot be true, with a note for each sort of it.
 
     Raises:
-        TraceError: so much cannot be true that nothing of the file is believed.
+        TraceError: so much cannot be true that nothing of the file is used.
     """
     stretch, out = _stretch(trace), _LeftOut()
     good = _good_events(trace.events, stretch, out)
@@ -153,7 +153,7 @@ def _kept(rows: AnySpans, good: Good) -> AnySpans:
 
 
 def _closed(ranges: Ranges, events: Events, stretch: _Stretch) -> Ranges:
-    """Ranges that never ended end with the recording, which is no later than what is believed of it."""
+    """Ranges that never ended end with the recording, which is no later than what is reliable of it."""
     late = (ranges.is_open == 1) & (ranges.end_ns > stretch.high_ns)
     if not late.any():
         return ranges
@@ -181,7 +181,7 @@ def _open_at_start(start_ns: I64, end_ns: I64) -> I64:
 
 
 def _launched(events: Events, stretch: _Stretch) -> Events:
-    """A launch at a time that is not believed is not known."""
+    """A launch at an unreliable time is unknown."""
     odd = ~stretch.holds(events.launch_ns) & (events.launch_ns != -1)
     return replace(events, launch_ns=np.where(odd, -1, events.launch_ns)) if odd.any() else events
 

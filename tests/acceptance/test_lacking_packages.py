@@ -49,11 +49,11 @@ def test_the_needs_listed_for_a_package_are_its_real_needs(package: str) -> None
 
 def test_the_command_works_without_network_though_a_need_is_not_among_the_wheels(tmp_path: Path) -> None:
     (tmp_path / "WHEELS").mkdir()
-    about = "brought-1.0.dist-info"
-    with zipfile.ZipFile(tmp_path / "WHEELS" / "brought-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("brought.py", "here = True\n")
+    about = "shipped-1.0.dist-info"
+    with zipfile.ZipFile(tmp_path / "WHEELS" / "shipped-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("shipped.py", "here = True\n")
         wheel.writestr(
-            f"{about}/METADATA", "Metadata-Version: 2.1\nName: brought\nVersion: 1.0\nRequires-Dist: torch\n"
+            f"{about}/METADATA", "Metadata-Version: 2.1\nName: shipped\nVersion: 1.0\nRequires-Dist: torch\n"
         )
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
@@ -63,4 +63,4 @@ def test_the_command_works_without_network_though_a_need_is_not_among_the_wheels
         pytest.skip("this Python has no pip")
     command = INSTALL.replace("python3", sys.executable, 1)
     subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True, capture_output=True)
-    assert (tmp_path / "FOLDER" / "brought.py").exists()
+    assert (tmp_path / "FOLDER" / "shipped.py").exists()

@@ -43,16 +43,16 @@ def test_its_python_finds_the_packages_of_this_one_whatever_pythonpath_says(
 
 
 def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> None:
-    heard = tmp_path / "heard"
+    reported = tmp_path / "reported"
     # Unlike bash, Python handles SIGINT also where the parent process ignores it.
     code = (
         "import signal, sys, time, pathlib\n"
         "signal.signal(signal.SIGINT, lambda *_: (pathlib.Path(sys.argv[1]).touch(), sys.exit(3)))\n"
         "time.sleep(60)"
     )
-    done = run([sys.executable, "-I", "-S", "-c", code, str(heard)], 3, {"PATH": "/usr/bin:/bin"})
+    done = run([sys.executable, "-I", "-S", "-c", code, str(reported)], 3, {"PATH": "/usr/bin:/bin"})
     assert done.code is None
-    assert heard.exists()
+    assert reported.exists()
 
 
 def made_results() -> list[Result]:

@@ -105,11 +105,11 @@ def test_a_lost_task_costs_its_files_and_nothing_else(
     monkeypatch.setattr(slurm_array, "GRACE_S", 0.05)
     monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
     array = Array(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
-    heard: list[tuple[int, int]] = []
-    parts, broken = measure_distributed(ranks, Window.STEPS, array, lambda *counts: heard.append(counts))
+    reported: list[tuple[int, int]] = []
+    parts, broken = measure_distributed(ranks, Window.STEPS, array, lambda *counts: reported.append(counts))
     assert len(parts) == 4
     (finding,) = broken
-    assert heard and set(heard) == {(4, 5)}
+    assert reported and set(reported) == {(4, 5)}
     assert finding.evidence.endswith(said)
 
 
@@ -318,9 +318,9 @@ def test_a_tree_that_lost_a_task_is_completed_by_that_task_and_what_joins_it(
     assert again.further.tasks == 2, "of three joins and two joins of those"
     here, _, _ = measure_files(ranks, Window.STEPS)
     assert dumped(summarise_partial_merge(merge)) == dumped(summarise(here))
-    once_more = Ended(Counting())
-    merge_distributed(ranks, Window.STEPS, once_more.array(folder))
-    assert (once_more.first.tasks, once_more.further.tasks) == (0, 0)
+    resumed = Ended(Counting())
+    merge_distributed(ranks, Window.STEPS, resumed.array(folder))
+    assert (resumed.first.tasks, resumed.further.tasks) == (0, 0)
 
 
 class Lost:

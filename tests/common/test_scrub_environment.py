@@ -60,7 +60,7 @@ def outcome(argv: list[str], folder: Path, **variable: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("inherited")
+    made = tmp_path_factory.mktemp("environment")
     (made / "train.py").write_text("import neighbour\n")
     (made / "neighbour.py").write_text("")
     (made / "leaves").write_text("exit 3\n")

@@ -152,7 +152,7 @@ def other_partition(cluster: Cluster) -> None:
 
 BROKEN_TORCH = INSIDE["modules"] | {"torch": {"error": "OSError: libcudart.so.12: cannot open"}}
 NO_DEEPSPEED = INSIDE["modules"] | {"deepspeed": {"error": "is not installed"}}
-FOREIGN = INSIDE["modules"] | {"accelerate": {"version": "0.1", "foreign": "/home/anna/.local/lib"}}
+OUTSIDE = INSIDE["modules"] | {"accelerate": {"version": "0.1", "outside": "/home/anna/.local/lib"}}
 OLD_DRIVER = {
     "platform": "CUDA",
     "built": "13.0",
@@ -234,7 +234,7 @@ FAULTS = [
           PROBLEM, "FATAL: no fuse", "shows why"),
     Fault("torch that cannot be imported", within(modules=BROKEN_TORCH), "packages", PROBLEM, "libcudart", "build"),
     Fault("no DeepSpeed", within(modules=NO_DEEPSPEED), "packages", WARNING, "exercise 2 cannot train", "build"),
-    Fault("packages of one's own", within(modules=FOREIGN), "packages", WARNING, "/home/anna/.local",
+    Fault("packages of one's own", within(modules=OUTSIDE), "packages", WARNING, "/home/anna/.local",
           "PYTHONNOUSERSITE"),
     Fault("a driver too old for torch", within(cuda=OLD_DRIVER), "torch", PROBLEM, "too old", "torch_index"),
     Fault("torch for CPUs", within(cuda=OLD_DRIVER | {"built": None, "error": ""}), "torch", PROBLEM, "CPUs only",

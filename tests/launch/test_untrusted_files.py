@@ -192,7 +192,7 @@ def test_a_person_is_asked_once_and_may_say_no(
         assert ("nothing was started" in done.stderr) is not answer
 
 
-def foreign(run: Run) -> Run:
+def untrusted(run: Run) -> Run:
     """The run with another's site in it."""
     run.write_record(run.record.model_copy(update={"site": LOCAL.model_copy(update={"setup": [EVIL]})}))
     return run
@@ -202,7 +202,7 @@ def test_whatif_verify_asks_before_its_first_run(rewritten: Callable[..., Run], 
     from harness.cli.read.whatif_verify import may_make
     from harness.common.errors import RequestError
 
-    run = foreign(rewritten())
+    run = untrusted(rewritten())
     with pytest.raises(RequestError, match="add --yes"):
         may_make(run, [], yes=False)
     assert f"setup: {EVIL}" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_a_summary_shows_the_answer_the_split_and_the_doubt(folder: Path) -> Non
     assert "launches are missing: 3 of 9" in text
 
 
-def test_foreign_names_are_text_and_never_markup(folder: Path) -> None:
+def test_untrusted_names_are_text_and_never_markup(folder: Path) -> None:
     summary = harness.analyse(folder)
     hostile = Problem(severity=RecordingVerdict.DOUBTFUL, what=HOSTILE, evidence=f"\x1b[31m{HOSTILE}")
     html = shown(summary.model_copy(update={"quality": Quality(problems=[hostile])}))

@@ -90,10 +90,10 @@ def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -
     assert sorted(left) == [], "these modules are in a circle, or import one"
 
 
-def test_the_door_needs_nothing_but_python() -> None:
+def test_the_bootstrap_needs_nothing_but_python() -> None:
     own = {path.stem for path in sources("scripts/bootstrap")}
-    foreign = {module.split(".")[0] for path in sources("scripts/bootstrap") for module in imported(path)}
-    assert foreign - own - set(sys.stdlib_module_names) == set()
+    third_party = {module.split(".")[0] for path in sources("scripts/bootstrap") for module in imported(path)}
+    assert third_party - own - set(sys.stdlib_module_names) == set()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where the points of a series stand, what it may cost, and how its drive goes on: from runs on disk alone."""
+"""Where the points of a series stand, what it may cost, and how it continues: from runs on disk alone."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def test_a_points_runs_on_disk_say_whether_it_is_done(
     (task,) = tasks(1)
     found = [a_run(runs, task, end, number=i) for i, end in enumerate(ends)]
     assert stands([task], found) == [place]
-    (standing,) = task_statuses([task], list(map(observed, found)))
-    assert len(standing.kept) + (standing.run is not None) == len(ends), "each run is kept and stated"
+    (status,) = task_statuses([task], list(map(observed, found)))
+    assert len(status.kept) + (status.run is not None) == len(ends), "each run is kept and stated"
 
 
 def test_a_run_whose_scheduler_does_not_answer_is_not_made_again(runs: Path) -> None:
     (task,) = tasks(1)
     run = a_run(runs, task, None, number=1)
-    (standing,) = task_statuses([task], [ObservedRun(run, "unknown", began=True)])
-    assert standing.stands == "running"
+    (status,) = task_statuses([task], [ObservedRun(run, "unknown", began=True)])
+    assert status.stands == "running"
 
 
 def test_runs_of_another_series_repeat_or_point_count_for_nothing(runs: Path) -> None:
@@ -183,11 +183,11 @@ def test_a_submission_that_nothing_was_heard_of_costs_the_minute_in_which_its_jo
     assert len(list(folder.glob("*.json"))) == 1
 
 
-# ---- The drive, with a carrier that plays a cluster
+# ---- The runner, with a submitter that plays a cluster
 
 
 class Cluster:
-    """A carrier whose runs end as told: one poll after the start, at most `most` at once."""
+    """A submitter whose runs end as told: one poll after the start, at most `most` at once."""
 
     poll_s = 0.0
     runs_here = False

@@ -20,9 +20,9 @@ def test_progress_grows_up_to_the_files_size(tmp_path: Path, kind: str) -> None:
         for i in range(20_000):
             made.kernel("k", 50_000 + i, 1)
         made.saved(path)
-    heard: list[tuple[int, int]] = []
-    open_trace(path, progress=lambda done, total: heard.append((done, total)))
-    assert len(heard) > 2
-    assert {total for _, total in heard} == {path.stat().st_size}
-    assert all(0 < done <= total for done, total in heard)
-    assert [done for done, _ in heard] == sorted(done for done, _ in heard)
+    reported: list[tuple[int, int]] = []
+    open_trace(path, progress=lambda done, total: reported.append((done, total)))
+    assert len(reported) > 2
+    assert {total for _, total in reported} == {path.stat().st_size}
+    assert all(0 < done <= total for done, total in reported)
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)

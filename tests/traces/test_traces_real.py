@@ -23,15 +23,15 @@ def test_a_report_is_what_its_export_is(
     monkeypatch.setenv("PATH", str(nsys_folder), prepend=os.pathsep)
     report = tmp_path / "rank0.nsys-rep"
     shutil.copyfile(FOLDER / "nsys_a100_ddp_4gpu/rank0.nsys-rep", report)
-    heard: list[int] = []
-    trace = open_trace(report, progress=lambda done, total: heard.append(100 * done // total))
+    reported: list[int] = []
+    trace = open_trace(report, progress=lambda done, total: reported.append(100 * done // total))
     export = open_trace(FOLDER / "nsys_a100_ddp_4gpu/rank0.sqlite.gz")
     assert trace.names == export.names
     for column in fields(Events):
         values = (getattr(read.events, column.name) for read in (trace, export))
         assert np.array_equal(*values), column.name
     assert len(trace.collectives) == 472 and trace.identity.tool_version
-    assert max(heard) == 100 and len(set(heard)) > 2
+    assert max(reported) == 100 and len(set(reported)) > 2
 
 
 def test_eight_ranks_are_one_job() -> None:

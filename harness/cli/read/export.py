@@ -201,9 +201,9 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     run = find_run(tokens[0])
     if len(tokens) != 1:
         raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
-    if foreign := find_untrusted(source_of(run, run.record), [], run.record.site).why:
+    if untrusted := find_untrusted(source_of(run, run.record), [], run.record.site).why:
         raise RequestError(
-            f"--submit takes the job's sbatch options from {run.record_file}: {foreign[0]}: convert it here, without "
+            f"--submit takes the job's sbatch options from {run.record_file}: {untrusted[0]}: convert it here, without "
             "--submit"
         )
     argv: list[Word] = [

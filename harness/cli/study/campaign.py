@@ -134,7 +134,7 @@ class SeriesPlan(NamedTuple):
 
     @property
     def to_make(self) -> list[Task]:
-        """The tasks that a drive would start."""
+        """The tasks that a call would start."""
         from harness.study.campaign.runner import to_make
 
         return to_make(self.places, self.limits.retry_failed)

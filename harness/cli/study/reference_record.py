@@ -105,8 +105,8 @@ def _site(asked: Arguments) -> SiteChoice:
     from harness.site.site import Site, override
 
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
-    if foreign := [name for name in asked.launch if name not in fields]:
-        raise RequestError(f"{foreign[0]}: the list has the experiments: write your own list, or drop it")
+    if unknown := [name for name in asked.launch if name not in fields]:
+        raise RequestError(f"{unknown[0]}: the list has the experiments: write your own list, or drop it")
     choice = choose_site(asked.wanted.site)
     changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
     return SiteChoice(site=override(choice.site, changes), reason=choice.reason)

@@ -1,4 +1,4 @@
-"""Submissions that were under way when the drive was killed: a queue may have taken a job that left no run.
+"""Submissions that were under way when the runner was killed: a queue may have taken a job that left no run.
 
 Such a job trains nothing: it waits a minute for its run's directory and gives up (templates/job.j2). That minute counts
 for the budget; nothing here says what is done.

@@ -35,7 +35,7 @@ MOST_REFUSALS = 3  # in a row: then it is not the point
 
 
 class Limits(NamedTuple):
-    """What a drive may do. max_device_hours: of all runs of the series, also earlier ones."""
+    """What a call may do. max_device_hours: of all runs of the series, also earlier ones."""
 
     most_at_once: int = 1
     max_device_hours: float | None = None
@@ -47,7 +47,7 @@ class Limits(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A line of progress. what: started, adopted, a state, refused, not measured. counts: of the tasks, by standing."""
+    """A line of progress. what: started, adopted, a state, refused, not measured. counts: of the tasks, by status."""
 
     what: str
     slot: Slot
@@ -57,7 +57,7 @@ class Change(NamedTuple):
 
 
 class SeriesOutcome(NamedTuple):
-    """How a drive ended. stopped: why it made no more runs, as a sentence; empty when it made all."""
+    """How a call ended. stopped: why it made no more runs, as a sentence; empty when it made all."""
 
     places: list[TaskStatus]
     stopped: str = ""
@@ -84,7 +84,7 @@ def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[O
 
 
 def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[Task]:
-    """The tasks that a drive starts, in order."""
+    """The tasks that a call starts, in order."""
     wanted = ("to do", "failed") if retry_failed else ("to do",)
     return [place.task for place in places if place.stands in wanted]
 

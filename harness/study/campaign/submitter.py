@@ -27,7 +27,7 @@ class Submitter(Protocol):
 
     @property
     def runs_here(self) -> bool:
-        """True: its runs share this machine and end with the drive. False: they stay in a queue."""
+        """True: its runs share this machine and end with the process that started them. False: they stay in a queue."""
 
     def room(self, active: int) -> int:
         """How many more tasks it takes, while so many of its runs have not ended."""

@@ -41,7 +41,7 @@ _message = msgspec.json.Decoder(MessageRecord)
 Item = TypeVar("Item")
 AnyRecord = TypeVar("AnyRecord", Work, OperatorRecord, MemoryRecord)
 
-_MOST_UNREADABLE = 1000  # records, each left out; with more of them the file as a whole cannot be believed
+_MOST_UNREADABLE = 1000  # records, each left out; with more of them the whole file is unreliable
 _NO_ARGS = WorkArgs()
 _GPU = 1  # c10's device type
 _ACTIVITY = {

@@ -47,7 +47,7 @@ from tests.launch.launch_shared import a_run
 from tests.synthetic import kineto
 from tests.synthetic.job import BASE_NS, HOSTILE, events
 
-FOREIGN = {
+UNTRUSTED = {
     "html": "<img src=x onerror='window.hacked=1'></script><script>window.hacked=1</script>",
     "link": '<a href="javascript:window.hacked=1">look</a> [x](javascript:window.hacked=1)',
     "title": "\x1b]0;mine\x07gemm",
@@ -79,7 +79,7 @@ def steering(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Hostile:
-    """A run whose every name is foreign, and where its outputs go."""
+    """A run whose every name is untrusted, and where its outputs go."""
 
     run: Run
     out: Path
@@ -87,13 +87,14 @@ class Hostile:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
-    root = tmp_path_factory.mktemp("foreign")
+    root = tmp_path_factory.mktemp("untrusted")
     run = a_run(root / "runs", "local-1", ["torch/rank0.json.gz"])
     path = run.path.with_name("ru\x1b]0;mine\x07n\u202e\nlocal-2 completed <b>&=1")
     run.path.rename(path)
     run = Run(path)
     name = "".join(
-        FOREIGN[each] for each in ("html", "title", "reversed", "mathtext", "eight bits", "lines", "template")
+        UNTRUSTED[each]
+        for each in ("html", "title", "reversed", "mathtext", "eight bits", "lines", "template")
     )
     run.write_record(
         run.record.model_copy(update={"user": name, "submit_host": name, "command": ["slurm.sh", name]})
@@ -112,14 +113,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
 
 
 def _traces(folder: Path, name: str) -> None:
-    """One rank, whose kernels and ranges have every name of FOREIGN."""
+    """One rank, whose kernels and ranges have every name of UNTRUSTED."""
     folder.mkdir()
     rows = events(0)
     models = [
         next(row for row in rows if row["name"] == HOSTILE and row["cat"] == cat)
         for cat in ("kernel", "user_annotation")
     ]
-    rows += [deepcopy(model) | {"name": each} for each in FOREIGN.values() for model in models]
+    rows += [deepcopy(model) | {"name": each} for each in UNTRUSTED.values() for model in models]
     header = {
         "schemaVersion": 1,
         "host_name": name,
@@ -206,8 +207,8 @@ def test_tables_for_spreadsheets_have_no_formula_and_come_back_whole(hostile: Ho
         cell for cell in cells if cell[:1] in tuple("=+-@\t\r") and not re.fullmatch(r"-[\d.e-]+", cell)
     ] == []
     for wanted in ("formula", "plus", "at"):
-        assert f"'{FOREIGN[wanted]}" in cells
-        assert FOREIGN[wanted] in map(text_of_cell, cells)
+        assert f"'{UNTRUSTED[wanted]}" in cells
+        assert UNTRUSTED[wanted] in map(text_of_cell, cells)
 
 
 def test_paraver_and_perfetto_files_stay_whole(hostile: Hostile, said: Said) -> None:
@@ -217,7 +218,7 @@ def test_paraver_and_perfetto_files_stay_whole(hostile: Hostile, said: Said) -> 
     said("paraver", "--out", str(hostile.out / "p"))
     pcf = (hostile.out / "p.pcf").read_text()
     labels = re.findall(r"^\d+ {4}(.*)$", pcf, re.MULTILINE)
-    assert not steering(pcf) and printable(FOREIGN["formula"]) in labels
+    assert not steering(pcf) and printable(UNTRUSTED["formula"]) in labels
     assert "1:2:3:4 63000006:1 VALUES" in labels, "a name with line ends is one label"
     row = (hostile.out / "p.row").read_text()
     for level, size in re.findall(r"^LEVEL (\w+) SIZE (\d+)$", row, re.MULTILINE):
@@ -227,7 +228,7 @@ def test_paraver_and_perfetto_files_stay_whole(hostile: Hostile, said: Said) -> 
 
 def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
     assert len(plot_monitor(hostile.run.path / "gpus-monitor/node")) == 4
-    bad = FOREIGN["mathtext"]
+    bad = UNTRUSTED["mathtext"]
     title = {"title": {"text": bad}}
     bars = [{"type": "bar", "orientation": "h", "name": bad, "x": [1.0], "y": [bad], "text": [bad]}] * 2
     figure = Figure("f", bad, bars, {"xaxis": title, "yaxis": title})
@@ -242,7 +243,7 @@ def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
 
 
 def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
-    settings = {"=axis": FOREIGN["screen"] + FOREIGN["lines"], "b": "-1.5"}
+    settings = {"=axis": UNTRUSTED["screen"] + UNTRUSTED["lines"], "b": "-1.5"}
     point = PointValues(
         point="p", settings=settings, runs=["=run"], values={"step_ns": Repeated(mean=-2.5, n=1)}
     )
@@ -254,7 +255,7 @@ def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
 
 
 def test_the_pages_of_a_reference_run_nothing_and_hide_nothing() -> None:
-    bad = "".join(FOREIGN[each] for each in ("html", "reversed", "title", "template"))
+    bad = "".join(UNTRUSTED[each] for each in ("html", "reversed", "title", "template"))
     row = PageRow(bad, bad, bad, bad, bad, bad, (bad,), [RunLinks(None, [])])
     lesson = PageLesson(
         bad, bad, bad, [bad], [PageArm("a", bad, bad, None)], [PageAnswer("✓", bad, bad, bad)], [bad]
@@ -318,7 +319,7 @@ def test_a_path_that_no_report_can_hold_is_refused(
 def test_a_stored_summary_of_a_stranger_is_as_harmless(
     hostile: Hostile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = FOREIGN["title"] + FOREIGN["lines"] + FOREIGN["reversed"]
+    name = UNTRUSTED["title"] + UNTRUSTED["lines"] + UNTRUSTED["reversed"]
     for each in ("a", "b"):
         stored = Summary(hosts=[name], backend=name, run={"job_id": name, "command": [name, each]})
         (hostile.out / f"summary-{each}.json").write_text(stored.model_dump_json())
@@ -327,9 +328,9 @@ def test_a_stored_summary_of_a_stranger_is_as_harmless(
     assert not steering(out) and not any(line.startswith("Speed: 9") for line in out.splitlines())
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", UNTRUSTED)
 def test_a_printable_name_stays_as_it_is_and_others_stay_apart(name: str) -> None:
-    shown = printable_name(FOREIGN[name])
+    shown = printable_name(UNTRUSTED[name])
     assert shown == printable_name(shown) and not steering(shown) and "\n" not in shown
     assert len(shown) <= MOST_NAME
     assert printable_name("k" * 1_000_000) != printable_name("k" * 500_000 + "l" + "k" * 499_999)
