@@ -6,7 +6,7 @@
     python benchmarks/bench_check.py --keep FOLDER --simulate            # runs that differ by a known amount instead
 
 A later start with the same folder goes on where the earlier one stopped. A comparison takes the trainings of as many
-rounds in a row as a side has runs. Those that begin at different rounds share trainings: the table also says how many
+rounds in a row as an arm has runs. Those that begin at different rounds share trainings: the table also says how many
 share none. Where A and B are the same command, each block is taken both as A B B A and as B A A B. Anything else that
 runs on the machine is in these numbers, too.
 """
@@ -54,18 +54,16 @@ def whole_rounds(pool: Sequence[Trained]) -> list[Round]:
 
 
 def verdicts(
-    rounds: Sequence[Round], sides: tuple[str, str], runs: int, apart: bool
+    rounds: Sequence[Round], arms: tuple[str, str], runs: int, apart: bool
 ) -> Iterator[ChangeVerdict]:
     """Of every so many rounds in a row; apart: only of those that share none."""
     blocks = -(-runs // 2)
-    turns = (
-        list(product((False, True), repeat=blocks)) if sides == SAME and not apart else [(False,) * blocks]
-    )
+    turns = list(product((False, True), repeat=blocks)) if arms == SAME and not apart else [(False,) * blocks]
     for first in range(0, len(rounds) - runs + 1, runs if apart else 1):
         for turned in turns:
             a, b = [], []
             for i, found in enumerate(rounds[first : first + runs]):
-                of_a, of_b = reversed(sides) if turned[i // 2] else sides
+                of_a, of_b = reversed(arms) if turned[i // 2] else arms
                 a.append(Sample(found[of_a].median_ns, i // 2))
                 b.append(Sample(found[of_b].median_ns, i // 2))
             yield judge(a, b, FAIL_ABOVE).verdict
@@ -73,9 +71,9 @@ def verdicts(
 
 def rows(rounds: Sequence[Round], condition: str, apart: bool = False) -> Iterator[str]:
     """One row for each pair of kinds and number of runs."""
-    for name, sides in PAIRS.items():
+    for name, arms in PAIRS.items():
         for runs in RUNS:
-            found = Counter(verdicts(rounds, sides, runs, apart))
+            found = Counter(verdicts(rounds, arms, runs, apart))
             total = sum(found.values())
             if total:
                 told = (ChangeVerdict.WORSE, ChangeVerdict.UNKNOWN, ChangeVerdict.FINE)

@@ -169,8 +169,8 @@ def _beside(runs: Runs) -> Iterator[str]:
     checked: defaultdict[str, list[Verified]] = defaultdict(list)
     for pair in pairs.values():
         case = pair[0][0]
-        sides = [[f for c, f in pair if (c.fault, c.words) == side] for side in _sides(pair)]
-        if len(sides) == 2 and len(sides[0]) == len(sides[1]) and (told := _verified(case, *sides)):
+        arms = [[f for c, f in pair if (c.fault, c.words) == arm] for arm in _arms(pair)]
+        if len(arms) == 2 and len(arms[0]) == len(arms[1]) and (told := _verified(case, *arms)):
             checked[what_if_of(case)].append(told)
     every = [told for of in checked.values() for told in of]
     for name, of in [*sorted(checked.items()), ("all", every)]:
@@ -186,7 +186,7 @@ def _beside(runs: Runs) -> Iterator[str]:
         yield from _worst(best)
 
 
-def _sides(pair: Runs) -> Sequence[tuple[str | None, tuple[str, ...]]]:
+def _arms(pair: Runs) -> Sequence[tuple[str | None, tuple[str, ...]]]:
     """The two experiments of a pair, in the order in which they were made first."""
     return list(dict.fromkeys((case.fault, case.words) for case, _ in pair))
 
@@ -199,7 +199,7 @@ def _verified(case: Case, before: Sequence[Found], after: Sequence[Found]) -> Ve
         return None
     told = predicted[0]
     measured = mean(found["step_ns"] for found in after) / told["per"]
-    work = [mean(found["model_work_ns"] for found in side) for side in (before, after)]
+    work = [mean(found["model_work_ns"] for found in arm) for arm in (before, after)]
     slower = work[1] / told["per"] / work[0] if told["same_work"] else 1
     low = mean(each["low_ns"] or 0 for each in predicted) * slower
     high = mean(each["high_ns"] or math.inf for each in predicted) * slower

@@ -270,13 +270,13 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
     if not a.kernels or not b.kernels:
         return []  # a run that was not traced did not lose its kernels
-    sides: tuple[tuple[Literal["a", "b"], list[KernelTime]], ...] = (
+    arms: tuple[tuple[Literal["a", "b"], list[KernelTime]], ...] = (
         ("a", _unlisted(a, b)),
         ("b", _unlisted(b, a)),
     )
     found = [
-        KernelChange(name=k.name, kind=k.kind, precision=k.precision, only_in=side, share=k.share)
-        for side, kernels in sides
+        KernelChange(name=k.name, kind=k.kind, precision=k.precision, only_in=arm, share=k.share)
+        for arm, kernels in arms
         for k in kernels
     ]
     return sorted(found, key=lambda k: -k.share)
@@ -314,29 +314,29 @@ def _precision_shares(summary: Summary) -> dict[tuple[str, str], float]:
 
 def _doubts(a: Summary, b: Summary) -> list[str]:
     return [
-        f"{side}: {finding.what}: {finding.evidence}"
-        for side, summary in (("a", a), ("b", b))
+        f"{arm}: {finding.what}: {finding.evidence}"
+        for arm, summary in (("a", a), ("b", b))
         for finding in disturbances(summary)
     ]
 
 
 def _notes(a: Summary, b: Summary) -> list[str]:
-    sides = (("a", a), ("b", b))
+    arms = (("a", a), ("b", b))
     notes = [
-        f"{side}: {finding.what}"
-        for side, summary in sides
+        f"{arm}: {finding.what}"
+        for arm, summary in arms
         for finding in summary.quality.problems
         if finding not in disturbances(summary)
     ]
     notes += [
-        f"{side}: no kernel was recorded: only the training's own numbers can be compared"
-        for side, summary in sides
+        f"{arm}: no kernel was recorded: only the training's own numbers can be compared"
+        for arm, summary in arms
         if not summary.kernels
     ]
     notes += [
-        f"{side}: only the {TOP_KERNELS} kernels with most time are known: a shorter kernel may have appeared "
+        f"{arm}: only the {TOP_KERNELS} kernels with most time are known: a shorter kernel may have appeared "
         "or vanished, and one that is named may only have become much shorter"
-        for side, summary in sides
+        for arm, summary in arms
         if _is_cut(summary)
     ]
     if any(d.device_kind == "cpu" for s in (a, b) for d in s.devices):

@@ -59,7 +59,7 @@ def ratio_of(values: Sequence[float], base: Sequence[float]) -> Repeated | None:
     """The ratio of two independent samples' geometric means with its 95 % interval (Welch's t of the logarithms); None
     without values, or if one is ≤ 0.
 
-    Without two values on each side there is no interval. n: of the smaller sample.
+    Without two values on each arm there is no interval. n: of the smaller sample.
     """
     if not values or not base or min(*values, *base) <= 0:
         return None

@@ -7,7 +7,7 @@ runs are nearer to log-normal than to normal, and the interval of a logarithm ca
 interval of a ratio of arithmetic means can.
 
 - A mean: Student's t (Student 1908, The probable error of a mean, Biometrika 6).
-- A ratio of two independent sets of runs: Welch's t on the logarithms, which lets one side vary more than the other
+- A ratio of two independent sets of runs: Welch's t on the logarithms, which lets one arm vary more than the other
   (Welch 1947, Biometrika 34), with the Welch-Satterthwaite degrees of freedom (Satterthwaite 1946, Biometrics 2). They
   are not rounded, as in R's t.test and SciPy's ttest_ind(equal_var=False): rounding 3.56 down to 3 widens the interval
   of {106, 112, 107} over {100, 101, 104} from [1.003, 1.132] to [0.998, 1.138]. Tests show that the unrounded one
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 CONFIDENCE = 0.95
 POWER = 0.9
-FEWEST_RUNS = 2  # of each side
+FEWEST_RUNS = 2  # of each arm
 _PRECISION = 1e-13
 _MOST_TERMS = 1000
 _TINY = 1e-300
@@ -89,7 +89,7 @@ class Effect(NamedTuple):
 
 
 def effect(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
-    """B against A; None if a side has fewer than two runs, or too few to know how much two runs of one side differ.
+    """B against A; None if an arm has fewer than two runs, or too few to know how much two runs of one arm differ.
 
     Blocks count if every run has one.
     """
@@ -100,20 +100,20 @@ def effect(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
 
 
 def _welch(a: Sequence[Sample], b: Sequence[Sample]) -> Effect:
-    logs = [[log(sample.value) for sample in side] for side in (a, b)]
-    spread = [variance(side) for side in logs]
-    parts = [v / len(side) for v, side in zip(spread, logs, strict=True)]
+    logs = [[log(sample.value) for sample in arm] for arm in (a, b)]
+    spread = [variance(arm) for arm in logs]
+    parts = [v / len(arm) for v, arm in zip(spread, logs, strict=True)]
     error = sqrt(sum(parts))
-    free = sum(part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True))
+    free = sum(part**2 / (len(arm) - 1) for part, arm in zip(parts, logs, strict=True))
     df = error**4 / free if free else float(len(a) + len(b) - 2)
     ratio = fmean(logs[1]) - fmean(logs[0])
     return Effect(ratio, error, df, sqrt(fmean(spread)), (len(a), len(b)), in_blocks=False)
 
 
 def further_run(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
-    """B against A if one of them is one run: the prediction interval of a further run of the other side (Montgomery,
-    Design and Analysis of Experiments, chapter 2). None if neither side has two runs."""
-    logs = [[log(sample.value) for sample in side] for side in (a, b)]
+    """B against A if one of them is one run: the prediction interval of a further run of the other arm (Montgomery,
+    Design and Analysis of Experiments, chapter 2). None if neither arm has two runs."""
+    logs = [[log(sample.value) for sample in arm] for arm in (a, b)]
     many = max(logs, key=len)
     if len(many) < FEWEST_RUNS:
         return None
@@ -124,16 +124,16 @@ def further_run(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
 
 
 def _within_blocks(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
-    """Least squares of log value = block + side: both without their block's mean (Frisch and Waugh 1933)."""
-    rows = [(s.block, side, log(s.value)) for side, runs in ((0, a), (1, b)) for s in runs]
-    sides = _without_means((block, side) for block, side, _ in rows)
+    """Least squares of log value = block + arm: both without their block's mean (Frisch and Waugh 1933)."""
+    rows = [(s.block, arm, log(s.value)) for arm, runs in ((0, a), (1, b)) for s in runs]
+    arms = _without_means((block, arm) for block, arm, _ in rows)
     values = _without_means((block, value) for block, _, value in rows)
-    weight = sum(x * x for x in sides)
+    weight = sum(x * x for x in arms)
     df = len(rows) - len({block for block, _, _ in rows}) - 1
     if not weight or df < 1:
         return None
-    ratio = sum(x * y for x, y in zip(sides, values, strict=True)) / weight
-    rest = sum((y - ratio * x) ** 2 for x, y in zip(sides, values, strict=True))
+    ratio = sum(x * y for x, y in zip(arms, values, strict=True)) / weight
+    rest = sum((y - ratio * x) ** 2 for x, y in zip(arms, values, strict=True))
     deviation = sqrt(rest / df)
     return Effect(ratio, deviation / sqrt(weight), df, deviation, (len(a), len(b)), in_blocks=True)
 
@@ -148,7 +148,7 @@ def _without_means(rows: Iterable[tuple[int | None, float]]) -> list[float]:
 
 
 def with_runs(found: Effect, each: int, block_runs: int) -> Effect:
-    """The same ratio and spread, had each side had `each` runs in blocks of `block_runs`."""
+    """The same ratio and spread if each arm had `each` runs in blocks of `block_runs`."""
     blocks = -(-2 * each // block_runs) if found.in_blocks else 1
     df = 2 * each - blocks - 1
     error = found.deviation * standard_error_factor(each, each) if df > 0 else inf

@@ -124,7 +124,7 @@ def _dispatch(argv: list[str]) -> int:
     name = argv[0]
     if name not in COMMANDS:
         known = [each for each, entry in COMMANDS.items() if IN_CHECKOUT or not entry.launches]
-        hint = nearest_or_list(name, [*known, "help"], f"{PROGRAM} help lists all commands")
+        hint = nearest_or_list(name, [*known, "help", "--version"], f"{PROGRAM} help lists all commands")
         raise RequestError(f"there is no command {name!r}{hint}")
     function = getattr(import_module(COMMANDS[name].module), name.replace("-", "_"))
     return (

@@ -79,7 +79,7 @@ class Status(BaseModel):
 
 
 class Part(BaseModel):
-    """A run's place among runs that were asked for together: a sweep, a reference, the two sides of a check.
+    """A run's place among runs that were asked for together: a sweep, a reference, the two arms of a check.
 
     series: the whole's own name, as no other has it. point: the setting, the same text for the same setting.
     repeat: which of the runs with that setting, from 0.

@@ -1,4 +1,4 @@
-"""The two sides of a lesson, from runs or from a reference, and the relations decided between them. Prints nothing."""
+"""The two arms of a lesson, from runs or from a reference, and the relations decided between them. Prints nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ METRIC = re.compile(r"[ab]\.\w+")
 
 
 class LessonArm(NamedTuple):
-    """One side of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
+    """One arm of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
     keys run, what and evidence."""
 
     name: str
@@ -24,7 +24,7 @@ class LessonArm(NamedTuple):
 
 
 def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
-    """Every relation, decided between the two sides."""
+    """Every relation, decided between the two arms."""
     on_gpu, over_network = a.on_gpu and b.on_gpu, a.over_network and b.over_network
     return answers(lesson, a.metrics, b.metrics, on_gpu, over_network)
 

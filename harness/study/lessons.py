@@ -118,7 +118,7 @@ class RelationResult(NamedTuple):
 
 
 class FoundPair(NamedTuple):
-    """The run of each side; None if that side has not been run yet."""
+    """The run of each arm; None if that arm has not been run yet."""
 
     a: Run | None
     b: Run | None
@@ -165,9 +165,9 @@ def course_experiments() -> list[Experiment]:
 def find_pair(
     pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | None = None, site: str | None = None
 ) -> FoundPair:
-    """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one side.
+    """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one arm.
 
-    A single run counts only if the other side can be made to agree with it at `site`. A run exactly as the lesson
+    A single run counts only if the other arm can be made to agree with it at `site`. A run exactly as the lesson
     asks there (`plain`, from `at_site`) is preferred, then the newest. `runs` are completed runs, oldest first.
     """
     fixed = fixed_fields(pair)
@@ -177,17 +177,17 @@ def find_pair(
         for a in of_a:
             if a.record.site.name == b.record.site.name and _open_fields(a, fixed) == _open_fields(b, fixed):
                 return FoundPair(a, b)
-    sides = [FoundPair(a, None) for a in of_a] + [FoundPair(None, b) for b in of_b]
-    usable = [one for one in sides if _can_be_completed(pair, one, site)]
+    arms = [FoundPair(a, None) for a in of_a] + [FoundPair(None, b) for b in of_b]
+    usable = [one for one in arms if _can_be_completed(pair, one, site)]
     as_asked = [one for one in usable if plain is not None and _is_plain(one, plain)]
     return next(iter(as_asked + usable), FoundPair(None, None))
 
 
 def pair_with(pair: ExperimentPair, found: FoundPair, plain: ExperimentPair) -> ExperimentPair:
-    """The experiments of both sides: those of the runs found, and for a missing side one that agrees with the other.
+    """The experiments of both arms: those of the runs found, and for a missing arm one that agrees with the other.
 
     Raises:
-        RequestError: the open settings of the run found do not go with the other side.
+        RequestError: the open settings of the run found do not go with the other arm.
     """
     run = found.a or found.b
     if run is None:
@@ -210,12 +210,12 @@ def _can_be_completed(pair: ExperimentPair, one: FoundPair, site: str | None) ->
 
 
 def _is_plain(one: FoundPair, plain: ExperimentPair) -> bool:
-    sides = zip(one, (plain.a, plain.b), strict=True)
-    return any(run is not None and run.record.experiment == asked for run, asked in sides)
+    arms = zip(one, (plain.a, plain.b), strict=True)
+    return any(run is not None and run.record.experiment == asked for run, asked in arms)
 
 
 def fixed_fields(pair: ExperimentPair) -> set[str]:
-    """The fields a run must share: those the lesson sets on either side, and those a lesson never leaves open."""
+    """The fields a run must share: those the lesson sets on either arm, and those a lesson never leaves open."""
     never_open = {option.field for option in options_of(type(pair.a)) if not option.flag.free}
     never_open |= {"mystery"} & type(pair.a).model_fields.keys()
     return never_open | pair.a.model_fields_set | pair.b.model_fields_set
@@ -232,7 +232,7 @@ def _has_run(run: Run, wanted: Experiment, fixed: set[str]) -> bool:
 
 
 def is_asked(experiment: Experiment, wanted: Experiment, fixed: set[str]) -> bool:
-    """Whether a traced run of `experiment` is one side of a lesson."""
+    """Whether a traced run of `experiment` is one arm of a lesson."""
     if isinstance(experiment, Training) and experiment.profiler == "none":
         return False
     return type(experiment) is type(wanted) and all(
@@ -245,7 +245,7 @@ def _open_fields(run: Run, fixed: set[str]) -> dict[str, Any]:
 
 
 def open_fields(experiment: Experiment, fixed: set[str]) -> dict[str, Any]:
-    """What a lesson leaves to the student; both sides must have it in common."""
+    """What a lesson leaves to the student; both arms must have it in common."""
     return experiment.model_dump(exclude=fixed)
 
 
@@ -272,7 +272,7 @@ def with_fields(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
 def shell_command(
     experiment: Experiment, site: str | None = None, defaults: Given | None = None
 ) -> str | None:
-    """The exact command of one side. The arguments, and when it returns None, are those of `command_of`."""
+    """The exact command of one arm. The arguments, and when it returns None, are those of `command_of`."""
     argv = command_of(experiment, site, defaults)
     return None if argv is None else shlex.join(["bash", "slurm.sh", *argv])
 

@@ -61,8 +61,8 @@ from harness.study.lessons import ExperimentPair, at_site
 
 cls, field = EXERCISES[int(sys.argv[1])], sys.argv[2]
 pair = at_site(ExperimentPair(a=cls(), b=cls(**{field: True})), {"steps": 70, field: True})
-print("lesson", [getattr(side, field) for side in (pair.a, pair.b)], [side.steps for side in (pair.a, pair.b)])
-a, b = (settings(Summary(experiment=side.model_dump())) for side in (pair.a, pair.b))
+print("lesson", [getattr(arm, field) for arm in (pair.a, pair.b)], [arm.steps for arm in (pair.a, pair.b)])
+a, b = (settings(Summary(experiment=arm.model_dump())) for arm in (pair.a, pair.b))
 print("differs", [name for name in a if a[name] != b[name]])
 """
 

@@ -223,6 +223,8 @@ def test_run_is_the_launch(harness: Harness) -> None:
         (["sweep", "gas", "--repeat", "3"], "did you mean --repeats? (slurm.sh help sweep lists all flags)"),
         (["lesson", "1aa"], "did you mean 1a? (slurm.sh lesson lists all)"),
         (["sweep", "gass"], "did you mean gas? (slurm.sh sweep lists all"),
+        (["mystery", "-e", "1", "--levle", "2"], "unknown flag --levle: did you mean --level? ("),
+        (["version"], "did you mean --version? (slurm.sh help lists all commands)"),
     ],
 )
 def test_a_typo_gets_the_nearest_word_and_where_the_list_is_not_the_list(

@@ -59,6 +59,6 @@ def test_the_runs_of_a_check_share_an_allocation(slurm_sh: SlurmSh, site: Path) 
     checked = slurm_sh(*words, env={"HARNESS_SITE": str(site)})
     assert "Traceback" not in checked.stderr
     said = json.loads(checked.stdout)
-    a, b = ([run["run"] for run in said[side]["runs"]] for side in ("a", "b"))
+    a, b = ([run["run"] for run in said[arm]["runs"]] for arm in ("a", "b"))
     job = a[0].split("-")[0]
     assert (a, b) == ([f"{job}-0", f"{job}-3"], [f"{job}-1", f"{job}-2"]), "what drifts hits both alike"

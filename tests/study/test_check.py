@@ -36,7 +36,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def some_runs(root: Path, *times_ms: float, first: int = 1, **start: object) -> str:
-    """Completed runs with such steps, as a side's word."""
+    """Completed runs with such steps, as an arm's word."""
     for i, ms in enumerate(times_ms, first):
         write_metrics(completed(root, f"local-{i}", DDP()).path, ms, **start)
     return ",".join(f"local-{i}" for i in range(first, first + len(times_ms)))

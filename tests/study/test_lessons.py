@@ -210,7 +210,7 @@ def test_a_run_without_a_trace_cannot_answer(tmp_path: Path) -> None:
 
 
 def test_a_run_that_the_other_side_cannot_agree_with_is_not_half_a_pair(tmp_path: Path) -> None:
-    """Activation checkpointing needs mixed precision, which one side of 1b has not; the other is of another site."""
+    """Activation checkpointing needs mixed precision, which one arm of 1b has not; the other is of another site."""
     runs = [completed(tmp_path, "1", DDP(mixed_precision=True, activation_checkpointing=True))]
     assert paired("1b", runs, load_site("local"))[:2] == (None, None)
     assert paired("1a", [completed(tmp_path, "2", DDP())], load_site("leonardo"))[:2] == (None, None)

@@ -45,8 +45,8 @@ def test_every_lesson_has_both_sides_and_they_agree_in_what_it_leaves_open(name:
     pair = load_lesson(lesson).pair(cpu=found.device == "cpu")
     fixed = fixed_fields(pair)
     of = [v for v in found.variants if lesson in v.lessons]
-    sides = [[v.asks for v in of if is_asked(v.asks, side, fixed)] for side in (pair.a, pair.b)]
-    assert any(open_fields(a, fixed) == open_fields(b, fixed) for a in sides[0] for b in sides[1])
+    arms = [[v.asks for v in of if is_asked(v.asks, arm, fixed)] for arm in (pair.a, pair.b)]
+    assert any(open_fields(a, fixed) == open_fields(b, fixed) for a in arms[0] for b in arms[1])
 
 
 @pytest.mark.parametrize("site", ["leonardo", "marenostrum5", "local"])

@@ -13,7 +13,7 @@ from harness.measure.references import SHIPPED, read_reference, read_runs
 from harness.study.lesson_arms import decide
 from harness.study.lessons import RelationOutcome, load_lesson, workshop_lessons
 from harness.study.reference.differences import changed_metrics
-from harness.study.reference.lesson import lessons_of, side_of, stored_pair
+from harness.study.reference.lesson import arm_of, lessons_of, stored_pair
 from harness.study.reference.variants import load_list
 
 NAME = "cpu-miniatures"
@@ -75,7 +75,7 @@ def test_its_counts_and_bytes_are_the_same_in_each_of_its_runs() -> None:
 def test_it_answers_every_lesson_as_far_as_a_cpu_can_and_counts_hold(name: str) -> None:
     reference, lesson = read_reference(FOLDER), load_lesson(name)
     assert name in lessons_of(reference)
-    a, b = (side_of(side, reference) for side in stored_pair(FOLDER, reference, lesson))
+    a, b = (arm_of(arm, reference) for arm in stored_pair(FOLDER, reference, lesson))
     decided = decide(lesson, a, b)
     assert [
         one.relation.says

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from harness.cli.command_line import BEHAVIOUR, LaunchLine, declared, read_line
@@ -78,8 +78,8 @@ def page(arguments: list[str]) -> str:
     return help_text(choice, whole="--all" in line.unknown)
 
 
-def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:
-    """The experiment and the site that a command line asks for.
+def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
+    """The experiment and the site that a command line asks for. further: the command's own flags, for suggestions.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
@@ -92,7 +92,7 @@ def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:
     asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
     defaults = choice.site.defaults if choice else {}
     experiment = _or_error(
-        errors, lambda: build_experiment(asked, line.unknown, [*declared(), "--version"], defaults)
+        errors, lambda: build_experiment(asked, line.unknown, [*declared(), *further, "--version"], defaults)
     )
     # The site's flags are checked even where the site is not known.
     place = choice.site if choice else Site(name="unknown", description="")

@@ -57,7 +57,7 @@ def _typed(lesson: Lesson, cpu: bool) -> ExperimentPair | None:
 
 def _new(name: str, pair: ExperimentPair, listed: dict[str, str]) -> Iterator[tuple[str, str, str]]:
     """Task, command and run to compare with, of the runs that no earlier lesson has; adds them to `listed`."""
-    plain, *commands = [shell_command(side) or "" for side in (type(pair.a)(), pair.a, pair.b)]
+    plain, *commands = [shell_command(arm) or "" for arm in (type(pair.a)(), pair.a, pair.b)]
     if plain in commands and plain not in listed:
         listed[plain] = name[0]
         yield name[0], plain, ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.study.check.arms import CheckArm
     from harness.study.check.result import Checked
 
-USUAL_RUNS = 4  # of each side
+USUAL_RUNS = 4  # of each arm
 MOST_RUNS = 64
 USUAL_SHARE = "5%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
@@ -140,7 +140,7 @@ def _unless(value: str | None, usual: str | None, flag: str) -> list[str]:
 
 
 def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> str | None:
-    """The command whose runs would tell; None if it is told, or a side is no launch of ours."""
+    """The command whose runs would tell; None if it is told, or an arm is no launch of ours."""
     from harness.study.check.arms import launch_of_arm
 
     arguments = [launch_of_arm(arm) for arm in arms]

@@ -23,10 +23,10 @@ _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 
 
 def launches_of(arguments: Sequence[Sequence[str]]) -> Launches:
-    """Both sides from the words of their launches, program name first.
+    """Both arms from the words of their launches, program name first.
 
     Raises:
-        RequestError: a sentence for each thing that is wrong, with its side.
+        RequestError: a sentence for each thing that is wrong, with its arm.
     """
     if not IN_CHECKOUT:
         raise RequestError(
@@ -51,12 +51,12 @@ def _launch(arm: str, arguments: Sequence[str]) -> Launch:
 def make_arms(
     launches: Launches, each: int, resume: str | None, options: Sequence[str]
 ) -> tuple[tuple[CheckArm, CheckArm], str]:
-    """The runs of both sides, and the name of their series.
+    """The runs of both arms, and the name of their series.
 
     Raises:
         RequestError: a run cannot be made, or `resume` names no such check.
         TrainingNeeded: this machine trains, and only the training packages are missing.
-        WorkError: fewer than two runs of a side completed.
+        WorkError: fewer than two runs of an arm completed.
     """
     tasks = tasks_of(launches, each)
     for task in tasks[: len(ARMS)]:

@@ -29,7 +29,7 @@ class LessonAtSite(NamedTuple):
     site_given: str | None  # --site
 
     def command(self, experiment: Experiment) -> str:
-        """The command of one side; if no flag can undo a default of the site, the lesson's own `--run`."""
+        """The command of one arm; if no flag can undo a default of the site, the lesson's own `--run`."""
         from harness.study.lessons import lesson_command, shell_command
 
         typed = shell_command(experiment, self.site_given, self.site.defaults)
@@ -149,7 +149,7 @@ def _next_hint(hints: int, given: int) -> str:
 
 
 def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, FoundPair]:
-    """The experiments of both sides, and the runs found of them; a missing side gets the settings of the other."""
+    """The experiments of both arms, and the runs found of them; a missing arm gets the settings of the other."""
     from harness.study.lessons import at_site, find_pair, pair_with
 
     cpu = _on_cpu(here)
@@ -195,7 +195,7 @@ def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) ->
         return 0
     width = max(len(each.title) for each in lessons)
     for row, each in sorted(zip(rows, lessons, strict=True), key=lambda pair: pair[1].further):
-        done = sum(row[side] is not None for side in ("a", "b"))
+        done = sum(row[arm] is not None for arm in ("a", "b"))
         state = {0: "not begun", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
         if done < len(FoundPair._fields) and _lacks_gpus(each, here):
             state = "needs GPUs"
@@ -223,9 +223,9 @@ def _question(asked: LessonAtSite, found: FoundPair) -> None:
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     if _lacks_gpus(asked.lesson, asked.site):
         print(f"This lesson needs GPUs, and site {asked.site.name} runs on CPUs: choose another --site.\n")
-    for side, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
+    for arm, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
         state = f"run {run.job_id}" if run else "not run yet"
-        print(f"  {side}: {asked.command(experiment):<60} {state}")
+        print(f"  {arm}: {asked.command(experiment):<60} {state}")
     print("\nlook at")
     for tool, what in lesson.look_at.items():
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
@@ -233,8 +233,8 @@ def _question(asked: LessonAtSite, found: FoundPair) -> None:
 
 def _may_start(asked: LessonAtSite, found: FoundPair, made: list[Run], yes: bool) -> bool:
     """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
-    sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-    missing = [experiment for experiment, run in sides if run is None]
+    arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    missing = [experiment for experiment, run in arms if run is None]
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
@@ -248,10 +248,10 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
     from harness.study.start import start_run
 
     runs, unfinished = [], []
-    sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-    # Both before the first starts: a side that cannot run makes the other's run useless.
-    ready = [prepare(experiment, asked.site) if run is None else None for experiment, run in sides]
-    for (experiment, run), prepared in zip(sides, ready, strict=True):
+    arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    # Both before the first starts: an arm that cannot run makes the other's run useless.
+    ready = [prepare(experiment, asked.site) if run is None else None for experiment, run in arms]
+    for (experiment, run), prepared in zip(arms, ready, strict=True):
         if run is None and prepared is not None:
             typed = asked.command(experiment)
             print(f"\nrunning: {typed}", file=sys.stderr)
@@ -272,8 +272,8 @@ def _answer(asked: LessonAtSite, found: FoundPair, as_json: bool) -> int:
     from harness.study.lessons import lesson_command
 
     if found.a is None or found.b is None:
-        sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-        needed = " and of: ".join(asked.command(experiment) for experiment, run in sides if run is None)
+        arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+        needed = " and of: ".join(asked.command(experiment) for experiment, run in arms if run is None)
         name = asked.lesson.name
         raise RequestError(
             f"lesson {name} needs a run of: {needed} (or {lesson_command(name, asked.site_given)} --run)"

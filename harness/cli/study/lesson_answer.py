@@ -20,34 +20,34 @@ MARK = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutc
 
 def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool) -> None:
     """Print for every relation whether it holds between the two runs, and why; `site` is `--site` as given."""
-    sides = side_of(a), side_of(b)
-    decided = decide(lesson, *sides)
+    arms = arm_of(a), arm_of(b)
+    decided = decide(lesson, *arms)
     if as_json:
-        print(json.dumps(as_document(lesson, sides, decided), indent=1))
+        print(json.dumps(as_document(lesson, arms, decided), indent=1))
         return
     print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
     for one in decided:
         print("\n".join(answer_lines(one)))
     compare = f"bash slurm.sh compare {a.job_id} {b.job_id}"
-    doubts = [doubt for side in sides for doubt in side.doubts]
+    doubts = [doubt for arm in arms for doubt in arm.doubts]
     for line in what_to_do(decided, doubts, again(lesson, site), compare):
         print(line)
-    print(f"\n{because(lesson, *sides)}")
+    print(f"\n{because(lesson, *arms)}")
 
 
-def side_of(run: Run) -> LessonArm:
-    """A run as a side. Raises RequestError: its summary cannot be read."""
+def arm_of(run: Run) -> LessonArm:
+    """A run as an arm. Raises RequestError: its summary cannot be read."""
     s = load_summary(str(run.path))[1]
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
     return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
 
 
 def as_document(
-    lesson: Lesson, sides: tuple[LessonArm, LessonArm], decided: list[RelationResult]
+    lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list[RelationResult]
 ) -> dict[str, object]:
     """The answer as --json has it."""
-    row = {"lesson": lesson.name, "a": sides[0].name, "b": sides[1].name}
-    doubts = [doubt for side in sides for doubt in side.doubts]
+    row = {"lesson": lesson.name, "a": arms[0].name, "b": arms[1].name}
+    doubts = [doubt for arm in arms for doubt in arm.doubts]
     return row | {"answers": [_as_row(one) for one in decided], "doubts": doubts}
 
 

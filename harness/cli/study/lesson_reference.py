@@ -11,7 +11,7 @@ from harness.measure.references import Reference, read_reference, reference_fold
 from harness.run import when
 from harness.study.lesson_arms import because, decide
 from harness.study.lessons import Lesson, RelationOutcome, load_lesson
-from harness.study.reference.lesson import StoredArm, on_gpu, side_of, stored_pair
+from harness.study.reference.lesson import StoredArm, arm_of, on_gpu, stored_pair
 
 
 def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_json: bool) -> int:
@@ -41,18 +41,18 @@ def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_jso
 
 def _question(lesson: Lesson, pair: tuple[StoredArm, StoredArm], hints: int) -> None:
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
-    for side, stored in zip("ab", pair, strict=True):
-        print(f"  {side}: {stored.variant.command}")
+    for arm, stored in zip("ab", pair, strict=True):
+        print(f"  {arm}: {stored.variant.command}")
     print()
     for number, text in enumerate(lesson.hints[:hints], 1):
         print(f"hint {number} of {len(lesson.hints)}: {text}")
 
 
 def _answer(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredArm], as_json: bool) -> None:
-    sides = side_of(pair[0], reference), side_of(pair[1], reference)
-    decided = decide(lesson, *sides)
+    arms = arm_of(pair[0], reference), arm_of(pair[1], reference)
+    decided = decide(lesson, *arms)
     if as_json:
-        document = as_document(lesson, sides, decided)
+        document = as_document(lesson, arms, decided)
         print(json.dumps({"reference": reference.name, "site": reference.site} | document, indent=1))
         return
     print(f"{lesson.name}: {lesson.title}\n")
@@ -64,9 +64,9 @@ def _answer(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredA
     for one in decided:
         print("\n".join(answer_lines(one)))
     if any(one.outcome is RelationOutcome.FAILS for one in decided):
-        for doubt in (doubt for side in sides for doubt in side.doubts):
+        for doubt in (doubt for arm in arms for doubt in arm.doubts):
             print(f"  recording of {doubt['run']}: {doubt['what']}")
-    print(f"\n{because(lesson, *sides)}")
+    print(f"\n{because(lesson, *arms)}")
     print(f"next, when the queue is free: {PROGRAM} lesson {lesson.name} --run")
 
 

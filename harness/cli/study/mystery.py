@@ -121,7 +121,7 @@ def _start(arguments: list[str]) -> int:
 
     line = read_line(arguments, declared() | {name: own for own in OWN for name in own.names})
     asked, launch = _own(line), _of_launch(line)
-    experiment, choice = request_of(launch)
+    experiment, choice = request_of(launch, [name for own in OWN for name in own.names])
     training = _training(experiment)
     job = prepare(training, choice.site).job
     resolved = _training(job.experiment)

@@ -1,4 +1,4 @@
-"""The two sides of a check: words → runs, and runs → numbers. Neither launches nor judges."""
+"""The two arms of a check: words → runs, and runs → numbers. Neither launches nor judges."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MeasuredRun(NamedTuple):
 
 
 class CheckArm(NamedTuple):
-    """One side: its words, its runs, and what is to be said of runs that are left out."""
+    """One arm: its words, its runs, and what is to be said of runs that are left out."""
 
     arguments: str
     runs: list[MeasuredRun]
@@ -37,7 +37,7 @@ class CheckArm(NamedTuple):
 def arms_of_runs(
     arguments: tuple[str, str], load: Callable[[str], tuple[str, Summary]] = load_summary
 ) -> tuple[CheckArm, CheckArm]:
-    """Both sides from words that name runs.
+    """Both arms from words that name runs.
 
     Raises:
         RequestError: a word names no run, or a run is given twice.
@@ -105,6 +105,6 @@ def _short(path: Path) -> str:
 
 
 def launch_of_arm(arm: CheckArm) -> str | None:
-    """The words of the launch that a side's first run is; None if it is no launch of ours."""
+    """The words of the launch that an arm's first run is; None if it is no launch of ours."""
     command = same_command(arm.runs[0].summary) if arm.runs else None
     return None if command is None else shlex.join(shlex.split(command)[2:])

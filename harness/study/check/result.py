@@ -1,4 +1,4 @@
-"""Two sides compared: values, keys and the verdict as one document. Neither launches nor prints."""
+"""Two arms compared: values, keys and the verdict as one document. Neither launches nor prints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RunValue(ResultPart):
 
 
 class ArmValues(ResultPart):
-    """One side: as it was asked for, its runs, and their geometric mean, since ratios are judged."""
+    """One arm: as it was asked for, its runs, and their geometric mean, since ratios are judged."""
 
     asked: str
     runs: list[RunValue]
@@ -45,7 +45,7 @@ class ArmValues(ResultPart):
 
 
 class Differing(ResultPart):
-    """One thing that differs between the sides, or inside of one."""
+    """One thing that differs between the arms, or inside of one."""
 
     name: str
     a: Any
@@ -54,7 +54,7 @@ class Differing(ResultPart):
 
 class Checked(ResultPart):
     """B against A. ratio: B / A with its 95 % interval. smallest_seen: the smallest change, as a share, that such runs
-    see nine times in ten. run_deviation: of one run, as a share. needed_runs: of each side, that would tell. next: the
+    see nine times in ten. run_deviation: of one run, as a share. needed_runs: of each arm, that would tell. next: the
     command that makes them."""
 
     schema_version: Literal[1] = 1
@@ -168,7 +168,7 @@ def _unrecorded(names: Sequence[str]) -> list[str]:
 
 
 def _commits(a: CheckArm, b: CheckArm) -> list[str]:
-    """Where runs of one side were started from unlike commits of this harness, its own change may be in the spread."""
+    """If the runs of one arm were started from unlike commits of this harness, its own change may be in the spread."""
     found = []
     for letter, arm in (("A", a), ("B", b)):
         commits = {((run.summary.run or {}).get("git") or {}).get("commit") for run in arm.runs} - {None}
@@ -178,7 +178,7 @@ def _commits(a: CheckArm, b: CheckArm) -> list[str]:
 
 
 def _asked_differently(a: CheckArm, b: CheckArm) -> Iterator[Differing]:
-    """What was asked, by the first run of each side."""
+    """What was asked, by the first run of each arm."""
     if not a.runs or not b.runs:
         return
     of_a, of_b = (settings(arm.runs[0].summary) for arm in (a, b))

@@ -23,11 +23,11 @@ from harness.study.campaign.series import runs_of
 from harness.study.check.order import ARMS, slots
 from harness.study.check.submitter import submitter_for
 
-MOST_FAILED = 2  # of a side of which none completed: the next would fail, too
+MOST_FAILED = 2  # of an arm of which none completed: the next would fail, too
 
 
 class Launch(NamedTuple):
-    """One side as it was asked for. arguments: as typed behind `slurm.sh`."""
+    """One arm as it was asked for. arguments: as typed behind `slurm.sh`."""
 
     arguments: list[str]
     experiment: Experiment
@@ -53,10 +53,10 @@ def known_series(name: str) -> str:
 
 
 def tasks_of(launches: Launches, each: int) -> list[Task]:
-    """The runs of both sides, `each` times each, in the order in which they are made.
+    """The runs of both arms, `each` times each, in the order in which they are made.
 
     Raises:
-        RequestError: a side cannot run at its site, or steps of the two could not be judged against each other.
+        RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other.
     """
     points = [
         Point(
@@ -101,7 +101,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
 
     Raises:
         RequestError: the series was made of other launches.
-        WorkError: a side only fails, or another process makes these runs.
+        WorkError: an arm only fails, or another process makes these runs.
     """
     _refuse_other_launches(series, tasks)
     failed: Counter[str] = Counter()

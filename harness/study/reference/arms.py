@@ -1,4 +1,4 @@
-"""The two sides of a check: variants with their runs, from a stored reference or from runs on disk. Judges nothing."""
+"""The two arms of a check: variants with their runs, from a stored reference or from runs on disk. Judges nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BROKEN_TRACE = {
 
 
 class VariantRuns(NamedTuple):
-    """One variant of a side. problems: what is not as it was recorded."""
+    """One variant of an arm. problems: what is not as it was recorded."""
 
     variant: str
     compared: Settings
@@ -45,7 +45,7 @@ class VariantRuns(NamedTuple):
 
 
 class ReferenceArm(NamedTuple):
-    """One side. traces_absent: variants whose traces are not on this machine."""
+    """One arm. traces_absent: variants whose traces are not on this machine."""
 
     name: str
     variants: list[VariantRuns]
@@ -54,7 +54,7 @@ class ReferenceArm(NamedTuple):
 
 
 def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
-    """A stored reference as a side. whole: compare every byte of its traces with the checksums.
+    """A stored reference as an arm. whole: compare every byte of its traces with the checksums.
 
     Raises:
         WorkError: its index cannot be read.
@@ -83,7 +83,7 @@ def _variant_runs(
 
 
 def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
-    """Runs as a side; those that asked for the same are one variant.
+    """Runs as an arm; those that asked for the same are one variant.
 
     Raises:
         RequestError: a run is a mystery, or was not made by the harness.
@@ -126,7 +126,7 @@ def _broken(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def without_runs(stored: ReferenceArm, new: ReferenceArm) -> ReferenceArm:
-    """The stored side without the new side's own runs, if it has them."""
+    """The stored arm without the new arm's own runs, if it has them."""
     own = {(run.path, run.created_ns) for each in new.variants for run in each.runs}
     kept = [
         each._replace(runs=tuple(run for run in each.runs if (run.path, run.created_ns) not in own))

@@ -179,7 +179,7 @@ def _checked(stored: VariantRuns, new: VariantRuns, share: float) -> VariantChec
 
 
 def _compared(found: VariantChecked, stored: VariantRuns, new: VariantRuns, share: float) -> VariantChecked:
-    """With what the runs of both sides say."""
+    """With what the runs of both arms say."""
     same_key = not list(_differences([(stored, new)]))
     on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
     changed = [
@@ -204,7 +204,7 @@ def _outcome(found: VariantChecked) -> VariantOutcome:
 
 
 def _time(stored: VariantRuns, new: VariantRuns, share: float, same_key: bool) -> StepTime | None:
-    """None: neither side has a time."""
+    """None: neither arm has a time."""
     before, now = ([ns for run in arm.runs if (ns := judged_ns(run))] for arm in (stored, new))
     if not before and not now:
         return None
@@ -229,7 +229,7 @@ def _time(stored: VariantRuns, new: VariantRuns, share: float, same_key: bool) -
 
 
 def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> Iterator[Difference]:
-    """Hardware and software that differ between the sides of any pair, each once."""
+    """Hardware and software that differ between the arms of any pair, each once."""
     found: dict[str, tuple[str, str]] = {}
     for stored, new in pairs:
         keys = [[environment_key(each) for each in arm.environments] for arm in (stored, new)]

@@ -47,10 +47,10 @@ def _moved(
     slack = _slack(name, on_gpu)
     if slack is None:
         return None
-    sides = [list(filter(_is_even, side)) if COUNTED.fullmatch(name) else side for side in (stored, new)]
-    if not all(sides):
+    arms = [list(filter(_is_even, arm)) if COUNTED.fullmatch(name) else arm for arm in (stored, new)]
+    if not all(arms):
         return None
-    before, now = ([run.metrics[name] for run in side if name in run.metrics] for side in sides)
+    before, now = ([run.metrics[name] for run in arm if name in run.metrics] for arm in arms)
     if not before or not now:
         return (before[0] if before else None, now[0] if now else None)
     absolute = slack if PRECISION.fullmatch(name) else slack * max(map(abs, (*before, *now)))
@@ -90,7 +90,7 @@ def environment_key(each: Environment) -> dict[str, str]:
 
 def grown_part(stored: Sequence[StoredRun], new: Sequence[StoredRun]) -> tuple[str, float] | None:
     """The part of a step whose time moved most, and by how many nanoseconds; None if the split is not known."""
-    before, now = (_split(medians(side)) for side in (stored, new))
+    before, now = (_split(medians(arm)) for arm in (stored, new))
     moved = {name: now[name] - before[name] for name in before if name in now}
     if not moved:
         return None

@@ -1,4 +1,4 @@
-"""A lesson's two sides found among a reference's variants. Prints nothing, and needs the stored summaries alone."""
+"""A lesson's two arms found among a reference's variants. Prints nothing, and needs the stored summaries alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.study.reference.numbers import medians
 
 
 class StoredArm(NamedTuple):
-    """One side of a lesson from a reference: the medians over its runs."""
+    """One arm of a lesson from a reference: the medians over its runs."""
 
     variant: StoredVariant
     runs: tuple[StoredRun, ...]
@@ -38,7 +38,7 @@ def on_gpu(reference: Reference) -> bool:
 
 
 def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[StoredArm, StoredArm]:
-    """The two sides, which agree in everything that the lesson leaves open.
+    """The two arms, which agree in everything that the lesson leaves open.
 
     Raises:
         RequestError: the reference has no such pair.
@@ -47,31 +47,30 @@ def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[Sto
     pair = lesson.pair(cpu=not on_gpu(reference))
     fixed = fixed_fields(pair)
     of_a, of_b = (
-        [each for each in reference.variants if is_asked(each.asked, side, fixed)]
-        for side in (pair.a, pair.b)
+        [each for each in reference.variants if is_asked(each.asked, arm, fixed)] for arm in (pair.a, pair.b)
     )
     for a in of_a:
         for b in of_b:
             if open_fields(a.asked, fixed) == open_fields(b.asked, fixed):
-                return _side(folder, a), _side(folder, b)
+                return _arm(folder, a), _arm(folder, b)
     answered = lessons_of(reference)
     there = f"it answers {', '.join(answered)}" if answered else "it answers none"
     raise RequestError(f"--reference {reference.name}: has no two runs for lesson {lesson.name}; {there}")
 
 
 def lessons_of(reference: Reference) -> list[str]:
-    """The lessons of which the reference has both sides, by name."""
+    """The lessons of which the reference has both arms, by name."""
     named = Counter(name for each in reference.variants for name in each.lessons)
-    return sorted(name for name, sides in named.items() if sides > 1)
+    return sorted(name for name, arms in named.items() if arms > 1)
 
 
-def side_of(stored: StoredArm, reference: Reference) -> LessonArm:
-    """A side as a lesson's relations read it."""
+def arm_of(stored: StoredArm, reference: Reference) -> LessonArm:
+    """An arm as a lesson's relations read it."""
     name = stored.variant.name
     doubts = [{"run": name, "what": doubt, "evidence": ""} for doubt in stored.doubts]
     return LessonArm(name, stored.metrics, on_gpu(reference), stored.over_network, doubts)
 
 
-def _side(folder: Path, variant: StoredVariant) -> StoredArm:
+def _arm(folder: Path, variant: StoredVariant) -> StoredArm:
     runs = read_runs(folder, variant).runs
     return StoredArm(variant, runs, medians(runs))

@@ -24,7 +24,7 @@ from harness.measure.references import Reference
 from harness.run import when
 from harness.study.lesson_arms import because, decide, numbers_text
 from harness.study.lessons import Lesson, RelationOutcome, load_lesson
-from harness.study.reference.lesson import StoredArm, lessons_of, on_gpu, side_of, stored_pair
+from harness.study.reference.lesson import StoredArm, arm_of, lessons_of, on_gpu, stored_pair
 from harness.study.reference.numbers import Row, rows
 
 MARKS = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutcome.CANNOT_SHOW: "–"}
@@ -60,7 +60,7 @@ class PageRow:
 
 
 class PageArm(NamedTuple):
-    """One side of a lesson."""
+    """One arm of a lesson."""
 
     letter: str
     variant: str
@@ -85,7 +85,7 @@ class PageLesson:
     title: str
     question: str
     hints: list[str]
-    sides: list[PageArm]
+    arms: list[PageArm]
     answers: list[PageAnswer]
     because: list[str]
 
@@ -163,7 +163,7 @@ def _row(row: Row, links: Sequence[RunLinks], answered: Sequence[str]) -> PageRo
 def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> PageLesson:
     pair = stored_pair(folder, reference, whole)
     lesson = whole.here(cpu=not on_gpu(reference))
-    sides = side_of(pair[0], reference), side_of(pair[1], reference)
+    arms = arm_of(pair[0], reference), arm_of(pair[1], reference)
     answers = [
         PageAnswer(
             MARKS[one.outcome],
@@ -171,23 +171,23 @@ def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> 
             numbers_text(one),
             "" if one.outcome is RelationOutcome.HOLDS else f"{one.outcome.value}: {one.why}",
         )
-        for one in decide(whole, *sides)
+        for one in decide(whole, *arms)
     ]
     return PageLesson(
         name=lesson.name,
         title=lesson.title,
         question=lesson.question.strip(),
         hints=lesson.hints,
-        sides=[_side(letter, side, links) for letter, side in zip("ab", pair, strict=True)],
+        arms=[_arm(letter, arm, links) for letter, arm in zip("ab", pair, strict=True)],
         answers=answers,
-        because=because(whole, *sides).strip().split("\n\n"),
+        because=because(whole, *arms).strip().split("\n\n"),
     )
 
 
-def _side(letter: str, side: StoredArm, links: Links) -> PageArm:
-    own = links[side.variant.name]
+def _arm(letter: str, arm: StoredArm, links: Links) -> PageArm:
+    own = links[arm.variant.name]
     report = next((run.report for run in own if run.report), None)
-    return PageArm(letter, side.variant.name, side.variant.command, report)
+    return PageArm(letter, arm.variant.name, arm.variant.command, report)
 
 
 def _facts(made: MadeWith) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What `reference check` is asked, carried out: which side a name means, and what it is compared with."""
+"""What `reference check` is asked, carried out: which arm a name means, and what it is compared with."""
 
 from __future__ import annotations
 

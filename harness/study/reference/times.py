@@ -35,12 +35,12 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
     """New runs against stored ones, one time > 0 per run.
 
     It moved if the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± share; it is the same if the
-    whole interval lies within. One run is compared with the spread of the other side's: the prediction interval of a
+    whole interval lies within. One run is compared with the spread of the other arm's: the prediction interval of a
     further run (Montgomery, Design and Analysis of Experiments, chapter 2).
     """
     if not stored_ns or not new_ns:
         return Timed(StepTimeChange.UNKNOWN, "no step was measured", None, None)
-    stored, new = ([Sample(value) for value in side] for side in (stored_ns, new_ns))
+    stored, new = ([Sample(value) for value in arm] for arm in (stored_ns, new_ns))
     found = effect(stored, new) or further_run(stored, new)
     if found is None:
         ratio = fmean(new_ns) / fmean(stored_ns)

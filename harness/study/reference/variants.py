@@ -128,7 +128,7 @@ def _lesson_misfits(variant: Variant, name: str, device: str) -> Iterator[str]:
         yield f"variant {variant.name}: there is no lesson {name}{hint}"
         return
     pair = load_lesson(name).pair(cpu=device == "cpu")
-    if not any(is_asked(variant.asks, side, fixed_fields(pair)) for side in (pair.a, pair.b)):
+    if not any(is_asked(variant.asks, arm, fixed_fields(pair)) for arm in (pair.a, pair.b)):
         yield f"variant {variant.name}: lesson {name} asks for another run"
 
 
