@@ -240,6 +240,8 @@ def _sentence(error: Any, name: str, function: Callable[..., object]) -> str:
     said = error.format_message().replace("Value error, ", "")  # pydantic's words inside Typer's
     if missing := re.match(r"Missing argument '(.*)'\.", said):
         return f"{missing[1]} is missing ({where})"
+    if further := re.match(r"Got unexpected extra argument\(?s?\)? \((.*)\)", said, re.DOTALL):
+        return f"unexpected word {printable(further[1])!r} ({where})"
     return re.sub(r"\s*\n\s*", " ", said) + f" ({where})"  # it lists choices in lines of their own
 
 

@@ -31,10 +31,10 @@ def test_its_python_finds_the_packages_of_this_one_whatever_pythonpath_says(
 ) -> None:
     carried = tmp_path / "carried"
     carried.mkdir()
-    (carried / "brought_along.py").write_text("here = True\n")
+    (carried / "carried_along.py").write_text("here = True\n")
     monkeypatch.setenv("PYTHONPATH", str(carried))
     python = make_python(tmp_path / "python")
-    code = "import brought_along, pydantic, harness.run, sys; print(sys.prefix)"
+    code = "import carried_along, pydantic, harness.run, sys; print(sys.prefix)"
     environment = {"PYTHONPATH": "/nowhere"}
     done = subprocess.run(
         [python, "-I", "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path
@@ -151,7 +151,7 @@ def test_kernels_without_a_launch_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "verdict"), [("bf16", "pass"), ("fp32", "fail")])
-def test_the_precision_that_ran_is_held_against_the_one_asked_for(
+def test_the_precision_that_ran_is_compared_with_the_one_asked_for(
     summary: dict[str, Any], wanted: str, verdict: str
 ) -> None:
     result = Result("reports")

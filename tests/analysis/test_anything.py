@@ -32,7 +32,7 @@ names = st.sampled_from(
 events = st.tuples(
     moments,
     lengths,
-    st.sampled_from([GEMM, NCCL, "unheard_of", "aten::mm", "c10d::allreduce_"]),
+    st.sampled_from([GEMM, NCCL, "unknown_kernel", "aten::mm", "c10d::allreduce_"]),
     st.sampled_from([*Activity, Activity.KERNEL, Activity.KERNEL]),
     st.integers(0, 2),
     st.integers(-1, 400),

@@ -81,7 +81,7 @@ def test_a_jump_between_blocks_changes_nothing() -> None:
     assert without.interval[0] < 0.8 and before.interval[0] > 1.05
 
 
-def test_an_even_drift_favours_no_side() -> None:
+def test_an_even_drift_favours_no_arm() -> None:
     times = {arm: [Sample(100 * exp(0.01 * i), block_of(s.repeat)) for i, s in enumerate(slots(4)) if s.arm == arm]
              for arm in "ab"}  # fmt: skip
     assert found(times["a"], times["b"]).log_ratio == pytest.approx(0)
@@ -164,13 +164,13 @@ def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: ChangeVerdic
     assert (judged.verdict, why in judged.why) == (verdict, True), judged.why
 
 
-def test_one_run_of_a_side_says_nothing_however_many_the_other_has() -> None:
+def test_one_run_of_an_arm_says_nothing_however_many_the_other_has() -> None:
     judged = judge(samples(100), samples(150, 150, 151), 0.05)
     assert judged.verdict is ChangeVerdict.UNKNOWN and judged.found is None and judged.needed
     assert judged.why.startswith("A has 1 run and B 3 runs: the steps of one run do not show")
 
 
-def test_runs_of_unlike_blocks_cannot_be_held_against_each_other() -> None:
+def test_runs_of_unlike_blocks_cannot_be_compared() -> None:
     assert effect([Sample(1, 0), Sample(1.1, 0)], [Sample(1, 1), Sample(1.2, 1)]) is None
 
 
@@ -242,7 +242,7 @@ def test_hardware_and_software_are_the_key(other: Summary, name: str, b: str | N
         assert {n: values[1] for n, values in differences(*keys).items()} == {name: b}
 
 
-def test_runs_of_one_side_must_agree_too() -> None:
+def test_runs_of_one_arm_must_agree_too() -> None:
     keys = [key_of(a_run(nccl="2.21")), key_of(a_run(nccl="2.25"))]
     assert differences(keys, [keys[0]]) == {"nccl": ("2.21 or 2.25", "2.21")}
     assert differences([keys[0]], [keys[0]]) == {}

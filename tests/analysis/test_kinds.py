@@ -99,7 +99,7 @@ def test_communication_is_known_in_every_era_of_every_library(name: str) -> None
         ("bmm_Bfloat16_MxInt4Bfloat16_castBfloat16_Fp32_Ab32_t128x16x256_s3", "gemm", "bf16"),
         ("bmm_E4m3_Bfloat16Bfloat16_Fp32_t128x8x512u2_s7", "gemm", "bf16"),
         ("bmm_Bfloat16_E2m1E2m1_Fp32_bA16_bB16_t128x8x512u2_s7_et128x8", "gemm", "fp4"),
-        ("kernel_nobody_has_heard_of", "other", None),
+        ("kernel_of_an_unknown_library", "other", None),
     ],
 )
 def test_a_name_says_kind_and_precision(name: str, kind: str, precision: str | None) -> None:

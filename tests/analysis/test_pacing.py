@@ -94,7 +94,7 @@ def test_two_halves_of_a_job_that_differ_are_no_outliers() -> None:
     assert paced(job(32, 30, dict.fromkeys(range(16, 32), 0.1), noise=0.01)).outliers == []
 
 
-def test_stages_of_a_pipeline_are_held_against_their_own_kind() -> None:
+def test_stages_of_a_pipeline_are_compared_with_their_own_kind() -> None:
     from harness.analysis.process.pipeline import StagePart
 
     def staged(p: RankPart, stage: int) -> RankPart:

@@ -77,7 +77,7 @@ def test_exporting_twice_does_not_take_the_export_for_a_trace(
 
 
 @pytest.mark.parametrize(("command", "first"), [("paraver", "trace.prv"), ("perfetto", "trace.perfetto.gz")])
-def test_an_export_of_foreign_traces_leaves_earlier_ones_as_they_are(
+def test_an_export_of_traces_without_a_run_leaves_earlier_ones_as_they_are(
     here: Path, run: Path, command: str, first: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / first).write_text("of another training")

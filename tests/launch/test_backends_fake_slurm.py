@@ -262,7 +262,7 @@ def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(
     assert json.loads(harness("status", "--json").stdout)["state"] == "completed"
 
 
-def test_a_cancellation_that_is_not_heard_is_a_failure(
+def test_a_cancellation_that_is_not_confirmed_is_a_failure(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake(programs, "squeue", "echo PENDING")
@@ -378,9 +378,7 @@ def test_a_command_that_does_not_answer_in_time_is_passed_over(
     assert (programs / "squeue.log").read_text() == "\n", "of many runs it is asked once"
 
 
-def test_accounting_that_lags_behind_is_believed_only_without_a_better_source(
-    programs: Path, run: Run
-) -> None:
+def test_accounting_that_lags_behind_is_used_only_without_a_better_source(programs: Path, run: Run) -> None:
     """For seconds after the end of a job sacct still shows it as pending or running."""
     fake(programs, "sacct", "echo RUNNING")
     assert slurm.poll(run).state == "running"

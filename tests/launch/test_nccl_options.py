@@ -164,7 +164,7 @@ def test_on_cpus_each_of_them_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split()[1] for line in told] == ["--no-ib", "--nccl-p2p-level", "--nccl", "--nccl-debug"]
 
 
-def test_a_foreign_run_shows_the_variables_that_it_brings(tmp_path: Path) -> None:
+def test_an_untrusted_run_shows_the_variables_that_it_brings(tmp_path: Path) -> None:
     """NCCL loads the library that NCCL_NET_PLUGIN names."""
     file = tmp_path / "run.json"
     file.touch()

@@ -128,7 +128,7 @@ def test_a_wrong_request_gets_one_sentence(
         (["lss"], "there is no command 'lss': did you mean ls?"),
     ],
 )
-def test_the_door_passes_the_sentence_and_the_exit_status_on(words: list[str], sentence: str) -> None:
+def test_the_bootstrap_passes_the_sentence_and_the_exit_status_on(words: list[str], sentence: str) -> None:
     done = subprocess.run(
         ["bash", "slurm.sh", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
@@ -224,6 +224,7 @@ def test_run_is_the_launch(harness: Harness) -> None:
         (["lesson", "1aa"], "did you mean 1a? (slurm.sh lesson lists all)"),
         (["sweep", "gass"], "did you mean gas? (slurm.sh sweep lists all"),
         (["mystery", "-e", "1", "--levle", "2"], "unknown flag --levle: did you mean --level? ("),
+        (["ls", "last"], "ls: unexpected word 'last' (slurm.sh help ls)"),
         (["version"], "did you mean --version? (slurm.sh help lists all commands)"),
     ],
 )

@@ -148,7 +148,7 @@ def test_accounts_that_do_not_answer_are_asked_once_and_named(
     )
 
 
-def test_accounts_alone_are_believed_with_a_sentence(programs: Path, tmp_path: Path) -> None:
+def test_accounts_alone_are_used_with_a_sentence(programs: Path, tmp_path: Path) -> None:
     program(programs, "squeue", UNREACHED)
     program(programs, "sacct", "echo RUNNING")
     look = look_at(of_slurm(tmp_path, state="running"))
@@ -157,9 +157,7 @@ def test_accounts_alone_are_believed_with_a_sentence(programs: Path, tmp_path: P
     )  # fmt: skip
 
 
-def test_accounts_that_have_a_forgotten_job_as_running_are_not_believed(
-    programs: Path, tmp_path: Path
-) -> None:
+def test_accounts_that_have_a_forgotten_job_as_running_are_not_used(programs: Path, tmp_path: Path) -> None:
     program(programs, "sacct", "echo RUNNING")
     look = look_at(of_slurm(tmp_path, state="running"))
     assert look.state == "unknown"

@@ -28,13 +28,13 @@ def test_a_gap_in_power_is_bridged_not_taken_for_zero(write_samples: Write) -> N
     assert summarize(read(folder)).energy_joules == 300
 
 
-def test_the_devices_own_counter_is_believed_before_power(write_samples: Write) -> None:
+def test_the_devices_own_counter_is_used_before_power(write_samples: Write) -> None:
     folder = write_samples(["power_watts", "energy_joules"], [[100, 5000], [100, 5150]])
     numbers = summarize(read(folder)).devices[0]
     assert (numbers.energy_joules, numbers.energy_from) == (150, "counter")
 
 
-def test_a_counter_that_runs_backwards_is_not_believed(write_samples: Write) -> None:
+def test_a_counter_that_runs_backwards_is_not_used(write_samples: Write) -> None:
     folder = write_samples(["power_watts", "energy_joules"], [[100, 5000], [100, 20], [100, 120]])
     numbers = summarize(read(folder)).devices[0]
     assert (numbers.energy_joules, numbers.energy_from) == (200, "power")

@@ -92,7 +92,7 @@ def found(summary: Summary) -> LinkResults:
         (2, 1, (2,), [("inter", 2, 0.04)]),
     ],
 )
-def test_a_run_is_held_against_the_newest_that_measured_groups_like_its_own(
+def test_a_run_is_compared_with_the_newest_that_measured_groups_like_its_own(
     tested: Path, nodes: int, per_node: int, groups: tuple[int, ...], expected: object
 ) -> None:
     links = found(a_summary(nodes, per_node, *groups))

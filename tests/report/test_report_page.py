@@ -281,7 +281,7 @@ def test_the_footer_links_to_documentation_that_exists(made: Made, monkeypatch: 
     assert not all_of(footer, "a") and "docs/metrics.md" in "".join(footer.itertext())
 
 
-def test_a_page_of_foreign_traces_has_no_command_that_needs_a_run(made: Made) -> None:
+def test_a_page_of_traces_without_a_run_has_no_command_that_needs_a_run(made: Made) -> None:
     """A run is called RUN, LAST or last in a command; these commands take nothing else."""
     every = " ".join("".join(e.itertext()) for e in all_of(parse(made.page.read_text()), "main"))
     assert "What would help" in every
@@ -433,7 +433,7 @@ def test_no_line_of_the_monitor_bridges_a_gap() -> None:
     assert figure.caption.endswith("from 1 to 4.")
 
 
-def test_a_counter_that_runs_backwards_is_not_believed_within_the_profiled_stretch_either() -> None:
+def test_a_counter_that_runs_backwards_is_not_used_within_the_profiled_stretch_either() -> None:
     columns = {"energy_joules": [5000.0, 20.0, 120.0], "power_watts": [100.0, 100.0, 100.0]}
     device = Series(0, "GPU", None, [0, 10**9, 2 * 10**9], columns)
     assert energy_within(device, 0, 2 * 10**9) == pytest.approx(200)

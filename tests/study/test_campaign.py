@@ -164,7 +164,7 @@ def test_the_sentence_before_the_cap_has_the_numbers() -> None:
     assert "(micro_batch_size=1) may take 2 × 00:30:00 = 1.00, and --max-gpu-hours is 4.00" in said
 
 
-def test_a_submission_that_nothing_was_heard_of_costs_the_minute_in_which_its_job_gives_up(
+def test_a_submission_that_got_no_answer_costs_the_minute_in_which_its_job_gives_up(
     runs: Path,
 ) -> None:
     folder = series_folder("s")

@@ -294,7 +294,7 @@ def test_a_run_that_fails_is_left_out_and_named(
     assert "local-3 is left out: failed (slurm.sh logs local-3)" in found["notes"]
 
 
-def test_a_side_that_only_fails_is_not_tried_for_ever(
+def test_an_arm_that_only_fails_is_not_tried_for_ever(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = stand_in_for_training(monkeypatch, lambda part: None if part.point == "b" else 100)

@@ -193,7 +193,7 @@ def test_a_missing_run_agrees_with_the_one_there_is(tmp_path: Path) -> None:
     assert paired("1a", [of_four, made], site)[:2] == ("1", "2")
 
 
-def test_of_one_side_the_lessons_own_run_comes_before_a_newer_one(tmp_path: Path) -> None:
+def test_of_one_arm_the_lessons_own_run_comes_before_a_newer_one(tmp_path: Path) -> None:
     site = load_site("local")
     runs = [completed(tmp_path, "1", DDP()), completed(tmp_path, "2", DDP(micro_batch_size=4))]
     a, b, pair = paired("1a", runs, site)
@@ -209,7 +209,7 @@ def test_a_run_without_a_trace_cannot_answer(tmp_path: Path) -> None:
     assert (pair.a, pair.b) == (DDP(), DDP(mixed_precision=True))
 
 
-def test_a_run_that_the_other_side_cannot_agree_with_is_not_half_a_pair(tmp_path: Path) -> None:
+def test_a_run_that_the_other_arm_cannot_agree_with_is_not_half_a_pair(tmp_path: Path) -> None:
     """Activation checkpointing needs mixed precision, which one arm of 1b has not; the other is of another site."""
     runs = [completed(tmp_path, "1", DDP(mixed_precision=True, activation_checkpointing=True))]
     assert paired("1b", runs, load_site("local"))[:2] == (None, None)
@@ -351,7 +351,9 @@ def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Metrics, Metrics]
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4, 16])
-def test_the_bytes_of_zero_2_and_3_are_held_against_the_accumulation_that_was_run(micro_batches: int) -> None:
+def test_the_bytes_of_zero_2_and_3_are_compared_with_the_accumulation_that_was_run(
+    micro_batches: int,
+) -> None:
     decided = failed("2a", *stages(micro_batches))
     assert [one.outcome for one in decided] == [RelationOutcome.HOLDS] * 3
     ratio = 3 * micro_batches / (micro_batches + 1)

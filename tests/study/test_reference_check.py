@@ -151,7 +151,7 @@ def test_one_run_is_judged_by_how_much_the_stored_runs_differ(root: Path) -> Non
     assert checked_runs([made_run(root, ASKED, 100.2).job_id], "then").exit_code in (0, 3)
 
 
-def test_a_run_of_the_reference_itself_is_held_against_the_others(root: Path) -> None:
+def test_a_run_of_the_reference_itself_is_compared_with_the_others(root: Path) -> None:
     recorded(root, "then")
     run = sorted(root.glob("exercise_1_DDP/profiler/*"))[0]
     assert checked_runs([str(run)], "then").variants[0].runs == (3, 1)
@@ -174,13 +174,13 @@ def test_a_variant_that_was_not_run_again_cannot_be_told(root: Path) -> None:
     assert (found.outcome, found.missing, found.exit_code) == (VariantOutcome.UNKNOWN, ["slow"], 3)
 
 
-def test_a_reference_is_not_held_against_itself(root: Path) -> None:
+def test_a_reference_is_not_compared_with_itself(root: Path) -> None:
     folder = recorded(root, "then").folder
     with pytest.raises(RequestError, match="--against then: is the checked reference itself"):
         checked_reference(folder, "then", whole=False)
 
 
-def test_a_mystery_is_not_held_against_anything(root: Path) -> None:
+def test_a_mystery_is_compared_with_nothing(root: Path) -> None:
     from harness.experiment.base import Mystery
 
     recorded(root, "then")

@@ -40,7 +40,7 @@ def whole(asked: Experiment, site: Site) -> Experiment:
 
 @pytest.mark.parametrize("lesson", workshop_lessons())
 @pytest.mark.parametrize("name", ["workshop", "miniatures"])
-def test_every_lesson_has_both_sides_and_they_agree_in_what_it_leaves_open(name: str, lesson: str) -> None:
+def test_every_lesson_has_both_arms_and_they_agree_in_what_it_leaves_open(name: str, lesson: str) -> None:
     found = load_list(name)
     pair = load_lesson(lesson).pair(cpu=found.device == "cpu")
     fixed = fixed_fields(pair)

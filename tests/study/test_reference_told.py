@@ -134,7 +134,7 @@ def test_no_reference_is_mentioned_for_another_request_nor_for_what_is_slow_on_p
     assert with_reference(summary_of(asked, 130.0)).reference is None
 
 
-def test_a_gpu_is_not_held_against_a_cpu(root: Path) -> None:
+def test_a_gpu_is_not_compared_with_a_cpu(root: Path) -> None:
     recorded(root)
     assert with_reference(summary_of(ASKED, 130.0, device_kind="gpu")).reference is None
 

@@ -111,7 +111,7 @@ def test_samples_without_a_known_unit_are_left_out_and_said(tmp_path: Path, chan
     assert "its samples of network ports are left out: none of their metrics is bytes per time" in trace.notes
 
 
-def test_more_ports_than_any_node_has_are_not_believed(tmp_path: Path) -> None:
+def test_more_ports_than_any_node_has_are_not_used(tmp_path: Path) -> None:
     made = nsys.nsys_step()
     made.adapter(0, "mlx5_0")
     for port in range(MOST_PORTS + 1):

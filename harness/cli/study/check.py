@@ -38,7 +38,7 @@ EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 
 
 def check(arguments: list[str]) -> int:
-    """`slurm.sh check` from the words behind it; returns the exit code.
+    """`slurm.sh check` from its arguments; returns the exit code.
 
     A launch in quotes is one word, and begins with a dash as an option does: it gets the program's name before it.
     """

@@ -23,7 +23,7 @@ _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 
 
 def launches_of(arguments: Sequence[Sequence[str]]) -> Launches:
-    """Both arms from the words of their launches, program name first.
+    """Both arms from the arguments of their launches, program name first.
 
     Raises:
         RequestError: a sentence for each thing that is wrong, with its arm.

@@ -97,7 +97,7 @@ def read_inputs(
     *,
     progress: OnProgress = silent,
 ) -> Inputs:
-    """The page's data besides the Summary, read from the run and from its condensed traces."""
+    """The page's data besides the Summary, read from the run and from the page data of its traces."""
     inputs = gather(run)
     choice = choose(summary, ranks)
     drawn = draw(summary, choice, page_data, progress) if summary.devices else TimelineModel()

@@ -1,4 +1,4 @@
-"""The page's data besides the Summary: the run's records, and the data condensed from its traces."""
+"""The page's data besides the Summary: the run's records, and the page data of its traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures from condensed traces: the heatmap of all devices over time, and a pipeline's Gantt chart."""
+"""Figures from the page data of traces: the heatmap of all devices over time, and a pipeline's Gantt chart."""
 
 from __future__ import annotations
 

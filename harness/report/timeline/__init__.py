@@ -1,1 +1,1 @@
-"""The timeline of a page: condensed, drawn as process tracks, encoded."""
+"""The timeline of a page: read from the page data, made into process tracks, encoded."""

@@ -1,5 +1,5 @@
-"""The part of the condensed traces that a page shows: ranks, steps, the heatmap's bins, a pipeline's Gantt chart. Reads
-a trace only if it was not condensed when it was measured."""
+"""The part of the page data that a page shows: ranks, steps, the heatmap's bins, a pipeline's Gantt chart. Reads
+a trace only if it has no page data."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> lis
 def draw(
     s: Summary, choice: ShownRanks, page_data: Sequence[PageData] = (), progress: OnProgress = silent
 ) -> TimelineModel:
-    """The choice drawn. A trace that was not condensed is read, if its file still exists; of very many ranks only those
-    that are shown."""
+    """The model of the choice. A trace without page data is read, if its file still exists; of very many ranks only
+    those that are shown."""
     many = len(s.sources) > MOST_DETAILED
     at_hand: dict[str, list[PageData]] = {
         x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)
@@ -148,7 +148,7 @@ def _is_shown(rank: int | None, choice: ShownRanks) -> bool:
 
 
 def _has(page_data: Sequence[PageData], choice: ShownRanks) -> bool:
-    """Whether a file's processes were condensed, with a track for each process that is shown."""
+    """Whether a file has page data, with a track for each process that is shown."""
     return bool(page_data) and all(c.track or not _is_shown(c.rank, choice) for c in page_data)
 
 

@@ -1,4 +1,4 @@
-"""The two arms of a check: words → runs, and runs → numbers. Neither launches nor judges."""
+"""The two arms of a check: arguments → runs, and runs → numbers. Neither launches nor judges."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MeasuredRun(NamedTuple):
 
 
 class CheckArm(NamedTuple):
-    """One arm: its words, its runs, and what is to be said of runs that are left out."""
+    """One arm: its arguments, its runs, and a note for each run that is left out."""
 
     arguments: str
     runs: list[MeasuredRun]
@@ -37,10 +37,10 @@ class CheckArm(NamedTuple):
 def arms_of_runs(
     arguments: tuple[str, str], load: Callable[[str], tuple[str, Summary]] = load_summary
 ) -> tuple[CheckArm, CheckArm]:
-    """Both arms from words that name runs.
+    """Both arms from arguments that name runs.
 
     Raises:
-        RequestError: a word names no run, or a run is given twice.
+        RequestError: an argument names no run, or a run is given twice.
     """
     paths = [list(_paths(text)) for text in arguments]
     every = [path for arm in paths for path in arm]
@@ -68,7 +68,7 @@ def measured(
 
 
 def _paths(arguments: str) -> Iterator[Path]:
-    """The runs, traces or stored summaries that words name: several with commas between them, or a series' name."""
+    """The runs, traces or stored summaries that the argument names: several with commas between them, or a series."""
     for word in arguments.split(","):
         if not word:
             raise RequestError(f"check: {arguments!r} has a comma without a run: drop it")
@@ -105,6 +105,6 @@ def _short(path: Path) -> str:
 
 
 def launch_of_arm(arm: CheckArm) -> str | None:
-    """The words of the launch that an arm's first run is; None if it is no launch of ours."""
+    """The arguments of the launch that made the first run of an arm; None if it is no launch of ours."""
     command = same_command(arm.runs[0].summary) if arm.runs else None
     return None if command is None else shlex.join(shlex.split(command)[2:])
