@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     topology = commands.add_parser("topology", help="P2P, NVLink, topology and InfiniBand of this node")
     topology.add_argument("--node", type=int, required=True, help="number of this node, from 0")
-    topology.add_argument("--quiet", action="store_true", help="print only what is wrong")
+    topology.add_argument("--quiet", action="store_true", help="print only problems")
     verdict = commands.add_parser("verdict", help="judge all nodes' results together")
     verdict.add_argument("--strict", action="store_true", help="exit with 1 when there is a problem")
     afterwards = commands.add_parser("answer", help="the answer of the overlap test or the health check")

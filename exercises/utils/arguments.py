@@ -182,5 +182,5 @@ def _declare_capture(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**asdict(FINE_TUNING))
     group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="what records")
     group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")
-    snapshot = "record what holds the memory in every step until the window's end, by category"
+    snapshot = "record the memory by category, in every step until the window's end"
     group.add_argument("--memory-snapshot", action="store_true", help=snapshot)

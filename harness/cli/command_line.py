@@ -37,7 +37,7 @@ class LaunchLine(NamedTuple):
     ]  # a sentence for each flag without its value, with one that it does not take, or with two
 
 
-DRY_RUN = "print the script, warn of what a launch would miss, do nothing"
+DRY_RUN = "print the script and its warnings, start nothing"
 BEHAVIOUR = [
     Declared(("--site",), True, "site: a name (slurm.sh sites) or a site file"),
     Declared(("--dry-run",), False, DRY_RUN),

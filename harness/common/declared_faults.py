@@ -169,10 +169,10 @@ _SETTINGS = (
     ),
     FaultKind(
         "uneven-stages",
-        "the first or last pipeline stage has more layers: each other stage gives up some",
+        "the first or last pipeline stage has more layers, and each other stage has fewer",
         (
             Key("stage", "the stage that gets them", "last", words=("first", "last")),
-            Key("layers", "how many layers each other stage gives up", "1", least=1, most=1000),
+            Key("layers", "how many layers fewer each other stage has", "1", least=1, most=1000),
         ),
         exercises=(3,),
         needs=(

@@ -30,7 +30,7 @@ def inputs(around: Surroundings) -> Iterator[Result]:
     if around.jobs and not named:
         yield ok(
             "data and checkpoints",
-            "the site names none: the exercises use their own small data set and random weights",
+            "the site sets neither: the exercises use a small data set of the harness and random weights",
         )
 
 
@@ -51,7 +51,7 @@ def _named(around: Surroundings) -> dict[str, tuple[Word, Wanted, str]]:
             )
             found[name] = (job.checkpoint, "weights", fetch)
     if around.site.megatron_data is not None:
-        ends = "bash slurm.sh -e 3   # builds its own without megatron_data: in the site file"
+        ends = "bash slurm.sh -e 3   # builds its data if the site file has no megatron_data:"
         found["megatron_data"] = (from_site(around.site.megatron_data), "prefix", ends)
     return found
 
@@ -93,7 +93,7 @@ def writable_verdict(folder: Path) -> Result:
     except OSError as error:
         elsewhere = "export HARNESS_RUNS=$SCRATCH/runs   # a folder that you and the compute nodes can write"
         return problem(what, f"{there} cannot be written ({error.strerror})", elsewhere)
-    return ok(what, "can be written" if there == folder else f"will be made; {there} can be written")
+    return ok(what, "is writable" if there == folder else f"will be made; {there} is writable")
 
 
 def existing(folder: Path) -> Path:

@@ -48,7 +48,7 @@ def load_verdict(busy: float, everywhere: int) -> Result:
     if busy > 0.5 * everywhere:
         return warning(
             "load",
-            f"{found}: times that are measured beside other work are doubtful",
+            f"{found}: while others compute, measured times are doubtful",
             "top -b -n 1 | head -n 15",
         )
     return ok("load", found)

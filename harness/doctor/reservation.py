@@ -42,7 +42,7 @@ def reservation_verdict(name: str, answer: Answer, who: tuple[str, str | None], 
     found = fields_of(answer.out)
     if answer.code or "ReservationName" not in found:
         listed = f"{SHOW}   # those that there are; then sbatch: in the site file"
-        return problem(what, "there is none of that name, or you may not see it", listed)
+        return problem(what, "there is no reservation of that name, or you may not see it", listed)
     begins, ends = moment_of(found.get("StartTime", "")), moment_of(found.get("EndTime", ""))
     if not lets_in(found, who):
         users = ", ".join([*names_of(found.get("Users", "")), *names_of(found.get("Accounts", ""))])

@@ -60,7 +60,9 @@ def variables(around: Surroundings) -> Iterator[Result]:
         found += overruled(around.environ, around.site)
     if around.job is not None:
         found += _threads(around.job, around.environ)
-    yield from found or [ok("environment", f"none of {len(RULES)} variables that spoil measurements is set")]
+    yield from found or [
+        ok("environment", f"no variable that disturbs measurements is set ({len(RULES)} checked)")
+    ]
 
 
 def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> Iterator[Result]:

@@ -273,7 +273,7 @@ class Training(Experiment):
     )
     memory_snapshot: bool = switch(
         "--memory-snapshot", tag="memory", tag_if_on=True, train="--memory-snapshot", rare=True
-    ).option(False, "record what holds the memory, by category, also when it runs out")
+    ).option(False, "record the memory by category, also when memory runs out")
     nsys2prv: bool = switch("--nsys2prv", free=True).option(
         False, "convert the reports to a Paraver trace afterwards"
     )

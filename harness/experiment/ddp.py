@@ -32,7 +32,7 @@ class DDP(Training):
     non_blocking: NonBlocking = None
     bucket_cap_mb: BucketSize | None = value(
         "--bucket-cap-mb", metavar="MIB", tag="bucket", train="--bucket-cap-mb", rare=True
-    ).option(None, "size of DDP's gradient buckets in MiB (default: DDP's own, 25 after a first of 1)")
+    ).option(None, "size of DDP's gradient buckets in MiB (default of DDP: 25, and 1 for the first bucket)")
     fsdp: Literal["full", "hybrid"] | None = Flag(
         {"--fsdp": "full", "--fsdp-hybrid": "hybrid"}, tag="fsdp", train="--fsdp", rare=True
     ).option(None, "shard the parameters with FSDP2; hybrid: inside each node, with a copy per node")

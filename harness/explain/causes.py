@@ -59,7 +59,7 @@ CAUSES: dict[str, CauseWords] = {
         "more work than others",
         "it computes more than the others{phase}",
         "they compute more than the others{phase}",
-        "find in the timeline the work of {who}{phase} that the others do not have: metrics, a loss of its own, "
+        "find in the timeline the work of {who}{phase} that the others do not have: metrics, an additional loss, "
         "more samples",
     ),
     "long-sequences": CauseWords(

@@ -24,7 +24,9 @@ def bubble(s: Summary) -> Avoidable | None:
     text = "more micro-batches: twice the global batch at the same micro-batch"
     change = Change(text, {"global_batch_size": 2 * batch} if batch else None)
     if slow is not None:
-        why += f"; the rest is waiting for stage {slow.stage}, which works {percent(_busy(slow))} of it"
+        why += (
+            f"; the rest is waiting for stage {slow.stage}, which works {percent(_busy(slow))} of that time"
+        )
         if _by_inequality(p, slow) >= (p.expected_bubble_fraction or 0.0):
             change = Change(
                 f"give stage {slow.stage} fewer layers: the embedding and the loss take time as well"

@@ -111,7 +111,7 @@ def _where(s: Summary) -> str | None:
     start = f"The window is {duration(total / len(s.devices))}"
     if step and by_periodicity(s.steps.source):
         start = f"A period takes {duration(step.median_ns)}"
-        start += " (median; nothing marks the steps, and a period of a kernel may be a layer)"
+        start += " (median; the steps are not marked, and a period of a kernel may be a layer)"
     elif step:
         start = f"A step takes {duration(step.median_ns)} (median)"
     return f"{start}: {', '.join(shares)}{_of_how_many(s)}."

@@ -98,7 +98,9 @@ class Database:
             except sqlite3.OperationalError:
                 if not self._effort.spent:
                     raise
-                raise TraceError(self.path, "is damaged: a table of it cannot be read to its end") from None
+                raise TraceError(
+                    self.path, "is damaged: one of its tables cannot be read to its end"
+                ) from None
 
     def columns(self, table: str) -> dict[str, int]:
         """The columns of `table` and their positions; empty for a missing table.
@@ -264,7 +266,7 @@ def _check_finished(path: Path, kind: Kind) -> None:
     for ending in ("-wal", "-journal"):
         beside = path.with_name(path.name + ending)
         if beside.is_file() and beside.stat().st_size:
-            why = f"was not written to its end: {beside.name} holds a part of it; {kind.again}"
+            why = f"was not written to its end: {beside.name} holds a part of the data; {kind.again}"
             raise TraceError(path, why)
 
 

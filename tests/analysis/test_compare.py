@@ -133,14 +133,16 @@ def test_a_handful_of_steps_decides_nothing(count: int, verdict: str) -> None:
 
 @pytest.mark.parametrize("marked", [0, 1])
 def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) -> None:
-    """Of traces in which nothing marks the steps, a period of a kernel may be a layer."""
+    """Of traces in which the steps are not marked, a period of a kernel may be a layer."""
     runs = [a_summary([100] * 10), a_summary([200] * 10)]
     runs[1 - marked].steps.source = "periodicity of flash_fwd_kernel"
     pair = compare(runs[0], runs[1], NAMES)
     assert pair.step_time is not None and pair.step_time.ratio == 2
     assert pair.step_time.verdict == "periods, so no verdict on steps"
     text = " ".join(render_comparisons([pair], runs).split())
-    assert "Period of a kernel, mean over ranks: nothing marks the steps, and a period may be a layer" in text
+    assert (
+        "Period of a kernel, mean over ranks: the steps are not marked, and a period may be a layer" in text
+    )
     assert "(10 and 10 periods): periods, so no verdict on steps" in text
     page = compose_comparison(Compared(NAMES, runs, [pair]))
     assert "b: its median period takes 2.000 × a's" in page.sentences[0]

@@ -244,7 +244,7 @@ def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(
     )
     said = render(found)
     assert (
-        "Steps: none of 1 can be counted; the window is from the first to the last event of the devices"
+        "Steps: 1 found, none can be counted; the window is from the first to the last event of the devices"
         in said
     )
     assert "shares of the window (device extent)" in said
@@ -257,8 +257,8 @@ def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(
             "FSDP::pre_forward (blocks.{layer}), op_id = {i}",
             "the period of the kernel is a layer, not a training step",
         ),
-        ("FSDP::pre_forward (blocks.0), op_id = {i}", "nothing marks the steps"),
-        ("forward", "nothing marks the steps"),
+        ("FSDP::pre_forward (blocks.0), op_id = {i}", "the steps are not marked"),
+        ("forward", "the steps are not marked"),
     ],
 )
 def test_a_periodicity_of_layers_is_not_taken_for_steps(module: str, what: str) -> None:

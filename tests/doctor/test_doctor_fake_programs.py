@@ -186,7 +186,7 @@ FAULTS = [
     Fault("a policy", refuses("Job violates accounting/QOS policy (job submit limit)"), "submission", PROBLEM, "policy",
           "maxjobs"),
     Fault("no such reservation", says("scontrol", scontrol(reservation="echo 'not found' >&2; exit 1")), "reservation",
-          PROBLEM, "none of that name", "scontrol show reservation"),
+          PROBLEM, "no reservation of that name", "scontrol show reservation"),
     Fault("a reservation for others", says("scontrol", scontrol(reservation=RESERVATION.replace("anna", "bert"))),
           "reservation", PROBLEM, "is for bert, and you are anna", "users+=anna"),
     Fault("a reservation that is over", says("scontrol", scontrol(reservation=RESERVATION.replace("2099", "2021"))),

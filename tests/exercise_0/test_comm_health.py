@@ -64,7 +64,7 @@ def test_equal_ranks_pass_with_their_numbers() -> None:
     found = health_answer(a_job(2, 2, probe("memory", "rank", equal(4))))
     assert found.status == "pass"
     assert found.verdict.startswith(
-        "HEALTH: pass: none of 4 ranks on 2 nodes is more than 15% slower than the others: memory"
+        "HEALTH: pass: of 4 ranks on 2 nodes, no part is more than 15% slower than the others: memory"
     )
     assert "It is not known whether all are equally slow" in found.verdict
 

@@ -49,7 +49,8 @@ def test_the_share_pairs_the_times_of_one_repetition() -> None:
 def test_the_sentence_has_the_times_and_the_interference() -> None:
     assert overlap_sentence(measured(60, 50, 70, 69, 50)).startswith(
         "OVERLAP: 80% of the shorter one was hidden (80% to 80%): 70.0 ms together, 60.0 ms at best, 110.0 ms one "
-        "after the other; meanwhile computation took 15% longer than alone, communication as long as alone. In a"
+        "after the other; beside each other, computation took 15% longer than alone, communication as long as alone. "
+        "In a"
     )
     assert "nothing was hidden: together they took longer" in overlap_sentence(measured(60, 50, 120, 60, 50))
     assert "only a GPU can show" in overlap_sentence(measured(60, 50, 70, 60, 50, device="cpu"))

@@ -96,9 +96,7 @@ def test_of_a_huge_log_the_end_is_shown_and_how_to_see_it_all(
     assert out.getvalue().endswith("\nthe last line\n")
     assert len(out.getvalue()) <= 2 << 20
     said = capsys.readouterr().err
-    assert said.startswith(
-        f"{log} has 10.7 GB: the first 10.7 GB are not shown; to see all of it: less '{log}'"
-    )
+    assert said.startswith(f"{log} has 10.7 GB: the first 10.7 GB are not shown; to see all: less '{log}'")
     with log.open("ab") as file:
         file.write(b"new\n")
     tail.pump(last=True)

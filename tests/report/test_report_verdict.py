@@ -170,7 +170,7 @@ def test_a_pipeline_that_its_schedule_leaves_empty_gets_the_advice_to_take_more_
 
 def test_the_slow_stage_of_an_unequal_pipeline_is_named() -> None:
     said = verdict(pipelined(0.4, busy=(40, 80)))
-    assert "the rest is waiting for stage 1, which works 80.0 % of it" in said.sentences[1]
+    assert "the rest is waiting for stage 1, which works 80.0 % of that time" in said.sentences[1]
     assert "give stage 1 fewer layers" in said.sentences[2]
     assert said.command is None  # more micro-batches would not help
 
@@ -195,7 +195,7 @@ def test_a_bubble_mostly_of_the_schedule_gets_the_advice_of_more_micro_batches_a
 ):
     """As with two stages and 8 micro-batches on two cores: 19.5 % where the schedule alone leaves 11.1 %."""
     said = verdict(pipelined(0.36, busy=(56, 72)))
-    assert "the rest is waiting for stage 1, which works 72.0 % of it" in said.sentences[1]
+    assert "the rest is waiting for stage 1, which works 72.0 % of that time" in said.sentences[1]
     assert said.command == MORE_MICRO_BATCHES
 
 
@@ -331,11 +331,11 @@ def test_a_period_found_by_periodicity_is_not_called_a_step() -> None:
     steps = Steps(source="periodicity of flash_fwd_kernel", counted=30, duration=equal(30, MS))
     first, second, *_ = verdict(summary(steps=steps, idle={"data loading": 40})).sentences
     assert first.startswith(
-        "A period takes 1.00 ms (median; nothing marks the steps, and a period of a kernel may be a layer): "
+        "A period takes 1.00 ms (median; the steps are not marked, and a period of a kernel may be a layer): "
     )
     assert "a period. The devices" in second
     whole = render(summary(steps=steps))
-    assert "Periods, since nothing marks the steps: periodicity of flash_fwd_kernel, 30 counted" in whole
+    assert "Periods, since the steps are not marked: periodicity of flash_fwd_kernel, 30 counted" in whole
 
 
 def test_nothing_recorded_is_no_answer() -> None:

@@ -158,7 +158,8 @@ def test_an_export_whose_end_lies_in_a_file_beside_it_is_one_sentence(tmp_path: 
     assert len(open_trace(path).events) == 4
     beside.write_bytes(b"rows that are not in the file yet")
     assert (
-        outcome(path) == f"was not written to its end: t.sqlite{ending} holds a part of it; export it again"
+        outcome(path)
+        == f"was not written to its end: t.sqlite{ending} holds a part of the data; export it again"
     )
 
 

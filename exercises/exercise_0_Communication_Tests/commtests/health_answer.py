@@ -107,7 +107,7 @@ def _passed(job: Job) -> str:
         else " It is not known whether all are equally slow: the site file gives no rates of its links."
     )
     return (
-        f"HEALTH: pass: none of {where} is more than {job.limit:.0%} slower than the others"
+        f"HEALTH: pass: of {where}, no part is more than {job.limit:.0%} slower than the others"
         f"{' or below half of the nominal links' if bounds else ''}: {rates}.{unknown}"
     )
 

@@ -145,7 +145,7 @@ def overlap_sentence(data: Mapping[str, Any]) -> str:
         f"{found.apart_ms:.1f} ms one after the other"
     )
     slower = (
-        f"meanwhile computation took {_change(found.compute_slowdown)}, "
+        f"beside each other, computation took {_change(found.compute_slowdown)}, "
         f"communication {_change(found.communication_slowdown)}"
     )
     return f"OVERLAP: {_hidden(found)}: {times}; {slower}. {_meaning(str(data['device']))}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WIDTH = 120  # without a terminal
 LEFT, NAME = 9, 15  # characters of the level and of the check's name
 
-HELP = """Check before a course that all it needs is here: Slurm, container, packages, profilers, data, disk space.
+HELP = """Check before a course that everything is here: Slurm, container, packages, profilers, data, disk space.
 
 One line per check: ok; warning (a run works, but something is lost); problem (a run would fail); unseen (it cannot be
 checked from here). The command that fixes a warning or a problem is below it.

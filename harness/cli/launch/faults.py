@@ -79,7 +79,7 @@ def _short_keys(kind: FaultKind) -> str:
 def _keys(kind: FaultKind) -> Iterator[str]:
     yield f"--fault {kind.usage}"
     for key in kind.keys:
-        default = "must be given" if key.default is None else f"default {key.default}"
+        default = "required" if key.default is None else f"default {key.default}"
         yield f"  {key.name}  {key.meaning}: {key.takes} ({default})"
     if kind.recorded:
         yield f"faults/rank<R>.jsonl of the run has, per step: {kind.recorded}, in nanoseconds"

@@ -59,4 +59,6 @@ def _list(as_json: bool) -> None:
     width = max(len(s.name) for s in rows)
     for site in rows:
         print(f"{'*' if site.name == here.site.name else ' '} {site.name:<{width}}  {site.description}")
-    print(f"* here: {here.reason}. Another: --site NAME, --site FILE.yaml, or HARNESS_SITE")
+    print(
+        f"* is the site here: {here.reason}. To choose another: --site NAME, --site FILE.yaml, or HARNESS_SITE"
+    )

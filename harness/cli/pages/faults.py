@@ -19,7 +19,7 @@ def keys() -> str:
 
 
 def _keys(kind: FaultKind) -> list[str]:
-    defaults = ["must be given" if key.default is None else f"`{key.default}`" for key in kind.keys]
+    defaults = ["required" if key.default is None else f"`{key.default}`" for key in kind.keys]
     return [
         f"| `{kind.name}` | `{key.name}` | {key.takes} | {default} | {key.meaning} |"
         for key, default in zip(kind.keys, defaults, strict=True)

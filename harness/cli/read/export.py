@@ -130,7 +130,9 @@ def paraver(
     out: OutOption = None,
     engine: Annotated[
         ParaverEngine,
-        typer.Option("--engine", help="auto: nsys2prv for nsys reports where it is installed, else our own"),
+        typer.Option(
+            "--engine", help="auto: nsys2prv for nsys reports if it is installed, else the harness's own"
+        ),
     ] = ParaverEngine.auto,
     types: Annotated[
         str | None,
@@ -145,7 +147,7 @@ def paraver(
     ] = "singularity",
     submit: Annotated[
         bool,
-        typer.Option("--submit", help="convert in a CPU job after the run's end: no GPU is held"),
+        typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs"),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:

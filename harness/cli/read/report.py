@@ -56,9 +56,7 @@ def report(
     as_json: JsonOption = False,
     window: Annotated[
         WindowChoice,
-        typer.Option(
-            "--window", help="count the profiled steps, or from the first to the last event of a device"
-        ),
+        typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event"),
     ] = WindowChoice.steps,
     hta_compatible: Annotated[
         bool,

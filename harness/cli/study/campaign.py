@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from harness.study.campaign.task_status import ObservedRun, TaskStatus
 
 OWN = (
-    Declared(("--name",), True, "name of the series (default: the sweep's name)"),
+    Declared(("--name",), True, "name of the series (default: from the request)"),
     Declared(("--yes",), False, "start without asking"),
-    Declared(("--max-gpu-hours",), True, "stop before a run that could pass this; without GPUs: hours of processes"),
+    Declared(("--max-gpu-hours",), True, "start no run that could exceed this; without GPUs: process hours"),
     Declared(("--max-parallel",), True, "runs at once [1 on this machine, 4 in a queue]"),
     Declared(("--retry-failed",), False, "make the failed runs again; they are kept"),
     Declared(("--status",), False, "only print the state of each point"),

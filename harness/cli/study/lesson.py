@@ -196,7 +196,7 @@ def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) ->
     width = max(len(each.title) for each in lessons)
     for row, each in sorted(zip(rows, lessons, strict=True), key=lambda pair: pair[1].further):
         done = sum(row[arm] is not None for arm in ("a", "b"))
-        state = {0: "not begun", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
+        state = {0: "not started", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
         if done < len(FoundPair._fields) and _lacks_gpus(each, here):
             state = "needs GPUs"
         print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")

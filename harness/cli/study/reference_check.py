@@ -26,7 +26,7 @@ def command(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="NAME", help="the stored reference; default: one that asked for the same"
+            "--against", metavar="NAME", help="the stored reference; default: the one with the same request"
         ),
     ] = None,
     traces: Annotated[

@@ -22,11 +22,11 @@ HEAD = ("variant", "runs", "step", "exposed", "memory", "tokens/s", "lessons")
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="one reference; without: list them")
+        str | None, typer.Argument(metavar="[NAME]", help="one reference; default: list all")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """List the stored references; of one show what each variant takes."""
+    """List the stored references, or the variants of one with their step times."""
     from harness.measure.references import read_reference, reference_folder
     from harness.study.reference.numbers import rows
 

@@ -62,7 +62,7 @@ def _time(each: VariantChecked) -> Iterator[str]:
         yield time.why
     if time.verdict in (StepTimeChange.SLOWER, StepTimeChange.FASTER) and each.part is not None:
         part, ns = each.part
-        yield f"most of it is {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
+        yield f"mostly {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
 
 
 def _step(time: StepTime) -> str:

@@ -40,8 +40,8 @@ FURTHER = (
     Declared(
         ("--gpus",), True, "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"
     ),
-    Declared(("--strong",), False, "the step stays: its samples are split over more devices"),
-    Declared(("--weak",), False, "the work of a device stays: the step grows with them [default]"),
+    Declared(("--strong",), False, "strong scaling: the same global batch, split over more devices"),
+    Declared(("--weak",), False, "weak scaling: the same batch per device [default]"),
     Declared(("--repeats",), True, "runs per size, for the intervals [3]"),
 )
 REPEATS = 3

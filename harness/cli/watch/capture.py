@@ -47,7 +47,7 @@ def capture(
 ) -> int:
     """Record some steps of a running training, on every rank, without a restart.
 
-    nsys records where it recorded the run's profiled steps, else torch.profiler. The traces are in the run's folder
+    nsys records if it recorded the run's profiled steps, otherwise torch.profiler. The traces are in the run's folder
     below captures/, and `slurm.sh report` reads them.
     """
     found = find_run(run)

@@ -80,7 +80,7 @@ class Tail:
         begin += file.read(_LONGEST_LINE).find(b"\n") + 1
         print(
             f"{self.path} has {amount(size)}: the first {amount(begin)} are not shown; "
-            f"to see all of it: less {shlex.quote(str(self.path))}",
+            f"to see all: less {shlex.quote(str(self.path))}",
             file=sys.stderr,
         )
         return begin

@@ -106,7 +106,7 @@ def _step_time(comparison: Comparison, other: str) -> str:
     )
     title = f"{name}, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
     if comparison.periods:
-        title = f"{name}, mean over ranks: nothing marks the steps, and a period may be a layer"
+        title = f"{name}, mean over ranks: the steps are not marked, and a period may be a layer"
     return title + _indented(text)
 
 

@@ -58,7 +58,7 @@ def _rows(s: Summary) -> Sequence[Row]:
 
 
 def _caption(s: Summary) -> str:
-    kind = "processes (CPU: operators stand in for kernels)" if are_cpus(s.devices) else "devices"
+    kind = "processes (CPU: operators are counted as kernels)" if are_cpus(s.devices) else "devices"
     count = s.pop.devices if s.pop is not None else 0
     return f"Efficiency as POP and TALP define it, {count} {kind}; an indented row is a factor of the row above it"
 

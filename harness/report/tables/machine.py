@@ -153,7 +153,7 @@ SPEED = TableOf[tuple[str, str]](
 )
 
 MONITOR = TableOf[MonitorDevice](
-    caption="What the monitor saw, over the whole job",
+    caption="Samples of the monitor, over the whole job",
     rows=lambda s: s.monitor,
     columns=(
         Column("node", lambda m: m.node),

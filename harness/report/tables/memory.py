@@ -57,7 +57,7 @@ def _categories(s: Summary) -> list[_Row]:
         return []
     total = moment.total_bytes
     rows = [_Row(name, size, size / total) for name, size in moment.bytes.items() if size]
-    return [*rows, _Row("together", total, 1)]
+    return [*rows, _Row("total", total, 1)]
 
 
 CATEGORIES = TableOf[_Row](

@@ -23,7 +23,7 @@ def pipeline_words(s: Summary) -> str:
     virtual = f", {p.virtual_stages} virtual stages" if p.virtual_stages > 1 else ""
     measured = f"{p.microbatches} micro-batches{virtual}. Bubble: {percent(p.mean_bubble_fraction)} measured"
     if p.stages is None or p.expected_bubble_fraction is None:
-        return f"stages may be missing, {measured}; so the expected bubble is not known."
+        return f"stages may be missing, {measured}; the expected bubble is therefore not known."
     alone = f"{percent(p.expected_bubble_fraction)}, (p − 1) / (m·v + p − 1)"
     return f"{p.stages} stages, {measured}; the schedule alone predicts {alone}."
 

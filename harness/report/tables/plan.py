@@ -14,7 +14,7 @@ def _expected(row: Predicted) -> str:
 
 
 PREDICTIONS = TableOf[Predicted](
-    caption="What the plan predicted, and what was measured",
+    caption="Numbers of the plan, and measured numbers",
     rows=lambda s: s.predictions,
     columns=(
         Column("what", lambda p: p.label),

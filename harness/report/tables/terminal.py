@@ -176,7 +176,7 @@ def _alike(problems: Iterable[Problem]) -> dict[tuple[RecordingVerdict, str], li
 
 def _steps(s: Summary, screen: Screen) -> list[str]:
     if s.steps.duration is None:
-        none = f"none of {s.steps.found} can be counted" if s.steps.found else "none found"
+        none = f"{s.steps.found} found, none can be counted" if s.steps.found else "none found"
         return (
             [f"Steps: {none}; the window is from the first to the last event of the devices"]
             if s.sources
@@ -189,7 +189,7 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
         (s.steps.excluded_empty, "without work"),
     ):
         left_out += [f"{count} {why}"] if count else []
-    what = "Steps" if has_marked_steps(s) else "Periods, since nothing marks the steps"
+    what = "Steps" if has_marked_steps(s) else "Periods, since the steps are not marked"
     lines = [
         f"{what}: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{_over(s)}"
         + (f" ({', '.join(left_out)} left out)" if left_out else ""),

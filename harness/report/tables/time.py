@@ -130,7 +130,7 @@ def _gaps(s: Summary) -> list[tuple[Gap, Labelled]]:
 
 
 GAPS = TableOf[tuple[Gap, Labelled]](
-    caption="The longest stretches in which a device did nothing",
+    caption="The longest idle times of a device",
     rows=_gaps,
     columns=(
         Column("length", lambda x: duration(x[0].duration_ns)),

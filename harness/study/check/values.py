@@ -53,7 +53,7 @@ def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence
     worse = more_is_worse(asked)
     if worse is None:
         raise RequestError(
-            f"--metric {asked}: more of it is neither better nor worse; take one of {', '.join(judged)}"
+            f"--metric {asked}: a larger value is neither better nor worse; take one of {', '.join(judged)}"
         )
     return Metric(asked, worse)
 

@@ -7,7 +7,7 @@ from harness.study.plan.workload import Workload
 
 STAGES = ("none", "zero1", "zero2", "zero3")
 ZERO = "Rajbhandari et al., ZeRO, 2020, section 3"
-KORTHIKANTI = "counted as Korthikanti et al., 2022, do"
+KORTHIKANTI = "the method of Korthikanti et al., 2022"
 
 Formula = tuple[str, str]
 
@@ -19,7 +19,7 @@ def memory_formulas(w: Workload) -> dict[str, Formula]:
     again = ", computed again in backward" if w.checkpointing else ""
     return {
         **(_megatron(w) if w.sharding is None else _replica(w)),
-        "activations": (batch + again, f"{KORTHIKANTI}, for {library}'s layers"),
+        "activations": (batch + again, f"{KORTHIKANTI}, for the layers of {library}"),
         "buffers": _buffers(w),
         "framework": ("", FRAMEWORK_SOURCE[w.device]),
     }

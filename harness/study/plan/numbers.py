@@ -36,7 +36,7 @@ def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
         for name, (formula, source) in memory_formulas(w).items()
         for held in [getattr(parts, name)]
     ]
-    rows.append(Quantity("planned_memory_bytes", "together", parts.total, "bytes", f"the peak, {moment}"))
+    rows.append(Quantity("planned_memory_bytes", "total", parts.total, "bytes", f"the peak, {moment}"))
     measured = parts.total - (parts.framework if w.device == "cuda" else 0.0)
     of = "without the framework" if w.device == "cuda" else "with the framework"
     rows.append(Quantity("peak_memory_bytes", "  peak memory, as measured", measured, "bytes", of))
@@ -47,7 +47,7 @@ def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
     )
     if memory.capacity.total_bytes is not None:
         there, source = memory.capacity.total_bytes, memory.capacity.source
-        rows.append(Quantity("memory_of_rank_bytes", "there is", there, "bytes", "", source))
+        rows.append(Quantity("memory_of_rank_bytes", "available", there, "bytes", "", source))
     return Section(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(plan, w, memory))
 
 
@@ -71,7 +71,7 @@ def _memory_notes(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> list[str
     if memory.nearest is not None:
         notes.append(f"the nearest setting that {memory.nearest.verdict}: {memory.nearest.command}")
     elif memory.verdict == "does not fit":
-        notes.append("none of the tried settings fits: take a smaller model or more nodes")
+        notes.append("no tried setting fits: take a smaller model or more nodes")
     if w.sharding is not None and w.bf16:
         notes.append(in_round_numbers(w))
     if w.model.num_local_experts > 1:
@@ -123,7 +123,7 @@ def _tokens_formula(w: Workload) -> str:
 def _step(w: Workload, step: StepPlan) -> Section:
     title = "Step" if w.sharding is None or w.micro_batches == 1 else "Step (one micro-batch)"
     if isinstance(step.speed, str) or step.step_ns is None or step.compute_ns is None:
-        return Section(title, [], [f"its time is not known: {step.speed}"])
+        return Section(title, [], [f"the time of a step is not known: {step.speed}"])
     low, high = step.step_ns
     formula = "FLOPs / (devices · peak · MFU)"
     rows = [ranged("step_ns", "expected step", (low, high), "ns", formula=formula, source=step.speed.source)]
@@ -187,16 +187,16 @@ def _bytes(w: Workload, sent: list[PlannedMessage]) -> Iterator[Quantity]:
         label = f"{t.kind} in {t.part.replace('_', ' ')}, {t.group_size} {_group(w, t.group)}"
         formula = _where(each.across)
         yield Quantity(
-            f"sent_{number}_bytes", label, t.message_bytes, "bytes", formula, "ideal: no message twice"
+            f"sent_{number}_bytes", label, t.message_bytes, "bytes", formula, "ideal: each byte is sent once"
         )
     for kind, total in sums.items():
         if kind != "send_recv":
             yield Quantity(
                 f"{kind}_bytes",
-                f"{kind} together",
+                f"{kind}, total",
                 total,
                 "bytes",
-                "larger of input and output, as nccl-tests",
+                "larger of input and output, as in nccl-tests",
             )
 
 

@@ -32,7 +32,7 @@ def gathered_from(
         try:
             gathered, records = _filled(path, progress, operators, picked, forgiving=True)
         except (msgspec.DecodeError, ValueError, Unbelievable) as error:
-            raise TraceError(path, f"is damaged: a record of it cannot be read ({error})") from error
+            raise TraceError(path, f"is damaged: one of its records cannot be read ({error})") from error
     return gathered, records, read_about(records.header, records.footer)
 
 
