@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.cli.study.check import page
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP
 from harness.launch.submit import Start
@@ -300,9 +301,21 @@ def test_an_arm_that_only_fails_is_not_tried_for_ever(
     made = stand_in_for_training(monkeypatch, lambda part: None if part.point == "b" else 100)
     assert main(["check", A, A, "--runs", "8"]) == 1
     assert "".join(part.point for part in made) == "abb"
-    said = capsys.readouterr().err
-    assert "B failed 2 times, and was not started again: slurm.sh logs local-3" in said
-    assert "its runs are kept; continue with: slurm.sh check" in said
+    said, (out, err) = page([]), capsys.readouterr()
+    assert "B failed 2 times, and was not started again: slurm.sh logs local-3" in err
+    assert "its runs are kept; continue with: slurm.sh check" in err
+    assert out == "" and "1  B is worse; without a verdict: its runs failed" in said
+
+
+def test_fewer_than_two_runs_of_a_side_end_with_1_and_no_verdict(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in_for_training(
+        monkeypatch, lambda part: None if (part.point, part.repeat) == ("b", 1) else 100 + NOISE[part.repeat]
+    )
+    assert main(["check", A, A, "--runs", "2", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "B: fewer than two runs completed; continue with: slurm.sh check" in err
 
 
 def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_does_else_each_has_its_own(

@@ -26,7 +26,7 @@ USUAL_SHARE = "5%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
 EXITS = [
     ("0", "B is the same or better"),
-    ("1", "B is worse"),
+    ("1", "B is worse; without a verdict: its runs failed"),
     ("2", "wrong request"),
     ("3", "cannot tell, or not comparable"),
 ]
