@@ -190,7 +190,7 @@ def test_a_series_names_its_runs_and_one_with_several_settings_needs_the_setting
         (["local-1,", "local-2"], "has a comma without a run"),
         (["local-1", "local-3"], "there is no run 'local-3'"),
         (["local-1", "local-2", "--metric", "step_n"], "did you mean step_ns?"),
-        (["local-1", "local-2", "--metric", "tokens_per_step"], "more of it is neither better nor worse"),
+        (["local-1", "local-2", "--metric", "tokens_per_step"], "a larger value is neither better nor worse"),
         (["local-1", "local-2", "--fail-above", "5"], "not '5': did you mean 5%?"),
         (["local-1", "local-2", "--fail-above", "0.05"], "not '0.05': did you mean 5%?"),
         (["local-1", "local-2", "--fail-above", "0%"], "not '0%': did you mean 0.1%?"),
