@@ -231,15 +231,33 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
     return result if isinstance(result, int) else 0
 
 
+# The sentences of Click for a value that is not one of the choices, and of pydantic for one that is no number.
+_WRONG_VALUE = re.compile(r"Invalid value for '([^']*)': ('.*') is not one of (.*)\.$")
+_NO_NUMBER = re.compile(r"Invalid value for '(.*)': Input should be a valid (integer|number)")
+
+
 def _sentence(error: Any, name: str, function: Callable[..., object]) -> str:
     """What Typer refuses, as all other requests are refused."""
     where = f"{PROGRAM} help {name}"
     if unknown := getattr(error, "option_name", None) if type(error).__name__ == "NoSuchOption" else None:
         hint = nearest_or_list(unknown, flags_of(function), f"{where} lists all flags")
         return f"unknown flag {printable(unknown)}{hint}"
-    said = error.format_message().replace("Value error, ", "")  # pydantic's words inside Typer's
+    said = (
+        error.format_message().replace("Value error, ", "").replace("' / '", "/")
+    )  # pydantic's words inside Typer's
     if missing := re.match(r"Missing argument '(.*)'\.", said):
         return f"{missing[1]} is missing ({where})"
+    if wrong := _WRONG_VALUE.match(said):
+        flag, value, allowed = wrong.groups()
+        choices = allowed.replace("'", "")
+        return f"{flag}: got {value}, takes one of {choices} ({where})"
+    if wrong := _NO_NUMBER.match(said):
+        return f"{wrong[1]}: takes a {'whole ' * (wrong[2] == 'integer')}number ({where})"
+    said = re.sub(
+        r"^Invalid value for '([^']*)': Input should be greater than or equal to",
+        r"\1: takes a number ≥",
+        said,
+    )
     if further := re.match(r"Got unexpected extra argument\(?s?\)? \((.*)\)", said, re.DOTALL):
         return f"unexpected word {printable(further[1])!r} ({where})"
     return re.sub(r"\s*\n\s*", " ", said) + f" ({where})"  # it lists choices in lines of their own

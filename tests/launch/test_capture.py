@@ -85,7 +85,9 @@ def test_what_has_ended_cannot_be_recorded(
 ) -> None:
     run.write_status(Status(state=state))
     assert capture(run, "start") == 2
-    assert f"capture: local-1 is {state}: only a running training" in capsys.readouterr().err
+    assert (
+        f"only a running training can be recorded; the state of local-1 is {state}" in capsys.readouterr().err
+    )
     assert not (run.path / "captures").exists()
 
 

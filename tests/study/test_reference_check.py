@@ -142,7 +142,7 @@ def test_the_same_counts_on_another_machine_are_said_and_its_times_are_not_judge
     assert main(["reference", "check", run.job_id]) == 3
     said = " ".join(capsys.readouterr().out.split())
     assert "hardware or software differ: no verdict; counts and bytes are the same" in said
-    assert "Likely why - another machine: " in said
+    assert "Likely reason - another machine: " in said
 
 
 def test_one_run_is_judged_by_how_much_the_stored_runs_differ(root: Path) -> None:

@@ -134,7 +134,7 @@ def _own(line: LaunchLine) -> _OwnFlags:
     """Raises RequestError: a flag of the mystery has a value that it does not take."""
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     if level not in ("1", "2", "3"):
-        raise RequestError(f"--level takes 1, 2 or 3, not {level!r}: {LEVEL}")
+        raise RequestError(f"--level takes 1, 2 or 3, not {level!r} ({LEVEL})")
     if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
         raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
     if seed is not None and len(seed) > MOST_DIGITS:

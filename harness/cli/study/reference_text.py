@@ -31,7 +31,7 @@ def lines_of(found: ReferenceChecked, reasons: list[str], width: int) -> Iterato
         yield f"the traces of {count} variant{'s' * (count != 1)} of {found.reference} are not on this machine"
     if reasons:
         yield ""
-        yield "Likely why"
+        yield "Likely reason"
         for reason in reasons:
             yield from wrap(f"  - {reason}", width, subsequent_indent="    ")
     yield from _next(found)

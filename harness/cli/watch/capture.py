@@ -79,7 +79,9 @@ def _refuse(run: Run) -> None:
         raise RequestError(f"{run.job_id} belongs to {owner}: only {owner} can record it")
     state = look_at(run).state
     if state != "running":
-        raise RequestError(f"capture: {run.job_id} is {state}: only a running training can be recorded")
+        raise RequestError(
+            f"capture: only a running training can be recorded; the state of {run.job_id} is {state}"
+        )
     asked = run.record.experiment
     if not isinstance(asked, Training):
         raise RequestError("capture: this exercise has no training steps to record")

@@ -89,7 +89,7 @@ def _precisions(pair: Comparison, other: str) -> str:
 
 
 def _moved(pair: Comparison, other: str) -> str:
-    title = f"Ranges and kernels that moved most, {other} against a, per rank and step"
+    title = f"Ranges and kernels with the largest change from a to {other}, per rank and step"
     return _titled(title, moved_in_short(pair, other))
 
 
