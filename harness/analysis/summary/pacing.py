@@ -52,7 +52,7 @@ class PaceOutlier(SummaryPart):
 
 
 class PaceRow(SummaryPart):
-    """A cell is null if no rank of the row has the step. A layer is empty if none of it is known."""
+    """A cell is null if no rank of the row has the step. A layer is empty if no cell of it is known."""
 
     name: str
     """The rank, the node, or the first and the last node."""

@@ -47,7 +47,7 @@ class Steps(SummaryPart):
     counted: int = 0
     """Found minus the three below."""
     excluded_warmup: int = 0
-    """Leading steps longer than twice the median of all later ones, of which at least three must remain."""
+    """Leading steps longer than twice the median of all later ones, and at least three later ones must remain."""
     excluded_cut_off: int = 0
     """Marks that never closed while recorded, and all that lie after the place where a half-written file ends."""
     excluded_empty: int = 0
