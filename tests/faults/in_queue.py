@@ -91,7 +91,7 @@ FAULTS = (
         tells="timeout",
         kept="metrics of every step so far",
         keeps=(METRICS,),
-        then="slurm.sh logs RUN; a longer --time where it did not hang",
+        then="slurm.sh logs RUN; a longer --time if it did not hang",
         setting=Setting(steps=600, own=True, words=("--time", "00:00:40")),
     ),
     Fault(
