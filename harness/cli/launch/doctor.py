@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from harness.site.site import Site
 
 WIDTH = 120  # without a terminal
-LEFT, NAME = 9, 15  # characters of the level and of the check's name
+LEFT, NAME = 13, 15  # characters of the level and of the check's name
+SHOWN = {"unseen": "not checked"}  # levels whose key in --json is another word
 
 HELP = """Check before a course that everything is here: Slurm, container, packages, profilers, data, disk space.
 
-One line per check: ok; warning (a run works, but something is lost); problem (a run would fail); unseen (it cannot be
-checked from here). The command that fixes a warning or a problem is below it.
+One line per check: ok; warning (a run works, but something is lost); problem (a run would fail); not checked (it
+cannot be seen from here). The command that fixes a warning or a problem is below it.
 
-Exit status: 0 ok, also with warnings and unseen checks; 1 a problem; 2 the request was wrong."""
+Exit status: 0 ok, also with warnings and checks that were not made; 1 a problem; 2 the request was wrong."""
 
 
 def _printed(line: CheckLine, width: int) -> Iterator[str]:
     """One line of the list, wrapped, with its remedy below."""
     result = line.result
     hosts = f"{_named(line.hosts)}: " if line.hosts else ""
-    head = f"{result.level.value:<{LEFT}}{line.check:<{NAME}}"
+    level = SHOWN.get(result.level.value, result.level.value)
+    head = f"{level:<{LEFT}}{line.check:<{NAME}}"
     indent = " " * len(head)
     text = hosts + (result.found if result.what == line.check else f"{result.what}: {result.found}")
     yield from textwrap.wrap(
@@ -122,8 +124,8 @@ def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:
 
 def _sum(lines: list[CheckLine]) -> str:
     counts = [(level, sum(line.result.level == level for line in lines)) for level in _levels(lines)]
-    arguments = {"ok": "ok", "unseen": "not seen from here"}
-    parts = [f"{count} {arguments.get(level, level + 's' * (count > 1))}" for level, count in counts]
+    names = {"ok": "ok", **SHOWN}
+    parts = [f"{count} {names.get(level, level + 's' * (count > 1))}" for level, count in counts]
     return "\n" + ", ".join(parts)
 
 
