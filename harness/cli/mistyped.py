@@ -32,6 +32,10 @@ def refuse_mistyped(argv: Sequence[str]) -> None:
             f"have it: type {right}. The corrected line:\n  {typed(arguments)}"
         )
     if IN_CHECKOUT and argv and argv[0].isascii() and argv[0].isdigit():
+        from harness.experiment.exercises import EXERCISES, listing
+
+        if argv[0] not in map(str, EXERCISES):
+            raise RequestError(f"-e/--exercise: there is no exercise {argv[0]!r}; there are {listing()}")
         raise RequestError(
             f"{argv[0]}: an exercise is chosen with -e. The corrected line:\n  {typed(['-e', *argv])}"
         )
