@@ -40,7 +40,10 @@ def test_without_an_argument_there_is_one_screen(harness: Harness) -> None:
 
 def test_every_command_of_the_first_screen_is_a_command_of_the_readme(harness: Harness) -> None:
     words = [line.split()[2] for line in harness().stdout.splitlines() if line.startswith("  bash slurm.sh ")]
-    assert {word for word in words if not word.startswith("-")} <= {*COMMANDS, "help"}
+    typed = {word for word in words if not word.startswith("-")}
+    assert typed <= {*COMMANDS, "help"}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [word for word in typed - {"help"} if f"\nbash slurm.sh {word} " not in readme] == []
 
 
 def test_help_lists_all_commands_by_what_a_user_does(harness: Harness) -> None:
