@@ -15,29 +15,31 @@ from tests.faults.verdict import FaultOutcome
 PLACES = {"slurm": "Slurm", "local": "here"}
 HEAD = """# What goes wrong, and what is kept
 
-Each line is a fault that the tests really inject, into a run on a real Slurm of two nodes, or on one machine without
-Slurm ("here"). After each of them the suite holds the state that `slurm.sh status` and `slurm.sh ls` tell against
-Slurm's own word and the exit codes, reads every file that must still be there, looks for the sentence, and counts the
-run's processes: none may be left. There are {slurm} faults on Slurm and {local} here: no run was lost, and no state
-was untrue.
+Each line is a fault that the tests inject into a run, on a real Slurm of two nodes or on one machine without
+Slurm ("here"). After each fault the tests compare the state that `slurm.sh status` and `slurm.sh ls` print with
+Slurm's own state and the exit codes. They read every file that must still be there, look for the sentence, and check
+that no process of the run is left. There are {slurm} faults on Slurm and {local} here: no run was lost, and no state
+was wrong.
 
 ```bash
-bash scripts/test tests/faults         # the quick ones, which every run of the tests includes
+bash scripts/test tests/faults         # the quick ones, which are in every run of the tests
 bash scripts/test tests/faults --all   # all of them
 ```
 
-Written from `tests/faults/`; a test keeps it so. RUN is a job id, a name, a path or `last`. Whatever happened,
-`bash slurm.sh status RUN` says how it ended, `bash slurm.sh logs RUN` what it printed, `bash slurm.sh report RUN` what
-its traces still tell, and `bash slurm.sh rerun RUN` makes the same run again."""
-NOT_SHOWN = """## Not shown here, and why
+The page is written from `tests/faults/`, and a test compares them. RUN is a job id, a name, a path or `last`. For every
+fault, `bash slurm.sh status RUN` prints how the run ended, `bash slurm.sh logs RUN` its output, and
+`bash slurm.sh report RUN` the results of its traces. `bash slurm.sh rerun RUN` makes the same run again."""
+NOT_SHOWN = """## Faults that are not tested
 
 - **The kernel ends a rank for lack of memory inside a cgroup.** The tests' Slurm has no cgroups. The rank gets the same
-  `KILL` as in the second table; Slurm's own word is then `OUT_OF_MEMORY`, which is shown as `failed`.
-- **A disk that becomes read-only while files are open.** Only a real error of a disk does that; the kernel refuses it.
-- **A quota.** It needs a file system with quotas. Its error is read where a full disk's is, and has the same sentence.
+  `KILL` as in the second table; Slurm's own state is then `OUT_OF_MEMORY`, which is shown as `failed`.
+- **A disk that becomes read-only while files are open.** Only a real error of a disk does that; otherwise the
+  kernel refuses the change.
+- **A quota.** It needs a file system with quotas. Its error is handled in the same place as that of a full
+  disk, and has the same sentence.
 - **A node that loses power, or is rebooted by Slurm.** The tests' nodes share one kernel. For the controller it is a
   node that does not answer, for example because its network is cut.
-- **A hung file server.** A process that waits for one cannot be ended by anybody; Slurm ends such a job with its node.
+- **A hung file server.** No signal ends a process that waits for a file server. Slurm ends such a job with its node.
 - **A GPU that fails.** It needs one: [on a GPU](gpu.md)."""
 
 

@@ -154,7 +154,7 @@ def _survived(
 ) -> Fault:
     return Fault(
         name=name, what=what, inject=inject, where=SLURM, state="completed", exit_code=0, tells="completed, exit 0",
-        kept="all of it", keeps=WHOLE, then=then, setting=setting,
+        kept="everything", keeps=WHOLE, then=then, setting=setting,
     )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ FAULTS = (
         "slurmctld-restarted", "Slurm's controller is killed, and started again", in_window(controller_restarted)
     ),
     _survived(
-        "slurmctld-down", "Slurm's controller is down when the job ends; `status` answers all the same",
+        "slurmctld-down", "Slurm's controller is down when the job ends; `status` still answers",
         in_window(controller_down_at_the_end),
     ),
     _survived(
@@ -171,18 +171,18 @@ FAULTS = (
         setting=Setting(steps=20, own=True, cluster=("--accounting",), words=("-a", "demo")),
     ),
     _survived(
-        "munge-down", "munge is down for a while; `status` tells what the job itself wrote",
+        "munge-down", "munge is down for a while; `status` prints the state that the job itself wrote",
         when("window", munge_down_for_a_while), setting=Setting(training=waits("window"), own=True),
     ),
     _survived("slurmd-restarted", "a node's slurmd is killed, and started again", in_window(slurmd_restarted)),
     Fault(
         name="slurmd-killed",
-        what="a node's slurmd is killed: the controller takes the node for lost, and the training goes on to its end",
+        what="a node's slurmd is killed: the controller marks the node as lost, and the training continues to its end",
         inject=in_window(slurmd_killed),
         where=SLURM,
         state="node_fail",
         tells="one of its nodes failed: submit it again",
-        kept="all of it",
+        kept="everything",
         keeps=WHOLE,
         then=REPORT,
         setting=Setting(steps=900, own=True),

@@ -75,7 +75,7 @@ FAULTS = (
         state="refused",
         tells="no space left on this disk",
         told_by="launch",
-        kept="nothing was begun, and nothing is left",
+        kept="nothing was started, and nothing is left",
         then=FREE,
         setting=Setting(disk_mib=MIB),
         quick=LOCAL,
@@ -88,7 +88,7 @@ FAULTS = (
         state="refused",
         tells="cannot be written .Read-only file system.",
         told_by="launch",
-        kept="nothing was begun, and nothing is left",
+        kept="nothing was started, and nothing is left",
         then="HARNESS_RUNS elsewhere",
         setting=Setting(disk_mib=MIB),
     ),
@@ -98,7 +98,7 @@ FAULTS = (
         for name, when_, moment, kept, keeps in (
             ("in-start-up", "while it starts up", "start", "run.json and its script", ()),
             ("while-training", "while it trains", "window", "metrics up to that moment", (METRICS,)),
-            ("at-trace", "while a trace is written", "trace", "metrics; a half trace is none", (METRICS,)),
+            ("at-trace", "while a trace is written", "trace", "metrics; an incomplete trace is not used", (METRICS,)),
             ("at-end", "after the last step", "end", "metrics and whole traces", (METRICS, TRACES)),
         )
     ),

@@ -104,7 +104,7 @@ STEP = r"A step takes \S+ \w+"
 LOST = r"run\.json.*"
 FAULTS = (
     _fault(
-        "trace-cut", "a trace is cut short", after_its_end(cut, RANK1), r"rank1.json.gz: [^).\n]*",
+        "trace-cut", "a trace is truncated", after_its_end(cut, RANK1), r"rank1.json.gz: [^).\n]*",
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS), where=BOTH,
     ),
     _fault(
@@ -116,17 +116,17 @@ FAULTS = (
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS),
     ),
     _fault(
-        "trace-a-folder", "a folder is in a trace's place", after_its_end(a_folder_instead, RANK1),
+        "trace-a-folder", "there is a folder instead of a trace", after_its_end(a_folder_instead, RANK1),
         r"rank1.json.gz[^).\n]*",
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS),
     ),
     _fault(
-        "traces-no-folder", "a file is in the place of the traces' folder, so that none can be written",
+        "traces-no-folder", "there is a file instead of the traces' folder, so no trace can be written",
         while_it_runs(a_file_instead, "torch"), "FileExistsError|NotADirectoryError", "all metrics", then=LOGS,
         told_by="logs", keeps=(METRICS,), state="failed", exit_code=1, steps=30,
     ),
     _fault(
-        "metrics-cut", "the metrics of a rank are cut short", after_its_end(cut, "metrics/rank1.jsonl"),
+        "metrics-cut", "the metrics of a rank are truncated", after_its_end(cut, "metrics/rank1.jsonl"),
         STEP, "all traces",  keeps=(TRACES, METRICS),
     ),
     _fault(
@@ -139,17 +139,18 @@ FAULTS = (
     ),
     _fault(
         "status-deleted-while-training", "status.json is deleted while it trains",
-        while_it_runs(removed, "status.json"), "completed, exit 0", "all of it", told_by="status", steps=30, where=BOTH,
+        while_it_runs(removed, "status.json"), "completed, exit 0", "everything",
+        told_by="status", steps=30, where=BOTH,
     ),
     _fault(
-        "status-cut", "status.json is cut short", after_its_end(cut, "status.json"), "completed",
-        "all of it: run.json has the end too", told_by="status", takes=("status.json",), where=BOTH,
+        "status-cut", "status.json is truncated", after_its_end(cut, "status.json"), "completed",
+        "everything: run.json has the end too", told_by="status", takes=("status.json",), where=BOTH,
         exit_code=None,
     ),
     _fault(
-        "status-a-folder", "a folder is in status.json's place", after_its_end(a_folder_instead, "status.json"),
+        "status-a-folder", "there is a folder instead of status.json", after_its_end(a_folder_instead, "status.json"),
         "completed",
-        "all of it: run.json has the end too", told_by="status", takes=("status.json",), exit_code=None,
+        "everything: run.json has the end too", told_by="status", takes=("status.json",), exit_code=None,
     ),
     _fault(
         "record-deleted", "run.json is deleted", after_its_end(removed, "run.json"), LOST,
@@ -157,7 +158,7 @@ FAULTS = (
         quick=LOCAL, state="unknown", exit_code=1, slurm="COMPLETED",
     ),
     _fault(
-        "record-cut", "run.json is cut short", after_its_end(cut, "run.json"), LOST,
+        "record-cut", "run.json is truncated", after_its_end(cut, "run.json"), LOST,
         "traces, metrics and logs; report answers from them", told_by="status", takes=("run.json",), where=BOTH,
         state="unknown", exit_code=1, slurm="COMPLETED",
     ),
@@ -176,12 +177,12 @@ FAULTS = (
         "completed, exit 0", "traces and metrics", told_by="status", steps=30, where=BOTH,
     ),
     _fault(
-        "node-status-cut", "a node's own word is cut short", after_its_end(cut, "node-status/0.json"),
+        "node-status-cut", "a node's status file is truncated", after_its_end(cut, "node-status/0.json"),
         "completed, exit 0",
-        "all of it", told_by="status",
+        "everything", told_by="status",
     ),
     _fault(
-        "future", "the clock was a year ahead", after_its_end(from_the_future, "."), STEP, "all of it",
+        "future", "the clock was a year ahead", after_its_end(from_the_future, "."), STEP, "everything",
         exit_code=None,
     ),
     _fault(
@@ -191,16 +192,16 @@ FAULTS = (
         quick=BOTH,
     ),
     _fault(
-        "much-output", "the training prints 100 MB", nothing, "x" * 60, "all of it", told_by="logs",
+        "much-output", "the training prints 100 MB", nothing, "x" * 60, "everything", told_by="logs",
         training="at('window', lambda rank: [print('x' * 999999) for _ in range(50)])",
     ),
     _fault(
-        "bad-output", "the training prints bytes that are no text", nothing, "beg\ufffd\ufffdin",
-        "all of it", told_by="logs",
+        "bad-output", "the training prints bytes that are not text", nothing, "beg\ufffd\ufffdin",
+        "everything", told_by="logs",
         training="at('window', lambda rank: os.write(1, b'beg\\xff\\xfein \\x1b[31m\\n'))", where=BOTH,
     ),
     _fault(
-        "closed-output", "the training closes its output", nothing, "completed, exit 0", "all of it", told_by="status",
+        "closed-output", "the training closes its output", nothing, "completed, exit 0", "everything", told_by="status",
         training="at('window', lambda rank: (os.close(1), os.close(2)))",
     ),
     _fault(

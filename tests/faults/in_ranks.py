@@ -66,7 +66,7 @@ def _itself(name: str, what: str, training: str, exit_code: int, tells: str, **m
         state="failed",
         exit_code=exit_code,
         tells=tells,
-        kept="what it wrote until then",
+        kept="everything that it wrote before",
         then=LOGS,
         setting=Setting(training=training),
         **more,  # type: ignore[arg-type]  # fields of Fault
@@ -77,7 +77,9 @@ FAULTS = (
     _killed_at("import", "while it imports", "its logs", ("status.json",)),
     _killed_at("start", "before its first step", "its logs", ("status.json",)),
     _killed_at("window", "in the profiled steps", "metrics of every step", (METRICS,), quick=BOTH),
-    _killed_at("trace", "while it writes its trace", "metrics; a half trace is none", (METRICS,), quick=LOCAL),
+    _killed_at(
+        "trace", "while it writes its trace", "metrics; an incomplete trace is not used", (METRICS,), quick=LOCAL
+    ),
     _killed_at("end", "after its last step", "everything: metrics and whole traces", (METRICS, TRACES)),
     *(_signal(number, 1) for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)),
     _signal(signal.SIGSEGV, 0),
@@ -85,7 +87,7 @@ FAULTS = (
     _itself("exits-7", "the training exits with 7", "at('window', lambda rank: os._exit(7))", 7, "failed, exit 7"),
     _itself(
         "exits-143",
-        "the training exits with 143 although nobody stopped it",
+        "the training exits with 143 although it was not stopped",
         "at('window', lambda rank: os._exit(143))",
         143,
         "failed, exit 143",
