@@ -329,7 +329,7 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
 
     def refuse_above(most: int) -> None:
         def start(starts: Sequence[Start], way: str, _at_once: int) -> list[Run]:
-            asked.append("".join(start.part.point for start in starts))
+            asked.append("".join(start.part.point for start in starts if start.part))
             if len(starts) > most:
                 raise WorkError("sbatch: time limit exceeds the partition's")
             return [Run(runs)] * len(starts)
