@@ -22,8 +22,8 @@ from harness.traces.trace import I64
 AGREE = 0.1  # ends that lie apart by at most this share of the starts' spread belong to one moment
 EXPLAINED = 0.5  # the windows' starts explain a spread if at most this share of it is left without them
 OUTSTANDING = 2.0  # times the spread of every other collective: a rank that is late by itself is late again
-FEWEST_OTHERS = 3  # collectives to hold it against
-FEWEST_STEPS = 3  # counted by each rank, to hold the last collective of a step against those of other steps
+FEWEST_OTHERS = 3  # collectives to compare it with
+FEWEST_STEPS = 3  # counted by each rank, to compare the last collective of a step with those of other steps
 NOTICEABLE = 0.01  # of the ranks' windows: less changes no number
 DOUBTFUL = 0.05  # of the ranks' windows, from which their shares of communication mislead
 
