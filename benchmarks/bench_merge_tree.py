@@ -65,14 +65,14 @@ def leaf(real: Sequence[RankPart], world: int, ranks: range, output: Path) -> No
 def tree(real: Sequence[RankPart], world: int, each: int, workers: int, folder: Path) -> Summary:
     """All ranks by leaves, joins of FAN_IN branches, and the root."""
     ranks = [range(at, min(at + each, world)) for at in range(0, world, each)]
-    merges = [folder / f"branch-0-{i}.zip" for i in range(len(ranks))]
+    merges = [folder / f"merge-0-{i}.zip" for i in range(len(ranks))]
     with process_pool(workers) as pool:
         list(pool.map(partial(leaf, real, world), ranks, merges))
         level = 0
         while len(merges) > FAN_IN:
             level += 1
             groups = [merges[at : at + FAN_IN] for at in range(0, len(merges), FAN_IN)]
-            merges = [folder / f"branch-{level}-{i}.zip" for i in range(len(groups))]
+            merges = [folder / f"merge-{level}-{i}.zip" for i in range(len(groups))]
             list(pool.map(join_files, groups, merges))
     whole = join_partial_merges([read_merge(path) for path in merges])
     (summary,) = summarise_partial_merge(whole, [label(len(real), world)])

@@ -1,5 +1,5 @@
-"""Very many ranks by Slurm job arrays: the tasks of the first measure and leave branches, those of each further one,
-which start when the earlier ones have ended, join a few of them, until one process joins the last."""
+"""Very many ranks by Slurm job arrays: the tasks of the first measure, and leave partial merges. Those of each further
+one start when the earlier ones have ended, and join a few of them, until one process joins the last."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from harness.measure.partial_merge import (
 from harness.measure.slurm_array import Array, ArrayJob, lost, submit, wait
 from harness.traces.progress import OnProgress, silent
 
-FAN_IN = 8  # branches that one task joins
+FAN_IN = 8  # partial merges that one task joins
 
 
 @dataclass(frozen=True)
 class _Node:
-    """One task: what it leaves, of how many traces, and the branches that it joins; none: it measures."""
+    """One task: what it leaves, of how many traces, and the partial merges that it joins; none: it measures."""
 
     output: Path
     files: int
@@ -38,10 +38,10 @@ class _Node:
 def merge_distributed(
     files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
 ) -> tuple[PartialMerge, list[Problem]]:
-    """As branch.measure_branch, by the tasks of job arrays; and a finding for each file of a task that failed.
+    """As partial_merge.measure_merge, by the tasks of job arrays; and a problem for each file of a task that failed.
 
     A folder that has a plan already goes on with it: what a task left whole is not done again, but a join that lacked
-    a branch is. Where a joining task fails, the branches are joined here.
+    a partial merge is. If a joining task fails, its inputs are joined here.
 
     Raises:
         RequestError: the folder's plan is of other files or another window, or they have changed since.
@@ -65,14 +65,14 @@ def merge_distributed(
 
 def _levels(folder: Path, leaves: Sequence[int], joins: bool) -> list[list[_Node]]:
     """The tree, the leaves first. leaves: how many traces each measures."""
-    levels = [[_Node(folder / f"branch-0-{i}.zip", count) for i, count in enumerate(leaves)]]
+    levels = [[_Node(folder / f"merge-0-{i}.zip", count) for i, count in enumerate(leaves)]]
     while joins and len(levels[-1]) > FAN_IN:
         below = levels[-1]
         groups = [below[at : at + FAN_IN] for at in range(0, len(below), FAN_IN)]
         levels.append(
             [
                 _Node(
-                    folder / f"branch-{len(levels)}-{i}.zip",
+                    folder / f"merge-{len(levels)}-{i}.zip",
                     sum(node.files for node in each),
                     tuple(node.output for node in each),
                 )
@@ -83,7 +83,7 @@ def _levels(folder: Path, leaves: Sequence[int], joins: bool) -> list[list[_Node
 
 
 def _is_whole(node: _Node) -> bool:
-    """Whether its branch is there, of all its traces. One that is not is made again."""
+    """Whether its partial merge is there, of all its traces. One that is not is made again."""
     try:
         if files_of(node.output) == node.files:
             return True
@@ -117,13 +117,13 @@ def _awaited(
 
 
 def measure_leaf(files: Sequence[Path], window: str, output: Path) -> str:
-    """The work of a task of the first array: measure its files, leave a branch. Returns its path."""
+    """The work of a task of the first array: measure its files, leave a partial merge. Returns its path."""
     write_merge(output, measure_merge(list(files), Window(window)))
     return str(output)
 
 
 def join_files(inputs: Sequence[Path], output: Path) -> str:
-    """The work of a task of a further array: join the branches that are there. Returns the path of the new one."""
+    """The work of a task of a further array: join the partial merges that exist. Returns the path of the result."""
     until = time.monotonic() + slurm_array.GRACE_S
     while not all(path.exists() for path in inputs) and time.monotonic() < until:
         time.sleep(slurm_array.POLL_S)

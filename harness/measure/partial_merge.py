@@ -1,5 +1,5 @@
 """Very many ranks merged as a tree: what each reducer has so far, of all jobs among its files, and the Summaries at the
-root. A branch is a file, so that reducers may run one after the other, here or as tasks of a job array."""
+root. A partial merge is a file, so that reducers may run one after the other, here or as tasks of a job array."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def read_merge(path: Path) -> PartialMerge:
 
 
 def files_of(path: Path) -> int:
-    """How many traces a branch is of, after a look at every byte of it. Raises WorkError: as read_branch."""
+    """How many traces a partial merge is of, after a look at every byte of it. Raises WorkError: as read_merge."""
     try:
         with zipfile.ZipFile(path) as file:
             if file.testzip() is None:

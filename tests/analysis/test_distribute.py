@@ -302,7 +302,7 @@ def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("damage", [None, "branch-0-3.zip", "branch-1-0.zip"])
+@pytest.mark.parametrize("damage", [None, "merge-0-3.zip", "merge-1-0.zip"])
 def test_a_tree_that_lost_a_task_is_completed_by_that_task_and_what_joins_it(
     ranks: list[Path], tmp_path: Path, damage: str | None
 ) -> None:
@@ -314,7 +314,7 @@ def test_a_tree_that_lost_a_task_is_completed_by_that_task_and_what_joins_it(
     again = Ended(Counting())
     merge, broken = merge_distributed(ranks, Window.STEPS, again.array(folder))
     assert (broken, merge.files) == ([], 5)
-    assert again.first.tasks == (2 if damage == "branch-0-3.zip" else 1)
+    assert again.first.tasks == (2 if damage == "merge-0-3.zip" else 1)
     assert again.further.tasks == 2, "of three joins and two joins of those"
     here, _, _ = measure_files(ranks, Window.STEPS)
     assert dumped(summarise_partial_merge(merge)) == dumped(summarise(here))

@@ -104,7 +104,7 @@ FAULTS = (
         setting=Setting(steps=20),
     ),
     Fault(
-        name="monitor-stands-still",
+        name="monitor-is-stopped",
         what="the monitor hangs, for example because a driver does not answer",
         inject=monitor_gets(signal.SIGSTOP),
         state="completed",
@@ -155,7 +155,7 @@ FAULTS = (
         setting=Setting(steps=20),
     ),
     Fault(
-        name="controller-stands-still",
+        name="controller-is-stopped",
         what="the process that watches a run on this machine is stopped",
         inject=controller_stopped,
         where=LOCAL,
@@ -179,7 +179,7 @@ FAULTS = (
         setting=LONG,
     ),
     Fault(
-        name="stands-still-for-a-second",
+        name="is-stopped-for-a-second",
         what="a rank is stopped for a while (`STOP`, then `CONT`)",
         inject=stopped_for_a_while,
         state="completed",

@@ -91,7 +91,7 @@ def test_many_ranks_and_no_rank_are_shown_briefly(folder: Path) -> None:
     html = shown(summary.model_copy(update={"devices": many}))
     assert html.count("<tr>") == 9
     assert "of 1000 are shown" in html
-    assert "Nothing was recorded" in shown(Summary())
+    assert "The recording does not show where the time went" in shown(Summary())
 
 
 # --- tables for data frames -------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stands(wanted: Sequence[Task], found: Sequence[Run]) -> list[str]:
-    return [place.stands for place in task_statuses(wanted, [observed(run) for run in found])]
+def statuses(wanted: Sequence[Task], found: Sequence[Run]) -> list[str]:
+    return [place.status for place in task_statuses(wanted, [observed(run) for run in found])]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_points_runs_on_disk_say_whether_it_is_done(
 ) -> None:
     (task,) = tasks(1)
     found = [a_run(runs, task, end, number=i) for i, end in enumerate(ends)]
-    assert stands([task], found) == [place]
+    assert statuses([task], found) == [place]
     (status,) = task_statuses([task], list(map(observed, found)))
     assert len(status.kept) + (status.run is not None) == len(ends), "each run is kept and stated"
 
@@ -64,7 +64,7 @@ def test_a_run_whose_scheduler_does_not_answer_is_not_made_again(runs: Path) -> 
     (task,) = tasks(1)
     run = a_run(runs, task, None, number=1)
     (status,) = task_statuses([task], [ObservedRun(run, "unknown", began=True)])
-    assert status.stands == "running"
+    assert status.status == "running"
 
 
 def test_runs_of_another_series_repeat_or_point_count_for_nothing(runs: Path) -> None:
@@ -73,7 +73,7 @@ def test_runs_of_another_series_repeat_or_point_count_for_nothing(runs: Path) ->
         a_run(runs, first, "completed", number=1, series="s2"),
         a_run(runs, second, "completed", number=2),
     ]
-    assert stands([first, second, other], runs_of("s")) == ["to do", "done", "to do"]
+    assert statuses([first, second, other], runs_of("s")) == ["to do", "done", "to do"]
     assert [run.path for run in runs_of("s2")] == [found[0].path]
 
 

@@ -91,7 +91,7 @@ def test_killed_and_resumed_it_stops_before_a_cap_that_is_too_small_for_all() ->
         process.join()
     outcome = runner(wanted, limits)
     assert "stopped before the cap" in outcome.stopped
-    assert 0 < Counter(place.stands for place in outcome.places)["done"] < 12
+    assert 0 < Counter(place.status for place in outcome.places)["done"] < 12
     assert sum(cost_ns(observed(run)) for run in runs_of(SERIES)) <= 20.5 / 3600 * HOUR_NS
     assert cap_held_at_every_start(limits.cap_ns)
 

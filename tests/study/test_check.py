@@ -299,21 +299,21 @@ def test_an_arm_that_only_fails_is_not_tried_for_ever(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = stand_in_for_training(monkeypatch, lambda part: None if part.point == "b" else 100)
-    assert main(["check", A, A, "--runs", "8"]) == 1
+    assert main(["check", A, A, "--runs", "8"]) == 3
     assert "".join(part.point for part in made) == "abb"
     said, (out, err) = page([]), capsys.readouterr()
     assert "B failed 2 times, and was not started again: slurm.sh logs local-3" in err
     assert "its runs are kept; continue with: slurm.sh check" in err
-    assert out == "" and "1  B is worse; without a verdict: its runs failed" in said
+    assert out == "" and "3  cannot tell, not comparable, or its runs failed" in said
 
 
-def test_fewer_than_two_runs_of_a_side_end_with_1_and_no_verdict(
+def test_fewer_than_two_runs_of_an_arm_end_with_3_and_no_verdict(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in_for_training(
         monkeypatch, lambda part: None if (part.point, part.repeat) == ("b", 1) else 100 + NOISE[part.repeat]
     )
-    assert main(["check", A, A, "--runs", "2", "--json"]) == 1
+    assert main(["check", A, A, "--runs", "2", "--json"]) == 3
     out, err = capsys.readouterr()
     assert out == "" and "B: fewer than two runs completed; continue with: slurm.sh check" in err
 

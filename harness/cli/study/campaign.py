@@ -158,7 +158,7 @@ def counts(places: Sequence[TaskStatus]) -> dict[str, int]:
     """Tasks by state."""
     found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
     for place in places:
-        found[place.stands] += 1
+        found[place.status] += 1
     return found
 
 
@@ -257,7 +257,7 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
         {
             "point": place.task.point.key,
             "repeat": place.task.point.repeat,
-            "stands": place.stands,
+            "stands": place.status,
             "run": place.run.job_id if place.run is not None else None,
             "state": place.state,
             "kept": [each.run.job_id for each in place.kept],
@@ -278,5 +278,5 @@ def state_lines(plan: SeriesPlan) -> Iterator[str]:
             f"{each.run.job_id} {each.state if each.began else 'never began'}" for each in place.kept
         )
         run = place.run.job_id if place.run is not None else ""
-        rows.append([str(place.task.point.slot), place.stands, run, place.state or "", kept])
+        rows.append([str(place.task.point.slot), place.status, run, place.state or "", kept])
     yield from table(("point", "", "run", "state", "kept, not counted"), rows, left=5)

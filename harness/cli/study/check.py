@@ -13,7 +13,7 @@ import typer
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ USUAL_RUNS = 4  # of each arm
 MOST_RUNS = 64
 USUAL_SHARE = "5%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
+CANNOT_TELL = 3
 EXITS = [
     ("0", "B is the same or better"),
-    ("1", "B is worse; without a verdict: its runs failed"),
+    ("1", "B is worse"),
     ("2", "wrong request"),
-    ("3", "cannot tell, or not comparable"),
+    ("3", "cannot tell, not comparable, or its runs failed"),
 ]
 EXAMPLES = [
     ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
@@ -41,8 +42,15 @@ def check(arguments: list[str]) -> int:
     """`slurm.sh check` from its arguments; returns the exit code.
 
     A launch in quotes is one word, and begins with a dash as an option does: it gets the program's name before it.
+
+    Raises:
+        WorkError: its runs failed. Its exit code is that of `cannot tell`, because 1 says that B is worse.
     """
-    return run_command("check", command, [_as_argument(word) for word in arguments])
+    try:
+        return run_command("check", command, [_as_argument(word) for word in arguments])
+    except WorkError as error:
+        error.exit_code = CANNOT_TELL
+        raise
 
 
 def page(_: list[str]) -> str:

@@ -99,10 +99,10 @@ def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
         slot = place.task.point.slot
         if slot.key != arm:
             continue
-        if place.stands == "done" and place.run is not None:
+        if place.status == "done" and place.run is not None:
             made.runs.append(measured(place.run.path, block=block_of(slot.repeat)))
         else:
             which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
             logs = f" ({PROGRAM} logs {which})" if place.run else ""
-            made.notes.append(f"{which} is left out: {place.state or place.stands}{logs}")
+            made.notes.append(f"{which} is left out: {place.state or place.status}{logs}")
     return made

@@ -134,7 +134,7 @@ def _run(recording: Recording, plan: SeriesPlan, asked: Arguments) -> int:
 
     again = _again(recording)
     outcome = SeriesOutcome(list(plan.places))
-    if plan.to_make or any(place.stands == "running" for place in plan.places):
+    if plan.to_make or any(place.status == "running" for place in plan.places):
         if plan.to_make and not confirmed(plan, asked.wanted):
             print("nothing was started", file=sys.stderr)
             return 0

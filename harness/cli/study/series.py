@@ -190,7 +190,7 @@ def carried_out(series: Series, plan: SeriesPlan, arguments: Arguments) -> Serie
     from harness.study.campaign.runner import SeriesOutcome
     from harness.study.sweeps.stored import store_request
 
-    if not plan.to_make and all(place.stands != "running" for place in plan.places):
+    if not plan.to_make and all(place.status != "running" for place in plan.places):
         return SeriesOutcome(list(plan.places))
     if plan.to_make and not _trusted(series, arguments):
         return None

@@ -69,7 +69,7 @@ def _elapsed_by_slot(places: Sequence[TaskStatus]) -> dict[Slot, int]:
     done = {
         place.task.point.slot: elapsed_ns(place.run)
         for place in places
-        if place.stands == "done" and place.run
+        if place.status == "done" and place.run
     }
     return {slot: known for slot, known in done.items() if known is not None}
 

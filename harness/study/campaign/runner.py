@@ -64,11 +64,11 @@ class SeriesOutcome(NamedTuple):
 
     @property
     def failed(self) -> list[TaskStatus]:
-        return [place for place in self.places if place.stands == "failed"]
+        return [place for place in self.places if place.status == "failed"]
 
     @property
     def complete(self) -> bool:
-        return all(place.stands == "done" for place in self.places)
+        return all(place.status == "done" for place in self.places)
 
 
 def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[ObservedRun]]:
@@ -86,7 +86,7 @@ def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[O
 def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[Task]:
     """The tasks that a call starts, in order."""
     wanted = ("to do", "failed") if retry_failed else ("to do",)
-    return [place.task for place in places if place.stands in wanted]
+    return [place.task for place in places if place.status in wanted]
 
 
 def carry_out(
@@ -140,9 +140,9 @@ class _Runner:
     def go(self) -> str:
         """Works until all runs are made; returns a sentence with the reason if it stopped earlier."""
         for place in self.places.values():
-            if place.stands == "running":
+            if place.status == "running":
                 self._say("waiting for", place.task.point.slot, place.run)
-            elif place.stands == "done" and place.run is not None and not place.run.summary.is_file():
+            elif place.status == "done" and place.run is not None and not place.run.summary.is_file():
                 self._measure(place.task.point.slot, place.run)
         while True:
             for run in list(self.active.values()):
@@ -190,16 +190,16 @@ class _Runner:
         place = self.places.get(slot)
         if place is None:
             return
-        stands = "done" if state == "completed" else "failed"
-        self.places[slot] = place._replace(stands=stands, run=run, state=state)  # type: ignore[arg-type]  # literals
+        status = "done" if state == "completed" else "failed"
+        self.places[slot] = place._replace(status=status, run=run, state=state)  # type: ignore[arg-type]  # literals
         again = run.name in self.adopted and (not ended.began or self.limits.retry_failed)
-        if stands == "failed" and again:
+        if status == "failed" and again:
             self.todo.append(place.task)
             self.places[slot] = place._replace(
-                stands="to do", run=None, state=None, kept=(*place.kept, ended)
+                status="to do", run=None, state=None, kept=(*place.kept, ended)
             )
         self._say(state if ended.began else "never began", slot, run)
-        if stands == "done":
+        if status == "done":
             self._measure(slot, run)
 
     def _start(self) -> str:
@@ -231,7 +231,7 @@ class _Runner:
             task = self.todo.popleft()
             slot = task.point.slot
             self.active[run.name] = run
-            self.places[slot] = self.places[slot]._replace(stands="running", run=run, state="queued")
+            self.places[slot] = self.places[slot]._replace(status="running", run=run, state="queued")
             self._say("started", slot, run)
         return ""
 
@@ -242,7 +242,7 @@ class _Runner:
             return ""
         self.refusals += 1
         task = self.todo.popleft()
-        self.places[task.point.slot] = self.places[task.point.slot]._replace(stands="failed")
+        self.places[task.point.slot] = self.places[task.point.slot]._replace(status="failed")
         self._say("refused", task.point.slot, None, str(error))
         if self.refusals < MOST_REFUSALS:
             return ""
@@ -257,5 +257,5 @@ class _Runner:
     def _say(self, what: str, slot: Slot, run: Run | None, note: str = "") -> None:
         counts = dict.fromkeys(("done", "running", "to do", "failed"), 0)
         for place in self.places.values():
-            counts[place.stands] += 1
+            counts[place.status] += 1
         self.tell(Change(what, slot, run, note, counts))

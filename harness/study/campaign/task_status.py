@@ -11,7 +11,7 @@ from harness.launch.submit import state_of
 from harness.run import FINAL, Run, State
 from harness.study.campaign.points import Slot, Task
 
-Stands = Literal["to do", "running", "done", "failed"]
+TaskState = Literal["to do", "running", "done", "failed"]
 # Of a run that may still be running; `unknown` is a scheduler that does not answer.
 OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
 
@@ -32,7 +32,7 @@ class TaskStatus(NamedTuple):
     """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
 
     task: Task
-    stands: Stands
+    status: TaskState
     run: Run | None = None
     state: State | None = None
     kept: tuple[ObservedRun, ...] = ()
@@ -75,11 +75,11 @@ def task_statuses(tasks: Sequence[Task], runs: Sequence[ObservedRun]) -> list[Ta
 
 
 def _task_status(task: Task, runs: list[ObservedRun]) -> TaskStatus:
-    for stands, states in (("done", {"completed"}), ("running", OPEN)):
+    for status, states in (("done", {"completed"}), ("running", OPEN)):
         for each in runs:
             if each.state in states:
                 others = tuple(other for other in runs if other is not each)
-                return TaskStatus(task, stands, each.run, each.state, others)  # type: ignore[arg-type]  # a literal
+                return TaskStatus(task, status, each.run, each.state, others)  # type: ignore[arg-type]  # a literal
     if not runs or not runs[-1].began or runs[-1].state == "cancelled":
         return TaskStatus(task, "to do", kept=tuple(runs))
     return TaskStatus(task, "failed", runs[-1].run, runs[-1].state, tuple(runs[:-1]))

@@ -38,7 +38,7 @@ def measured_runs(
     found: dict[str, list[Measured]] = {}
     lacking: list[str] = []
     for place in places:
-        if place.stands != "done" or place.run is None:
+        if place.status != "done" or place.run is None:
             continue
         try:
             _, summary = load_summary(str(place.run.path))
