@@ -12,71 +12,29 @@ from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import (
     Collective,
     Copy,
-    Device,
-    IdleCause,
-    KindTime,
     MonitorDevice,
     Pipeline,
     PipelineStage,
     Problem,
-    ProfilerCost,
     Quality,
     RankTraining,
     RecordingVerdict,
-    Replay,
-    Spread,
     Steps,
     Straggler,
     Summary,
-    TimeLost,
-    Withheld,
 )
 from harness.cli.launch.launch import launch_argv
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import command_of
-from harness.explain.answer import answer
 from harness.explain.next_command import changed_command, in_lines
 from harness.explain.rules import avoidable, verdict
 from harness.launch.job import resolve
 from harness.launch.resolve import Machine
-from harness.report.brief import brief
-from harness.report.page.compose import compose, render_page
-from harness.report.page.inputs import Inputs
 from harness.report.tables.terminal import render
 from harness.site.site import load_site
+from tests.report.given_summary import FP32, MS, equal, run, summary
 
-MS = 1_000_000
-FP32 = KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)
 MORE_MICRO_BATCHES = "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
-
-
-def equal(count: int, ns: int) -> Spread:
-    return Spread(count=count, median_ns=ns, min_ns=ns, max_ns=ns, p10_ns=ns, p90_ns=ns)
-
-
-def summary(
-    compute: int = 60, exposed: int = 0, copying: int = 0, idle: dict[str, int] | None = None, **more: Any
-) -> Summary:
-    """One device of a window of 100 ms and steps of 10 ms; parts in milliseconds."""
-    causes = [IdleCause(cause=c, duration_ns=ms * MS, share=0.0) for c, ms in (idle or {}).items()]
-    device = Device(
-        window_ns=100 * MS, compute_ns=compute * MS,
-        communication_ns=exposed * MS, exposed_communication_ns=exposed * MS, overlapped_communication_ns=0,
-        memory_ns=copying * MS, exposed_memory_ns=copying * MS, idle_ns=sum((idle or {}).values()) * MS,
-        rank=0, device=0, source="made", gpu_events=1, kernels=1, idle_causes=causes,
-    )  # fmt: skip
-    given: dict[str, Any] = {"devices": [device], "idle_causes": causes} | more
-    given.setdefault("steps", Steps(source="made", counted=10, duration=equal(10, 10 * MS)))
-    return Summary(**given)
-
-
-def run(exercise: int, *flags: str, **asked: Any) -> dict[str, Any]:
-    """The fields of a Summary that only a run of the harness has."""
-    return {
-        "run": {"command": ["slurm.sh", "-e", str(exercise), *flags]},
-        "experiment": {"exercise": exercise} | asked,
-        "training": [RankTraining(rank=0, micro_batch_size=2, gradient_accumulation_steps=1)],
-    }
 
 
 @pytest.mark.parametrize(
@@ -256,55 +214,6 @@ def test_an_unusable_recording_is_named_before_any_number() -> None:
     finding = Problem(severity=RecordingVerdict.UNUSABLE, what="events are missing", evidence="7 of 9")
     said = verdict(summary(quality=Quality(verdict=RecordingVerdict.UNUSABLE, problems=[finding])))
     assert said.sentences[0] == "Do not build on these numbers: events are missing (7 of 9)."
-
-
-def test_a_doubtful_recording_is_said_in_the_first_line_of_the_answer() -> None:
-    doubts = [Problem.doubt(what, "…") for what in ("ranks are missing", "ranks are missing", "a", "b", "c")]
-    remark = Problem(severity=RecordingVerdict.GOOD, what="only a remark", evidence="…")
-    quality = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[remark, *doubts])
-    given = summary(quality=quality)
-    first = "These numbers are doubtful: ranks are missing; a; and 2 more."
-    assert answer(given).sentences[0] == first
-    assert render(given).index(first) < render(given).index("A step takes")
-    mystery = Quality(
-        verdict=RecordingVerdict.DOUBTFUL, problems=doubts, withheld=[Withheld(field="findings", reason="…")]
-    )
-    assert answer(summary(quality=mystery)).sentences[0] == first
-    good = Quality(problems=[remark])
-    assert answer(summary(quality=good)).sentences[0].startswith("A step takes")
-
-
-@pytest.mark.parametrize(("ratio", "said"), [(1.71, True), (1.15, False), (0.9, False)])
-def test_an_answer_says_how_much_the_profiler_slows_the_steps(ratio: float, said: bool) -> None:
-    cost = ProfilerCost(unprofiled_step_ns=70 * MS, profiled_step_ns=round(ratio * 70 * MS), ratio=ratio)
-    given = summary(profiler_cost=cost)
-    whole = " ".join(answer(given).further)
-    sentence = (
-        "The profiler slows the steps: the median step is 1.71 times as long as without it. Losses on the host are "
-        "therefore too large. No number is corrected."
-    )
-    assert (sentence in whole) == said
-    for text in (render(given), brief(given), render_page(compose(given, Inputs()))):
-        assert ("The profiler slows the steps" in text) == said
-    assert json.loads(given.model_dump_json())["profiler_cost"]["ratio"] == ratio
-
-
-def test_a_summary_from_before_the_profilers_cost_is_read() -> None:
-    old = json.loads(summary(**run(1)).model_dump_json())
-    old.pop("profiler_cost")
-    for rank in old["training"]:
-        rank.pop("unprofiled_steps"), rank.pop("median_unprofiled_step_ns")
-    assert Summary.model_validate(old).profiler_cost is None
-
-
-def test_an_answer_has_one_step_time_and_its_word() -> None:
-    """The mean step differs from the median one if a step stalls now and then."""
-    loss = TimeLost(cause="host-stall", ranks=[0], lost_ns=3 * MS, share=0.242, evidence="…", every=4)
-    replayed = Replay(steps=10, processes=2, step_ns=round(12.4 * MS), replayed_ns=round(12.4 * MS), error=0)
-    said = answer(summary(findings=[loss], replay=replayed))
-    text = " ".join([*said.sentences, *said.further])
-    assert "loses 3.00 ms per step, 24.2 % of the time" in text
-    assert "A step takes 10.0 ms (median)" in text and "12.4 ms" not in text
 
 
 def test_without_a_trace_the_share_of_loading_belongs_to_the_step_that_is_shown() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from pathlib import Path
 
@@ -447,72 +446,5 @@ def test_defaults_that_break_a_lesson_are_one_sentence() -> None:
 
 
 def test_a_command_is_written_as_on_the_slides() -> None:
-    assert (
-        shell_command(DeepSpeed(nodes=2, overlap_comm=False)) == "bash slurm.sh -e 2 -n 2 -- --ds-no-overlap"
-    )
-    assert shell_command(DDP()) == "bash slurm.sh -e 1"
-
-
-@pytest.fixture
-def on_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This machine without GPUs and without runs."""
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    monkeypatch.setenv("HARNESS_SITE", "local")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    return tmp_path
-
-
-GPU_LESSONS = ["1e", "1j"]
-
-
-@pytest.mark.parametrize("name", GPU_LESSONS)
-@pytest.mark.parametrize("flags", [[], ["--run"], ["--again"], ["--answer"]])
-def test_a_lesson_for_gpus_is_refused_on_cpus_before_anything_else(
-    on_cpus: Path, name: str, flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["lesson", name, *flags]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(
-        f"slurm.sh: lesson {name} needs GPUs, and site local runs on CPUs: use a --site"
-    )
-    assert list(on_cpus.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", GPU_LESSONS)
-def test_the_question_of_a_lesson_for_gpus_can_be_read_on_cpus_and_every_next_command_works(
-    on_cpus: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words, seen = ["lesson", name, "--no-run"], 0
-    while True:
-        assert main(words) == 0
-        said = capsys.readouterr().out
-        assert "This lesson needs GPUs, and site local runs on CPUs: choose another --site." in said
-        following = re.search(r"^next: slurm\.sh (.*)$", said, re.M)
-        if following is None:
-            break
-        words, seen = following[1].split(), seen + 1
-    assert seen == len(load_lesson(name).hints)
-
-
-def test_the_list_says_which_lessons_need_gpus(on_cpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lesson"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines if "needs GPUs" in line] == GPU_LESSONS
-
-
-@pytest.mark.parametrize("site", ["local", "leonardo"])
-@pytest.mark.parametrize("name", ALL)
-def test_each_command_that_a_lesson_prints_is_accepted_or_marked_as_needing_gpus(
-    on_cpus: Path, name: str, site: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["lesson", name, "--site", site, "--no-run"]) == 0
-    said = capsys.readouterr().out
-    printed = [
-        shlex.split(line) for line in re.findall(r"^  [ab]: bash slurm\.sh (.*) not run yet$", said, re.M)
-    ]
-    assert len(printed) == 2
-    codes = [main(["--dry-run", *words]) for words in printed]
-    marked = "This lesson needs GPUs" in said
-    assert marked == (site == "local" and name in GPU_LESSONS)
-    assert (2 in codes) if marked else codes == [0, 0], capsys.readouterr().err
+    assert shell_command(DeepSpeed(overlap_comm=False)) == "bash slurm.sh -e 2 -- --ds-no-overlap"
+    assert shell_command(DDP(nodes=2)) == "bash slurm.sh -e 1 -n 2"
