@@ -25,7 +25,7 @@ from harness.report.page.inputs import Inputs
 from harness.report.tables.files import write_tables
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
-from tests.report.test_report_verdict import MS, run, summary
+from tests.report.given_summary import MS, run, summary
 
 
 def lost(cause: str = "host-stall", ms: float = 22.7, **more: Any) -> TimeLost:

@@ -43,7 +43,7 @@ from harness.report.page.machine import energy_within, machine_section
 from harness.report.palette import COMMUNICATION
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
-from tests.report.test_report_verdict import run
+from tests.report.given_summary import run
 from tests.synthetic.job import HOSTILE, write_traces
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")

@@ -18,8 +18,8 @@ from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP, Experiment
 from harness.run import Run
 from harness.study.predictions import trials, verify
+from tests.report.given_summary import MS
 from tests.report.test_report_causes import faulty, job, replay, what_if
-from tests.report.test_report_verdict import MS
 from tests.study.test_lessons import completed
 from tests.synthetic.job import write_traces
 
