@@ -51,7 +51,7 @@ class CommTests(Experiment):
         yield from super().broken_rules()
         if self.only is not None and self.max_bytes is not None:
             sentence = (
-                f"--max-bytes is the largest message of the collectives, and --{_FLAGS[self.only]} runs none: "
+                f"--max-bytes is the largest message of the collectives, and --{_FLAGS[self.only]} runs none of them: "
                 "drop one"
             )
             yield Broken({"only", "max_bytes"}, sentence)
