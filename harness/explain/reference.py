@@ -21,14 +21,14 @@ def reference_sentence(s: Summary) -> list[str]:
     stored_ns = reference.mean_step_ns
     where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
     said = [
-        f"By its mean step, this run is {_in_words(own_ns / stored_ns)} as the reference ({where})"
+        f"This run is {_in_words(own_ns / stored_ns)} as the reference by the mean step ({where})"
         f"{_close(own_ns / stored_ns)}."
     ]
     run = (s.run or {}).get("job_id")
     if run and not _is_same(own_ns / stored_ns):
         said.append(
-            "One run cannot show why, and not whether the next run differs as much. Compare hardware, software, counts "
-            f"and step times: `bash {PROGRAM} reference check {run}`"
+            "One run does not show the cause, or whether the next run differs as much. Compare hardware, software, "
+            f"counts and step times: `bash {PROGRAM} reference check {run}`"
         )
     return said
 

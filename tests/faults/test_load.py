@@ -169,5 +169,5 @@ def test_a_cancelled_run_of_an_allocation_names_the_others_that_end_with_it(stag
     assert cancelled.code == 0, cancelled.text
     assert all(other in cancelled.text for other in others), cancelled.text
     code, told = driver.end()
-    assert code == 1, told
+    assert code == 3, told
     assert driver.states() == ["cancelled"] * 4

@@ -80,14 +80,14 @@ def test_a_lesson_that_the_reference_cannot_answer_is_a_sentence(
     [
         (
             200.0,
-            "By its mean step, this run is about twice as slow (2.00 times) as the reference (plain of ref, ",
+            "This run is about twice as slow (2.00 times) as the reference by the mean step (plain of ref, ",
         ),
-        (130.0, "By its mean step, this run is 1.30 times as slow as the reference (plain of ref, "),
+        (130.0, "This run is 1.30 times as slow as the reference by the mean step (plain of ref, "),
         (
             50.0,
-            "By its mean step, this run is about twice as fast (2.00 times) as the reference (plain of ref, ",
+            "This run is about twice as fast (2.00 times) as the reference by the mean step (plain of ref, ",
         ),
-        (80.0, "By its mean step, this run is 1.25 times as fast as the reference (plain of ref, "),
+        (80.0, "This run is 1.25 times as fast as the reference by the mean step (plain of ref, "),
     ],
 )
 def test_a_runs_answer_says_how_it_compares_with_the_reference_and_what_can_judge_it(
@@ -97,15 +97,15 @@ def test_a_runs_answer_says_how_it_compares_with_the_reference_and_what_can_judg
     said, why = answer(with_reference(summary_of(ASKED, step_ms))).further[-2:]
     assert said == f"{says}site local, AMD EPYC)."
     assert why == (
-        "One run cannot show why, and not whether the next run differs as much. Compare hardware, software, counts and "
-        "step times: `bash slurm.sh reference check 1`"
+        "One run does not show the cause, or whether the next run differs as much. Compare hardware, software, "
+        "counts and step times: `bash slurm.sh reference check 1`"
     )
 
 
 def test_a_run_as_fast_as_the_reference_gets_one_sentence(root: Path) -> None:
     recorded(root)
     said = answer(with_reference(summary_of(ASKED, 102.0))).further[-1]
-    assert said.startswith("By its mean step, this run is about as fast as the reference (plain of ref, ")
+    assert said.startswith("This run is about as fast as the reference by the mean step (plain of ref, ")
     assert said.endswith("AMD EPYC) (1.02 times).")
 
 
