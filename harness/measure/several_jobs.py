@@ -51,9 +51,10 @@ def may_be_one_job(folders: Folders) -> bool:
     if any(map(is_run, folders)) or len({folder.parent for folder in folders}) > 1:
         return False
     ranks = [{_rank(file) for file in files} for files in folders.values()]
-    if any(None in each for each in ranks):
-        return len(folders) <= MOST_NAMELESS
-    return max(Counter(rank for each in ranks for rank in each).values()) == 1
+    named = Counter(rank for each in ranks for rank in each if rank is not None)
+    if named and max(named.values()) > 1:
+        return False
+    return not any(None in each for each in ranks) or len(folders) <= MOST_NAMELESS
 
 
 def _rank(file: Path) -> int | None:

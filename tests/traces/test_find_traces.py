@@ -162,6 +162,7 @@ def test_a_folder_with_the_traces_of_several_jobs_is_listed_by_folder_and_nothin
         ({"j/lrdn01": ["report.nsys-rep"], "j/lrdn02": ["report.nsys-rep"]}, True),
         ({f"j/lrdn{n}": ["report.nsys-rep"] for n in range(17)}, False),
         ({"j": ["rank0.json"], "k": ["rank0.json"]}, False),
+        ({"j": ["rank0.json"], "k": ["rank0.json"], "m": ["before.sqlite"]}, False),
         ({"j/node0": ["rank0.json"], "k/node1": ["rank1.json"]}, False),
     ],
 )
