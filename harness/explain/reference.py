@@ -21,8 +21,8 @@ def reference_sentence(s: Summary) -> list[str]:
     stored_ns = reference.mean_step_ns
     where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
     said = [
-        f"This run is {_in_words(own_ns / stored_ns)} as the reference by the mean step ({where})"
-        f"{_close(own_ns / stored_ns)}."
+        f"This run is {_in_words(own_ns / stored_ns)} as the reference by the mean step ({where}"
+        f"{_close(own_ns / stored_ns)})."
     ]
     run = (s.run or {}).get("job_id")
     if run and not _is_same(own_ns / stored_ns):
@@ -43,7 +43,7 @@ def _in_words(ratio: float) -> str:
 
 
 def _close(ratio: float) -> str:
-    return f" ({ratio:.2f} times)" if _is_same(ratio) else ""
+    return f"; {ratio:.2f} times" if _is_same(ratio) else ""
 
 
 def _is_same(ratio: float) -> bool:

@@ -106,7 +106,7 @@ def test_a_run_as_fast_as_the_reference_gets_one_sentence(root: Path) -> None:
     recorded(root)
     said = answer(with_reference(summary_of(ASKED, 102.0))).further[-1]
     assert said.startswith("This run is about as fast as the reference by the mean step (plain of ref, ")
-    assert said.endswith("AMD EPYC) (1.02 times).")
+    assert said.endswith("AMD EPYC; 1.02 times).")
 
 
 def test_the_answer_has_the_step_times_and_the_ratio_of_reference_check(root: Path) -> None:
