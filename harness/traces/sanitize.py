@@ -88,9 +88,10 @@ def sanitize(trace: Trace) -> Trace:
     events = _launched(_kept(trace.events, good), stretch)
     calls = _in_time(trace.calls, stretch, out)
     ranges = _shallow(_in_time(_closed(trace.ranges, events, stretch), stretch, out), out)
+    host = _in_time(trace.host, stretch, out)
     if len(distinct(events.device)) > MOST_DEVICES:
         raise TraceError(trace.identity.path, f"is damaged: it has work on more than {MOST_DEVICES} devices")
-    if any(map(_sums_too_large, (events, calls, ranges))):
+    if any(map(_sums_too_large, (events, calls, ranges, host))):
         raise TraceError(trace.identity.path, "is damaged: its events together take more than a century")
     until = trace.complete_until_ns
     if until is not None and not stretch.low_ns <= until <= stretch.high_ns:
@@ -103,6 +104,7 @@ def sanitize(trace: Trace) -> Trace:
         events=events,
         calls=calls,
         ranges=ranges,
+        host=host,
         collectives=_collectives(trace.collectives, good, stretch),
         metrics=[series for series in metrics if len(series.time_ns)],
         nics=[nic for nic in nics if len(nic.start_ns)],

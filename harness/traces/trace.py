@@ -48,6 +48,17 @@ class RangeKind(IntEnum):
     STEP = 3  # ProfilerStep#n
 
 
+class HostKind(IntEnum):
+    """What a span of the host was (column `kind` of HostSpans)."""
+
+    OPERATOR = 0  # of the framework, on a trace with a GPU (aten::to)
+    PYTHON = 1  # a Python function: "file.py(120): function"
+    OS_CALL = 2  # of the C library or the operating system (read, pthread_cond_wait)
+    SAMPLE = 3  # a sampled call chain, until the thread's next sample: the function that matters in it
+    COLLECTOR = 4  # Python's garbage collector
+    PROFILER = 5  # the profiler's own work
+
+
 @dataclass(frozen=True, slots=True)
 class Spans:
     """Columns of length n of anything with a start and an end."""
@@ -97,6 +108,25 @@ class Ranges(Spans):
     process: I64
     domain: I32  # index into Trace.names of the NVTX domain; -1 default domain
     is_open: U8  # 1: it did not end in the recording, and end_ns is the recording's end
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpans(Spans):
+    """What threads of the host did, where it was recorded, sorted by (thread, start, -end). Length n.
+
+    Only what may explain a stretch in which a device has no work: short spans are left out by the readers.
+    """
+
+    name: I32
+    thread: I64
+    kind: U8  # HostKind
+    process: I64
+
+
+def no_host_spans() -> HostSpans:
+    """Nothing was recorded of the host."""
+    none = np.empty(0, np.int64)
+    return HostSpans(none, none, none.astype(np.int32), none, none.astype(np.uint8), none)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +200,7 @@ class Trace:
     calls: Calls
     ranges: Ranges
     collectives: Collectives
+    host: HostSpans = field(default_factory=no_host_spans)
     metrics: list[MetricSeries] = field(default_factory=list)
     nics: list[NicSamples] = field(default_factory=list)
     peak_memory_bytes: dict[tuple[int, int], int] = field(default_factory=dict)  # by process and device

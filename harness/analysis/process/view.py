@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
 from harness.common.ranks import rank_in_range
-from harness.traces.trace import Activity, Calls, Collectives, Events, Ranges, Trace
+from harness.traces.trace import Activity, Calls, Collectives, Events, HostSpans, Ranges, Trace
 
-_Columns = TypeVar("_Columns", Events, Calls, Ranges, Collectives)
+_Columns = TypeVar("_Columns", Events, Calls, Ranges, Collectives, HostSpans)
 RowIndex = slice | NDArray[np.intp]
 
 
@@ -28,6 +28,7 @@ class View:
     calls: Calls
     ranges: Ranges
     collectives: Collectives
+    host: HostSpans
     rank: int | None
     pid: int | None
     epoch_ns: int | None
@@ -54,7 +55,7 @@ def views(trace: Trace) -> list[View]:
     if len(pids) > 1 or (pids and _others(trace, pids[0])):
         return [view_of(trace, pid) for pid in pids]
     pid = trace.identity.pid if not pids or pids[0] < 0 else pids[0]
-    everything = (trace.events, trace.calls, trace.ranges, trace.collectives)
+    everything = (trace.events, trace.calls, trace.ranges, trace.collectives, trace.host)
     rank = process_rank(trace, *(pids or [-1]))
     return [View(trace, *everything, rank=rank, pid=pid, epoch_ns=_epoch(trace))]
 
@@ -103,6 +104,7 @@ def view_of(trace: Trace, pid: int) -> View:
         select_rows(trace.calls, rows_of(trace.calls.process == pid)),
         select_rows(trace.ranges, rows_of(trace.ranges.process == pid)),
         _collectives_of(trace.collectives, mine, len(trace.events)),
+        select_rows(trace.host, rows_of(trace.host.process == pid)),
         rank=process_rank(trace, pid),
         pid=pid,
         epoch_ns=_epoch(trace),
