@@ -23,9 +23,8 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Window
-from harness.replay.answer import replay_job
-from harness.replay.packed import pack_graph
-from harness.replay.process import process_graph
+from harness.replay.diagnosis import replay_job
+from harness.replay.process import pack_graph, process_graph
 from harness.traces import open_trace
 from tests.synthetic.simulated import Costs, CpuJob
 

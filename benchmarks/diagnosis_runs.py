@@ -28,11 +28,11 @@ from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
-from harness.replay.edits import Edited, gains
+from harness.replay.causes import suspects
+from harness.replay.context import ReplayContext
+from harness.replay.counterfactuals import Edited, gains
 from harness.replay.job import join_job
-from harness.replay.packed import unpack_graph
-from harness.replay.scene import Scene
-from harness.replay.suspects import suspects
+from harness.replay.process import unpack_graph
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
 
@@ -131,12 +131,12 @@ def _replayed(parts: Sequence[RankPart], training: Sequence[RankTraining], cause
     graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
     job = join_job(graphs, parts, None)
     assert job is not None, "the traces gave no replay"
-    scene = Scene(job, {own.rank: own for own in training})
+    context = ReplayContext(job, {own.rank: own for own in training})
     found: Found = {}
-    for suspect in suspects(scene):
+    for suspect in suspects(context):
         if suspect.cause.value != cause or suspect.every in (None, 1):
             continue
-        gain = gains(scene, [Edited(suspect.lengths)])[0]
+        gain = gains(context, [Edited(suspect.lengths)])[0]
         hits = suspect.steps[-len(gain.before) :]
         others = gain.before[~hits]
         noise = float(np.hypot(_deviation(gain.after[hits]), _deviation(others)))

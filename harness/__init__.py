@@ -98,7 +98,7 @@ def what_if(what: Traces) -> Replay:
         WorkError: nothing can be read, or the replay does not repeat the run.
     """
     from harness.common.errors import WorkError
-    from harness.explain.replayed import why_no_answer
+    from harness.explain.findings import why_no_answer
     from harness.measure.paths import measure_one
 
     paths = _paths(what)

@@ -1,13 +1,240 @@
-"""The answer that a report begins with: the diagnosis; for a mystery, how its reader gives one."""
+"""The answer that a report begins with: where a step's time goes, the largest loss, what to try next.
+
+For a mystery it says how its reader gives an answer.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-from harness.analysis.summary import Summary
+from harness.analysis.metrics import judged_step_ns, metrics_by_name
+from harness.analysis.process.steps import by_periodicity
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.paths import PROGRAM
-from harness.explain.reference import reference_sentence
-from harness.explain.rules import Diagnosis, doubts, verdict
+from harness.experiment.advice import Change
+from harness.explain.asked import Avoidable, slowest
+from harness.explain.avoidable import (
+    bubble,
+    communication,
+    data,
+    launch_bound,
+    memory,
+    precision,
+    straggler,
+    synchronisation,
+)
+from harness.explain.commands import changed_command, is_ours
+from harness.explain.findings import (
+    MOST_FURTHER,
+    changes_for,
+    further_sentence,
+    main_sentences,
+)
+from harness.format import device_time
+from harness.format.format import duration, percent
+from harness.format.labels import are_cpus
+
+_SAME = 0.05  # a reference check allows so much
+_ABOUT_TWICE = (1.9, 2.1)
+
+
+def reference_sentence(s: Summary) -> list[str]:
+    """How the run's mean step compares with that of the stored reference that asked for the same; else nothing.
+
+    The ratio is that of `reference check`. The two mean steps are not given: the answer has one step time, the median.
+    """
+    reference, own_ns = s.reference, judged_step_ns(metrics_by_name(s))
+    if reference is None or not reference.mean_step_ns or not own_ns:
+        return []
+    stored_ns = reference.mean_step_ns
+    where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
+    said = [
+        f"This run is {_in_words(own_ns / stored_ns)} as the reference by the mean step ({where}"
+        f"{_close(own_ns / stored_ns)})."
+    ]
+    run = (s.run or {}).get("job_id")
+    if run and not _is_same(own_ns / stored_ns):
+        said.append(
+            "One run does not show the cause, or whether the next run differs as much. Compare hardware, software, "
+            f"counts and step times: `bash {PROGRAM} reference check {run}`"
+        )
+    return said
+
+
+def _in_words(ratio: float) -> str:
+    if _is_same(ratio):
+        return "about as fast"
+    times, pace = (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
+    if _ABOUT_TWICE[0] <= times <= _ABOUT_TWICE[1]:
+        return f"about twice as {pace} ({times:.2f} times)"
+    return f"{times:.2f} times as {pace}"
+
+
+def _close(ratio: float) -> str:
+    return f"; {ratio:.2f} times" if _is_same(ratio) else ""
+
+
+def _is_same(ratio: float) -> bool:
+    return abs(ratio - 1) <= _SAME
+
+
+NOTICEABLE = 0.03  # a smaller share is not worth a change
+MOST_DOUBTS = 2  # problems of a recording in the first sentence
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """`sentences` to read, `command` to paste (None: no command applies), `further` to read after it."""
+
+    sentences: list[str]
+    command: str | None = None
+    further: list[str] = field(default_factory=list)
+
+
+def verdict(summary: Summary) -> Diagnosis:
+    """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
+    doubt = doubts(summary)
+    where = _where(summary)
+    if where is None:
+        return Diagnosis([*doubt, "The recording does not show where the time went."])
+    if summary.findings:
+        return _of_causes(summary, doubt, where)
+    found = sorted(avoidable(summary), key=lambda a: -a.share)
+    if not found or found[0].share < NOTICEABLE:
+        return Diagnosis([*doubt, where, _nothing(summary, found)])
+    top = found[0]
+    ending, next_command = _try_next(summary, top.changes)
+    return Diagnosis([*doubt, where, _largest(summary, top), *ending], next_command)
+
+
+def _of_causes(summary: Summary, doubt: list[str], where: str) -> Diagnosis:
+    """The cause that loses most time comes first, whatever the devices did meanwhile; steady losses come last, as
+    the replay sorts them."""
+    first, *others = summary.findings
+    ending, next_command = _try_next(summary, changes_for(summary, first))
+    further = [further_sentence(summary, found) for found in others[:MOST_FURTHER]]
+    return Diagnosis([*doubt, main_sentences(summary, first), *ending], next_command, [where, *further])
+
+
+def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str], str | None]:
+    """The sentence that says what to try, if anything, and its command."""
+    change, command = _first_possible(summary, changes)
+    return [f"Try next: {change.text}{':' if command else '.'}"] if change else [], command
+
+
+def _first_possible(summary: Summary, changes: tuple[Change, ...]) -> tuple[Change | None, str | None]:
+    """The first change that a run of ours can make, with its command; for traces from elsewhere the first change."""
+    for change in changes:
+        if change.fields is None or not is_ours(summary):
+            return change, None
+        if (text := changed_command(summary, change.fields)) is not None:
+            return change, text
+    return None, None
+
+
+def avoidable(summary: Summary) -> list[Avoidable]:
+    """Every rule's finding, in no order."""
+    return [found for rule in _RULES if (found := rule(summary)) is not None]
+
+
+def doubts(s: Summary) -> list[str]:
+    """The first sentence about a recording with problems; empty for a good one."""
+    grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD]
+    worst = next((p for p in grave if p.severity is s.quality.verdict), None)
+    if s.quality.verdict is RecordingVerdict.UNUSABLE and worst is not None:
+        return [f"Do not build on these numbers: {worst.what} ({worst.evidence})."]
+    if s.quality.verdict is RecordingVerdict.GOOD or not grave:
+        return []
+    texts = list(dict.fromkeys(p.what for p in grave))
+    more = f"; and {len(texts) - MOST_DOUBTS} more" if len(texts) > MOST_DOUBTS else ""
+    return [f"These numbers are doubtful: {'; '.join(texts[:MOST_DOUBTS])}{more}."]
+
+
+def _where(s: Summary) -> str | None:
+    total = sum(d.window_ns for d in s.devices)
+    if not total:
+        return _where_by_metrics(s)
+    shares = [text for part in _PARTS if (text := _part(s, *part))]
+    step = s.steps.duration
+    start = f"The window is {duration(total / len(s.devices))}"
+    if step and by_periodicity(s.steps.source):
+        start = f"A period takes {duration(step.median_ns)}"
+        start += " (median; the steps are not marked, and a period of a kernel may be a layer)"
+    elif step:
+        start = f"A step takes {duration(step.median_ns)} (median)"
+    return f"{start}: {', '.join(shares)}{_of_how_many(s)}."
+
+
+_PARTS = (
+    ("compute_ns", "computing", "computation"),
+    ("exposed_communication_ns", "exposed communication", "communication"),
+    ("exposed_memory_ns", "copying", "copying"),
+    ("idle_ns", "idle", "idle time"),
+)
+
+
+def _part(s: Summary, field: str, doing: str, noun: str) -> str:
+    """One part of the window in words; empty for a very small part."""
+    share = device_time.share(s.devices, field)
+    if share is None:
+        return f"{noun} not known"
+    return f"{percent(share)} {doing}" if share >= 0.001 else ""
+
+
+def _of_how_many(s: Summary) -> str:
+    """The number of devices whose mean the shares are; empty for one device."""
+    every = len(s.devices)
+    if every < 2:
+        return ""
+    of_each = {noun: len(device_time.with_known(s.devices, field)) for field, _, noun in _PARTS}
+    partly = [f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every]
+    devices = "processes" if are_cpus(s.devices) else "devices"
+    return f" (mean of {every} {devices}{''.join(partly)})"
+
+
+def _where_by_metrics(s: Summary) -> str | None:
+    rank = slowest(s)
+    if rank is None:
+        return None
+    parts = [
+        (rank.median_data_ns, "loading data"),
+        (rank.median_forward_ns, "forward"),
+        (rank.median_backward_ns, "backward"),
+        (rank.median_optimizer_ns, "optimizer"),
+    ]
+    times = ", ".join(f"{duration(ns)} {what}" for ns, what in parts if ns)
+    return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
+
+
+def _nothing(s: Summary, found: list[Avoidable]) -> str:
+    idle = device_time.share(s.devices, "idle_ns") or 0.0
+    rest = f", and {percent(idle)} idle time without a known cause" if idle > NOTICEABLE else ""
+    unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
+    not_known = f" Not known: {' and '.join(unknown)}." if unknown else ""
+    largest = f" The largest is {found[0].what}, {percent(found[0].share)}." if found else ""
+    whole = f"No avoidable part is above {percent(NOTICEABLE)} of the time.{largest}"
+    return f"{whole} The rest is the kernels themselves{rest}.{not_known}"
+
+
+def _largest(s: Summary, top: Avoidable) -> str:
+    step = s.steps.duration
+    unit = "period" if by_periodicity(s.steps.source) else "step"
+    each = f", about {duration(top.share * step.median_ns)} a {unit}" if step else ""
+    return f"The largest avoidable part is {top.what}: {percent(top.share)} of the time{each}. {top.why}"
+
+
+_RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (
+    data,
+    launch_bound,
+    synchronisation,
+    communication,
+    memory,
+    bubble,
+    precision,
+    straggler,
+)
+
 
 SLOWED = 1.15  # profiled steps over the others, from which the answer says it
 

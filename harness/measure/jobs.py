@@ -20,7 +20,7 @@ from harness.measure.run_contents import (
     with_contents,
     with_problems,
 )
-from harness.replay.answer import replay_job
+from harness.replay.diagnosis import replay_job
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 

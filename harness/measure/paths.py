@@ -15,8 +15,7 @@ from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window,
 from harness.common.errors import RequestError
 from harness.measure.jobs import summarise
 from harness.measure.page_data import PageData
-from harness.replay.packed import pack_graph
-from harness.replay.process import process_graph
+from harness.replay.process import pack_graph, process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, map_traces
 from harness.traces.find import Say, search

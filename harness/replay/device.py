@@ -1,8 +1,7 @@
-"""The streams of a process's devices in its graph.
+"""What waits for something on another stream, and which calls of the host wait for the device.
 
-A kernel begins when it was launched, when the one before it on its stream has ended, and when what it waits for on
-another stream has; how much later it began than the last of these is kept as its gap. Kernels between two nodes of a
-stream are not nodes themselves: what they add up to is the length of the arcs.
+Neither is recorded. A kernel that was launched long before and whose stream was free began right after something on
+another stream ended: it waited for that. A call that returns right after something on the device ended waited for it.
 """
 
 from __future__ import annotations
@@ -13,17 +12,109 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import MEMORY, NOT_WORK
+from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
+from harness.analysis.process.idle import blocks
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.build import Builder
-from harness.replay.crossings import Crossings, find_crossings, host_waits
-from harness.replay.lane import HostLane
-from harness.replay.sorts import Sort, slot
-from harness.replay.timeline import from_table
+from harness.replay.graph import Builder, HostThread, TimeCategory, from_table, slot
+from harness.replay.host import feeding_calls
 from harness.traces.trace import I64
 
+IDLE_NS = 3_000  # a stream that is free for less has only its usual gap
+SOON_NS = 15_000  # after the end of what it waited for
+RETURN_NS = 30_000  # a call returns this soon after
+BLOCKED_NS = 20_000  # a shorter call waited for nothing
+
+
+@dataclass(frozen=True)
+class StreamDependencies:
+    """n pairs: `target` cannot begin before `source` has ended. `since`: of a call, its beginning."""
+
+    source: I64
+    target: I64
+    since: I64
+
+
+def find_stream_dependencies(streams: Streams) -> StreamDependencies:
+    """Events that waited for another stream. source and target: rows of `streams`."""
+    free = np.maximum(streams.launch_ns, streams.previous_ns)
+    late = (
+        (streams.start_ns - free > IDLE_NS)
+        & (streams.launch_ns >= 0)
+        & (streams.launch_ns < streams.start_ns - IDLE_NS)
+    )
+    waited = np.flatnonzero(late)
+    source = _last_end_elsewhere(streams, waited)
+    found = source >= 0
+    waited, source = waited[found], source[found]
+    soon = streams.start_ns[waited] - streams.end_ns[source] <= SOON_NS
+    pairs = [(source[soon], waited[soon]), _before_messages(streams)]
+    source, target = (np.concatenate(c) for c in zip(*pairs, strict=True))
+    _, kept = np.unique(target, return_index=True)
+    return StreamDependencies(source[kept], target[kept], streams.start_ns[target[kept]])
+
+
+def _last_end_elsewhere(streams: Streams, rows: NDArray[np.intp]) -> I64:
+    """For each row, of the events on other streams the one that ended last before the row began; -1: none is near."""
+    order = np.argsort(streams.end_ns, kind="stable")
+    ends = streams.end_ns[order]
+    at = np.searchsorted(ends, streams.start_ns[rows], side="right") - 1
+    found = np.full(len(rows), -1, np.int64)
+    for _ in range(8):  # a stream's own events may lie between
+        usable = (at >= 0) & (found < 0)
+        other = usable & (streams.index[order[np.maximum(at, 0)]] != streams.index[rows])
+        found[other] = order[at[other]]
+        at = at - 1
+    return found
+
+
+def _before_messages(streams: Streams) -> tuple[I64, I64]:
+    """A collective waits for what was launched before it on the stream with most work, which made its data."""
+    rows = np.flatnonzero(streams.message & (streams.launch_ns >= 0))
+    if not len(rows):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    work = np.bincount(streams.index[~streams.message], minlength=int(streams.index.max()) + 1)
+    main = np.flatnonzero((streams.index == int(np.argmax(work))) & (streams.launch_ns >= 0))
+    rows = rows[streams.index[rows] != int(np.argmax(work))]
+    if not len(main) or not len(rows):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    launches = np.maximum.accumulate(streams.launch_ns[main])
+    before = np.searchsorted(launches, streams.launch_ns[rows]) - 1
+    source = main[np.maximum(before, 0)]
+    holds = (before >= 0) & (streams.end_ns[source] <= streams.start_ns[rows])
+    return source[holds], rows[holds]
+
+
+def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) -> StreamDependencies:
+    """Calls that waited for the device: source is a row of `streams`, target the moment when the call returned. A call
+    that always waits and found the device done waits for the last event launched before it."""
+    calls = m.view.calls
+    rows = feeding_calls(m)
+    rows = rows[(calls.start_ns[rows] >= window[0]) & (calls.end_ns[rows] <= window[1])]
+    start, end = calls.start_ns[rows], calls.end_ns[rows]
+    order = np.argsort(streams.end_ns, kind="stable")
+    ends = streams.end_ns[order]
+    at = np.searchsorted(ends, end, side="right") - 1
+    last = order[np.maximum(at, 0)]
+    seen = (at >= 0) & (end - start >= BLOCKED_NS) & (streams.end_ns[last] > start)
+    seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
+    always = matching(calls.name[rows], m.view.names, blocks) & ~seen
+    by_launch = np.argsort(streams.launch_ns, kind="stable")
+    before = np.searchsorted(streams.launch_ns[by_launch], start, side="right") - 1
+    launched = by_launch[np.maximum(before, 0)]
+    always &= (before >= 0) & (streams.launch_ns[launched] >= 0) & (streams.end_ns[launched] <= end)
+    kept = seen | always
+    source = np.where(seen, last, launched)[kept]
+    return StreamDependencies(source, end[kept], np.where(seen, start, end)[kept])
+
+
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
-_SORTS = (Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT, Sort.DEVICE_COPY, Sort.DEVICE_GAP)
+_SORTS = (
+    TimeCategory.DEVICE_WORK,
+    TimeCategory.DEVICE_PRODUCT,
+    TimeCategory.DEVICE_COPY,
+    TimeCategory.DEVICE_GAP,
+)
 _PRODUCTS = ("gemm", "attention")
 
 
@@ -46,7 +137,7 @@ class Streams:
 
 
 def on_gpu(
-    m: MeasuredProcess, window: tuple[int, int], builder: Builder, lane: HostLane
+    m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread
 ) -> tuple[I64, I64, I64]:
     """Adds the streams of the window. Returns the nodes where each row of the process's collectives arrives and where
     it ends, and the nodes of the streams' last ends."""
@@ -55,24 +146,24 @@ def on_gpu(
     arrive, done = np.full((2, len(event)), -1, np.int64)
     if not len(streams.row):
         return arrive, done, np.empty(0, np.int64)
-    crossings = find_crossings(streams)
+    dependencies = find_stream_dependencies(streams)
     waits = host_waits(m, window, streams)
-    begins = streams.message | _marked(crossings.target, len(streams.row))
+    begins = streams.message | _marked(dependencies.target, len(streams.row))
     last = np.flatnonzero(np.diff(streams.index, append=-1))
     ends = (
         _marked(last, len(streams.row))
         | streams.message
-        | _marked(crossings.source, len(streams.row))
+        | _marked(dependencies.source, len(streams.row))
         | _marked(waits.source, len(streams.row))
     )
     start_node = np.full(len(streams.row), -1, np.int64)
     end_node = start_node.copy()
     start_node[begins] = builder.add_nodes(streams.start_ns[begins])
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
-    _add_host_waits(builder, lane, waits, end_node, streams)
-    _add_crossings(builder, crossings, start_node, end_node, streams)
-    chain = _Chain.of(m, streams, crossings)
-    chain.add_arcs(builder, lane, start_node, end_node)
+    _add_host_waits(builder, thread, waits, end_node, streams)
+    _add_stream_dependencies(builder, dependencies, start_node, end_node, streams)
+    chain = _Chain.of(m, streams, dependencies)
+    chain.add_arcs(builder, thread, start_node, end_node)
     place = np.full(len(m.view.events) + 1, -1, np.int64)
     place[streams.row] = np.arange(len(streams.row))
     at = place[event]
@@ -126,26 +217,27 @@ def _marked(rows_: I64, n: int) -> NDArray[np.bool_]:
 
 
 def _add_host_waits(
-    builder: Builder, lane: HostLane, waits: Crossings, end_node: I64, streams: Streams
+    builder: Builder, thread: HostThread, waits: StreamDependencies, end_node: I64, streams: Streams
 ) -> None:
     """The host goes on when what it waited for has ended. `target` are moments here: when the calls returned."""
-    nodes = lane.mark(builder, waits.target, waits.since)
+    nodes = thread.mark(builder, waits.target, waits.since)
     arcs = builder.add_arcs(end_node[waits.source], nodes)
-    builder.give_slot(arcs, slot(Sort.WAIT_TAIL), waits.target - streams.end_ns[waits.source])
+    builder.give_slot(arcs, slot(TimeCategory.WAIT_TAIL), waits.target - streams.end_ns[waits.source])
 
 
-def _add_crossings(
-    builder: Builder, crossings: Crossings, start_node: I64, end_node: I64, streams: Streams
+def _add_stream_dependencies(
+    builder: Builder, dependencies: StreamDependencies, start_node: I64, end_node: I64, streams: Streams
 ) -> None:
-    arcs = builder.add_arcs(end_node[crossings.source], start_node[crossings.target])
-    gap = streams.start_ns[crossings.target] - streams.end_ns[crossings.source]
-    tight = gap <= streams.start_ns[crossings.target] - _free_ns(streams)[crossings.target]
-    builder.give_slot(arcs, slot(Sort.DEVICE_GAP), np.where(tight, gap, 0))
+    arcs = builder.add_arcs(end_node[dependencies.source], start_node[dependencies.target])
+    gap = streams.start_ns[dependencies.target] - streams.end_ns[dependencies.source]
+    tight = gap <= streams.start_ns[dependencies.target] - _free_ns(streams)[dependencies.target]
+    builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(tight, gap, 0))
 
 
 def _free_ns(streams: Streams) -> I64:
     """When each event could have begun, as far as its launch and its own stream are concerned."""
-    return np.maximum(streams.launch_ns, streams.previous_ns)
+    free: I64 = np.maximum(streams.launch_ns, streams.previous_ns)
+    return free
 
 
 @dataclass(frozen=True)
@@ -161,7 +253,7 @@ class _Chain:
     latency: I64
 
     @staticmethod
-    def of(m: MeasuredProcess, streams: Streams, crossings: Crossings) -> _Chain:
+    def of(m: MeasuredProcess, streams: Streams, dependencies: StreamDependencies) -> _Chain:
         launched = streams.launch_ns >= 0
         delay = streams.start_ns - streams.launch_ns
         waited = streams.start_ns - streams.previous_ns
@@ -173,18 +265,20 @@ class _Chain:
             np.where(launched, streams.launch_ns + latency_of, -1),
             np.where(streams.first, -1, streams.previous_ns + between_of),
         )
-        could[crossings.target] = np.maximum(could[crossings.target], streams.end_ns[crossings.source])
+        could[dependencies.target] = np.maximum(
+            could[dependencies.target], streams.end_ns[dependencies.source]
+        )
         rest = np.where(could >= 0, streams.start_ns - could, 0)
         gap = np.where(streams.first, 0, between_of + rest)
         own = np.zeros((len(gap), len(_SORTS)), np.int64)
         own[np.arange(len(gap)), _sort_of(m)[streams.row]] = streams.end_ns - streams.start_ns
         before = np.zeros_like(own)
-        before[:, _SORTS.index(Sort.DEVICE_GAP)] = gap
+        before[:, _SORTS.index(TimeCategory.DEVICE_GAP)] = gap
         steps = before.copy()
         steps[1:] += own[:-1]
         return _Chain(streams, np.cumsum(steps, axis=0), own, latency_of + rest)
 
-    def add_arcs(self, builder: Builder, lane: HostLane, start_node: I64, end_node: I64) -> None:
+    def add_arcs(self, builder: Builder, thread: HostThread, start_node: I64, end_node: I64) -> None:
         """Arcs from each node of a stream to the next, and from the host's nodes over the launches between them."""
         n = len(start_node)
         position = np.concatenate(
@@ -204,7 +298,7 @@ class _Chain:
         to = np.searchsorted(position, 2 * np.arange(n))
         launched = np.flatnonzero((self.streams.launch_ns >= 0) & (to < len(position)))
         launched = launched[self.streams.index[launched] == self.streams.index[event[to[launched]]]]
-        self._launch_arcs(builder, lane, launched, to[launched], (node, place))
+        self._launch_arcs(builder, thread, launched, to[launched], (node, place))
 
     def _alone(self, event: I64, is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Pairs of nodes that are start and end of one message: the job joins them."""
@@ -214,11 +308,11 @@ class _Chain:
         return pair
 
     def _launch_arcs(
-        self, builder: Builder, lane: HostLane, launched: I64, to: I64, nodes: tuple[I64, I64]
+        self, builder: Builder, thread: HostThread, launched: I64, to: I64, nodes: tuple[I64, I64]
     ) -> None:
         """Arcs to the nodes at `to`; nodes: all nodes of streams, and their places in the chain (n, sorts)."""
         node, place = nodes
-        hosts, times, _ = lane.ordered()
+        hosts, times, _ = thread.ordered()
         if not len(hosts) or not len(launched):
             return
         since = np.searchsorted(times, self.streams.launch_ns[launched], side="right") - 1
@@ -231,9 +325,9 @@ class _Chain:
         launched, to, since, tail = launched[chosen], to[chosen], since[chosen], tail[chosen]
         arcs = builder.add_arcs(hosts[since], node[to])
         builder.repeat(arcs)
-        builder.give(lane.tiles.between(times[since], self.streams.launch_ns[launched], arcs))
+        builder.give(thread.segments.between(times[since], self.streams.launch_ns[launched], arcs))
         tail = tail.copy()
-        tail[:, _SORTS.index(Sort.DEVICE_GAP)] += self.latency[launched]
+        tail[:, _SORTS.index(TimeCategory.DEVICE_GAP)] += self.latency[launched]
         builder.give(from_table(arcs, [slot(s) for s in _SORTS], tail))
 
 
@@ -255,12 +349,12 @@ def _low(values: I64) -> int:
 def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     table = np.array(
         [
-            _SORTS.index(Sort.DEVICE_PRODUCT if kind in _PRODUCTS else Sort.DEVICE_WORK)
+            _SORTS.index(TimeCategory.DEVICE_PRODUCT if kind in _PRODUCTS else TimeCategory.DEVICE_WORK)
             for kind, _ in m.kinds.labels
         ]
         or [0]
     )
     found: NDArray[np.intp] = np.where(
-        m.kinds.event_class == MEMORY, _SORTS.index(Sort.DEVICE_COPY), table[m.kinds.code]
+        m.kinds.event_class == MEMORY, _SORTS.index(TimeCategory.DEVICE_COPY), table[m.kinds.code]
     )
     return found

@@ -1,4 +1,4 @@
-"""The host of one process as tiles: its operators or its calls, and what lies between them."""
+"""The host of one process as segments: its operators or its calls, and what lies between them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,43 @@ from harness.analysis.process.collective_rows import row_events
 from harness.analysis.process.kinds import HOST
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.recurrence import median_of_each, recurring
-from harness.replay.sorts import N_PHASES, Sort
-from harness.replay.timeline import Tiles
+from harness.replay.graph import N_PHASES, HostSegments, TimeCategory
 from harness.traces.trace import I64, Activity, Calls
+
+_HELD_FACTOR = 2  # what takes so many times its usual time was held up, if it is also a stall
+
+
+def recurring(step: I64, kind: I64, moment: I64) -> I64:
+    """A number per call, the same for the n-th calls of one kind in their steps, in order of `moment`."""
+    if not len(step):
+        return np.empty(0, np.int64)
+    order = np.lexsort((moment, kind, step))
+    ordered_kind, ordered_step = kind[order], step[order]
+    changes = (ordered_kind[1:] != ordered_kind[:-1]) | (ordered_step[1:] != ordered_step[:-1])
+    begins = np.flatnonzero(np.append(True, changes))
+    nth = np.empty(len(order), np.int64)
+    nth[order] = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    return kind * (int(nth.max()) + 1) + nth
+
+
+def median_of_each(group: I64, values: I64) -> I64:
+    """For each of n values the median of its group."""
+    order = np.lexsort((values, group))
+    begins = (
+        np.flatnonzero(np.append(True, np.diff(group[order]) != 0)) if len(order) else np.empty(0, np.int64)
+    )
+    counts = np.diff(np.append(begins, len(order)))
+    ordered = values[order]
+    low, high = ordered[begins + (counts - 1) // 2], ordered[begins + counts // 2]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.repeat((low + high) // 2, counts)
+    return found
+
+
+def held_up(ns: I64, usual: I64 | int, least: int) -> I64:
+    """The part of each of n durations beyond the median; 0 if that is less than `least`, or no more than chance."""
+    return np.where((ns > _HELD_FACTOR * usual) & (ns - usual > least), ns - usual, 0)
+
 
 STALL_NS = 500_000  # a shorter stretch is no stall
 STALL_OF_STEP = 0.002
@@ -26,8 +59,8 @@ _PRODUCTS = ("gemm", "attention")
 _OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up, if it is also a stall
 
 
-def host_tiles(m: MeasuredProcess, window: tuple[int, int]) -> Tiles:
-    """The main thread's tiles of a CPU trace; else the tiles of all threads that call the device's library, as one."""
+def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
+    """The main thread of a CPU trace; else all threads that call the device's library, as one."""
     start, end, sort, name = _operators(m) if m.view.on_cpu else _calls(m)
     start, end, sort, name = _disjoint(
         *(c[(end > window[0]) & (start < window[1])] for c in (start, end, sort, name))
@@ -36,25 +69,27 @@ def host_tiles(m: MeasuredProcess, window: tuple[int, int]) -> Tiles:
     work = np.searchsorted(start, edge[:-1], side="right") - 1
     inside = (work >= 0) & (edge[:-1] < np.append(end, 0)[work])
     work = np.where(inside, work, -1)
-    sort = np.append(sort, Sort.HOST_GAP)[work]
+    sort = np.append(sort, TimeCategory.HOST_GAP)[work]
     phase = _phase_of(m, edge[:-1])
     step = np.searchsorted(m.steps.start_ns, edge[:-1], side="right")
     same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
-    gap = sort == Sort.HOST_GAP
+    gap = sort == TimeCategory.HOST_GAP
     usual = _usual(np.diff(edge), gap, phase, same, least_stall(counted_steps(m)))
     after = np.maximum.accumulate(np.where(gap, -1, np.arange(len(gap))))  # the operator before each gap
     place = np.append(same, -1)[after] * N_PHASES + phase
-    excess = np.where(_at_places(np.diff(edge), usual, gap, place, step), Sort.HOST_STALL, Sort.HOST_HELD)
+    excess = np.where(
+        _at_places(np.diff(edge), usual, gap, place, step), TimeCategory.HOST_STALL, TimeCategory.HOST_HELD
+    )
     sending = gap & (np.diff(edge) > usual) & _before_message(m, edge[1:])
     if sending.sum() >= SENDING_MOSTLY * _messages(m, window):
-        excess[sending] = Sort.HOST_SENDING
-    return Tiles(edge, _slots(sort, phase), usual, _slots(excess, phase))
+        excess[sending] = TimeCategory.HOST_SENDING
+    return HostSegments(edge, _slots(sort, phase), usual, _slots(excess, phase))
 
 
 def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:
     """Start and end of the main thread's operators that compute, in order: a host that is in one waits for nothing."""
     start, end, sort, _ = _operators(m)
-    keep = sort != Sort.HOST_GAP
+    keep = sort != TimeCategory.HOST_GAP
     start, end = start[keep], np.maximum.accumulate(end[keep])
     return start, end
 
@@ -91,17 +126,17 @@ def _operators(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
     )
 
 
-def _sort_of(kind: str) -> Sort:
+def _sort_of(kind: str) -> TimeCategory:
     """An operator that is Python (a node of autograd, a module's hook) is no work of its own."""
     if kind == HOST:
-        return Sort.HOST_GAP
-    return Sort.HOST_PRODUCT if kind in _PRODUCTS else Sort.HOST_WORK
+        return TimeCategory.HOST_GAP
+    return TimeCategory.HOST_PRODUCT if kind in _PRODUCTS else TimeCategory.HOST_WORK
 
 
 def _calls(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
     calls: Calls = m.view.calls
     rows = feeding_calls(m)
-    gap = np.full(len(rows), Sort.HOST_GAP, np.int64)
+    gap = np.full(len(rows), TimeCategory.HOST_GAP, np.int64)
     return calls.start_ns[rows], calls.end_ns[rows], gap, calls.name[rows].astype(np.int64)
 
 

@@ -1,18 +1,18 @@
-"""One process's columns to its graph: nodes, arcs, its steps, and where it takes part in collectives."""
+"""One process's columns to its graph: nodes, arcs, its steps, and its part in collectives; and the graph as bytes."""
 
 from __future__ import annotations
 
+import io
+import json
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
-from harness.replay import device, messages
-from harness.replay.build import Builder
-from harness.replay.host import host_tiles
-from harness.replay.lane import HostLane
-from harness.replay.sorts import Sort, slot
-from harness.replay.timeline import Amounts
+from harness.replay import cpu_collectives, device
+from harness.replay.graph import Amounts, Builder, HostThread, TimeCategory, slot
+from harness.replay.host import host_segments
 from harness.traces.trace import I64
 
 
@@ -49,13 +49,15 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
     if not m.windows:
         return None
     span = Span.of(m)
-    builder, lane = Builder(), HostLane(host_tiles(m, span.window))
-    begin = lane.mark(builder, span.begin_ns)
-    end = lane.mark(builder, span.end_ns) if span.marked else builder.add_nodes(span.end_ns)
-    arrive, done, lasts = (messages.on_cpu if m.view.on_cpu else device.on_gpu)(m, span.window, builder, lane)
-    lane.close(builder)
+    builder, thread = Builder(), HostThread(host_segments(m, span.window))
+    begin = thread.mark(builder, span.begin_ns)
+    end = thread.mark(builder, span.end_ns) if span.marked else builder.add_nodes(span.end_ns)
+    arrive, done, lasts = (cpu_collectives.on_cpu if m.view.on_cpu else device.on_gpu)(
+        m, span.window, builder, thread
+    )
+    thread.close(builder)
     if not span.marked:
-        _end_with(builder, end, np.append(lasts, lane.last))
+        _end_with(builder, end, np.append(lasts, thread.last))
     source, target, amounts = builder.all_arcs()
     view = m.view
     return ProcessGraph(
@@ -105,4 +107,30 @@ def _end_with(builder: Builder, end: I64, nodes: I64) -> None:
     time = builder.time_ns
     arcs = builder.add_arcs(nodes, np.repeat(end, len(nodes)))
     rest = time[end[0]] - time[nodes]
-    builder.give_slot(arcs, slot(Sort.DEVICE_GAP), np.where(rest == rest.min(), rest, 0))
+    builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(rest == rest.min(), rest, 0))
+
+
+_COLUMNS = ("time_ns", "source", "target", "repeated", "step_begin", "step_end", "arrive", "done")
+_FACTS = ("rank", "path", "pid", "clock", "epoch_ns", "on_cpu", "marked", "step_names")
+
+
+def pack_graph(graph: ProcessGraph | None) -> bytes:
+    """The graph, compressed; empty without a graph."""
+    if graph is None:
+        return b""
+    columns = {name: getattr(graph, name) for name in _COLUMNS} | graph.amounts._asdict()
+    facts = json.dumps({name: getattr(graph, name) for name in _FACTS}).encode()
+    buffer = io.BytesIO()
+    np.savez(buffer, **columns, facts=np.frombuffer(facts, np.uint8))
+    return zlib.compress(buffer.getvalue(), 1)
+
+
+def unpack_graph(packed: bytes) -> ProcessGraph | None:
+    """The inverse of `pack_graph`."""
+    if not packed:
+        return None
+    with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as archive:
+        facts = json.loads(archive["facts"].tobytes())
+        columns = {name: archive[name] for name in _COLUMNS}
+        amounts = Amounts(archive["arc"], archive["slot"], archive["ns"])
+    return ProcessGraph(**facts, **columns, amounts=amounts)

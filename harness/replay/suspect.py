@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.replay.context import ReplayContext
 from harness.traces.trace import F64, I64
 
 RESAMPLES = 400
@@ -132,3 +134,30 @@ def culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, 
 def settled(steps: int) -> int:
     """How many first steps not to look at: at the first, ranks are as far apart as they were before the recording."""
     return 1 if steps > 3 else 0
+
+
+LEAST = 0.02  # of a step: less is not looked at
+
+
+def without_time(
+    context: ReplayContext, cause: Cause, chosen: list[int], phase: int | None
+) -> Iterator[Suspect]:
+    """The suspicion that the time in these slots is lost, where there is enough of it."""
+    time = context.time_ns[:, :, chosen].sum(axis=2)
+    culprit = culprits(time.sum(axis=1))
+    if culprit and time[list(culprit)].mean() >= LEAST * context.step_ns:
+        yield counterfactual(context, cause, phase, dict.fromkeys(culprit, chosen))
+
+
+def counterfactual(
+    context: ReplayContext, cause: Cause, phase: int | None, chosen: dict[int, list[int]]
+) -> Suspect:
+    """The job without the time in some slots of some processes."""
+    factor = context.job.unchanged()
+    for process, of in chosen.items():
+        factor[process, of] = 0
+    by_step = np.stack([context.time_ns[p][:, of].sum(axis=1) for p, of in chosen.items()]).max(axis=0)
+    steps = hit(by_step)
+    each = float(by_step[steps].mean()) / 1e6
+    evidence = f"{each:.1f} ms in {int(steps.sum())} of {len(steps)} steps"
+    return Suspect(cause, tuple(chosen), phase, steps, context.job.scaled(factor), evidence)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.analysis.process.phases import PHASES
-from harness.replay import batches, network
-from harness.replay.edits import Edit, Edited, without
-from harness.replay.scene import Scene, slots
-from harness.replay.sorts import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Sort
-from harness.replay.stalls import HELD, STALLED, sending, stopped, without_core
-from harness.replay.suspects import Rule
-from harness.replay.uneven_work import heavier, uneven
+from harness.replay import counterfactuals
+from harness.replay.causes import Rule
+from harness.replay.context import ReplayContext, slots
+from harness.replay.counterfactuals import Edit, Edited, without
+from harness.replay.graph import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.host_causes import HELD, STALLED, sending, stopped, without_core
+from harness.replay.rank_causes import heavier, uneven
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,31 @@ class WhatIfKind:
     more_on_cpus: bool = False
 
 
-def _without(sorts: tuple[Sort, ...], phase: int) -> Callable[[Scene], Edited | None]:
-    return lambda scene: without(scene, slots(sorts, phase))
+def _without(sorts: tuple[TimeCategory, ...], phase: int) -> Callable[[ReplayContext], Edited | None]:
+    return lambda context: without(context, slots(sorts, phase))
 
 
 def _without_found(rule: Rule) -> Edit:
     """The job without any of what a rule suspects."""
 
-    def edit(scene: Scene) -> Edited | None:
-        found = [suspect.lengths for suspect in rule(scene)]
+    def edit(context: ReplayContext) -> Edited | None:
+        found = [suspect.lengths for suspect in rule(context)]
         return Edited(np.minimum.reduce(found)) if found else None
 
     return edit
 
 
-def _no_gaps(scene: Scene) -> Edited | None:
-    gaps = (Sort.HOST_GAP, Sort.HOST_STALL)
-    return without(scene, [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots(gaps, phase)])
+def _no_gaps(context: ReplayContext) -> Edited | None:
+    gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
+    return without(context, [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots(gaps, phase)])
 
 
-def _faster_products(scene: Scene) -> Edited | None:
-    return without(scene, slots((Sort.HOST_PRODUCT, Sort.DEVICE_PRODUCT)), left=0.5)
+def _faster_products(context: ReplayContext) -> Edited | None:
+    return without(context, slots((TimeCategory.HOST_PRODUCT, TimeCategory.DEVICE_PRODUCT)), left=0.5)
 
 
 WHAT_IFS: tuple[WhatIfKind, ...] = (
-    WhatIfKind("no-data-stall", "no waiting for data", _without((Sort.HOST_GAP, *HELD), DATA)),
+    WhatIfKind("no-data-stall", "no waiting for data", _without((TimeCategory.HOST_GAP, *HELD), DATA)),
     *(
         WhatIfKind(
             f"no-stall-{PHASES[phase]}",
@@ -91,24 +91,34 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         _no_gaps,
         bound=True,
     ),
-    WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", batches.accumulated(2)),
-    WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", batches.accumulated(4)),
+    WhatIfKind(
+        "gas-x2", "gradients reduced half as often (accumulation × 2)", counterfactuals.accumulated(2)
+    ),
+    WhatIfKind(
+        "gas-x4", "gradients reduced a quarter as often (accumulation × 4)", counterfactuals.accumulated(4)
+    ),
     WhatIfKind(
         "micro-batch-x2",
         "twice the micro-batch, in operators that take twice as long",
-        batches.larger,
+        counterfactuals.larger,
         same_work=False,
     ),
-    WhatIfKind("micro-batches-x2", "twice the micro-batches through the pipeline", batches.more_in_pipeline),
-    WhatIfKind("one-bucket", "gradients in buckets of 25 MB", network.larger_buckets, more_on_cpus=True),
+    WhatIfKind(
+        "micro-batches-x2", "twice the micro-batches through the pipeline", counterfactuals.more_in_pipeline
+    ),
+    WhatIfKind(
+        "one-bucket", "gradients in buckets of 25 MB", counterfactuals.larger_buckets, more_on_cpus=True
+    ),
     WhatIfKind(
         "free-communication",
         "messages that take no time; ranks still wait for each other",
-        network.free,
+        counterfactuals.free,
         bound=True,
     ),
-    WhatIfKind("bandwidth-x2", "twice the bandwidth, by the job's own α and β", network.changed(1, 0.5)),
-    WhatIfKind("latency-half", "half the latency, by the job's own α and β", network.changed(0.5, 1)),
+    WhatIfKind(
+        "bandwidth-x2", "twice the bandwidth, by the job's own α and β", counterfactuals.changed(1, 0.5)
+    ),
+    WhatIfKind("latency-half", "half the latency, by the job's own α and β", counterfactuals.changed(0.5, 1)),
     WhatIfKind(
         "products-x2",
         "matrix products twice as fast, as bf16 may make them",

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from harness.analysis.summary import Replay, Summary, WhatIf
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.base import Experiment
-from harness.explain.next_command import changed_experiment
-from harness.explain.what_if_commands import command_of_what_if, fields_of
+from harness.explain.commands import changed_experiment, command_of_what_if, fields_of
 
 
 class Trial(NamedTuple):

@@ -9,7 +9,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
-from harness.explain.rules import avoidable
+from harness.explain.answer import avoidable
 from harness.report.tables.terminal import render
 from harness.theory.pipeline import expected_bubble
 from harness.traces.trace import Activity

@@ -107,7 +107,7 @@ def test_a_text_with_values_filled_in_is_read_as_one() -> None:
         ("tests/x.py", "class Asked:\n    pass\n", ["Asked"]),
         ("harness/x.py", "from harness.site.poll import Heard\n", ["Heard"]),
         ("harness/replay/standing.py", "class Outcome:\n    pass\n", []),
-        ("harness/x.py", "from harness.replay.standing import is_standing\n", []),
+        ("harness/x.py", "from harness.replay.causes import is_standing\n", []),
         ("harness/x.py", "asked = standing = 'the plan that was asked for'\n", []),
     ],
 )

@@ -13,9 +13,9 @@ from harness.analysis.summary import Problem, Quality, RecordingVerdict, Replay,
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
 from harness.common.faults import FAULTS
+from harness.explain.answer import verdict
 from harness.explain.causes import CAUSES
-from harness.explain.rules import verdict
-from harness.explain.what_if_commands import FIELDS, command_of_what_if
+from harness.explain.commands import FIELDS, command_of_what_if
 from harness.replay.suspect import Cause
 from harness.replay.what_ifs import WHAT_IFS
 from harness.report.brief import brief

@@ -26,8 +26,8 @@ from harness.analysis.summary import (
 from harness.cli.launch.launch import launch_argv
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import command_of
-from harness.explain.next_command import changed_command, in_lines
-from harness.explain.rules import avoidable, verdict
+from harness.explain.answer import avoidable, verdict
+from harness.explain.commands import changed_command, in_lines
 from harness.launch.job import resolve
 from harness.launch.resolve import Machine
 from harness.report.tables.terminal import render

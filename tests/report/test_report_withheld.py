@@ -22,7 +22,7 @@ from harness.analysis.summary import (
     Summary,
     Withheld,
 )
-from harness.explain.rules import verdict
+from harness.explain.answer import verdict
 from harness.format import device_time
 from harness.format.labels import field_word
 from harness.report.compare.breakdown import explained, steps_in_parts

@@ -51,7 +51,7 @@ def whatif(
     as_json: JsonOption = False,
 ) -> int:
     """Predict the step time with one thing changed, the largest gain first, from a replay of the run's events."""
-    from harness.explain.replayed import why_no_answer
+    from harness.explain.findings import why_no_answer
 
     if verify and len(paths) > 1:
         raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
@@ -90,7 +90,7 @@ def _jobs(paths: list[str]) -> list[Summary]:
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
     from harness.cli.screen import columns
-    from harness.explain.replayed import has_marked_steps, what_is_not_charged, why_no_answer
+    from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
     from harness.format.format import duration, percent
     from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
     from harness.report.tables.screen import WIDTH, Screen
@@ -115,7 +115,7 @@ def _lines(s: Summary) -> Iterator[str]:
 
 
 def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
-    from harness.explain.next_command import in_lines
+    from harness.explain.commands import in_lines
     from harness.report.tables.replay import WHAT_IFS
 
     shown = WHAT_IFS.of(rows, s, on_page=False)
@@ -130,7 +130,7 @@ def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
 
 
 def _as_data(s: Summary) -> dict[str, Any]:
-    from harness.explain.replayed import why_no_answer
+    from harness.explain.findings import why_no_answer
     from harness.report.tables.replay import all_changes
     from harness.report.tables.terminal import place_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
-from harness.explain.next_command import is_ours
-from harness.explain.replayed import what_is_not_charged
+from harness.explain.commands import is_ours
+from harness.explain.findings import what_is_not_charged
 from harness.report.elements import Section
 from harness.report.page.inputs import Inputs
 from harness.report.tables.catalogue import page_tables

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Experiment
-from harness.explain.replayed import why_no_answer
+from harness.explain.findings import why_no_answer
 from harness.format.format import duration
 from harness.format.labels import device_names, field_word, host_names, recording
 from harness.report.elements import Link, Section, Table, table

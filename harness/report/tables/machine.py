@@ -13,7 +13,7 @@ from harness.analysis.summary import (
     RankTraining,
     Summary,
 )
-from harness.explain.host import PAGEABLE_NOTICEABLE
+from harness.explain.avoidable import PAGEABLE_NOTICEABLE
 from harness.format.format import amount, duration, percent, rate
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.analysis.summary import Summary, TimeLost, WhatIf
-from harness.explain.time_lost import period_words, words_of
-from harness.explain.what_if_commands import command_of_what_if
+from harness.explain.commands import command_of_what_if
+from harness.explain.findings import period_words, words_of
 from harness.format.format import duration, duration_range, percent
 from harness.report.elements import Command, Moment
 from harness.report.tables.table import Column, File, TableOf, file_of, plain

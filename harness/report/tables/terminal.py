@@ -11,8 +11,8 @@ from typing import Any
 from harness.analysis.summary import Problem, RecordingVerdict, Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
-from harness.explain.next_command import in_lines
-from harness.explain.replayed import has_marked_steps
+from harness.explain.commands import in_lines
+from harness.explain.findings import has_marked_steps
 from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
 from harness.format.labels import device_names, field_word, host_names, recording, work_word

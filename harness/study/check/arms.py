@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import expanded
-from harness.explain.next_command import same_command
+from harness.explain.commands import same_command
 from harness.measure.request import resolve_path
 from harness.measure.stored import load_summary
 from harness.run import Run, all_runs, part_of

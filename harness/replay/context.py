@@ -10,23 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.summary import RankTraining
+from harness.replay.graph import N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
-from harness.replay.sorts import N_PHASES, SLOTS, Sort
 from harness.traces.trace import F64
 
 HOST_SORTS = (
-    Sort.HOST_WORK,
-    Sort.HOST_PRODUCT,
-    Sort.HOST_GAP,
-    Sort.HOST_STALL,
-    Sort.HOST_HELD,
-    Sort.HOST_SENDING,
+    TimeCategory.HOST_WORK,
+    TimeCategory.HOST_PRODUCT,
+    TimeCategory.HOST_GAP,
+    TimeCategory.HOST_STALL,
+    TimeCategory.HOST_HELD,
+    TimeCategory.HOST_SENDING,
 )
-WORK_SORTS = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT)
+WORK_SORTS = (
+    TimeCategory.HOST_WORK,
+    TimeCategory.HOST_PRODUCT,
+    TimeCategory.DEVICE_WORK,
+    TimeCategory.DEVICE_PRODUCT,
+)
 
 
 @dataclass(frozen=True)
-class Scene:
+class ReplayContext:
     """One job before any rule has looked at it. training: what its ranks recorded about themselves."""
 
     job: JobGraph
@@ -60,7 +65,7 @@ class Scene:
         """The mean of the counted steps."""
         return float(self.job.measured.mean())
 
-    def of(self, sorts: tuple[Sort, ...], phase: int | None = None) -> NDArray[np.int64]:
+    def of(self, sorts: tuple[TimeCategory, ...], phase: int | None = None) -> NDArray[np.int64]:
         """Nanoseconds of these sorts, in one phase or in all, by process and step."""
         found: NDArray[np.int64] = self.time_ns[:, :, slots(sorts, phase)].sum(axis=2)
         return found
@@ -70,7 +75,7 @@ class Scene:
         return len(self.job.processes)
 
 
-def slots(sorts: tuple[Sort, ...], phase: int | None = None) -> list[int]:
+def slots(sorts: tuple[TimeCategory, ...], phase: int | None = None) -> list[int]:
     """The slots of some sorts, in one phase or in all."""
     chosen = range(N_PHASES) if phase is None else (phase,)
     return [sort * N_PHASES + p for sort in sorts for p in chosen]

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import MatchedGroup
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.part import RankPart, unpack_rows
-from harness.replay.recurrence import held_up, median_of_each
-from harness.replay.sorts import Sort, slot
-from harness.replay.timeline import Amounts, joined
+from harness.replay.graph import Amounts, TimeCategory, joined, slot
+from harness.replay.host import held_up, median_of_each
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -39,7 +38,7 @@ class Nodes(NamedTuple):
 
 class Messages(NamedTuple):
     """One row per rank's part in a collective that was joined: its arc of transfer, its size and time, and its call, an
-    index into `Meetings.calls`."""
+    index into `CollectiveSync.calls`."""
 
     arc: I64
     bytes: I64
@@ -66,7 +65,7 @@ class Shared(NamedTuple):
 
 
 @dataclass
-class Meetings:
+class CollectiveSync:
     """The nodes and arcs between processes, as columns that grow. early: as EARLY. unknown: arcs of collectives in
     which ranks wait that are not known; alone_count: how many have no other rank at all."""
 
@@ -125,7 +124,8 @@ class Meetings:
         more_ns = held_up(found.ns, median_of_each(alike, found.ns), least)
         arcs, ns = found.arc[more_ns > 0], more_ns[more_ns > 0]
         less, more = (
-            np.full(len(arcs), slot(sort), np.int16) for sort in (Sort.TRANSFER, Sort.TRANSFER_HELD)
+            np.full(len(arcs), slot(sort), np.int16)
+            for sort in (TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD)
         )
         return joined([Amounts(arcs, less, -ns), Amounts(arcs, more, ns)])
 
@@ -142,22 +142,22 @@ class Meetings:
         self.target.append(target)
         self.process.append(np.full(len(source), place))
         kept = ns != 0
-        of = np.full(int(kept.sum()), slot(Sort.TRANSFER), np.int16)
+        of = np.full(int(kept.sum()), slot(TimeCategory.TRANSFER), np.int16)
         self.amounts.append(Amounts(arcs[kept], of, ns[kept]))
         return arcs
 
 
 def join_messages(
-    meetings: Meetings, nodes: Sequence[Nodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
-) -> Meetings:
-    """All meetings of these processes, added to `meetings`; new nodes and arcs are numbered after theirs."""
-    time = meetings.time
+    sync: CollectiveSync, nodes: Sequence[Nodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
+) -> CollectiveSync:
+    """All sync of these processes, added to `sync`; new nodes and arcs are numbered after theirs."""
+    time = sync.time
     place = {own.process: i for i, own in enumerate(nodes)}
     free = [own.arrive >= 0 for own in nodes]
     for shared in [*_groups(matched, place), *_pairs(time, nodes, parts, place)]:
         of = list(zip(shared.places, shared.rows, strict=True))
         arrive = np.stack([nodes[i].arrive[rows] for i, rows in of])
-        meetings.join(shared, arrive, np.stack([nodes[i].done[rows] for i, rows in of]))
+        sync.join(shared, arrive, np.stack([nodes[i].done[rows] for i, rows in of]))
         for i, rows in of:
             free[i][rows] = False
     for shared in _by_ends(time, nodes, parts, place, free):
@@ -165,11 +165,11 @@ def join_messages(
         arrive, done = (
             np.stack([getattr(nodes[a], n)[own], getattr(nodes[b], n)[other]]) for n in ("arrive", "done")
         )
-        meetings.join(shared, arrive, done)
+        sync.join(shared, arrive, done)
         free[a][own] = free[b][other] = False
     for i, mask in enumerate(free):
-        meetings.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
-    return meetings
+        sync.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
+    return sync
 
 
 def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[Shared]:

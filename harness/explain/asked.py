@@ -1,4 +1,4 @@
-"""What a rule finds, and the numbers of a Summary that several rules read. Knows no rule."""
+"""What the run asked for and measured, as several rules and advice read it. Knows no rule."""
 
 from __future__ import annotations
 

@@ -10,16 +10,15 @@ from numpy.typing import NDArray
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import RankTraining, Replay, TimeLost, WhatIf
-from harness.replay import network
-from harness.replay.edits import Edited, gains
-from harness.replay.job import JobGraph, join_job
-from harness.replay.meetings import EARLY, WAITED_NS
-from harness.replay.packed import unpack_graph
-from harness.replay.scene import Scene
-from harness.replay.solve import NoOrderError
-from harness.replay.sorts import BACKWARD, FORWARD, Sort
+from harness.replay import counterfactuals
+from harness.replay.causes import suspects
+from harness.replay.collectives import EARLY, WAITED_NS
+from harness.replay.context import ReplayContext
+from harness.replay.counterfactuals import Edited, gains
+from harness.replay.graph import BACKWARD, FORWARD, TimeCategory
+from harness.replay.job import JobGraph, NoOrderError, join_job
+from harness.replay.process import unpack_graph
 from harness.replay.suspect import NORMAL, Gain, Suspect, is_regular
-from harness.replay.suspects import suspects
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
@@ -41,57 +40,57 @@ def replay_job(
         if job is None:
             break
         try:
-            return _answer(Scene(job, {own.rank: own for own in training}))
+            return _answer(ReplayContext(job, {own.rank: own for own in training}))
         except NoOrderError:
             continue
     return None, []
 
 
-def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
-    job = scene.job
+def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
+    job = context.job
     again = float(job.replay(job.lengths[None, :]).mean())
-    error = abs(again - scene.step_ns) / scene.step_ns
+    error = abs(again - context.step_ns) / context.step_ns
     replayed = Replay(
         steps=job.step_begin.shape[1],
-        processes=scene.processes,
-        step_ns=round(scene.step_ns),
+        processes=context.processes,
+        step_ns=round(context.step_ns),
         replayed_ns=round(again),
         error=error,
-        model_work_ns=_model_work(scene),
+        model_work_ns=_model_work(context),
         alone=job.alone,
         unknown_ns=_unknown_ns(job),
     )
     if error > MOST_ERROR:
         return replayed, []
-    suspected = suspects(scene)
-    kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(scene)) is not None]
+    suspected = suspects(context)
+    kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]
     edits = [
-        Edited(network.ideal(scene)),
+        Edited(counterfactuals.ideal(context)),
         *(Edited(s.lengths) for s in suspected),
         *(edited for _, edited in kinds),
     ]
-    ideal, *rest = gains(scene, edits)
-    lost = [_told(scene, s, g) for s, g in zip(suspected, rest, strict=False) if _stands_out(scene, s, g)]
+    ideal, *rest = gains(context, edits)
+    lost = [_told(context, s, g) for s, g in zip(suspected, rest, strict=False) if _stands_out(context, s, g)]
     what_ifs = [
-        _what_if(scene, kind, edited, gain)
+        _what_if(context, kind, edited, gain)
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
-        if gain.mean_ns > WORTH * scene.step_ns
+        if gain.mean_ns > WORTH * context.step_ns
     ]
     replayed = replayed.model_copy(
         update={
-            "ideal_network_ns": round(scene.step_ns - ideal.mean_ns),
+            "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
             "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
         }
     )
     return replayed, sorted(lost, key=lambda found: (found.standing, -found.lost_ns))
 
 
-def _model_work(scene: Scene) -> int | None:
+def _model_work(context: ReplayContext) -> int | None:
     """Median over steps, mean over ranks; None without such work."""
-    host = scene.of((Sort.HOST_WORK, Sort.HOST_PRODUCT), FORWARD) + scene.of(
-        (Sort.HOST_WORK, Sort.HOST_PRODUCT), BACKWARD
+    host = context.of((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), FORWARD) + context.of(
+        (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), BACKWARD
     )
-    kernels = scene.of((Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT))
+    kernels = context.of((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_PRODUCT))
     work = kernels if kernels.any() else host
     return round(float(np.median(work.mean(axis=0)))) or None
 
@@ -109,17 +108,17 @@ def _apart(suspect: Suspect) -> NDArray[np.bool_] | None:
     return suspect.steps if suspect.every is not None or suspect.counted else None
 
 
-def _stands_out(scene: Scene, suspect: Suspect, gain: Gain) -> bool:
+def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
     """Whether a loss is more than chance: its interval is above 0, and what hits few steps, at no regular distance, is
     large."""
     interval = gain.interval(_apart(suspect))
-    share = gain.mean_ns / scene.step_ns
+    share = gain.mean_ns / context.step_ns
     least = NOTICEABLE if suspect.counted or is_regular(suspect.steps) else IRREGULAR
     return (interval is None or interval[0] > 0) and share >= least
 
 
-def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
-    step_ns, margin, on_cpu = scene.step_ns - gain.mean_ns, gain.margin(), scene.job.processes[0].on_cpu
+def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
+    step_ns, margin, on_cpu = context.step_ns - gain.mean_ns, gain.margin(), context.job.processes[0].on_cpu
     at_most = kind.more_on_cpus and on_cpu
     if margin is not None and on_cpu:
         margin = float(np.hypot(margin, NORMAL * BETWEEN_RUNS * step_ns))
@@ -129,7 +128,7 @@ def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> What
         step_ns=round(step_ns),
         low_ns=None if margin is None or at_most else round(step_ns - margin),
         high_ns=None if margin is None or kind.bound else round(step_ns + margin),
-        gain=gain.mean_ns / scene.step_ns,
+        gain=gain.mean_ns / context.step_ns,
         bound=kind.bound,
         at_most=at_most,
         same_work=kind.same_work,
@@ -137,18 +136,18 @@ def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> What
     )
 
 
-def _told(scene: Scene, suspect: Suspect, gain: Gain) -> TimeLost:
+def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
     interval = gain.interval(_apart(suspect))
-    at_ns, at_rank = _instant(scene.job, suspect)
+    at_ns, at_rank = _instant(context.job, suspect)
     return TimeLost(
         cause=suspect.cause.value,
-        ranks=[scene.job.processes[p].rank for p in suspect.processes],
+        ranks=[context.job.processes[p].rank for p in suspect.processes],
         phase=None if suspect.phase is None else PHASES[suspect.phase],
         every=suspect.every,
         lost_ns=round(gain.mean_ns),
         low_ns=None if interval is None else round(interval[0]),
         high_ns=None if interval is None else round(interval[1]),
-        share=gain.mean_ns / scene.step_ns,
+        share=gain.mean_ns / context.step_ns,
         standing=suspect.standing,
         evidence=suspect.evidence,
         at_ns=at_ns,

@@ -13,11 +13,8 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import CollectiveRows, row_events, rows
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.build import Builder
-from harness.replay.host import counted_steps, least_stall, main_thread, working_operators
-from harness.replay.lane import HostLane
-from harness.replay.recurrence import held_up, recurring
-from harness.replay.sorts import Sort, slot
+from harness.replay.graph import Builder, HostThread, TimeCategory, slot
+from harness.replay.host import counted_steps, held_up, least_stall, main_thread, recurring, working_operators
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -28,7 +25,7 @@ TAIL_NS = 3_000_000  # the host goes on this soon after the end of what it waite
 
 @dataclass(frozen=True)
 class _Host:
-    """Operators of the host that compute (it waits in none of them), and the borders of its tiles and of messages on
+    """Operators of the host that compute (it waits in none of them), and the borders of its segments and of messages on
     its own thread."""
 
     start_ns: I64
@@ -50,7 +47,7 @@ class _Host:
         return self.edge[np.minimum(np.searchsorted(self.edge, time_ns, side="left"), len(self.edge) - 1)]
 
     def longest_tile(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        """The longest of the tiles between two moments."""
+        """The longest of the segments between two moments."""
         edges = self.edge[(self.edge >= start_ns) & (self.edge <= end_ns)]
         if len(edges) < 2:
             return start_ns, end_ns
@@ -63,7 +60,7 @@ class _Host:
 
 
 def on_cpu(
-    m: MeasuredProcess, window: tuple[int, int], builder: Builder, lane: HostLane
+    m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread
 ) -> tuple[I64, I64, I64]:
     """Adds issue, arrival, end and waiting of each collective in the window; returns the nodes of arrival and end per
     row of the process's collectives, -1 outside, and the nodes of all ends."""
@@ -76,24 +73,30 @@ def on_cpu(
     issued = np.where(event >= 0, m.view.events.launch_ns[event], -1)
     blocking = _on_thread(m, event, main_thread(m)) & _point_to_point(table)
     calls = np.concatenate([table.start_ns[blocking], table.end_ns[blocking]])
-    host = _Host(*working_operators(m), np.union1d(lane.tiles.edge, calls))
+    host = _Host(*working_operators(m), np.union1d(thread.segments.edge, calls))
     issued = np.where(blocking | (issued < window[0]), table.start_ns, np.minimum(issued, table.start_ns))
-    nodes = lane.mark(builder, issued)
+    nodes = thread.mark(builder, issued)
     arrive[inside] = builder.add_nodes(table.start_ns)
     waits = _waits(m, host, table, issued, blocking)
     done[inside] = builder.add_nodes(waits.end_ns)
-    thread = np.where(event >= 0, m.view.events.stream[event], -1)
-    queued = _queued(thread, table.start_ns, issued, waits.end_ns)
+    backend_thread = np.where(event >= 0, m.view.events.stream[event], -1)
+    queued = _queued(backend_thread, table.start_ns, issued, waits.end_ns)
     delay = table.start_ns - issued
     usual = int(np.median(delay[queued < 0])) if (queued < 0).any() else 0
     arcs = builder.add_arcs(nodes, arrive[inside])
     least = least_stall(counted_steps(m))
-    _give(builder, arcs, Sort.START_OF_MESSAGE, np.where(queued < 0, delay, np.minimum(delay, usual)), least)
+    _give(
+        builder,
+        arcs,
+        TimeCategory.START_OF_MESSAGE,
+        np.where(queued < 0, delay, np.minimum(delay, usual)),
+        least,
+    )
     behind = np.flatnonzero(queued >= 0)
     arcs = builder.add_arcs(done[inside][queued[behind]], arrive[inside][behind])
     ns = table.start_ns[behind] - waits.end_ns[queued[behind]]
-    builder.give_slot(arcs, slot(Sort.START_OF_MESSAGE), ns)
-    _add_waits(builder, lane, done[inside], waits, least)
+    builder.give_slot(arcs, slot(TimeCategory.START_OF_MESSAGE), ns)
+    _add_waits(builder, thread, done[inside], waits, least)
     return arrive, done, done[inside]
 
 
@@ -181,20 +184,20 @@ def _usual_place(call: I64, place: I64, waited: I64) -> I64:
     return usual[call]
 
 
-def _give(builder: Builder, arcs: I64, sort: Sort, ns: I64, least: int) -> None:
+def _give(builder: Builder, arcs: I64, sort: TimeCategory, ns: I64, least: int) -> None:
     """Lengthen arcs of one sort; what is more than usual is time in which something held it up."""
     usual = int(np.median(ns)) if len(ns) else 0
     held = held_up(ns, usual, least)
     builder.give_slot(arcs, slot(sort), ns - held)
-    builder.give_slot(arcs, slot(Sort.WAIT_HELD), held)
+    builder.give_slot(arcs, slot(TimeCategory.WAIT_HELD), held)
 
 
-def _add_waits(builder: Builder, lane: HostLane, done: I64, waits: _Waits, least: int) -> None:
+def _add_waits(builder: Builder, thread: HostThread, done: I64, waits: _Waits, least: int) -> None:
     known = np.flatnonzero(waits.resumed_ns >= np.maximum(waits.end_ns, 0))
     resumed, end = waits.resumed_ns[known], waits.end_ns[known]
     since = np.minimum(waits.since_ns[known], resumed)
-    nodes = lane.mark(builder, resumed, since)
+    nodes = thread.mark(builder, resumed, since)
     waited, tail = since < end, resumed - end
     usual = int(np.median(tail[waited])) if waited.any() else 0
     arcs = builder.add_arcs(done[known], nodes)
-    _give(builder, arcs, Sort.WAIT_TAIL, np.where(waited, tail, np.minimum(tail, usual)), least)
+    _give(builder, arcs, TimeCategory.WAIT_TAIL, np.where(waited, tail, np.minimum(tail, usual)), least)

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.replay.edits import with_less
-from harness.replay.scene import WORK_SORTS, Scene, slots
-from harness.replay.sorts import BACKWARD, FORWARD, Sort
-from harness.replay.suspect import Cause, Suspect, hit
-from harness.replay.taken_out import LEAST
+from harness.replay.context import WORK_SORTS, ReplayContext, slots
+from harness.replay.counterfactuals import with_less
+from harness.replay.graph import BACKWARD, FORWARD, TimeCategory
+from harness.replay.suspect import LEAST, Cause, Suspect, hit
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
@@ -20,93 +19,95 @@ _HEAVIER = 0.15  # a step's work above the median step's, from which it has more
 _MUCH_MORE = 1.5  # a stage's forward over the others', from which its layers are not the reason
 _APART = 4.0  # standard deviations of the other steps' work, from which steps have more than by chance
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
-_FORWARD = (*WORK_SORTS, Sort.HOST_GAP)
+_FORWARD = (*WORK_SORTS, TimeCategory.HOST_GAP)
 
 
-def uneven(scene: Scene) -> Iterator[Suspect]:
+def uneven(context: ReplayContext) -> Iterator[Suspect]:
     """One rank has more work than the others, or one stage of a pipeline than the other stages."""
-    if scene.processes < 2:
+    if context.processes < 2:
         return
-    work = np.stack([scene.of(WORK_SORTS, phase).mean(axis=1) for phase in (FORWARD, BACKWARD)])
-    for process in range(scene.processes):
-        others = [p for p in range(scene.processes) if p != process]
+    work = np.stack([context.of(WORK_SORTS, phase).mean(axis=1) for phase in (FORWARD, BACKWARD)])
+    for process in range(context.processes):
+        others = [p for p in range(context.processes) if p != process]
         own, usual = work[:, process], np.median(work[:, others], axis=1)
         if not usual.all() or own.sum() < _UNEVEN * usual.sum():
             continue
-        cause, phase = _kind_of_more(scene, process, others, own / usual)
-        steps = _more_than_usual(scene, process, others)
+        cause, phase = _kind_of_more(context, process, others, own / usual)
+        steps = _more_than_usual(context, process, others)
         if cause is Cause.EXTRA_COMPUTE and _in_some(steps):
             continue  # told by `heavier`
         if cause is Cause.NOISY_NEIGHBOUR and own.sum() < _SLOWER * usual.sum():
             continue
         if cause is Cause.EXTRA_COMPUTE:
-            more = _more_in_forward(scene, process, others)
-            lengths = with_less(scene, process, slots(_FORWARD, FORWARD), more)
+            more = _more_in_forward(context, process, others)
+            lengths = with_less(context, process, slots(_FORWARD, FORWARD), more)
         else:
-            lengths = _as_the_others(scene, process, usual / own)
+            lengths = _as_the_others(context, process, usual / own)
         yield Suspect(
             cause,
             (process,),
             phase,
             steps,
             lengths,
-            f"{own.sum() / usual.sum():.2f} times the work of the other {_members(scene)}",
+            f"{own.sum() / usual.sum():.2f} times the work of the other {_members(context)}",
             standing=cause is Cause.UNEVEN_STAGES,
         )
 
 
-def _as_the_others(scene: Scene, process: int, ratio: F64) -> I64:
+def _as_the_others(context: ReplayContext, process: int, ratio: F64) -> I64:
     """Every arc's length with a process's work in forward and backward smaller by these ratios."""
-    factor = scene.job.unchanged()
+    factor = context.job.unchanged()
     for phase, by in zip((FORWARD, BACKWARD), ratio, strict=True):
         factor[process, slots(WORK_SORTS, phase)] = min(by, 1.0)
-    return scene.job.scaled(factor)
+    return context.job.scaled(factor)
 
 
-def _members(scene: Scene) -> str:
-    return "stages" if _in_pipeline(scene) else "ranks"
+def _members(context: ReplayContext) -> str:
+    return "stages" if _in_pipeline(context) else "ranks"
 
 
-def _in_pipeline(scene: Scene) -> bool:
-    return any(call.kind == "send" for call in scene.job.calls)
+def _in_pipeline(context: ReplayContext) -> bool:
+    return any(call.kind == "send" for call in context.job.calls)
 
 
-def _kind_of_more(scene: Scene, process: int, others: list[int], ratio: F64) -> tuple[Cause, int | None]:
+def _kind_of_more(
+    context: ReplayContext, process: int, others: list[int], ratio: F64
+) -> tuple[Cause, int | None]:
     """What makes a rank's work larger, by its ratio to the others' in forward and backward.
 
     More to compute in forward alone is not of the batch, whose backward would be larger too. Where the time between
     operators is larger as well, it is the core that is slower, and not the work that is more."""
     only_forward = ratio[1] - 1 < _SPREAD * (ratio[0] - 1)
-    if _in_pipeline(scene):
+    if _in_pipeline(context):
         extra = only_forward and ratio[0] > _MUCH_MORE
         return (Cause.EXTRA_COMPUTE, FORWARD) if extra else (Cause.UNEVEN_STAGES, None)
     if only_forward:
         return Cause.EXTRA_COMPUTE, FORWARD
-    gap = scene.of((Sort.HOST_GAP,)).mean(axis=1)
+    gap = context.of((TimeCategory.HOST_GAP,)).mean(axis=1)
     slower = gap[process] > _UNEVEN * np.median(gap[others])
     return (Cause.NOISY_NEIGHBOUR if slower else Cause.LONG_SEQUENCES), None
 
 
-def _more_than_usual(scene: Scene, process: int, others: list[int]) -> NDArray[np.bool_]:
-    work = scene.of(WORK_SORTS, FORWARD) + scene.of(WORK_SORTS, BACKWARD)
+def _more_than_usual(context: ReplayContext, process: int, others: list[int]) -> NDArray[np.bool_]:
+    work = context.of(WORK_SORTS, FORWARD) + context.of(WORK_SORTS, BACKWARD)
     more: F64 = work[process] - np.median(work[others], axis=0)
     return hit(np.maximum(more, 0))
 
 
-def _more_in_forward(scene: Scene, process: int, others: list[int]) -> F64:
+def _more_in_forward(context: ReplayContext, process: int, others: list[int]) -> F64:
     """What a process has more than the others in each step, on average of the steps."""
-    time = scene.of(_FORWARD, FORWARD)
+    time = context.of(_FORWARD, FORWARD)
     more: F64 = (time[process] - np.median(time[others], axis=0)).mean()
     return np.full(time.shape[1], more)
 
 
-def heavier(scene: Scene) -> Iterator[Suspect]:
+def heavier(context: ReplayContext) -> Iterator[Suspect]:
     """Some steps have more work than the others: operators, and the time between them."""
-    for process in range(scene.processes):
-        work = scene.of(_FORWARD, FORWARD)[process]
+    for process in range(context.processes):
+        work = context.of(_FORWARD, FORWARD)[process]
         usual = float(np.median(work))
         more = work - usual
-        steps = (more > max(_HEAVIER * usual, LEAST * scene.step_ns)) & hit(np.maximum(more, 0))
+        steps = (more > max(_HEAVIER * usual, LEAST * context.step_ns)) & hit(np.maximum(more, 0))
         if not usual or not _in_some(steps):
             continue
         more = work - float(np.median(work[~steps]))
@@ -118,7 +119,7 @@ def heavier(scene: Scene) -> Iterator[Suspect]:
             (process,),
             FORWARD,
             steps,
-            with_less(scene, process, slots(_FORWARD, FORWARD), np.where(steps, more, 0)),
+            with_less(context, process, slots(_FORWARD, FORWARD), np.where(steps, more, 0)),
             f"{each:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
         )
 

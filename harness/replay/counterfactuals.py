@@ -1,0 +1,203 @@
+"""Changes of a job's arcs, and what a step gains by each: less time, batches, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.phases import PHASES
+from harness.common.alpha_beta import fit_alpha_beta
+from harness.replay.context import HOST_SORTS, ReplayContext, slots
+from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, SENDING, TimeCategory
+from harness.replay.suspect import Gain, settled
+from harness.traces.trace import I64
+
+
+@dataclass(frozen=True)
+class Edited:
+    """Every arc's length after the change. counted: the steps to look at, None: all that have settled. per: by how many
+    of today's micro-batches the changed step is larger. extra_ns: what a step takes beyond the replayed arcs."""
+
+    lengths: I64
+    counted: NDArray[np.bool_] | None = None
+    per: int = 1
+    extra_ns: float = 0.0
+
+
+Edit = Callable[[ReplayContext], Edited | None]
+
+
+def without(context: ReplayContext, chosen: list[int], left: float = 0.0) -> Edited | None:
+    """The job with only a part `left` of the time in these slots; None where there is none."""
+    if not context.time_ns[:, :, chosen].any():
+        return None
+    factors = context.job.unchanged()
+    factors[:, chosen] = left
+    return Edited(context.job.scaled(factors))
+
+
+def with_less(context: ReplayContext, process: int, chosen: list[int], less_ns: NDArray[np.float64]) -> I64:
+    """Every arc's length where a process has so much less time in these slots, by step. It is taken from each step's
+    longest arcs, since what is more than usual is at one place more often than everywhere."""
+    job, amounts = context.job, context.job.amounts
+    lengths: I64 = job.lengths.copy()
+    mine = np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process)
+    arc, which = np.unique(amounts.arc[mine], return_inverse=True)
+    ns = np.bincount(which, amounts.ns[mine], len(arc)).astype(np.int64)
+    for step in np.flatnonzero(less_ns > 0).tolist():
+        here = job.step[arc] == step
+        most = longest_of(ns[here], int(less_ns[step]))
+        lengths[arc[here]] -= np.maximum(ns[here] - most, 0)
+    return lengths
+
+
+def longest_of(ns: I64, less: int) -> int:
+    """The longest that any of these may be for all of them to be shorter by `less` together."""
+    ordered = np.sort(ns)[::-1]
+    ranks = np.arange(1, len(ordered) + 1)
+    saved = np.cumsum(ordered) - ranks * np.append(ordered[1:], 0)  # when the first k are cut to the next one
+    k = int(np.searchsorted(saved, less))
+    if k >= len(ordered):
+        return 0
+    return int((ordered[: k + 1].sum() - less) // (k + 1))
+
+
+def in_pairs(steps: int, k: int, skipped: int) -> NDArray[np.bool_]:
+    """The last steps that make whole groups of k, without the first `skipped`."""
+    counted = np.zeros(steps, np.bool_)
+    counted[steps - (steps - skipped) // k * k :] = True
+    return counted
+
+
+def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
+    """What a step gains by each change, for the micro-batches that it has now."""
+    job = context.job
+    replayed = job.replay(np.stack([job.lengths, *(edited.lengths for edited in edits)])).mean(axis=1)
+    usual = np.arange(replayed.shape[1]) >= settled(replayed.shape[1])
+    found = []
+    for edited, changed in zip(edits, replayed[1:], strict=True):
+        counted = usual if edited.counted is None else edited.counted
+        after = (changed[counted] + edited.extra_ns) / edited.per
+        found.append(Gain(replayed[0][counted].astype(np.float64), after))
+    return found
+
+
+NEVER = -(10**15)  # an arc of this length makes nothing wait
+_WORK = (
+    TimeCategory.HOST_WORK,
+    TimeCategory.HOST_PRODUCT,
+    TimeCategory.DEVICE_WORK,
+    TimeCategory.DEVICE_PRODUCT,
+    TimeCategory.DEVICE_COPY,
+)
+
+
+def accumulated(k: int) -> Edit:
+    """Gradients reduced, and parameters updated, in every k-th step only. For all-reduces of the backward pass alone:
+    what sharded parameters and optimizers send does not depend on it in the same way."""
+
+    def edit(context: ReplayContext) -> Edited | None:
+        job = context.job
+        steps = job.step_begin.shape[1]
+        reduces = {(call.kind, PHASES[call.phase]) for call in job.calls}
+        if reduces != {("all_reduce", "backward")} or steps - settled(steps) < k or job.alone:
+            return None
+        counted = in_pairs(steps, k, settled(steps))
+        quiet = np.arange(steps) % k != (steps - 1) % k
+        factors = job.unchanged()
+        factors[:, slots((*HOST_SORTS,), OPTIMIZER)] = 0
+        lengths = job.scaled(factors, quiet)
+        lengths[job.messages.arc[np.append(quiet, False)[job.step[job.messages.arc]]]] = NEVER
+        return Edited(lengths, counted)
+
+    return edit
+
+
+def larger(context: ReplayContext) -> Edited | None:
+    """Forward and backward with twice the work between the same gaps; one optimizer step and its messages for both."""
+    factors = context.job.unchanged()
+    for phase in (FORWARD, BACKWARD):
+        factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
+    if context.of((TimeCategory.DEVICE_WORK,)).any():
+        factors[:, slots(_WORK[2:])] = 2
+    return Edited(context.job.scaled(factors), per=2)
+
+
+def more_in_pipeline(context: ReplayContext) -> Edited | None:
+    """As many micro-batches again, each for as long as the busiest stage takes for one.
+
+    Source of the schedule: Narayanan et al., Efficient large-scale language model training on GPU clusters using
+    Megatron-LM, 2021, section 2.2."""
+    if not any(call.kind == "send" for call in context.job.calls):
+        return None
+    phases = (FORWARD, BACKWARD, SENDING)
+    busy = sum(context.of(HOST_SORTS, phase).mean(axis=1) for phase in phases)
+    return Edited(context.job.lengths, per=2, extra_ns=float(np.max(busy)))
+
+
+BUCKET = 25 * 2**20  # bytes, PyTorch's own
+SMALL = 2**16  # bytes: a message of less takes about as long as an empty one
+MANY = 8  # messages of a step
+_REDUCES = ("all_reduce", "reduce_scatter")
+
+
+def ideal(context: ReplayContext) -> I64:
+    """Every arc's length where messages take no time: ranks still wait for each other."""
+    factors = context.job.unchanged()
+    factors[:, slots((TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD))] = 0
+    return context.job.scaled(factors)
+
+
+def free(context: ReplayContext) -> Edited | None:
+    """Messages that take no time."""
+    return Edited(ideal(context)) if len(context.job.messages.arc) else None
+
+
+def changed(latency: float, inverse_bandwidth: float) -> Edit:
+    """Messages by the job's own α and β, with each multiplied."""
+
+    def edit(context: ReplayContext) -> Edited | None:
+        messages = context.job.messages
+        sizes = np.unique(messages.bytes[messages.bytes > 0])
+        times = [float(np.median(messages.ns[messages.bytes == size])) for size in sizes]
+        line = fit_alpha_beta(sizes.tolist(), times)
+        if line is None:
+            return None
+        alpha, beta = line.alpha_ns, line.beta_ns_per_byte * messages.bytes
+        ratio = (latency * alpha + inverse_bandwidth * beta) / np.maximum(alpha + beta, 1)
+        return Edited(_with_transfers(context, np.where(messages.bytes > 0, ratio, 1)))
+
+    return edit
+
+
+def small_buckets(context: ReplayContext) -> NDArray[np.bool_] | None:
+    """Which messages are gradients in buckets so small that the latency counts; None: they are not."""
+    job, messages = context.job, context.job.messages
+    gradient = [call.kind in _REDUCES and PHASES[call.phase] == "backward" for call in job.calls]
+    reduces = np.array([*gradient, False])[messages.call]
+    each = np.count_nonzero(reduces) / job.measured.size
+    if each < MANY or messages.bytes[reduces].mean() > SMALL:
+        return None
+    return reduces
+
+
+def larger_buckets(context: ReplayContext) -> Edited | None:
+    """Gradients in as few messages as buckets of 25 MB need, each with the latency of one of today's."""
+    reduces = small_buckets(context)
+    if reduces is None:
+        return None
+    job, messages = context.job, context.job.messages
+    now = np.count_nonzero(reduces) / job.measured.size
+    then = max(-(-int(messages.bytes[reduces].sum() / job.measured.size) // BUCKET), 1)
+    ratio = np.where(reduces, then / now, 1.0)
+    return Edited(_with_transfers(context, ratio))
+
+
+def _with_transfers(context: ReplayContext, ratio: NDArray[np.float64]) -> I64:
+    messages = context.job.messages
+    lengths: I64 = context.job.lengths.copy()
+    lengths[messages.arc] = np.rint(messages.ns * ratio).astype(np.int64)
+    return lengths

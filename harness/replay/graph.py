@@ -1,0 +1,212 @@
+"""One process's graph while it is built: nodes and arcs, time categories, the host's segments and thread.
+
+A node is a moment; an arc says how long after one moment the other can be at the earliest. A node's moment is the
+latest that its arcs allow. An arc's time is kept by category and phase (a *slot*), so that a change is a factor per
+slot. Device time is not split by phases, since a kernel runs when its phase may be over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.phases import PHASES
+from harness.traces.trace import I64
+
+N_PHASES = len(PHASES)
+FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, OTHER = range(N_PHASES)  # indices into PHASES
+
+
+class TimeCategory(IntEnum):
+    """What a stretch of an arc's time was."""
+
+    HOST_WORK = 0  # operators of a CPU trace that are no matrix product
+    HOST_PRODUCT = 1  # operators of a CPU trace that are matrix products or attention
+    HOST_GAP = (
+        2  # the host between operators, or between the calls of a trace with a GPU: Python and launching
+    )
+    HOST_STALL = 3  # of a stretch without an operator or call, what is longer than usual; so in several steps
+    HOST_HELD = 4  # the same where other steps have none; of an operator, what is longer than in other steps
+    HOST_SENDING = 5  # of the stretch right before a message is issued, what is longer than usual
+    WAIT_TAIL = 6  # from the end of what the host waited for until it goes on
+    DEVICE_WORK = 7
+    DEVICE_PRODUCT = 8
+    DEVICE_COPY = 9
+    DEVICE_GAP = 10  # launch latency, and between kernels of a stream
+    START_OF_MESSAGE = 11  # from the issue of a collective until its backend takes part in it
+    TRANSFER = 12  # from the last rank's arrival until the collective is done
+    TRANSFER_HELD = 13  # of it, what is longer than the same collective takes in other steps
+    WAIT_HELD = 14  # of the start of a message and of the tail of a wait, what is longer than usual
+
+
+SLOTS = len(TimeCategory) * N_PHASES
+
+
+def slot(sort: int, phase: int = N_PHASES - 1) -> int:
+    """The slot of a sort in a phase, an index into PHASES; device time is in the last one."""
+    return sort * N_PHASES + phase
+
+
+def slots_of(sort: int) -> slice:
+    """All slots of a sort."""
+    return slice(sort * N_PHASES, (sort + 1) * N_PHASES)
+
+
+I16 = NDArray[np.int16]
+
+
+class Amounts(NamedTuple):
+    """Nanoseconds by arc and slot, as n triples; an arc's length is the sum of its own."""
+
+    arc: I64
+    slot: I16
+    ns: I64
+
+
+NO_AMOUNTS = Amounts(np.empty(0, np.int64), np.empty(0, np.int16), np.empty(0, np.int64))
+
+
+def joined(parts: list[Amounts]) -> Amounts:
+    """Several sets of triples as one."""
+    return Amounts(*(np.concatenate(column) for column in zip(NO_AMOUNTS, *parts, strict=True)))
+
+
+def from_table(arcs: I64, slots: list[int], table: I64) -> Amounts:
+    """The amounts that are not 0 in a table of shape (arcs, slots)."""
+    row, column = np.nonzero(table)
+    return Amounts(arcs[row], np.array(slots, np.int16)[column], table[row, column])
+
+
+@dataclass(frozen=True)
+class HostSegments:
+    """n segments of one host in time order: `edge` (n + 1) are their borders. `usual_ns`: the part of a segment that is
+    not more than usual, of category `slot`; the rest is of `excess`."""
+
+    edge: I64
+    slot: I16
+    usual_ns: I64
+    excess: I16
+
+    def between(self, start_ns: I64, end_ns: I64, arcs: I64) -> Amounts:
+        """Amounts of the m stretches from `start_ns` to `end_ns`, one per arc. What is before the first or after the
+        last tile belongs to the nearest tile."""
+        slots = [*np.flatnonzero(np.bincount(np.concatenate([self.slot, self.excess]), minlength=SLOTS))]
+        table = np.empty((len(arcs), len(slots)), np.int64)
+        first, last = self._places(start_ns), self._places(end_ns)
+        for column, wanted in enumerate(slots):
+            own = np.where(self.slot == wanted, self.usual_ns, 0)
+            own += np.where(self.excess == wanted, np.diff(self.edge) - self.usual_ns, 0)
+            before = np.concatenate([[0], np.cumsum(own)])
+            ratio = own / np.maximum(np.diff(self.edge), 1)
+            table[:, column] = _up_to(before, ratio, *last) - _up_to(before, ratio, *first)
+        if slots:
+            table[:, 0] += (end_ns - start_ns) - table.sum(axis=1)  # what rounding left, or what lies outside
+        return from_table(arcs, [int(s) for s in slots], table)
+
+    def _places(self, time_ns: I64) -> tuple[I64, I64]:
+        """The tile of each moment, and how far in it the moment lies."""
+        inside = np.clip(time_ns, self.edge[0], self.edge[-1])
+        tile = np.clip(np.searchsorted(self.edge, inside, side="right") - 1, 0, len(self.slot) - 1)
+        return tile, inside - self.edge[tile]
+
+
+def _up_to(before: I64, ratio: NDArray[np.float64], tile: I64, into: I64) -> I64:
+    return before[tile] + np.rint(ratio[tile] * into).astype(np.int64)
+
+
+@dataclass
+class Builder:
+    """Grows by whole columns. Nodes and arcs are numbered from 0."""
+
+    times: list[I64] = field(default_factory=list)
+    source: list[I64] = field(default_factory=list)
+    target: list[I64] = field(default_factory=list)
+    amounts: list[Amounts] = field(default_factory=list)
+    repeated: list[I64] = field(default_factory=list)
+    nodes: int = 0
+    arcs: int = 0
+
+    def add_nodes(self, time_ns: I64) -> I64:
+        """The numbers of n new nodes, measured at these moments."""
+        first, self.nodes = self.nodes, self.nodes + len(time_ns)
+        self.times.append(time_ns)
+        return np.arange(first, self.nodes)
+
+    def add_arcs(self, source: I64, target: I64) -> I64:
+        """The numbers of n new arcs, whose lengths are given by `give`."""
+        first, self.arcs = self.arcs, self.arcs + len(source)
+        self.source.append(source)
+        self.target.append(target)
+        return np.arange(first, self.arcs)
+
+    def repeat(self, arcs: I64) -> None:
+        """These arcs' time is also that of other arcs: it must not be added up."""
+        self.repeated.append(arcs)
+
+    def give(self, amounts: Amounts) -> None:
+        """Lengthen arcs."""
+        self.amounts.append(amounts)
+
+    def give_slot(self, arcs: I64, slot: int, ns: I64) -> None:
+        """Lengthen n arcs, each by its own time, in one slot."""
+        kept = ns != 0
+        self.give(Amounts(arcs[kept], np.full(int(kept.sum()), slot, np.int16), ns[kept]))
+
+    @property
+    def time_ns(self) -> I64:
+        """Every node's measured moment."""
+        return np.concatenate([np.empty(0, np.int64), *self.times])
+
+    def all_arcs(self) -> tuple[I64, I64, Amounts]:
+        """Source, target and amounts of every arc."""
+        empty = np.empty(0, np.int64)
+        amounts = joined(self.amounts) if self.amounts else NO_AMOUNTS
+        return np.concatenate([empty, *self.source]), np.concatenate([empty, *self.target]), amounts
+
+
+@dataclass
+class HostThread:
+    """Collects nodes of the host; `close` joins them. Launches are looked up between nodes."""
+
+    segments: HostSegments
+    node: list[I64] = field(default_factory=list)
+    time: list[I64] = field(default_factory=list)
+    since: list[I64] = field(
+        default_factory=list
+    )  # from when the host waited; the node's moment without waiting
+
+    def mark(self, builder: Builder, time_ns: I64, since_ns: I64 | None = None) -> I64:
+        """n new nodes of the host at these moments. since_ns: it waited from here on."""
+        nodes = builder.add_nodes(time_ns)
+        self.node.append(nodes)
+        self.time.append(time_ns)
+        self.since.append(time_ns if since_ns is None else since_ns)
+        return nodes
+
+    def ordered(self) -> tuple[I64, I64, I64]:
+        """Node, moment and beginning of waiting of all nodes so far, in order of time.
+
+        At one moment, the end of waiting comes first."""
+        node, time, since = (
+            np.concatenate([np.empty(0, np.int64), *c]) for c in (self.node, self.time, self.since)
+        )
+        order = np.lexsort((since >= time, time))
+        return node[order], time[order], since[order]
+
+    def close(self, builder: Builder) -> None:
+        """The arcs between consecutive nodes."""
+        node, time, since = self.ordered()
+        if len(node) < 2:
+            return
+        arcs = builder.add_arcs(node[:-1], node[1:])
+        until = np.clip(since[1:], time[:-1], time[1:])
+        builder.give(self.segments.between(time[:-1], until, arcs))
+
+    @property
+    def last(self) -> I64:
+        """The last node, as an array of length one; empty without nodes."""
+        return self.ordered()[0][-1:]

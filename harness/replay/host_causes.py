@@ -1,0 +1,156 @@
+"""Rules about a host that waits: for data, in a phase, before a message, stopped, or without a core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.common.metrics_lines import how_many
+from harness.replay.context import ReplayContext, slots
+from harness.replay.graph import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.suspect import (
+    LEAST,
+    Cause,
+    Suspect,
+    counterfactual,
+    culprits,
+    hit,
+    is_regular,
+    without_time,
+)
+
+STALLED = (TimeCategory.HOST_STALL,)
+HELD = (TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
+STALLING = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines are a thousandth
+SLOW_DATA = 0.05  # of a step: loading data takes some time in every program
+_MOST = 0.5
+_WAITING = 0.25  # of a step without a core: less is usual where ranks have few cores for their threads
+_RUNNING = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.HOST_GAP)
+
+
+def data(context: ReplayContext) -> Iterator[Suspect]:
+    """The host waits in data loading, also where no single wait is long."""
+    least = SLOW_DATA * context.step_ns
+    sorts: tuple[TimeCategory, ...] = HELD
+    if context.of((TimeCategory.HOST_GAP,), DATA).mean() > least:
+        sorts = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
+    if context.of(sorts, DATA).mean(axis=1).max() > least:
+        found = without_time(context, Cause.DATA_STALL, slots(sorts, DATA), DATA)
+        yield from (own for own in found if not _of_stops(context, DATA)[list(own.processes)].all())
+
+
+def host(context: ReplayContext) -> Iterator[Suspect]:
+    """The host waits in a phase, between operators."""
+    for phase in STALLING:
+        for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
+            if _of_stops(context, phase)[list(found.processes)].all():
+                continue
+            yield replace(found, cause=_kind_of_stall(context, found))
+
+
+def _kind_of_stall(context: ReplayContext, found: Suspect) -> Cause:
+    """What the process's own counters say about a stall: Python's collector ran, or much was written meanwhile."""
+    who = list(found.processes)
+    stalled = context.of(STALLED, found.phase).mean(axis=1)[who]
+    if (context.counted("collector_ns")[who] > _MOST * stalled).all():
+        return Cause.GARBAGE
+    written = context.counted("written_bytes")[who]
+    return Cause.CHECKPOINT if (written > CHECKPOINT_BYTES).all() else Cause.HOST_STALL
+
+
+def sending(context: ReplayContext) -> Iterator[Suspect]:
+    """A rank's messages start late: it has come to them, and they are not issued."""
+    chosen = slots((TimeCategory.HOST_SENDING,))
+    yield from without_time(context, Cause.SLOW_LINK, chosen, None)
+
+
+def stopped(context: ReplayContext) -> Iterator[Suspect]:
+    """Processes stop anywhere, also inside operators, and not because they have no core."""
+    held, waited = context.of((TimeCategory.HOST_HELD,)).mean(axis=1), context.counted("core_wait_ns")
+    continued = context.counted("continued")
+    if continued.any():
+        yield from _continued(context, tuple(np.flatnonzero(continued > _MOST * continued.max()).tolist()))
+        return
+    processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
+    if processes and held[list(processes)].mean() > LEAST * context.step_ns:
+        yield counterfactual(
+            context, Cause.PAUSE, None, dict.fromkeys(processes, slots((TimeCategory.HOST_HELD,)))
+        )
+
+
+def _of_stops(context: ReplayContext, phase: int) -> NDArray[np.bool_]:
+    """Which processes counted stops and wait in a phase at no regular steps: there, too, they were stopped."""
+    regular = [is_regular(hit(by_step)) for by_step in context.of(HELD, phase)]
+    found: NDArray[np.bool_] = (context.counted("continued") > 0) & ~np.array(regular)
+    return found
+
+
+def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[Suspect]:
+    """Processes that were stopped and continued, by their own count. They hold up their own operators and all ranks'
+    messages; what was held up for less than half a usual stop was so for another reason."""
+    job, count = context.job, int(context.counted("continued")[list(processes)].max())
+    amounts = job.amounts
+    held = np.isin(amounts.slot, slots((TimeCategory.HOST_HELD,))) & np.isin(
+        job.process[amounts.arc], processes
+    )
+    for phase in (DATA, *STALLING):
+        own = np.flatnonzero(_of_stops(context, phase))
+        held |= np.isin(amounts.slot, slots(STALLED, phase)) & np.isin(job.process[amounts.arc], own)
+    held |= np.isin(amounts.slot, slots((TimeCategory.TRANSFER_HELD, TimeCategory.WAIT_HELD)))
+    by_arc = np.bincount(amounts.arc[held], amounts.ns[held], job.arcs)
+    step = job.step
+    longest = np.zeros(job.measured.shape[1])
+    np.maximum.at(longest, step[step >= 0], by_arc[step >= 0])
+    recorded = context.recorded(processes[0])
+    share = min(count / max(recorded.steps_counted if recorded else 0, count, 1), 1.0)
+    usual = float(np.median(np.sort(longest)[::-1][: max(round(share * len(longest)), 1)]))
+    less = np.where(by_arc >= _MOST * usual, by_arc, 0)
+    hits = longest >= _MOST * usual
+    if usual < LEAST * context.step_ns:
+        return
+    yield Suspect(
+        Cause.PAUSE,
+        processes,
+        None,
+        hits,
+        job.lengths - np.rint(less).astype(np.int64),
+        f"{usual / 1e6:.1f} ms in {np.count_nonzero(hits)} of {len(hits)} steps; "
+        f"{count} times continued (SIGCONT)",
+        counted=True,
+    )
+
+
+def without_core(context: ReplayContext) -> Iterator[Suspect]:
+    """Processes are ready to run and have no core, by the operating system's own count."""
+    waited = context.counted("core_wait_ns")
+    processes = tuple(p for p in culprits(waited) if waited[p] > _WAITING * context.step_ns)
+    if not processes:
+        return
+    factor = context.job.unchanged()
+    for process in processes:
+        chosen = slots((*_RUNNING, TimeCategory.HOST_HELD))
+        mine = float(context.time_ns[process][:, chosen].sum(axis=1).mean())
+        factor[process, chosen] = max(1 - waited[process] / max(mine, 1.0), 0.0)
+    each = waited[list(processes)].mean() / 1e6
+    yield Suspect(
+        _neighbour(context, processes[0]),
+        processes,
+        None,
+        np.ones(context.job.measured.shape[1], np.bool_),
+        context.job.scaled(factor),
+        f"ready to run without a free core for {each:.1f} ms of each step",
+    )
+
+
+def _neighbour(context: ReplayContext, process: int) -> Cause:
+    """Who had the core: another rank of this job that is bound to the same too few cores, or somebody else."""
+    own = context.recorded(process)
+    if own is None or own.cores is None:
+        return Cause.NOISY_NEIGHBOUR
+    others = (context.recorded(p) for p in range(context.processes))
+    sharing = [o for o in others if o is not None and o.host == own.host and o.cores == own.cores]
+    return Cause.PINNED_TOGETHER if len(sharing) > how_many(own.cores) else Cause.NOISY_NEIGHBOUR
