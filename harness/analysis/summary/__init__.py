@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.analysis.summary.base import CodeLocation as CodeLocation
 from harness.analysis.summary.base import Problem as Problem
 from harness.analysis.summary.base import Quality as Quality
 from harness.analysis.summary.base import RecordingVerdict as RecordingVerdict

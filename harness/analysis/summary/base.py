@@ -74,6 +74,17 @@ class Withheld(SummaryPart):
     """One sentence."""
 
 
+class CodeLocation(SummaryPart):
+    """A place in a program."""
+
+    file: str
+    """As recorded."""
+    line: int | None = None
+    """Of the function's beginning, if recorded."""
+    function: str
+    """Its name."""
+
+
 class Problem(SummaryPart):
     """A defect of the recording itself, to read before any number.
     [Problems of a recording](#problems-of-a-recording) lists all."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from harness.analysis.summary.base import SummaryPart
+from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 
 class TimeLost(SummaryPart):
@@ -17,7 +19,15 @@ class TimeLost(SummaryPart):
     ranks: list[int | None]
     """The ranks that have the cause, not those that wait for them; null: not known."""
     phase: str | None = None
-    """Forward, backward, optimizer, data loading or other. Null: not in a single phase."""
+    """Forward, backward, optimizer, data loading, between steps or other. Null: not in a single phase."""
+    what: str | None = None
+    """What the host was doing, or what the device did: the operator, the call, the function, the range. Null: nothing
+    was recorded, or the cause is not a single activity."""
+    where: CodeLocation | None = None
+    """The place in the user's own code, if it was recorded."""
+    basis: Literal["replay", "share"] = "replay"
+    """`replay`: measured step minus the step replayed without the cause, at most the time in which the device did
+    nothing else. `share`: no replay was possible, so it is the cause's share of the devices' time."""
     every: int | None = None
     """k, if it recurs in every k-th step. Null: it has no period."""
     lost_ns: int
@@ -28,7 +38,7 @@ class TimeLost(SummaryPart):
     high_ns: int | None = None
     """Upper end of it."""
     share: float
-    """`lost_ns` / the measured step."""
+    """`lost_ns` / the measured step; with the basis `share` of the devices' time."""
     standing: bool = False
     """True: a steady loss, present in every step."""
     at_ns: int | None = None
