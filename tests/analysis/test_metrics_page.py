@@ -103,7 +103,7 @@ def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() ->
         r"|bytes|version|counted|found|excluded|hosts|tokens|loss(es)?|score|instances|microbatches|mean$|parameters"
         r"|parallel$|load_balance|communication$|orchestration|serialisation|transfer$|mfu|hfu|r_squared|length|flops_per_token|with_known_launch"
         r"|predicted$|measured$|low$|high$|ratio$"  # of `unit`
-        r"|processes|alone$|every$|error$|gain$|per$|continued$"
+        r"|processes|alone$|every$|line$|error$|gain$|per$|continued$"
     )
     nameless = [
         f"{name}.{field}"
