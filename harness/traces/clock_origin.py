@@ -16,7 +16,7 @@ from harness.traces.trace import Trace
 
 def moved_to_zero(trace: Trace) -> Trace:
     """The same trace, its clock's zero moved to the first time where that lies before it."""
-    starts = [part.start_ns for part in (trace.events, trace.calls, trace.ranges)]
+    starts = [part.start_ns for part in (trace.events, trace.calls, trace.ranges, trace.host)]
     ahead = -min((int(column.min()) for column in starts if len(column)), default=0)
     return trace if ahead <= 0 else _moved(trace, ahead)
 
@@ -35,6 +35,7 @@ def _moved(trace: Trace, ahead: int) -> Trace:
         events=replace(_later(events, ahead), launch_ns=launch_ns),
         calls=_later(trace.calls, ahead),
         ranges=_later(trace.ranges, ahead),
+        host=_later(trace.host, ahead),
         collectives=_later(trace.collectives, ahead),
         metrics=[replace(series, time_ns=series.time_ns + ahead) for series in trace.metrics],
         nics=[replace(nic, start_ns=nic.start_ns + ahead, end_ns=nic.end_ns + ahead) for nic in trace.nics],

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.printable import printable_name
-from harness.traces.trace import I32, I64, Calls, Ranges, Spans
+from harness.traces.trace import I32, I64, Calls, HostSpans, Ranges, Spans
 
 AnySpans = TypeVar("AnySpans", bound=Spans)
+OnThreads = TypeVar("OnThreads", bound=Ranges | HostSpans)
 AnyColumn = NDArray[Any]
 
 _DTYPES = {"F64": np.float64, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
@@ -139,9 +140,9 @@ def sorted_calls(calls: Calls) -> Calls:
     return take(calls, np.argsort(calls.start_ns, kind="stable"))
 
 
-def sorted_ranges(ranges: Ranges) -> Ranges:
-    """Ranges in the order that `Ranges` requires: by thread, then start, the longer first."""
-    return take(ranges, np.lexsort((-ranges.end_ns, ranges.start_ns, ranges.thread)))
+def sorted_spans(spans: OnThreads) -> OnThreads:
+    """Ranges or spans of the host in the order that these require: by thread, then start, the longer first."""
+    return take(spans, np.lexsort((-spans.end_ns, spans.start_ns, spans.thread)))
 
 
 def launches(correlation: I64, process: I64, calls: Calls) -> tuple[I64, I64]:

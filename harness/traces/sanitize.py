@@ -116,7 +116,7 @@ def sanitize(trace: Trace) -> Trace:
 
 def _stretch(trace: Trace) -> _Stretch:
     """All of time, or, where the trace's times lie too far apart, what is around most of its events."""
-    parts = [part for part in (trace.events, trace.ranges, trace.calls) if len(part)]
+    parts = [part for part in (trace.events, trace.ranges, trace.calls, trace.host) if len(part)]
     columns = [column for part in parts for column in (part.start_ns, part.end_ns)]
     low, high = (
         min((int(c.min()) for c in columns), default=0),

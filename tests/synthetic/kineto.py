@@ -84,6 +84,11 @@ def operator(
     return record(cat, name, start_ns, length_ns, pid=50, tid=tid, **args)
 
 
+def python(name: str, start_ns: int, length_ns: int, *, tid: Any = 100) -> Record:
+    """A function of the Python program."""
+    return record("python_function", name, start_ns, length_ns, pid=50, tid=tid, **{"Python id": 7})
+
+
 def _dumped(value: Any, **how: Any) -> str:
     marked = json.dumps(_marked(value), **how)
     return re.sub(r'"\\u0000#([-0-9.]*)"', r"\1", marked)
@@ -187,6 +192,10 @@ def gpu_step(first_ns: int = 4_458_676_988_068_751) -> list[Record]:
         {"name": "process_name", "ph": "M", "ts": at(t), "pid": 50, "tid": 0, "args": {"name": "python"}},
         said("ProfilerStep#3", t, 90_000),
         operator("aten::mm", t + 1_000, 9_000, **{"Input Dims": [[4, 4], [4, 4]], "Input type": ["float", "float"]}),
+        python("train.py(12): step", t, 90_000),
+        python("<built-in method mm of type object at 0x7f>", t + 500, 9_900),
+        operator("aten::to", t + 12_000, 60_000, **{"Input Dims": [[4, 4], []]}),
+        record("overhead", "Lazy Function Loading", t + 2_000, 52_000, pid=-1, tid=0),
         call("cudaLaunchKernel", t + 2_001, 3_000, correlation=11),
         {"ph": "s", "id": 11, "pid": 50, "tid": 100, "ts": at(t + 2_001), "cat": "ac2g", "name": "ac2g"},
         kernel("void gemm<float, 2>(float*)", t + 10_003, 20_007, correlation=11, grid=[1, 2, 3]),

@@ -27,14 +27,12 @@ def content(trace: Trace) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "identity": (trace.identity.rank, trace.identity.world_size, trace.identity.epoch_ns)
     }
-    for part in ("events", "calls", "ranges", "collectives"):
+    for part in ("events", "calls", "ranges", "host", "collectives"):
         columns = getattr(trace, part)
         for column in (field.name for field in fields(columns)):
             values = getattr(columns, column).tolist()
-            named = column in ("name", "kind", "dtype", "group", "domain") and (part, column) != (
-                "ranges",
-                "kind",
-            )
+            numbered = column == "kind" and part in ("ranges", "host")
+            named = column in ("name", "kind", "dtype", "group", "domain") and not numbered
             parts[f"{part}.{column}"] = (
                 [trace.names[v] if v >= 0 else None for v in values] if named else values
             )

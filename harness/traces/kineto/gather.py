@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from harness.traces.columns import NameTable, device_numbers
 from harness.traces.kineto.numbers import nanoseconds
-from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch
+from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch, is_old_range
 from harness.traces.kineto.records import (
     COPIES,
     KERNELS,
     KIND_OF_CATEGORY,
+    OLD_OPERATOR,
+    OPERATORS,
     SETS,
+    SHORTEST_HOST_NS,
+    HostRecord,
     MemoryRecord,
     MessageArgs,
     MessageRecord,
@@ -30,16 +34,17 @@ from harness.traces.kineto.records import (
     integers,
 )
 from harness.traces.kineto.repair import decoded
-from harness.traces.trace import I64, Activity
+from harness.traces.trace import I64, Activity, HostKind
 from harness.traces.vocabulary import dtype_name
 
 _work = msgspec.json.Decoder(list[Work])
 _operator = msgspec.json.Decoder(list[OperatorRecord])
+_host = msgspec.json.Decoder(list[HostRecord])
 _memory = msgspec.json.Decoder(list[MemoryRecord])
 _message = msgspec.json.Decoder(MessageRecord)
 
 Item = TypeVar("Item")
-AnyRecord = TypeVar("AnyRecord", Work, OperatorRecord, MemoryRecord)
+AnyRecord = TypeVar("AnyRecord", Work, OperatorRecord, HostRecord, MemoryRecord)
 
 _MOST_UNREADABLE = 1000  # records, each left out; with more of them the whole file is unreliable
 _NO_ARGS = WorkArgs()
@@ -49,9 +54,18 @@ _ACTIVITY = {
     **dict.fromkeys(COPIES, Activity.MEMCPY),
     **dict.fromkeys(SETS, Activity.MEMSET),
 }
+_HOST_KIND = {
+    **dict.fromkeys(OPERATORS, HostKind.OPERATOR),
+    "python_function": HostKind.PYTHON,
+    "overhead": HostKind.PROFILER,
+}
+_COLLECTOR = "Python GC"  # torch.profiler's name, with record_python_gc_info
 # Names of the records on the host that issue a collective.
 _ISSUING = {RecordKind.RANGE: ("nccl:", "gloo:"), RecordKind.OPERATOR: (MESSAGE_OPERATOR, "c10d::")}
-_DTYPES = {"name": np.int32, "dtype": np.int32, "device": np.int32, "activity": np.uint8}  # others are int64
+_DTYPES = {
+    **dict.fromkeys(("name", "dtype", "device"), np.int32),
+    **dict.fromkeys(("activity", "kind"), np.uint8),
+}  # others are int64
 
 
 class Unbelievable(Exception):
@@ -123,6 +137,7 @@ class Gathered:
     calls: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "correlation"))
     ranges: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread"))
     operators: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "dtype"))
+    host: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "kind"))
     device_messages: dict[int, MessageArgs] = field(default_factory=dict)  # by row of `device`
     host_messages: list[HostMessage] = field(default_factory=list)
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
@@ -176,8 +191,10 @@ class Gathered:
             self._add_calls(_decoded(_work, texts, kind))
         elif kind is RecordKind.INSTANT:
             self._add_memory(_decoded(_memory, texts, kind))
+        elif kind is RecordKind.HOST:
+            self._add_host(_decoded(_host, texts, kind, RecordKind.OPERATOR))
         else:
-            self._add_host(texts, kind)
+            self._add_spans(texts, kind)
 
     def joined(self, other: Gathered) -> Gathered:
         """This, followed by what was gathered of a later part of the same file."""
@@ -186,6 +203,7 @@ class Gathered:
         self.calls.append(other.calls, index)
         self.ranges.append(other.ranges, index)
         self.operators.append(other.operators, index)
+        self.host.append(other.host, index)
         self.device_messages |= {self._rows + row: args for row, args in other.device_messages.items()}
         self.host_messages += other.host_messages
         for device, peak in other.peak_memory_bytes.items():
@@ -230,7 +248,23 @@ class Gathered:
         correlation = integers([(r.args or _NO_ARGS).correlation for r in records])
         self.calls.extend(**self._on_thread(records, start, end), correlation=correlation)
 
-    def _add_host(self, texts: list[bytes], kind: RecordKind) -> None:
+    def _add_host(self, records: list[HostRecord]) -> None:
+        """Long spans, without those that are ranges or messages and were taken as such."""
+        rows, start, end = self._timed(records)
+        records = _only(rows, records)
+        columns = self._on_thread(records, start, end)
+        kind = np.array([_HOST_KIND[r.cat] for r in records], np.uint8)
+        if _COLLECTOR in self.names:
+            kind[columns["name"] == self.names[_COLLECTOR]] = HostKind.COLLECTOR
+        columns["thread"][kind == HostKind.PROFILER] = -1  # Kineto says of none on which thread it was
+        wanted = end - start >= SHORTEST_HOST_NS
+        if MESSAGE_OPERATOR in self.names:
+            wanted &= columns["name"] != self.names[MESSAGE_OPERATOR]
+        if OLD_OPERATOR in {r.cat for r in records}:
+            wanted &= [not is_old_range(r.cat, r.name) for r in records]
+        self.host.extend(**{name: column[wanted] for name, column in columns.items()}, kind=kind[wanted])
+
+    def _add_spans(self, texts: list[bytes], kind: RecordKind) -> None:
         """Ranges or operators, and the messages of those that issue a collective."""
         records = _decoded(_operator, texts, kind, RecordKind.OPERATOR)
         rows, start, end = self._timed(records)
@@ -252,7 +286,9 @@ class Gathered:
             span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
             self.host_messages.append(span)
 
-    def _on_thread(self, records: Sequence[Work | OperatorRecord], start: I64, end: I64) -> dict[str, Any]:
+    def _on_thread(
+        self, records: Sequence[Work | OperatorRecord | HostRecord], start: I64, end: I64
+    ) -> dict[str, Any]:
         name = self.names.indices([r.name for r in records])
         return {"start_ns": start, "end_ns": end, "name": name, "thread": integers([r.tid for r in records])}
 

@@ -14,18 +14,28 @@ import msgspec
 from harness.traces.kineto.blocks import MOST_RECORD_BYTES, more
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch, head_of, kind_of
-from harness.traces.kineto.records import KIND_OF_CATEGORY, RecordKind, Work, carries_message
+from harness.traces.kineto.records import (
+    KIND_OF_CATEGORY,
+    LONG_US,
+    OLD_OPERATOR,
+    RecordKind,
+    Work,
+    carries_message,
+)
 from harness.traces.kineto.repair import plainly
 
 _DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
 _BETWEEN = b" \t\r\n,"
 _work = msgspec.json.Decoder(list[Work])
 _WORK_KINDS = (RecordKind.DEVICE, RecordKind.CALL)
-_UNDECODED = tuple(b'"%s"' % c.encode() for c, k in KIND_OF_CATEGORY.items() if k not in _WORK_KINDS)
+_COMMON_KINDS = (*_WORK_KINDS, RecordKind.HOST)
+_UNDECODED = tuple(b'"%s"' % c.encode() for c, k in KIND_OF_CATEGORY.items() if k not in _COMMON_KINDS)
 _INDENTATION = re.compile(rb"\s*(\n[ \t]*)\{")
-_OLD_OPERATOR, _OLD_CALL = b'"Operator"', b'"Runtime"'
+_OLD_OPERATOR, _OLD_CALL = b'"%s"' % OLD_OPERATOR.encode(), b'"Runtime"'
 _COLLECTIVE_KEY = b'"Collective name"'
 _MESSAGE = b'"%s"' % MESSAGE_OPERATOR.encode()
+_LONG = re.compile(rb'"dur"\s*:\s*' + LONG_US)
+_FROM_CATEGORY_TO_DURATION = re.compile(rb'"cat"\s*:\s*"[^{}]*?"tid"\s*:[^{}]*?"ts"\s*:[^{}]*?"dur"')
 
 
 class OtherLayout(Exception):
@@ -57,7 +67,12 @@ class Picker:
         self._dense = False  # whether most of the last text was wanted
         self._old = _OLD_OPERATOR in text
         self._kinds = [kind for kind in RecordKind if operators or kind is not RecordKind.OPERATOR]
-        self._category = re.compile(rb'"cat"\s*:\s*"(?:%s)"' % b"|".join(map(_categories, self._kinds)))
+        whole = [rb'(%s)"' % _categories(kind) for kind in self._kinds if kind is not RecordKind.HOST]
+        host = _categories(RecordKind.HOST, *([] if operators else [RecordKind.OPERATOR]))
+        to_duration = _FROM_CATEGORY_TO_DURATION.search(text)
+        self._ends_at_duration = to_duration is not None
+        whole.append(rb'(%s)"' % host + (_as_far_as_long(to_duration[0]) if to_duration else b""))
+        self._category = re.compile(rb'"cat"\s*:\s*"(?:%s)' % b"|".join(whole))
 
     def to_the_end(self, blocks: Iterable[bytes]) -> Iterator[RecordBatch]:
         """The records of blocks; the first block begins, and the last one ends, between records."""
@@ -122,14 +137,20 @@ class Picker:
     def _wanted_cut_out(self, text: bytes) -> RecordBatch:
         found: list[list[bytes]] = [[] for _ in range(len(self._kinds) + 1)]
         begin, end, find, rfind = self.begin, self._end, text.find, text.rfind
-        width = len(end)
+        width, host = len(end), len(self._kinds) if self._ends_at_duration else -1
         for match in self._category.finditer(text):
-            at = match.start()
-            first, last = rfind(begin, 0, at), find(end, at)
+            at, kind = match.start(), match.lastindex or 0
+            first = rfind(begin, 0, at)
+            if kind == host and first >= 0:
+                found[kind].append(text[first : match.end()] + b"}")  # nothing that follows is of use
+                continue
+            last = find(end, at)
             if first < 0 or last < 0:
                 raise OtherLayout
-            found[match.lastindex or 0].append(text[first : last + width])
+            found[kind].append(text[first : last + width])
         batch = RecordBatch(dict(zip(self._kinds, found[1:], strict=True)))
+        if not self._ends_at_duration:
+            batch.texts[RecordKind.HOST] = list(filter(_LONG.search, batch.texts[RecordKind.HOST]))
         self._judge_operators(batch.texts, text)
         return batch
 
@@ -147,7 +168,7 @@ class Picker:
         for record in maybe:
             head = head_of(record)
             is_operator = KIND_OF_CATEGORY.get(head.cat) is RecordKind.OPERATOR
-            if is_operator and (kind := kind_of(head, self._operators)) is not None:
+            if is_operator and (kind := kind_of(head, self._operators)) not in (None, RecordKind.HOST):
                 texts.setdefault(kind, []).append(record)
 
     def _is_old(self, calls: list[bytes]) -> bool:
@@ -173,6 +194,14 @@ def _waiting(text: bytes) -> int:
     return len(text)
 
 
-def _categories(kind: RecordKind) -> bytes:
-    """A group of a pattern: the categories of every era that mean `kind`."""
-    return b"(%s)" % "|".join(category for category, k in KIND_OF_CATEGORY.items() if k is kind).encode()
+def _categories(*kinds: RecordKind) -> bytes:
+    """Part of a pattern: the categories of every era that mean one of `kinds`."""
+    return "|".join(category for category, kind in KIND_OF_CATEGORY.items() if kind in kinds).encode()
+
+
+def _as_far_as_long(between: bytes) -> bytes:
+    """Part of a pattern: what follows a category up to the end of a long duration, with as many lines as in `between`.
+
+    Most spans of the host are short, so they cost no more than the search for this pattern.
+    """
+    return rb"[^\n]*\n" * between.count(b"\n") + rb"[^\n]*?" + _LONG.pattern

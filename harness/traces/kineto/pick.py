@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harness.traces.kineto.framing import Records
-from harness.traces.kineto.records import KIND_OF_CATEGORY, Head, RecordKind, Work
+from harness.traces.kineto.records import KIND_OF_CATEGORY, LONG_US, OLD_OPERATOR, Head, RecordKind, Work
 from harness.traces.kineto.repair import decoded
 
 
@@ -44,19 +45,29 @@ def head_of(record: bytes | msgspec.Raw) -> Head:
 
 _SPAN = "X"
 MESSAGE_OPERATOR = "record_param_comms"
+_LONG = re.compile(LONG_US)
 
 
 def kind_of(head: Head, operators: bool) -> RecordKind | None:
-    """A record's kind; None: it is not wanted. With `operators` all operators are wanted, else only messages.
+    """A record's kind; None: it is not wanted. With `operators` all operators are wanted, else messages and long ones.
 
     Before torch 1.10 a user's range was an operator too; only the `#` in its name shows it ("ProfilerStep#3").
     """
     kind = KIND_OF_CATEGORY.get(head.cat)
-    if kind is not RecordKind.OPERATOR:
-        return kind if head.ph == _SPAN or kind is RecordKind.INSTANT else None
-    if head.cat == "Operator" and "#" in head.name:
-        return RecordKind.RANGE
-    return kind if operators or head.name == MESSAGE_OPERATOR else None
+    if kind is RecordKind.OPERATOR:
+        if is_old_range(head.cat, head.name):
+            return RecordKind.RANGE
+        if operators or head.name == MESSAGE_OPERATOR:
+            return kind
+        kind = RecordKind.HOST
+    if kind is RecordKind.HOST and not _LONG.match(head.dur):
+        return None
+    return kind if head.ph == _SPAN or kind is RecordKind.INSTANT else None
+
+
+def is_old_range(category: str, name: str) -> bool:
+    """Whether a record is a user's range as torch wrote it before 1.10: an operator with such a name."""
+    return category == OLD_OPERATOR and "#" in name
 
 
 def picked(records: Records, operators: bool) -> Iterator[RecordBatch]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.traces.columns import constant, sorted_calls, sorted_ranges, sorting_order, take
+from harness.traces.columns import constant, sorted_calls, sorted_spans, sorting_order, take
 from harness.traces.errors import TraceError
 from harness.traces.kineto.collectives import kernel_messages, span_messages
 from harness.traces.kineto.cpu import SPAN_PREFIX, host_events
@@ -15,9 +15,10 @@ from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
 from harness.traces.kineto.gpu import device_events
 from harness.traces.kineto.identity import About, identity
+from harness.traces.kineto.records import SHORTEST_HOST_NS
 from harness.traces.messages import Message, collectives
 from harness.traces.progress import OnProgress, silent
-from harness.traces.trace import Calls, Collectives, Events, RangeKind, Ranges, Trace
+from harness.traces.trace import Calls, Collectives, Events, HostKind, HostSpans, RangeKind, Ranges, Trace
 
 _HOST_STANDS_IN = "the file names GPUs but holds no GPU work, so the operators of the host are its events"
 _NOTHING = "the trace holds no work: no kernels, no operators and no ranges were recorded"
@@ -57,6 +58,7 @@ def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> 
         calls=calls,
         ranges=ranges,
         collectives=communication,
+        host=_host(gathered, host_only),
         peak_memory_bytes={(gathered.pid, d): size for d, size in _peak_memory(gathered, host_only).items()},
         complete_until_ns=complete_until_ns,
         notes=notes,
@@ -111,7 +113,18 @@ def _ranges(gathered: Gathered) -> Ranges:
         domain=constant(-1, n, np.int32),
         is_open=constant(0, n, np.uint8),
     )
-    return sorted_ranges(take(ranges, np.flatnonzero(~message)))
+    return sorted_spans(take(ranges, np.flatnonzero(~message)))
+
+
+def _host(gathered: Gathered, host_only: bool) -> HostSpans:
+    """The long spans; operators that were gathered whole are among them where they are not the events."""
+    columns = gathered.host.joined()
+    if not host_only:
+        operators = gathered.operators.joined()
+        long = operators["end_ns"] - operators["start_ns"] >= SHORTEST_HOST_NS
+        operators["kind"] = constant(HostKind.OPERATOR, len(long), np.uint8)
+        columns = {name: np.concatenate([column, operators[name][long]]) for name, column in columns.items()}
+    return sorted_spans(HostSpans(**columns, process=constant(gathered.pid, len(columns["kind"]))))
 
 
 def _device_parts(gathered: Gathered, calls: Calls, about: About) -> tuple[Events, Collectives]:

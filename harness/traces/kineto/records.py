@@ -20,20 +20,30 @@ class RecordKind(IntEnum):
     RANGE = auto()  # a range of the program's own
     OPERATOR = auto()  # an operator on the host
     INSTANT = auto()  # the memory profiler's marks
+    HOST = (
+        auto()
+    )  # a long span of the host: a Python function, the profiler's own work, an operator beside a GPU
 
 
 KERNELS = frozenset({"kernel", "Kernel"})
 COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 SETS = frozenset({"gpu_memset", "Memset"})
+OLD_OPERATOR = "Operator"  # until torch 1.9
+OPERATORS = ("cpu_op", OLD_OPERATOR)
 KIND_OF_CATEGORY = {
     **dict.fromkeys((*KERNELS, *COPIES, *SETS), RecordKind.DEVICE),
     **dict.fromkeys(
         ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "privateuse1_runtime"), RecordKind.CALL
     ),
     "user_annotation": RecordKind.RANGE,
-    **dict.fromkeys(("cpu_op", "Operator"), RecordKind.OPERATOR),
+    **dict.fromkeys(OPERATORS, RecordKind.OPERATOR),
     "cpu_instant_event": RecordKind.INSTANT,
+    **dict.fromkeys(("python_function", "overhead"), RecordKind.HOST),
 }
+# A shorter span explains no stretch that counts: it is a few launches long. What many of them take together is in the
+# span that holds them, which is long. Nine of ten operators and Python functions are shorter, and they fill a file.
+SHORTEST_HOST_NS = 50_000
+LONG_US = rb'"?(?:[5-9]\d|\d{3})[\d.]*"?'  # the text of at least as many microseconds
 
 
 # Every tool's numbers are within these; larger ones make a record invalid, and fit into no column.
@@ -48,6 +58,7 @@ class Head(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str = ""
     name: str = ""
+    dur: msgspec.Raw = msgspec.Raw(b"")
 
 
 class WorkArgs(msgspec.Struct, gc=False):
@@ -93,6 +104,17 @@ class OperatorRecord(msgspec.Struct, gc=False):
     pid: Whole | str = -1
     tid: Whole | str = -1
     args: ShapeArgs = msgspec.field(default_factory=ShapeArgs)
+
+
+class HostRecord(msgspec.Struct, gc=False):
+    """A span of the host that may explain why a device had no work."""
+
+    cat: str
+    name: str
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"")
+    pid: Whole | str = -1
+    tid: Whole | str = -1
 
 
 class MessageArgs(msgspec.Struct, gc=False):

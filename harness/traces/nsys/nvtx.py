@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import NameTable, compacted, distinct_rows, sorted_ranges
+from harness.traces.columns import NameTable, compacted, distinct_rows, sorted_spans
 from harness.traces.database import Database, whole
 from harness.traces.nsys.ids import process_of, string_ids, thread_of
 from harness.traces.trace import I32, I64, RangeKind, Ranges
@@ -36,7 +36,7 @@ def nvtx_ranges(database: Database, names: NameTable, last_ns: int) -> Ranges:
         domain=_domains(database, names, raw["domainId"], process),
         is_open=is_open.astype(np.uint8),
     )
-    return sorted_ranges(ranges)
+    return sorted_spans(ranges)
 
 
 def _closed_by_nsys(raw: dict[str, I64]) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import NameTable, constant, distinct_rows, joined, sorted_calls, sorted_ranges
+from harness.traces.columns import NameTable, constant, distinct_rows, joined, sorted_calls, sorted_spans
 from harness.traces.database import json_object
 from harness.traces.rocpd.tables import Recording, named
 from harness.traces.trace import I32, I64, Calls, RangeKind, Ranges
@@ -72,7 +72,7 @@ def _calls(regions: Regions, names: NameTable) -> dict[str, Any]:
 def host_ranges(regions: list[Regions], names: NameTable) -> Ranges:
     """The program's own ranges, and those of RCCL's calls, which have a domain of their own."""
     parts = [part(each, names) for each in regions for part in (_markers, _rccl)]
-    return sorted_ranges(Ranges(**joined(parts)))
+    return sorted_spans(Ranges(**joined(parts)))
 
 
 def _rccl(regions: Regions, names: NameTable) -> dict[str, Any]:
