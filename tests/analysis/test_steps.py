@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.prepared import prepare_process
 from harness.analysis.process.view import views
-from harness.analysis.summary import Window
+from harness.analysis.summary import Summary, Window, problem_texts
 from harness.traces import open_trace
 from tests.synthetic import kineto
 from tests.synthetic.columns import GEMM, Made
@@ -167,3 +168,107 @@ def test_a_step_without_device_work_is_empty_not_counted() -> None:
     made.step(300, 400, 3)
     found = steps_of(made)
     assert (found.empty, int(found.counted.sum())) == (1, 3)
+
+
+def looped(*gaps: int, mark: int = 100, name: str = "step") -> Made:
+    """A loop whose marks leave these gaps: a kernel in each mark, and a copy in each gap."""
+    made, at = Made(), 0
+    for i, gap in enumerate((*gaps, 0)):
+        made.range(at, at + mark, f"{name} {i}").event(at + 10, at + mark - 10, launch_ns=at + 5)
+        if gap:
+            made.copy(at + mark + gap // 2, at + mark + gap // 2 + 5, 64, launch_ns=at + mark + gap // 2 - 1)
+        at += mark + gap
+    return made
+
+
+def measured(made: Made) -> Summary:
+    return summarise_job(measure_trace(made.trace(), *HOW))
+
+
+def test_a_step_lasts_until_the_next_mark_begins_and_the_last_one_until_its_mark_ends() -> None:
+    steps = measured(looped(900, 1900, 900, 1900)).steps
+    assert steps.per_rank[0].durations_ns == [1000, 2000, 1000, 2000, 100]
+    assert steps.duration is not None
+    assert steps.duration.median_ns == 1000
+
+
+def test_the_steps_fill_the_window() -> None:
+    (device,) = measured(looped(900, 1900, 900)).devices
+    assert sum(step.window_ns for step in device.steps) == device.window_ns == 4100
+    assert sum(step.idle_ns or 0 for step in device.steps) == device.idle_ns
+
+
+def test_a_validation_between_two_epochs_is_one_step_with_much_between_and_the_median_stays() -> None:
+    made = looped(*[0] * 9, 5000, *[0] * 10)
+    found = steps_of(made)
+    assert (found.durations_ns.tolist().index(5100), found.between_ns.tolist().index(5000)) == (9, 9)
+    steps = measured(made).steps
+    assert steps.duration is not None
+    assert steps.duration.median_ns == 100
+
+
+def test_steps_that_were_not_recorded_are_no_part_of_the_step_before_them() -> None:
+    made = Made()
+    for number, at in ((0, 0), (1, 120), (2, 240), (53, 9000), (54, 9120), (55, 9240)):
+        made.range(at, at + 100, f"step {number}").event(at + 10, at + 90)
+    assert steps_of(made).durations_ns.tolist() == [120, 120, 100, 120, 120, 100]
+
+
+def test_marks_that_count_from_zero_again_follow_each_other() -> None:
+    made = Made()
+    for i in range(6):
+        made.range(i * 120, i * 120 + 100, f"batch {i % 3}").event(i * 120 + 10, i * 120 + 90)
+    assert steps_of(made).durations_ns.tolist() == [120] * 5 + [100]
+
+
+def ahead(marks: int = 100, kernel: int = 150, steps: int = 5, *, unknown: int = 0) -> Made:
+    """The host launches two kernels at the begin of each mark; the device needs longer for them than the mark lasts."""
+    made, free = Made(), 7
+    for i in range(steps):
+        made.step(i * marks, (i + 1) * marks, i)
+        for k in range(2):
+            launched = i * marks + 5 + k
+            known = launched if 2 * i + k >= unknown else -1
+            start = max(free, launched + 2)
+            made.event(start, start + kernel // 2, launch_ns=known)
+            free = start + kernel // 2
+    return made
+
+
+def test_where_the_host_is_ahead_a_step_is_that_of_the_work_it_launched() -> None:
+    found = steps_of(ahead())
+    assert found.on_device
+    assert found.durations_ns.tolist() == [150] * 5
+    assert found.window == (7, 757)
+    assert (found.first_event.tolist(), found.last_event) == ([0, 2, 4, 6, 8], 9)
+    assert (found.mark_start_ns[0], found.mark_end_ns[-1]) == (0, 500)
+
+
+def test_steps_of_the_device_leave_no_work_after_the_window() -> None:
+    summary = measured(ahead())
+    (device,) = summary.devices
+    assert (device.work_after_window_ns, device.idle_ns, device.window_ns) == (0, 0, 750)
+    assert not [p for p in summary.quality.problems if p.what == problem_texts.WORK_AFTER_STEPS]
+
+
+def test_one_step_alone_is_on_the_device_if_its_work_ends_much_later_than_its_mark() -> None:
+    assert steps_of(ahead(steps=1)).window == (7, 157)
+    late = Made().step(0, 100, 0).event(80, 120, launch_ns=78)
+    assert steps_of(late).window == (0, 100), "the device waited for most of the step"
+
+
+def test_a_host_that_waits_for_data_is_not_ahead_though_its_last_kernels_run_on() -> None:
+    made = Made()
+    for i in range(5):
+        made.step(i * 100, (i + 1) * 100, i).event(i * 100 + 80, i * 100 + 130, launch_ns=i * 100 + 70)
+    found = steps_of(made)
+    assert (found.on_device, found.window) == (False, (0, 500))
+
+
+def test_without_known_launches_the_marks_are_the_steps() -> None:
+    assert not steps_of(ahead(unknown=10)).on_device
+
+
+def test_a_rank_whose_host_is_ahead_and_one_whose_host_is_not_have_steps_of_one_length() -> None:
+    made = [ahead(marks=150, kernel=150, steps=5), looped(50, 50, 50, 50)]
+    assert [steps_of(each).durations_ns[:4].tolist() for each in made] == [[150] * 4] * 2

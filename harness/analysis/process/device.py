@@ -57,7 +57,7 @@ def measure_device(m: MeasuredProcess, device: int) -> Device:
         kernels=_kernels(m, device),
         overlap_fraction=overlapped / parts.communication_ns if parts.communication_ns else None,
         busy_fraction=1 - (parts.idle_ns or 0) / parts.window_ns if parts.window_ns else None,
-        work_after_window_ns=_after(m, device, end),
+        work_after_window_ns=0 if m.steps.on_device else _after(m, device, end),
         steps=_steps(m, sets),
         kinds=_kinds(m, device),
         idle_causes=causes,

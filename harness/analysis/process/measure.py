@@ -115,9 +115,11 @@ def _steps_part(steps: ProcessSteps, window_start_ns: int, devices: Sequence[Dev
         warmup=steps.warmup,
         cut_off=steps.cut_off,
         empty=steps.empty,
-        durations_ns=(steps.end_ns - steps.start_ns)[steps.counted].tolist(),
+        on_device=steps.on_device,
+        durations_ns=steps.durations_ns.tolist(),
+        between_ns=steps.between_ns.tolist(),
         numbers=step_numbers(steps),
-        begins_ns=(steps.start_ns[steps.counted] - window_start_ns).tolist(),
+        begins_ns=(steps.mark_start_ns[steps.counted] - window_start_ns).tolist(),
         own_ns=_own_work(devices),
     )
 

@@ -37,8 +37,8 @@ class StepsPart(SummaryPart):
     """The steps of one process.
 
     Of each counted step: its number, by its mark where the marks count up, else counted from the last one backwards
-    (-1, -2 …); its begin since the window's; and its own work, what of it is not communication alone, as the device
-    with most of it has (empty where that is not known).
+    (-1, -2 …); how much of it comes after its mark; when its mark begins, since the window's begin; and its own work,
+    what of it is not communication alone, as the device with most of it has (empty where that is not known).
     """
 
     source: str
@@ -47,6 +47,8 @@ class StepsPart(SummaryPart):
     cut_off: int
     empty: int
     durations_ns: list[int]
+    between_ns: list[int] = Field(default_factory=list)
+    on_device: bool = False
     numbers: list[int] = Field(default_factory=list)
     begins_ns: list[int] = Field(default_factory=list)
     own_ns: list[int] = Field(default_factory=list)

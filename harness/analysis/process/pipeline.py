@@ -70,8 +70,9 @@ class Microbatches:
 
     def of_step(self, steps: ProcessSteps, start_ns: int, end_ns: int) -> NDArray[np.bool_]:
         """Which passes belong to a step with these marks. The time on the host counts, since a device may run a step
-        later; but steps that are a kernel's periodicity are times of the device."""
-        began = self.start_ns if by_periodicity(steps.source) else self.host_ns
+        later; but steps that are a kernel's periodicity, or on the device, are times of the device."""
+        of_device = steps.on_device or by_periodicity(steps.source)
+        began = self.start_ns if of_device else self.host_ns
         return (began >= start_ns) & (began < end_ns)
 
 

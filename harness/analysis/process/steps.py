@@ -2,12 +2,16 @@
 
 In order of trust: torch.profiler's ProfilerStep marks; NVTX or record_function ranges with a number (`batch_7`,
 `iteration_3`); and, in a program without such marks, the periodicity of a kernel that recurs evenly.
+
+A step is the period from its mark's start to the next mark's start; the last one ends with its mark. So the steps fill
+the window, and no threshold decides which ranks' steps are periods. Where the host is ahead of the device, they are the
+periods of the work that they launched.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,13 +19,15 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import Busy
 from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import lengths_within
+from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
 from harness.traces.trace import I64, Activity, Events, RangeKind, Ranges
 
 WARMUP_FACTOR = 2.0  # a leading step this many times longer than the median of the others is warm-up
 MIN_PERIODS, MAX_PERIODS = 4, 5000  # fewer repetitions are no periodicity, more are no steps
 EVEN = 1.5  # 90th over 10th percentile of the periods
 COVERED = 0.7  # of the device's time
+AHEAD = 0.1  # of a step: by so much the device must be behind the host
+KNOWN_LAUNCHES = 0.9  # of the work: with fewer it is not known which step work belongs to
 _COUNTING = re.compile(
     r"^(?:##\s*)?(batch|iteration|iter|(?:train|training|global)[_ ]?step|step)[ _#:=-]*(\d+)\b",
     re.IGNORECASE,
@@ -31,20 +37,34 @@ _PERIODICITY = "periodicity"
 _TRUST = ("iteration", "iter", "global", "train", "step", "batch")  # the outer unit first
 
 
+def _none() -> I64:
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True)
 class ProcessSteps:
-    """Steps of one process in time order. `counted` marks the steps that every number is about. All length n."""
+    """Steps of one process in time order. `counted` marks the steps that every number is about. All length n.
+
+    start_ns, end_ns: the step. mark_start_ns, mark_end_ns: its mark on the host. Where the host is ahead (`on_device`),
+    a step is on the device: from the first start of the work that it launched on the busiest stream, `first_event`, a
+    row of the process's events, to that of the next step; `last_event` is the row with which the last counted one ends.
+    """
 
     source: str
     names: list[str]
     start_ns: I64
     end_ns: I64
     counted: NDArray[np.bool_]
+    mark_start_ns: I64
+    mark_end_ns: I64
     warmup: int = 0
     cut_off: int = 0
-    empty: int = 0
-    empty_between: int = 0  # empty steps between counted ones, and so inside the window
+    empty_rows: I64 = field(default_factory=_none)  # steps without work on any device
     thread: int | None = None  # the thread with the marks
+    between: Intervals = EMPTY  # on the host, from a mark's end to the start of the next
+    on_device: bool = False
+    first_event: I64 = field(default_factory=_none)  # -1: it launched nothing there
+    last_event: int = -1
 
     @property
     def window(self) -> tuple[int, int] | None:
@@ -52,8 +72,40 @@ class ProcessSteps:
         chosen = np.flatnonzero(self.counted)
         return (int(self.start_ns[chosen[0]]), int(self.end_ns[chosen[-1]])) if len(chosen) else None
 
+    @property
+    def marked_window(self) -> tuple[int, int] | None:
+        """The same on the host: first counted mark's start and last counted mark's end."""
+        chosen = np.flatnonzero(self.counted)
+        return (
+            (int(self.mark_start_ns[chosen[0]]), int(self.mark_end_ns[chosen[-1]])) if len(chosen) else None
+        )
 
-NO_STEPS = ProcessSteps("none", [], np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+    @property
+    def empty(self) -> int:
+        """How many steps have no work on any device."""
+        return len(self.empty_rows)
+
+    @property
+    def empty_between(self) -> int:
+        """Empty steps between counted ones, and so inside the window."""
+        at = np.flatnonzero(self.counted)
+        return int(((self.empty_rows > at[0]) & (self.empty_rows < at[-1])).sum()) if len(at) else 0
+
+    @property
+    def durations_ns(self) -> I64:
+        """Of the counted steps."""
+        return (self.end_ns - self.start_ns)[self.counted]
+
+    @property
+    def between_ns(self) -> I64:
+        """Of each counted step, its time after its mark; 0 where steps are on the device."""
+        if self.on_device:
+            return np.zeros(int(self.counted.sum()), np.int64)
+        after: I64 = np.maximum(self.end_ns - self.mark_end_ns, 0)[self.counted]
+        return after
+
+
+NO_STEPS = ProcessSteps("none", [], _none(), _none(), np.empty(0, np.bool_), _none(), _none())
 
 
 def step_numbers(steps: ProcessSteps) -> list[int]:
@@ -84,7 +136,10 @@ def find_steps(
         found: ProcessSteps | None = _marks("ProfilerStep", marked, ranges, names)
     else:
         found = _counting_ranges(ranges, names) or _periodic_steps(events, names)
-    return _judge(found, events, busy, until_ns) if found else NO_STEPS
+    if found is None:
+        return NO_STEPS
+    steps = _judge(found, events, busy, until_ns)
+    return _without_warmup(steps if until_ns is not None else _on_device(steps, events))
 
 
 def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
@@ -108,8 +163,23 @@ def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]
     rows = rows[ranges.thread[rows] == thread]
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     labels = [names[i] for i in ranges.name[rows]]
-    closed = ranges.is_open[rows] == 0
-    return ProcessSteps(source, labels, ranges.start_ns[rows], ranges.end_ns[rows], closed, thread=thread)
+    start, end, closed = ranges.start_ns[rows], ranges.end_ns[rows], ranges.is_open[rows] == 0
+    followed = np.append(_follow(labels) & (start[1:] > start[:-1]), False)
+    until = np.where(followed, np.append(start[1:], 0), end)
+    apart = followed & (until > end)
+    between = Intervals(end[apart], until[apart])
+    return ProcessSteps(source, labels, start, until, closed, start, end, thread=thread, between=between)
+
+
+def _follow(labels: list[str]) -> NDArray[np.bool_]:
+    """Whether each mark but the first is the next step after the one before it: between marks whose numbers are
+    farther apart than usual, steps were not recorded. Numbers that begin again are those of the next epoch."""
+    numbers = np.array([int(found[1][:18]) if (found := _NUMBER.search(n)) else -1 for n in labels], np.int64)
+    apart = np.diff(numbers)
+    up = apart[apart > 0]
+    known = (numbers[1:] >= 0) & (numbers[:-1] >= 0) & (len(up) > 0)
+    follow: NDArray[np.bool_] = ~known | (apart <= (np.median(up) if len(up) else 0))
+    return follow
 
 
 def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
@@ -138,12 +208,13 @@ def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
         if low > 0 and high / low < EVEN and periods.sum() >= COVERED * extent:
             source = f"{_PERIODICITY} of {names[name][:80]}"
             labels = [f"period {i}" for i in range(len(periods))]
-            return ProcessSteps(source, labels, starts[:-1], starts[1:], np.ones(len(periods), np.bool_))
+            whole = np.ones(len(periods), np.bool_)
+            return ProcessSteps(source, labels, starts[:-1], starts[1:], whole, starts[:-1], starts[1:])
     return None
 
 
 def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int | None) -> ProcessSteps:
-    """Exclude steps that were cut off, that did nothing on any device, and warm-up."""
+    """Exclude steps that were cut off, and those that did nothing on any device."""
     complete = steps.counted & (steps.end_ns > steps.start_ns) & (steps.start_ns >= 0)
     if until_ns is not None:
         complete &= steps.end_ns <= until_ns
@@ -151,18 +222,106 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
         (lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int)
     )
     worked = work > 0 if len(events) else complete  # a trace of ranges alone cannot tell an empty step
-    counted = complete & worked
-    warmup = leading_warmup((steps.end_ns - steps.start_ns)[counted])
+    empty = np.flatnonzero(complete & ~worked)
+    return replace(steps, counted=complete & worked, cut_off=int((~complete).sum()), empty_rows=empty)
+
+
+def _without_warmup(steps: ProcessSteps) -> ProcessSteps:
+    """The same without leading steps that are warm-up."""
+    warmup = leading_warmup(steps.durations_ns)
+    counted = steps.counted.copy()
     counted[np.flatnonzero(counted)[:warmup]] = False
-    empty, at = complete & ~worked, np.flatnonzero(counted)
-    return replace(
-        steps,
-        counted=counted,
-        warmup=warmup,
-        cut_off=int((~complete).sum()),
-        empty=int(empty.sum()),
-        empty_between=int(empty[at[0] : at[-1]].sum()) if len(at) else 0,
-    )
+    return replace(steps, counted=counted, warmup=warmup)
+
+
+def _on_device(steps: ProcessSteps, events: Events) -> ProcessSteps:
+    """The steps on the device, if the host is ahead of it and the launches are known; else as they are."""
+    if steps.thread is None or not steps.counted.any():
+        return steps
+    work = _Work.of(steps, events)
+    counted = np.flatnonzero(steps.counted)
+    if not np.isin(counted, work.step[work.on_main]).all():
+        return steps
+    if _behind_ns(steps, events, work) <= AHEAD * np.median(steps.durations_ns):
+        return steps
+    moved = _moved(steps, events, work)
+    return moved if _launches_known(moved, events) else steps
+
+
+@dataclass(frozen=True)
+class _Work:
+    """n events that a step launched, in the order of their launches: their rows, and the step of each. on_main: they
+    ran on the stream with most work, of the device with most work. done_ns: when all launched so far have ended."""
+
+    row: NDArray[np.intp]
+    step: I64
+    on_main: NDArray[np.bool_]
+    done_ns: I64
+
+    @staticmethod
+    def of(steps: ProcessSteps, events: Events) -> _Work:
+        row = np.flatnonzero((events.activity <= Activity.MEMSET) & (events.launch_ns >= 0))
+        row = row[np.argsort(events.launch_ns[row], kind="stable")]
+        launched = events.launch_ns[row]
+        step = np.searchsorted(steps.start_ns, launched, side="right") - 1
+        inside = (step >= 0) & (launched < np.append(steps.end_ns, 0)[step])
+        row, step = row[inside], step[inside]
+        done = np.maximum.accumulate(events.end_ns[row])
+        return _Work(row, step, _on_main_stream(events, row), done)
+
+
+def _on_main_stream(events: Events, row: NDArray[np.intp]) -> NDArray[np.bool_]:
+    device, stream = events.device[row], events.stream[row]
+    length = (events.end_ns - events.start_ns)[row]
+    mine: NDArray[np.bool_] = device == _heaviest(device, length)
+    mine &= stream == _heaviest(stream[mine], length[mine])
+    return mine
+
+
+def _heaviest(label: NDArray[np.integer], weight: I64) -> int:
+    """The label with most weight; of no labels, 0."""
+    found, of = np.unique(label, return_inverse=True)
+    return int(found[np.argmax(np.bincount(of, weights=weight))]) if len(found) else 0
+
+
+def _behind_ns(steps: ProcessSteps, events: Events, work: _Work) -> float:
+    """How long the device still works on what was launched before, when the host launches the first work of a step: the
+    median of the steps after the first; negative where the device waits. Of one step alone: how long it works on after
+    the step, less how long it waited for the step's first work."""
+    rows = np.flatnonzero(steps.counted)
+    first = np.searchsorted(work.step, rows)
+    if len(rows) > 1:
+        return float(np.median(work.done_ns[first[1:] - 1] - events.launch_ns[work.row[first[1:]]]))
+    start, end = steps.start_ns[rows[0]], steps.end_ns[rows[0]]
+    last = np.searchsorted(work.step, rows[0], side="right") - 1
+    waited = events.start_ns[events.end_ns > start].min() - start
+    return float(work.done_ns[last] - end - max(waited, 0))
+
+
+def _moved(steps: ProcessSteps, events: Events, work: _Work) -> ProcessSteps:
+    """Each step from its first start on the main stream to that of the step that follows it, else to its last end."""
+    n = len(steps.names)
+    first, last = np.full((2, n), -1, np.int64)
+    by_start = work.row[work.on_main][np.argsort(events.start_ns[work.row[work.on_main]], kind="stable")]
+    step_of = np.full(len(events), -1, np.int64)
+    step_of[work.row] = work.step
+    found, at = np.unique(step_of[by_start], return_index=True)
+    first[found] = by_start[at]
+    by_end = work.row[np.argsort(-events.end_ns[work.row], kind="stable")]
+    found, at = np.unique(step_of[by_end], return_index=True)
+    last[found] = by_end[at]
+    start = np.where(first >= 0, events.start_ns[first], steps.start_ns)
+    follows = np.append((steps.end_ns[:-1] == steps.mark_start_ns[1:]) & (first[1:] >= 0), False)
+    end = np.where(follows, np.append(start[1:], 0), np.where(last >= 0, events.end_ns[last], steps.end_ns))
+    final = int(last[np.flatnonzero(steps.counted)[-1]])
+    return replace(steps, start_ns=start, end_ns=end, on_device=True, first_event=first, last_event=final)
+
+
+def _launches_known(steps: ProcessSteps, events: Events) -> bool:
+    """Whether the launches of nearly all work in the window are known."""
+    start, end = steps.window or (0, 0)
+    inside = (events.activity <= Activity.MEMSET) & (events.start_ns >= start) & (events.start_ns < end)
+    return int((events.launch_ns[inside] >= 0).sum()) >= KNOWN_LAUNCHES * int(inside.sum())
 
 
 def leading_warmup(durations: I64) -> int:
