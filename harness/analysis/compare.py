@@ -20,7 +20,8 @@ from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns,
 from harness.analysis.moved import MovedStatistic, moved
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
-from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
+from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
+from harness.analysis.summary.problem_texts import KINDS
 from harness.common.errors import RequestError
 from harness.experiment.exercises import EXERCISES, Experiment
 from harness.experiment.options import options_of
@@ -51,7 +52,12 @@ class Difference(ComparisonPart):
 
 
 Judgement = Literal[
-    "slower", "faster", "no difference seen", "too few steps to tell", "periods, so no verdict on steps"
+    "slower",
+    "faster",
+    "no difference seen",
+    "too few steps to tell",
+    "periods, so no verdict on steps",
+    "no verdict on this kind of recording",
 ]
 
 
@@ -110,7 +116,9 @@ class Comparison(ComparisonPart):
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
     moved: list[MovedStatistic] = Field(default_factory=list)
-    doubts: list[str] = Field(default_factory=list)  # what else used the machine while a run was measured
+    doubts: list[str] = Field(
+        default_factory=list
+    )  # kinds of recordings; what else used the machine meanwhile
     notes: list[str]
     on_cpu: bool = False  # all devices of both
     periods: bool = False  # no program of one of the two marks its steps: periods of a kernel are compared
@@ -230,10 +238,20 @@ def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | N
         high=high,
         steps_a=len(steps_a),
         steps_b=len(steps_b),
-        verdict="periods, so no verdict on steps"
-        if has_periods(a) or has_periods(b)
-        else _judge(low, high, min(len(steps_a), len(steps_b))),
+        verdict=_no_verdict(a, b) or _judge(low, high, min(len(steps_a), len(steps_b))),
     )
+
+
+def _no_verdict(a: Summary, b: Summary) -> Judgement | None:
+    """Why nothing is concluded from the steps of two recordings; None: something is."""
+    if kinds_without_causes(a) or kinds_without_causes(b):
+        return "no verdict on this kind of recording"
+    return "periods, so no verdict on steps" if has_periods(a) or has_periods(b) else None
+
+
+def kinds_without_causes(s: Summary) -> set[str]:
+    """The kinds of its recording that carry no cause of idle time, and so no verdict on the program."""
+    return {one.reason for one in s.quality.withheld if one.field == "idle_causes"} & {*KINDS}
 
 
 def has_periods(s: Summary) -> bool:
@@ -316,8 +334,13 @@ def _doubts(a: Summary, b: Summary) -> list[str]:
     return [
         f"{arm}: {finding.what}: {finding.evidence}"
         for arm, summary in (("a", a), ("b", b))
-        for finding in disturbances(summary)
+        for finding in (*kinds_of_recording(summary), *disturbances(summary))
     ]
+
+
+def kinds_of_recording(s: Summary) -> list[Problem]:
+    """The problems that say what kind of recording it is."""
+    return [problem for problem in s.quality.problems if problem.what in KINDS]
 
 
 def _notes(a: Summary, b: Summary) -> list[str]:
@@ -326,7 +349,7 @@ def _notes(a: Summary, b: Summary) -> list[str]:
         f"{arm}: {finding.what}"
         for arm, summary in arms
         for finding in summary.quality.problems
-        if finding not in disturbances(summary)
+        if finding not in (*kinds_of_recording(summary), *disturbances(summary))
     ]
     notes += [
         f"{arm}: no kernel was recorded: only the training's own numbers can be compared"

@@ -50,6 +50,7 @@ def host_names(s: Summary) -> str:
 _FIELDS = {
     DETAILS: "the details of each rank",
     "idle_ns": "idle time",
+    "idle_causes": "causes of idle time",
     "busy_fraction": "share of busy time",
     "communication_ns": "time of communication",
     "exposed_communication_ns": "exposed communication",
@@ -60,6 +61,7 @@ _FIELDS = {
     "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
     "pop": "efficiency as POP defines it",
     "findings": "the causes of lost time",
+    "findings.host": "the causes of lost time on the host",
     "replay.what_ifs": "predictions with one thing changed",
     "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and its expected bubble",
 }

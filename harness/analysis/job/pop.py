@@ -89,10 +89,10 @@ def pop_efficiency(
 def _obstacle(devices: DeviceTimes, shared: list[str] | None, times: Sequence[Times]) -> str:
     """Why the efficiencies of these devices would mislead; empty: they do not."""
     in_graphs, holes = devices.unknown
-    if in_graphs:
-        return "communication inside CUDA graphs counts as compute"
     if holes:
         return "the recording of a device has holes"
+    if in_graphs:
+        return "communication inside CUDA graphs counts as compute"
     if shared is None:
         return "the ranks did not count the same steps"
     if not any(t.useful_ns for t in times):

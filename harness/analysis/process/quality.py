@@ -12,6 +12,7 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
+from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
 from harness.traces.trace import Activity
@@ -26,7 +27,9 @@ _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORE
 def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
     """The part with the problems about its own recording, and without the numbers for which it is not good enough."""
     graphs, share = _whole_graphs(m)
+    kinds = kinds_of(m)
     problems = [
+        *(Problem.doubt(kind.what, f"{_who(part)}: {kind.evidence}") for kind in kinds),
         *_nothing(part, m),
         *_steps(part),
         *_periodicity(part, m),
@@ -37,16 +40,23 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
     ]
     devices, phases, withheld = part.devices, part.phases, list[tuple[str, str]]()
     if reason := _holes(part, m) or _unordered_rest(m):
-        devices = [_without_idle(d) for d in devices]
         withheld += [(field, reason) for field in ("idle_ns", "busy_fraction")]
     if share > GRAPH_SHARE:
         reason = (
             f"CUDA graphs were recorded whole ({share:.0%} of kernel time), so their communication is not known; "
             "kinds of work and collectives are those outside of CUDA graphs"
         )
+        withheld += [(field, reason) for field in OF_COMMUNICATION]
+    for kind in kinds:
+        withheld += [(field, kind.what) for field in kind.withheld]
+    fields = {field for field, _ in withheld}
+    if "idle_ns" in fields:
+        devices = [_without_idle(d) for d in devices]
+    elif "idle_causes" in fields:
+        devices = [_without_causes(d) for d in devices]
+    if "communication_ns" in fields:
         devices = [_without_communication(d) for d in devices]
         phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
-        withheld += [(field, reason) for field in (*_COMMUNICATION, "overlap_fraction")]
     judged = {"problems": problems, "devices": devices, "phases": phases, "withheld": withheld}
     return part.model_copy(update=judged)
 
@@ -89,25 +99,21 @@ def _graphs(part: RankPart, graphs: int, share: float) -> list[Problem]:
     return [Problem.doubt(what, evidence)]
 
 
-_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
-
-
 def _without_communication(device: Device) -> Device:
-    nothing: dict[str, object] = dict.fromkeys(_COMMUNICATION)
+    *of_step, fraction = dict.fromkeys(OF_COMMUNICATION)
+    nothing: dict[str, object] = dict.fromkeys(of_step)
     steps = [step.model_copy(update=nothing) for step in device.steps]
-    return device.model_copy(update={**nothing, "overlap_fraction": None, "steps": steps})
+    return device.model_copy(update={**nothing, fraction: None, "steps": steps})
 
 
 def _without_idle(device: Device) -> Device:
-    return device.model_copy(
-        update={
-            "idle_ns": None,
-            "busy_fraction": None,
-            "idle_causes": [],
-            "longest_gaps": [],
-            "steps": [step.model_copy(update={"idle_ns": None}) for step in device.steps],
-        }
-    )
+    steps = [step.model_copy(update={"idle_ns": None}) for step in device.steps]
+    unknown = {"idle_ns": None, "busy_fraction": None, "steps": steps}
+    return _without_causes(device).model_copy(update=unknown)
+
+
+def _without_causes(device: Device) -> Device:
+    return device.model_copy(update={"idle_causes": [], "longest_gaps": []})
 
 
 def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:

@@ -4,6 +4,30 @@ docs/metrics.md is written from them."""
 
 from __future__ import annotations
 
+GRAPH_CAPTURE = (
+    "a CUDA graph is captured here: its kernels do not run, so this shows nothing about the program's speed"
+)
+"""Captures (from `cudaStreamBeginCapture` to `cudaStreamEndCapture`, or of HIP) fill half of the window; or a tenth,
+with half of the launches, if graphs are not launched more often than captured. Said first; no cause is given."""
+SAMPLED = (
+    "this recording is a sample: events are missing everywhere, so a time without work may not be idle time"
+)
+"""Fewer than 1 % of the calls that the profiler numbered are in the file, and half of them are over 30 numbers after
+the one before; or 20 % of kernels lack their launch and 20 % of launches their kernel, in each third of the recording.
+Said first; no cause is given."""
+WORK_MISSING = "work of the device is missing in this recording: idle time and its causes cannot be known"
+"""For 10 % of the window, in stretches of at least 1 ms, launched work other than collectives waits while nothing that
+was recorded runs. It waits for work of another process, or for work that a filter or a cut left out. Said first; no
+cause is given."""
+DEVICE_ONLY = "the host is missing in this recording: why a device has no work cannot be known"
+"""Under 10 % of kernels have a known launch, and there is nearly no call and nothing else of the host (nsys records it
+with `--trace=cuda,nvtx,osrt`, torch.profiler with `ProfilerActivity.CPU`). Said first; no cause on the host is
+given."""
+FIRST_USE = "the window holds the first use of kernels: it takes time that later steps do not need"
+"""Launches of at least 1 ms of kernels that were not used before in the recording, loading of modules, and captures of
+CUDA graphs, take 3 % of the window while the device has no work. Said first."""
+# Kinds of recordings: a report says them first, in their own sentence.
+KINDS = (GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, FIRST_USE)
 UNREADABLE = "a trace cannot be read"
 """The reader refuses a file; the other numbers are without it."""
 NOT_MEASURED = "a trace was not measured"

@@ -133,7 +133,8 @@ ONE_RUN_EACH = (
 def conclusion(ratio: Ratio, other: str, doubtful: bool = False) -> str:
     """The conclusion about the steps of one run of each."""
     text = f"{other}'s steps are {percent(abs(ratio.ratio - 1))} " if is_clear(ratio) else ""
-    return f"{text}{ratio.verdict}{', doubtful' if doubtful else ''}"
+    judged = doubtful and not ratio.verdict.startswith("no verdict")
+    return f"{text}{ratio.verdict}{', doubtful' if judged else ''}"
 
 
 def doubts(pairs: Pairs) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, PhaseTime, Summary
+from harness.analysis.summary.problem_texts import WHOLE_GRAPHS
 from harness.format.device_time import with_known
 from harness.format.format import amount, apart, duration, of, percent, short
 from harness.format.labels import are_cpus, cause_word, is_cpu
@@ -70,7 +71,7 @@ def kind_label(k: KindTime) -> str:
 
 
 def _kinds_caption(s: Summary) -> str:
-    graphs = any(d.communication_ns is None for d in s.devices)
+    graphs = any(problem.what == WHOLE_GRAPHS for problem in s.quality.problems)
     return "Kinds of work, all devices" + ("; communication: only outside of CUDA graphs" if graphs else "")
 
 

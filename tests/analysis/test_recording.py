@@ -1,0 +1,242 @@
+"""A report says what kind of recording it is, by its structure, and concludes nothing that such a one cannot carry."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis.compare import compare
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.summary import Summary, Window, problem_texts
+from harness.explain.findings import why_no_answer
+from harness.measure.jobs import summarise
+from harness.measure.paths import measure_one as measure
+from harness.report.compare.terminal import render_comparisons
+from harness.traces.trace import Trace
+from tests.synthetic.columns import GEMM, event, trace
+from tests.synthetic.one_gpu import training, written
+
+MS = 1_000_000
+US = 1_000
+Rows = list[dict[str, Any]]
+
+
+class Recorded:
+    """A host that launches kernels one after the other; each row is what a profiler writes down of it."""
+
+    def __init__(self) -> None:
+        self.calls: Rows = []
+        self.events: Rows = []
+        self.ranges: Rows = []
+        self.number = 0  # as CUPTI counts calls
+
+    def call(self, start: int, end: int, name: str) -> Recorded:
+        self.number += 1
+        self.calls.append({"start": start, "end": end, "name": name, "correlation": self.number})
+        return self
+
+    def launch(
+        self, start: int, runs: tuple[int, int] | None, *, took: int = 5 * US, name: str = GEMM
+    ) -> Recorded:
+        """A launch at `start`, after getters that profilers leave out; the kernel runs from and to the times in `runs`,
+        None: it does not run."""
+        self.number += 7
+        self.call(start, start + took, "cudaLaunchKernel")
+        if runs is not None:
+            self.events.append(event(name, *runs, launch=start, correlation=self.number, launch_thread=1))
+        return self
+
+    def training(self, steps: int, kernels: int = 40, *, start: int = 0, every: int = 100 * US) -> Recorded:
+        """Steps in which each kernel runs half of the time until the next one."""
+        for step in range(steps):
+            begin = start + step * kernels * every
+            self.ranges.append({"start": begin, "end": begin + kernels * every, "name": f"iteration_{step}"})
+            for i in range(kernels):
+                at = begin + i * every
+                self.launch(at, (at + 10 * US, at + 10 * US + every // 2), name=f"kernel_{i % 7}")
+        return self
+
+    def captured(self, start: int, launches: int, every: int = 20 * US) -> Recorded:
+        """A CUDA graph: its kernels are written down and do not run."""
+        self.call(start, start + 2 * US, "cudaStreamBeginCapture")
+        for i in range(launches):
+            self.launch(start + 4 * US + i * every, None)
+        return self.call(
+            start + launches * every + 5 * US, start + launches * every + 10 * US, "cudaStreamEndCapture"
+        )
+
+    def trace(self) -> Trace:
+        return trace(self.events, self.ranges, calls=self.calls, rank=0, world_size=1)
+
+    def summary(self) -> Summary:
+        return summary_of(self.trace())
+
+
+def summary_of(made: Trace) -> Summary:
+    (summary,) = summarise(measure_trace(made, Window.STEPS, load_rules()))
+    return summary
+
+
+def kinds(summary: Summary) -> list[str]:
+    return [problem.what for problem in summary.quality.problems if problem.what in problem_texts.KINDS]
+
+
+def test_a_recording_of_captures_says_nothing_about_speed() -> None:
+    """As vLLM records its start: each size is run once and captured once."""
+    made = Recorded()
+    for size in range(10):
+        at = size * 3 * MS
+        made.launch(at, (at + 10 * US, at + 30 * US)).captured(at + MS // 10, 100)
+    summary = made.summary()
+    assert kinds(summary) == [problem_texts.GRAPH_CAPTURE]
+    assert not summary.idle_causes and summary.devices[0].idle_ns  # nothing runs, which is true
+
+
+def test_a_recording_in_which_each_size_is_run_before_it_is_captured_is_of_captures() -> None:
+    made = Recorded()
+    for size in range(10):
+        at = size * 20 * MS
+        for i in range(100):
+            made.launch(at + i * 100 * US, (at + i * 100 * US + 10 * US, at + i * 100 * US + 60 * US))
+        made.captured(at + 11 * MS, 100, every=50 * US)
+    assert kinds(made.summary()) == [problem_texts.GRAPH_CAPTURE]
+
+
+def test_captures_without_any_kernel_are_named_first() -> None:
+    summary = summary_of(Recorded().captured(0, 300).trace())
+    assert kinds(summary) == [problem_texts.GRAPH_CAPTURE]
+
+
+def test_a_training_that_captures_once_and_launches_its_graph_is_no_recording_of_a_capture() -> None:
+    made = Recorded().captured(0, 400, every=50 * US)
+    for replay in range(30):
+        at = 21 * MS + replay * 2 * MS
+        made.call(at, at + 20 * US, "cudaGraphLaunch")
+        made.events.append(event(GEMM, at + 20 * US, at + 2 * MS, launch=at, correlation=made.number))
+    made.ranges.append({"start": 0, "end": 81 * MS, "name": "iteration_0"})
+    summary = made.summary()
+    assert kinds(summary) == [problem_texts.FIRST_USE]  # its capture is in the window, and is named
+    (seen,) = (p.evidence for p in summary.quality.problems if p.what == problem_texts.FIRST_USE)
+    assert seen.endswith("20.0 ms of 81.0 ms, 1 CUDA graph")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.02])
+def test_a_sample_of_kernels_and_launches_is_no_measurement_of_gaps(share: float) -> None:
+    whole, chance = Recorded().training(50, kernels=400), random.Random(1)
+    whole.calls = [row for row in whole.calls if chance.random() < share]
+    there = {row["correlation"] for row in whole.calls}
+    for row in whole.events:
+        if row["correlation"] not in there:
+            row["launch"] = -1
+    if share > 0.1:  # kernels and launches are drawn apart; else a kernel stays if its launch stays
+        whole.events = [row for row in whole.events if chance.random() < share]
+    else:
+        whole.events = [row for row in whole.events if row["correlation"] in there]
+    summary = whole.summary()
+    assert kinds(summary) == [problem_texts.SAMPLED]
+    (device,) = summary.devices
+    assert device.idle_ns is None and device.exposed_communication_ns is None and summary.kernels
+
+
+def test_a_cut_out_of_a_queue_is_no_sample() -> None:
+    """The host is far ahead: kernels at the start were launched before the recording, and those launched at its end
+    run after it."""
+    made = Recorded()
+    for i in range(1000):
+        made.launch(i * 100 * US, (i * 100 * US + 60 * MS, i * 100 * US + 60 * MS + 99 * US))
+    made.calls = [row for row in made.calls if row["start"] >= 50 * MS]
+    made.events = [row for row in made.events if row["end"] <= 110 * MS]
+    made.events = [row | {"launch": row["launch"] if row["launch"] >= 50 * MS else -1} for row in made.events]
+    assert kinds(made.summary()) == []
+
+
+def test_calls_that_a_profiler_always_leaves_out_are_no_sign_of_a_sample() -> None:
+    """Getters before each launch, and between steps a loop of queries that takes numbers by the thousand."""
+    made = Recorded()
+    for step in range(10):
+        made.number += 50_000
+        for i in range(40):
+            made.number += 12
+            at = step * 4 * MS + i * 100 * US
+            made.launch(at, (at + 10 * US, at + 60 * US))
+    assert kinds(made.summary()) == []
+
+
+def test_work_that_waits_while_nothing_recorded_runs_shows_that_work_is_missing() -> None:
+    """As a step cut out of a server's recording: what ran before it on the device is not in the file."""
+    made = Recorded()
+    for i in range(5):
+        made.launch(i * 20 * US, (400 * MS + i * 20 * US, 400 * MS + i * 20 * US + 10 * US))
+    made.events.insert(0, event(GEMM, 5 * US, 8 * US, launch=0, correlation=999))
+    made.training(1, 100, start=401 * MS)
+    made.ranges.clear()
+    summary = made.summary()
+    assert kinds(summary) == [problem_texts.WORK_MISSING]
+    assert summary.devices[0].idle_ns is None
+
+
+@pytest.mark.parametrize("late", ["collective", "launch", "other device"])
+def test_work_that_waits_for_something_recorded_is_not_missing_anything(late: str) -> None:
+    """A collective may wait for other ranks, a launch may take long itself, and another device may be at work."""
+    made = Recorded().training(1, 50)
+    name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL" if late == "collective" else "kernel_0"
+    took = 300 * MS if late == "launch" else 5 * US
+    made.launch(6 * MS, (6 * MS + 301 * MS, 6 * MS + 310 * MS), took=took, name=name)
+    if late == "other device":
+        made.launch(6 * MS, (7 * MS, 6 * MS + 300 * MS))
+        made.events[-1]["device"] = 1
+    assert kinds(made.summary()) == []
+
+
+def test_a_recording_of_the_device_alone_cannot_say_why_it_has_no_work(tmp_path: Path) -> None:
+    document = training(6)
+    document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] in ("kernel", "gpu_memcpy")]
+    summary = measure([written(tmp_path / "trace.json.gz", document)])
+    assert kinds(summary) == [problem_texts.DEVICE_ONLY]
+    withheld = {w.field for w in summary.quality.withheld if w.reason == problem_texts.DEVICE_ONLY}
+    assert withheld == {"replay.what_ifs"}
+    assert summary.devices[0].idle_ns  # how much is known
+    with_launches = measure([written(tmp_path / "whole.json.gz", training(6))])
+    assert kinds(with_launches) == []
+
+
+def test_the_first_use_of_a_kernel_in_the_window_is_said_first() -> None:
+    made = Recorded().training(3)
+    made.launch(12 * MS, (18 * MS, 18 * MS + 60 * US), took=6 * MS, name="loaded_now")
+    made.training(1, start=19 * MS)
+    made.ranges[-1] = {"start": 12 * MS, "end": 23 * MS, "name": "iteration_3"}
+    summary = made.summary()
+    assert kinds(summary) == [problem_texts.FIRST_USE]
+    assert not any(one.reason == problem_texts.FIRST_USE for one in summary.quality.withheld)
+
+
+@pytest.mark.parametrize("name", ["kernel_0", "loaded_now"])
+def test_a_long_launch_is_no_first_use_of_a_known_kernel_or_of_a_busy_device(name: str) -> None:
+    """A launch takes long also if the host is descheduled, or if the device's queue is full."""
+    made = Recorded().training(3)
+    if name == "loaded_now":  # the host is far ahead: the queue is full
+        made.launch(12 * MS - 20 * US, (12 * MS, 18 * MS), name="kernel_1")
+    made.launch(12 * MS, (18 * MS, 18 * MS + 60 * US), took=6 * MS, name=name)
+    assert kinds(made.summary()) == []
+
+
+def test_compare_and_whatif_say_the_kind_and_conclude_nothing() -> None:
+    plain = Recorded().training(6).summary()
+    graph = Recorded()
+    for step in range(6):
+        at = step * 3 * MS
+        graph.ranges.append({"start": at, "end": at + 3 * MS, "name": f"iteration_{step}"})
+        graph.launch(at, (at + 10 * US, at + 30 * US)).captured(at + MS // 10, 100)
+    captured = graph.summary()
+    pair = compare(plain, captured, ("plain", "captured"))
+    assert pair.step_time and pair.step_time.verdict == "no verdict on this kind of recording"
+    text = " ".join(render_comparisons([pair], [plain, captured]).split())
+    assert f"doubtful: b: {problem_texts.GRAPH_CAPTURE}: rank 0" in text
+    assert "no verdict on this kind of recording" in text and "slower" not in text and "faster" not in text
+    assert why_no_answer(captured) == problem_texts.GRAPH_CAPTURE
+    same = compare(plain, plain, ("a", "b"))
+    assert same.step_time and same.step_time.verdict == "no difference seen" and not same.doubts
