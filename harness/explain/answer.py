@@ -162,7 +162,7 @@ def _where(s: Summary) -> str | None:
         start = f"A period takes {duration(step.median_ns)}"
         start += " (median; the steps are not marked, and a period of a kernel may be a layer)"
     elif step:
-        start = f"A step takes {duration(step.median_ns)} (median)"
+        start = f"A step takes {_step_time(s.steps)}"
     return f"{start}: {', '.join(shares)}{_of_how_many(s)}."
 
 
@@ -172,6 +172,16 @@ _PARTS = (
     ("exposed_memory_ns", "copying", "copying"),
     ("idle_ns", "idle", "idle time"),
 )
+
+
+def _step_time(steps: Steps) -> str:
+    """The median; where that is not the usual step, or part of the step is between the marks, the mean comes first."""
+    mean_ns, median_ns = steps.mean_ns or 0, steps.duration.median_ns if steps.duration else 0
+    device = " on the device, which works behind the host" if steps.on_device else ""
+    if (parts := step_parts(steps)) or abs(mean_ns - median_ns) > MEAN_APART * median_ns:
+        where = f", {parts}" if parts else ""
+        return f"{duration(mean_ns)} on average (median {duration(median_ns)}){where}{device}"
+    return f"{duration(median_ns)} (median){device}"
 
 
 def _part(s: Summary, field: str, doing: str, noun: str) -> str:

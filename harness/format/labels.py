@@ -81,3 +81,11 @@ def recording(s: Summary) -> str:
     if s.sources or s.quality.problems:
         return s.quality.verdict.value
     return "none was asked for" if (s.run or {}).get("expects") == [] else "none"
+
+
+def step_parts(steps: Steps) -> str:
+    """How the mean step divides into its mark and what comes after it; empty if that is little."""
+    if not steps.mean_ns or not steps.between_ns or steps.between_ns < MUCH_BETWEEN * steps.mean_ns:
+        return ""
+    inside = duration(steps.mean_ns - steps.between_ns)
+    return f"{inside} inside its mark and {duration(steps.between_ns)} between the steps"

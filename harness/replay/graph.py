@@ -18,7 +18,7 @@ from harness.analysis.process.phases import PHASES
 from harness.traces.trace import I64
 
 N_PHASES = len(PHASES)
-FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, OTHER = range(N_PHASES)  # indices into PHASES
+FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, BETWEEN, OTHER = range(N_PHASES)  # indices into PHASES
 
 
 class TimeCategory(IntEnum):

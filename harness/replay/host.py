@@ -187,7 +187,7 @@ def _phase_of(m: MeasuredProcess, moments: I64) -> I64:
     if main is None:
         return np.full(len(moments), N_PHASES - 1, np.int64)
     table = phases(m.view.ranges, m.view.names, m.nesting)
-    found: I64 = phase_of_moments(main.of(moments), table).astype(np.int64)
+    found: I64 = phase_of_moments(main.of(moments), table, moments, m.steps.between).astype(np.int64)
     return found
 
 
@@ -198,7 +198,7 @@ def least_stall(step_ns: I64) -> int:
 
 def counted_steps(m: MeasuredProcess) -> I64:
     """How long the counted steps take."""
-    return (m.steps.end_ns - m.steps.start_ns)[m.steps.counted]
+    return m.steps.durations_ns
 
 
 def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: int) -> I64:

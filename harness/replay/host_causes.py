@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.common.metrics_lines import how_many
 from harness.replay.context import ReplayContext, slots
-from harness.replay.graph import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.suspect import (
     LEAST,
     Cause,
@@ -24,7 +24,7 @@ from harness.replay.suspect import (
 
 STALLED = (TimeCategory.HOST_STALL,)
 HELD = (TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
-STALLING = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+STALLING = (FORWARD, BACKWARD, OPTIMIZER, BETWEEN, OTHER)
 CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines are a thousandth
 SLOW_DATA = 0.05  # of a step: loading data takes some time in every program
 _MOST = 0.5

@@ -16,7 +16,7 @@ from harness.replay import counterfactuals
 from harness.replay.causes import Rule
 from harness.replay.context import ReplayContext, slots
 from harness.replay.counterfactuals import Edit, Edited, without
-from harness.replay.graph import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.host_causes import HELD, STALLED, sending, stopped, without_core
 from harness.replay.rank_causes import heavier, uneven
 
@@ -35,8 +35,8 @@ class WhatIfKind:
     more_on_cpus: bool = False
 
 
-def _without(sorts: tuple[TimeCategory, ...], phase: int) -> Callable[[ReplayContext], Edited | None]:
-    return lambda context: without(context, slots(sorts, phase))
+def _without(sorts: tuple[TimeCategory, ...], *phases: int) -> Callable[[ReplayContext], Edited | None]:
+    return lambda context: without(context, [each for phase in phases for each in slots(sorts, phase)])
 
 
 def _without_found(rule: Rule) -> Edit:
@@ -68,7 +68,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         )
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
-    WhatIfKind("no-stall-between", "no stall between the phases", _without(STALLED, OTHER)),
+    WhatIfKind("no-stall-between", "no stall between the phases", _without(STALLED, OTHER, BETWEEN)),
     WhatIfKind("no-pause", "no pause of a process", _without_found(stopped)),
     WhatIfKind(
         "own-cores",

@@ -185,9 +185,14 @@ def measured(made: Made) -> Summary:
     return summarise_job(measure_trace(made.trace(), *HOW))
 
 
+def phases_of(made: Made) -> dict[str, int]:
+    return {row.phase: row.duration_ns for row in measured(made).phases}
+
+
 def test_a_step_lasts_until_the_next_mark_begins_and_the_last_one_until_its_mark_ends() -> None:
     steps = measured(looped(900, 1900, 900, 1900)).steps
     assert steps.per_rank[0].durations_ns == [1000, 2000, 1000, 2000, 100]
+    assert (steps.mean_ns, steps.between_ns) == (6100 // 5, 5600 // 5)
     assert steps.duration is not None
     assert steps.duration.median_ns == 1000
 
@@ -198,13 +203,23 @@ def test_the_steps_fill_the_window() -> None:
     assert sum(step.idle_ns or 0 for step in device.steps) == device.idle_ns
 
 
+def test_what_is_launched_between_the_marks_is_in_the_phase_between_steps() -> None:
+    assert phases_of(looped(400, 400, 400)) == {"other": 4 * 80, "between steps": 3 * 5}
+
+
+def test_data_loading_between_the_marks_stays_data_loading() -> None:
+    made = looped(400, 400, 400)
+    made.range(100, 500, "enumerate(DataLoader)#next")
+    assert phases_of(made) == {"other": 4 * 80, "between steps": 2 * 5, "data loading": 5}
+
+
 def test_a_validation_between_two_epochs_is_one_step_with_much_between_and_the_median_stays() -> None:
     made = looped(*[0] * 9, 5000, *[0] * 10)
     found = steps_of(made)
     assert (found.durations_ns.tolist().index(5100), found.between_ns.tolist().index(5000)) == (9, 9)
     steps = measured(made).steps
     assert steps.duration is not None
-    assert steps.duration.median_ns == 100
+    assert (steps.duration.median_ns, steps.between_ns) == (100, round(5000 / 21))
 
 
 def test_steps_that_were_not_recorded_are_no_part_of_the_step_before_them() -> None:
@@ -249,6 +264,7 @@ def test_steps_of_the_device_leave_no_work_after_the_window() -> None:
     (device,) = summary.devices
     assert (device.work_after_window_ns, device.idle_ns, device.window_ns) == (0, 0, 750)
     assert not [p for p in summary.quality.problems if p.what == problem_texts.WORK_AFTER_STEPS]
+    assert (summary.steps.on_device, summary.steps.mean_ns, summary.steps.between_ns) == (True, 150, 0)
 
 
 def test_one_step_alone_is_on_the_device_if_its_work_ends_much_later_than_its_mark() -> None:

@@ -180,6 +180,7 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
     """Steps of all ranks. Straggler score: the slowest rank's median over the median of the ranks' medians."""
     medians = {i: float(median(p.steps.durations_ns)) for i, p in enumerate(parts) if p.steps.durations_ns}
     every = np.array([d for part in parts for d in part.steps.durations_ns], np.int64)
+    between = sum(ns for part in parts for ns in part.steps.between_ns)
     sources = dict.fromkeys(part.steps.source for part in parts if part.steps.durations_ns)
     slowest = max(medians, key=lambda i: (medians[i], -i)) if len(medians) > 1 else None
     return Steps(
@@ -189,7 +190,10 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
         excluded_warmup=sum(part.steps.warmup for part in parts),
         excluded_cut_off=sum(part.steps.cut_off for part in parts),
         excluded_empty=sum(part.steps.empty for part in parts),
+        on_device=any(part.steps.on_device for part in parts),
         duration=spread(every) if len(every) else None,
+        mean_ns=round(float(every.mean())) if len(every) else None,
+        between_ns=round(between / len(every)) if len(every) else None,
         per_rank=[
             RankSteps(
                 rank=part.source.rank,

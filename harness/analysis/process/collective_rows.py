@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import COMMUNICATION
+from harness.analysis.process.intervals import EMPTY, Intervals
 from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.phases import phase_of_moments, phases
@@ -50,10 +51,13 @@ class CollectiveRows:
         return CollectiveRows(self.keys, key, size, start, end, phase, self.row[chosen], self.peer[chosen])
 
 
-def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) -> CollectiveRows:
+def rows(
+    view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None, between: Intervals = EMPTY
+) -> CollectiveRows:
     """All collectives of a process: collectives with arguments, and device spans of communication without arguments.
 
-    `ranges`: their nesting and the owner of each event, from which the phases come; without them every phase is 0."""
+    `ranges`: their nesting and the owner of each event, from which the phases come; without them every phase is 0.
+    `between`: the time between the marks of the steps."""
     recorded, events = view.collectives, view.events
     bare_at = _without_arguments(view, kinds)
     keys: dict[Key, int] = {}
@@ -66,7 +70,9 @@ def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) ->
     end = np.concatenate([recorded.end_ns, events.end_ns[bare_at]])
     order = np.argsort(start, kind="stable")
     event = np.concatenate([recorded.event, bare_at])[order]
-    phase = _phases(view, *ranges, (event, start[order])) if ranges else np.zeros(len(order), np.int8)
+    phase = (
+        _phases(view, *ranges, (event, start[order]), between) if ranges else np.zeros(len(order), np.int8)
+    )
     row = np.arange(len(order))
     return CollectiveRows(
         list(keys), key[order], size[order], start[order], end[order], phase, row, peer[order]
@@ -89,13 +95,15 @@ def _without_arguments(view: View, kinds: Kinds) -> I64:
     return np.flatnonzero(bare)
 
 
-def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64]) -> I8:
+def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64], between: Intervals) -> I8:
     """The phase that launched each collective; without a recorded launch, the main thread's phase when it began."""
     event, start = moments
     by_launch = np.where(event >= 0, np.append(owner, -1)[event], -1)
     if nesting.main is not None:
         by_launch = np.where(by_launch >= 0, by_launch, nesting.main.of(start))
-    return phase_of_moments(by_launch, phases(view.ranges, view.names, nesting))
+    launch = np.where(event >= 0, np.append(view.events.launch_ns, -1)[event], -1)
+    moment = np.where(launch >= 0, launch, start)
+    return phase_of_moments(by_launch, phases(view.ranges, view.names, nesting), moment, between)
 
 
 def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:

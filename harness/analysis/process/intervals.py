@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.traces.trace import I64
 
@@ -89,6 +90,13 @@ def clip(a: Intervals, start: int, end: int) -> Intervals:
     if s[0] >= start and e[-1] <= end:
         return Intervals(s, e)
     return Intervals(np.maximum(s, start), np.minimum(e, end))
+
+
+def contains(a: Intervals, moment: I64) -> NDArray[np.bool_]:
+    """Which of n moments the set covers."""
+    at = np.searchsorted(a.start, moment, side="right") - 1
+    inside: NDArray[np.bool_] = (at >= 0) & (moment < np.append(a.end, 0)[at])
+    return inside
 
 
 def lengths_within(a: Intervals, start: I64, end: I64) -> I64:

@@ -11,7 +11,7 @@ from harness.analysis.network import node_network, traffic_of_samples
 from harness.analysis.process import collective_rows, device, hta, launches, pipeline, quality, ranges
 from harness.analysis.process.kinds import Rules, classify
 from harness.analysis.process.part import KernelSums, RankPart, StepsPart, pack_rows, pack_tables
-from harness.analysis.process.phases import PhaseSums, phase_sums, phases
+from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
 from harness.analysis.process.prepared import (
     MeasuredProcess,
     extent_of,
@@ -88,7 +88,7 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         backend=view.trace.identity.backend,
         phases=_phases(measured, chosen),
         tables=pack_tables(_kernels(measured, chosen), _ranges(measured, chosen)),
-        collectives=pack_rows(collective_rows.rows(view, measured.kinds, (measured.nesting, measured.owner))),
+        collectives=pack_rows(_collectives(measured)),
     )
     return quality.judge_part(part, measured)
 
@@ -160,8 +160,15 @@ def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
 
 
 def _phases(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> PhaseSums:
-    phase = phases(m.view.ranges, m.view.names, m.nesting)
-    return phase_sums(m.view.events, range_of_events(m), phase, m.kinds.event_class, chosen)
+    events = m.view.events
+    began = np.where(events.launch_ns >= 0, events.launch_ns, events.start_ns)
+    of_ranges = phases(m.view.ranges, m.view.names, m.nesting)
+    phase = phase_of_moments(range_of_events(m), of_ranges, began, m.steps.between)
+    return phase_sums(events, phase, m.kinds.event_class, chosen)
+
+
+def _collectives(m: MeasuredProcess) -> collective_rows.CollectiveRows:
+    return collective_rows.rows(m.view, m.kinds, (m.nesting, m.owner), m.steps.between)
 
 
 def _ranges(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> ranges.RangeSums:

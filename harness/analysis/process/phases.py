@@ -1,4 +1,5 @@
-"""The phase of training that a range belongs to: forward, backward, optimizer, data loading, sends and receives."""
+"""The phase of training that a range or a moment belongs to: forward, backward, optimizer, data loading, sends and
+receives, or the time between two marked steps."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, NOT_WORK
 from harness.analysis.process.by_name import used
+from harness.analysis.process.intervals import Intervals, contains
 from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.ranges import by_depth
 from harness.analysis.summary import PhaseTime
 from harness.traces.operators import counted
 from harness.traces.trace import I64, U8, Events, Ranges
 
-PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "other")
-OTHER = len(PHASES) - 1
+PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "between steps", "other")
+DATA, BETWEEN, OTHER = 3, 5, 6  # indices into PHASES
 _PATTERNS = (
     (0, re.compile(r"^(## )?forward|\.forward$|^pre_forward", re.IGNORECASE)),
     (1, re.compile(r"^(## )?backward|\.backward$|^autograd", re.IGNORECASE)),
@@ -52,11 +54,11 @@ PhaseSums = dict[str, PhaseSum]
 
 
 def phase_sums(
-    events: Events, owner: I64, phase: NDArray[np.int8], event_class: U8, chosen: NDArray[np.bool_]
+    events: Events, phase: NDArray[np.int8], event_class: U8, chosen: NDArray[np.bool_]
 ) -> PhaseSums:
-    """Sums per phase of the chosen events; `owner` is each event's range row, -1 without a range."""
+    """Sums per phase of the chosen events; `phase` is of every event."""
     rows = np.flatnonzero(chosen & (event_class != NOT_WORK))
-    of = phase_of_moments(owner[rows], phase)
+    of = phase[rows]
     duration = (events.end_ns - events.start_ns)[rows]
     kind = event_class[rows]
     counts = np.isin(rows, counted(events, rows)[0])
@@ -86,6 +88,11 @@ def phase_table(sums: PhaseSums) -> list[PhaseTime]:
     return sorted(rows, key=lambda r: (-r.duration_ns, r.phase))
 
 
-def phase_of_moments(owner: I64, phase: NDArray[np.int8]) -> NDArray[np.int8]:
-    """The phases of moments by the range rows that own them; OTHER without an owner (-1)."""
-    return np.append(phase, np.int8(OTHER))[owner]
+def phase_of_moments(
+    owner: I64, phase: NDArray[np.int8], moment_ns: I64, between: Intervals
+) -> NDArray[np.int8]:
+    """The phases of moments: BETWEEN for those between two marked steps, unless data is loaded there; else by the range
+    rows that own them, OTHER without an owner (-1)."""
+    found: NDArray[np.int8] = np.append(phase, np.int8(OTHER))[owner]
+    found[contains(between, moment_ns) & (found != DATA)] = BETWEEN
+    return found

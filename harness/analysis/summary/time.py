@@ -52,8 +52,20 @@ class Steps(SummaryPart):
     """Marks that never closed while recorded, and all that lie after the place where a half-written file ends."""
     excluded_empty: int = 0
     """Steps without work on any device."""
+    on_device: bool = False
+    """If the host is ahead of the device, the steps are those of the device: from the first start of the work that a
+    step launched (on the stream with most work) to that of the next step, the last to the end of its work. The host is
+    ahead if the device, when the host launches the first work of a step, still works for more than a tenth of a step on
+    what was launched before (median; of one step: if its work ends so much later than its mark). True if this holds for
+    any rank."""
     duration: Spread | None = None
-    """Of the counted steps of all ranks."""
+    """Of the counted steps of all ranks. A step lasts from the start of its mark to the start of the next mark; the
+    last one lasts to the end of its mark."""
+    mean_ns: int | None = None
+    """Their mean: of one rank its window over the number of its steps."""
+    between_ns: int | None = None
+    """The part of that mean that lies between the marks: from the end of a mark to the start of the next. 0 for steps
+    of the device."""
     per_rank: list[RankSteps] = Field(default_factory=list)
     """Each rank's."""
     straggler_score: float | None = None
@@ -222,7 +234,8 @@ class PhaseTime(SummaryPart):
 
     phase: str
     """Forward, backward, optimizer, data loading, send/recv, other: the innermost range with such a name around the
-    launch (CPU: around the operator)."""
+    launch (CPU: around the operator). Between steps: launched between the marks of two steps, and not while data was
+    loaded."""
     kernels: int
     """Device events (CPU: operators and collectives) that start in the window."""
     duration_ns: int

@@ -15,7 +15,7 @@ from harness.explain.commands import in_lines
 from harness.explain.findings import has_marked_steps
 from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
-from harness.format.labels import device_names, field_word, host_names, recording, work_word
+from harness.format.labels import device_names, field_word, host_names, recording, step_parts, work_word
 from harness.report.tables import catalogue
 from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.machine import SPEED
@@ -196,6 +196,10 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
         f"  median {duration(d.median_ns)}   p10 {duration(d.p10_ns)}   p90 {duration(d.p90_ns)}"
         f"   min {duration(d.min_ns)}   max {duration(d.max_ns)}",
     ]
+    if parts := step_parts(s.steps):
+        lines.append(f"  mean {duration(s.steps.mean_ns)}: {parts}")
+    if s.steps.on_device:
+        lines.append("  on the device, since the host is ahead of it")
     if s.steps.straggler_score is not None and s.steps.slowest_rank is not None:
         lines.append(
             f"  slowest rank {s.steps.slowest_rank}: {s.steps.straggler_score:.3f} × the median rank"
