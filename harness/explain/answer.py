@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import RecordingVerdict, Summary
+from harness.analysis.summary import RecordingVerdict, Steps, Summary
 from harness.common.paths import PROGRAM
 from harness.experiment.advice import Change
 from harness.explain.asked import Avoidable, slowest
@@ -33,7 +33,7 @@ from harness.explain.findings import (
 )
 from harness.format import device_time
 from harness.format.format import duration, percent
-from harness.format.labels import are_cpus
+from harness.format.labels import are_cpus, step_parts
 
 _SAME = 0.05  # a reference check allows so much
 _ABOUT_TWICE = (1.9, 2.1)
@@ -162,7 +162,7 @@ def _where(s: Summary) -> str | None:
         start = f"A period takes {duration(step.median_ns)}"
         start += " (median; the steps are not marked, and a period of a kernel may be a layer)"
     elif step:
-        start = f"A step takes {_step_time(s.steps)}"
+        start = f"A step takes {_step_time(s.steps, step.median_ns)}"
     return f"{start}: {', '.join(shares)}{_of_how_many(s)}."
 
 
@@ -174,14 +174,14 @@ _PARTS = (
 )
 
 
-def _step_time(steps: Steps) -> str:
+def _step_time(steps: Steps, median_ns: int) -> str:
     """The median; where that is not the usual step, or part of the step is between the marks, the mean comes first."""
-    mean_ns, median_ns = steps.mean_ns or 0, steps.duration.median_ns if steps.duration else 0
-    device = " on the device, which works behind the host" if steps.on_device else ""
+    mean_ns = steps.mean_ns or median_ns
+    device, ahead = (" on the device", "; the host is ahead of it") if steps.on_device else ("", "")
     if (parts := step_parts(steps)) or abs(mean_ns - median_ns) > MEAN_APART * median_ns:
         where = f", {parts}" if parts else ""
-        return f"{duration(mean_ns)} on average (median {duration(median_ns)}){where}{device}"
-    return f"{duration(median_ns)} (median){device}"
+        return f"{duration(mean_ns)}{device} on average (median {duration(median_ns)}{ahead}){where}"
+    return f"{duration(median_ns)}{device} (median{ahead})"
 
 
 def _part(s: Summary, field: str, doing: str, noun: str) -> str:
@@ -246,6 +246,7 @@ _RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (
 )
 
 
+MEAN_APART = 0.25  # of the median step, from which the mean is given too
 SLOWED = 1.15  # profiled steps over the others, from which the answer says it
 
 

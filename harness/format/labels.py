@@ -1,12 +1,15 @@
-"""Words that terminal, page and timeline share: causes of idle time, the work of a device, the quality of a recording.
-Knows no numbers."""
+"""Words that terminal, page and timeline share: causes of idle time, the work of a device, the parts of a step, the
+quality of a recording. Computes no numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from harness.analysis.job.partial_merge import DETAILS
-from harness.analysis.summary import Device, Summary
+from harness.analysis.summary import Device, Steps, Summary
+from harness.format.format import duration
+
+MUCH_BETWEEN = 0.05  # of the mean step
 
 # A CPU launches nothing: the time is Python's, from one operator to the next.
 _ON_CPU = {"launch-bound": "between operators"}

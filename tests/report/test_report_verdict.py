@@ -57,6 +57,30 @@ def test_the_shares_and_the_step_come_first() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"mean_ns": 11 * MS}, "A step takes 10.0 ms (median): "),
+        ({"mean_ns": 20 * MS}, "A step takes 20.0 ms on average (median 10.0 ms): "),
+        (
+            {"mean_ns": 40 * MS, "between_ns": 35 * MS},
+            "A step takes 40.0 ms on average (median 10.0 ms), 5.00 ms inside its mark and 35.0 ms between the steps: ",
+        ),
+        (
+            {"mean_ns": 10 * MS, "on_device": True},
+            "A step takes 10.0 ms on the device (median; the host is ahead",
+        ),
+    ],
+)
+def test_a_step_is_told_by_its_mean_where_its_median_is_not_the_usual_step(
+    found: dict[str, Any], said: str
+) -> None:
+    given = summary(steps=Steps(source="made", counted=10, duration=equal(10, 10 * MS), **found))
+    assert verdict(given).sentences[0].startswith(said)
+    told = "inside its mark" in said
+    assert ("35.0 ms between the steps" in render(given).split("Steps: ")[1]) == told
+
+
 def test_the_largest_avoidable_part_comes_with_its_time_per_step() -> None:
     second = verdict(summary(idle={"data loading": 30, "launch-bound": 10})).sentences[1]
     assert second.startswith(
