@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.analysis.metrics import waiting_share
+from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Pipeline, PipelineStage, Summary
 from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change
 from harness.explain.asked import Avoidable, asked_of, global_batch, idle_share, measured, more_work, slowest
@@ -13,6 +14,7 @@ from harness.explain.commands import is_ours
 from harness.format import device_time
 from harness.format.format import percent
 from harness.format.labels import are_cpus
+from harness.replay.copy_causes import CopiedJob, copy_causes
 from harness.theory.devices import peak_flops_per_s
 
 _WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
@@ -47,7 +49,6 @@ def _communication_advice(s: Summary, waited: float | None) -> Advice:
 
 
 _FASTER_DATA = Change(CAUSES["data-stall"].advice)
-PAGEABLE_NOTICEABLE = 0.005  # share of the devices' time in pageable copies, from which pinning is advised
 
 
 def data(s: Summary) -> Avoidable | None:
@@ -96,13 +97,12 @@ def memory(s: Summary) -> Avoidable | None:
     share = device_time.share(s.devices, "exposed_memory_ns")
     if not share:
         return None
-    window = sum(d.window_ns for d in s.devices)
-    pageable = sum(c.pageable_ns for c in s.copies if c.direction == "copy H2D")
-    text = "pin the host buffers (pin_memory=True) and copy with non_blocking=True"
-    if pageable <= PAGEABLE_NOTICEABLE * window:  # an .item() copies a few bytes: no reason to pin
-        text = "copy on a separate stream while kernels run (non_blocking=True, prefetching)"
-    what, why = "exposed copies", "The device computes nothing meanwhile."
-    return Avoidable(what, share, why, (Change(text),))
+    unit = "period" if by_periodicity(s.steps.source) else "step"
+    causes = copy_causes(s.copies, CopiedJob(s.devices, s.steps.counted, unit))
+    if not causes:
+        return Avoidable("exposed copies", share, "The device computes nothing meanwhile.", ())
+    most = causes[0]
+    return Avoidable(f"exposed copies: {most.what}", share, most.why, (Change(most.advice),))
 
 
 _UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule

@@ -1,5 +1,5 @@
-"""What is known of a device by its name, from configs/devices.yaml: peak, memory, power. An entry that is missing is
-unknown, never a guess."""
+"""What is known of a device by its name, from configs/devices.yaml: peak, memory, power, link to its host. An entry
+that is missing is unknown, never a guess."""
 
 from __future__ import annotations
 
@@ -32,9 +32,19 @@ class Device(BaseModel):
         return None if self.memory_gib is None else self.memory_gib * 2**30
 
 
+class HostLink(BaseModel):
+    """The link between a device and its host's memory: nominal GB/s (10⁹ bytes) of one direction."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    match: str
+    gb_per_s: float
+    name: str
+
+
 class _Devices(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     devices: tuple[Device, ...]
+    host_links: tuple[HostLink, ...]
 
 
 def find_device(name: str | None) -> Device | None:
@@ -44,6 +54,18 @@ def find_device(name: str | None) -> Device | None:
         RequestError: the table is not valid.
     """
     return next((d for d in _table().devices if name and re.search(d.match, name, re.IGNORECASE)), None)
+
+
+def host_link(device_name: str | None) -> HostLink | None:
+    """The link of a device to its host; None: the table does not have the device, or no name. Raises as `find_device`.
+
+    >>> host_link("NVIDIA A100-SXM4-80GB").gb_per_s
+    31.5
+    """
+    links = _table().host_links
+    return next(
+        (link for link in links if device_name and re.search(link.match, device_name, re.IGNORECASE)), None
+    )
 
 
 def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | None:

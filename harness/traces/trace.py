@@ -39,6 +39,15 @@ class CopyKind(IntEnum):
     P2P = 10
 
 
+class HostMemory(IntEnum):
+    """How the host's side of a copy is allocated (column `host_memory`)."""
+
+    UNKNOWN = 0  # not recorded, or no side is on the host
+    PAGEABLE = 1
+    PINNED = 2
+    MANAGED = 3
+
+
 class RangeKind(IntEnum):
     """Where a range comes from."""
 
@@ -83,7 +92,7 @@ class Events(Spans):
     launch_thread: I64  # thread of that call; -1 unknown
     bytes: I64  # copies and sets; -1 otherwise
     copy_kind: I32  # CopyKind; -1 otherwise
-    pageable: U8  # 1: a copy from or to pageable host memory
+    host_memory: U8  # HostMemory of a copy; 0 otherwise
     dtype: I32  # index into Trace.names of the input dtype where recorded (CPU ops), else -1
     process: I64  # pid (nsys: one report can hold several processes), else -1
 

@@ -32,7 +32,7 @@ def rank(number: int, world: int = RANKS) -> Made:
         at = i * 1000 + 7 * number
         made.step(at, at + 1000, i)
         made.event(at, at + 300, launch_ns=at).event(at + 300, at + 400, f"kernel_{i}", launch_ns=at + 5)
-        made.copy(at + 410, at + 430, 4096 * (number + 1), pageable=1)
+        made.copy(at + 410, at + 430, 4096 * (number + 1), host_memory=1)
         made.collective(at + 500 + 11 * number, at + 800, size=1 << 16, members=world)
     return made
 

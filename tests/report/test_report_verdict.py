@@ -276,7 +276,7 @@ def test_nothing_recorded_is_no_answer() -> None:
 
 
 def test_pageable_copies_get_the_advice_to_pin() -> None:
-    copy = Copy(direction="copy H2D", count=1, bytes=1, duration_ns=MS, pageable_ns=MS, pageable_count=1)
+    copy = Copy(direction="copy H2D", memory="pageable", count=1, bytes=MS, duration_ns=MS, exposed_ns=MS)
     (found,) = [
         a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("exposed copies")
     ]
@@ -291,9 +291,14 @@ def test_the_terminal_shows_the_answer_before_the_recordings_quality() -> None:
 
 @pytest.mark.parametrize("direction", ["copy D2H", "copy H2D"])
 def test_the_few_bytes_of_an_item_are_no_reason_to_pin(direction: str) -> None:
-    copy = Copy(
-        direction=direction, count=59, bytes=472, duration_ns=1000, pageable_ns=1000, pageable_count=59
-    )
+    sizes: dict[str, Any] = {
+        "count": 59,
+        "bytes": 472,
+        "duration_ns": 1000,
+        "small_count": 59,
+        "small_ns": 1000,
+    }
+    copy = Copy(direction=direction, memory="pageable", exposed_ns=1000, **sizes)
     (found,) = [
         a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("exposed copies")
     ]

@@ -57,7 +57,7 @@ class Made:
             "launch_thread": MAIN if columns.get("launch_ns", -1) >= 0 else -1,
             "bytes": -1,
             "copy_kind": -1,
-            "pageable": 0,
+            "host_memory": 0,
             "dtype": -1,
             "process": -1,
         }

@@ -115,18 +115,19 @@ def test_every_device_is_read_and_kept_separate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "pageable"),
-    [("Memcpy HtoD (Pageable -> Device)", CopyKind.H2D, 1), ("Memcpy HtoD (Pinned -> Device)", CopyKind.H2D, 0),
+    ("name", "kind", "memory"),
+    [("Memcpy HtoD (Pageable -> Device)", CopyKind.H2D, 1), ("Memcpy HtoD (Pinned -> Device)", CopyKind.H2D, 2),
      ("Memcpy DtoH (Device -> Pageable)", CopyKind.D2H, 1), ("Memcpy DtoD (Device -> Device)", CopyKind.D2D, 0),
-     ("Memcpy PtoP (Device -> Device)", CopyKind.P2P, 0), ("Memcpy", CopyKind.UNKNOWN, 0)],
+     ("Memcpy PtoP (Device -> Device)", CopyKind.P2P, 0), ("Memcpy", CopyKind.UNKNOWN, 0),
+     ("Memcpy HtoD (Managed -> Device)", CopyKind.H2D, 3), ("Memcpy HtoD (Host -> Device)", CopyKind.H2D, 0)],
 )  # fmt: skip
 def test_a_copy_has_direction_size_and_host_memory(
-    tmp_path: Path, name: str, kind: CopyKind, pageable: int
+    tmp_path: Path, name: str, kind: CopyKind, memory: int
 ) -> None:
     trace = read(tmp_path, [kineto.kernel(name, 1_000, 10, cat="gpu_memcpy", bytes=4096)])
-    assert (trace.events.copy_kind[0], trace.events.pageable[0], trace.events.bytes[0]) == (
+    assert (trace.events.copy_kind[0], trace.events.host_memory[0], trace.events.bytes[0]) == (
         kind,
-        pageable,
+        memory,
         4096,
     )
 

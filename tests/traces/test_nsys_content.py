@@ -39,7 +39,7 @@ def test_a_step_reads_as_it_was_made(tmp_path: Path) -> None:
     assert events.activity.tolist() == [Activity.KERNEL, Activity.MEMCPY, Activity.MEMSET, Activity.KERNEL]
     assert events.launch_ns.tolist() == [3_000, -1, -1, -1]
     assert events.bytes.tolist() == [-1, 64, 32, -1]
-    assert events.pageable.tolist() == [0, 1, 0, 0]
+    assert events.host_memory.tolist() == [0, 1, 0, 0]
     assert [trace.names[i] for i in trace.calls.name] == ["cudaLaunchKernel", "cudaMemcpyAsync"]
     assert range_names(trace) == ["batch_0", "forward"]
     who = trace.identity
@@ -117,9 +117,9 @@ def test_launches_are_found_however_sparse_the_correlations(tmp_path: Path, spre
 
 @pytest.mark.parametrize(
     ("kind", "source", "target", "expected"),
-    [(1, 0, 2, (CopyKind.H2D, 1)), (1, 1, 2, (CopyKind.H2D, 0)), (2, 2, 0, (CopyKind.D2H, 1)),
-     (2, 2, 1, (CopyKind.D2H, 0)), (8, 2, 2, (CopyKind.D2D, 0)), (10, 2, 2, (CopyKind.P2P, 0)),
-     (11, 4, 2, (CopyKind.H2D, 0)), (0, 0, 0, (CopyKind.UNKNOWN, 0))],
+    [(1, 0, 2, (CopyKind.H2D, 1)), (1, 1, 2, (CopyKind.H2D, 2)), (2, 2, 0, (CopyKind.D2H, 1)),
+     (2, 2, 1, (CopyKind.D2H, 2)), (8, 2, 2, (CopyKind.D2D, 0)), (10, 2, 2, (CopyKind.P2P, 0)),
+     (11, 4, 2, (CopyKind.H2D, 3)), (0, 0, 0, (CopyKind.UNKNOWN, 0))],
 )  # fmt: skip
 def test_a_copy_has_direction_and_host_memory(
     tmp_path: Path, kind: int, source: int, target: int, expected: tuple[int, int]
@@ -127,7 +127,7 @@ def test_a_copy_has_direction_and_host_memory(
     made = Nsys()
     made.copy(1_000, 10, kind=kind, source=source, target=target)
     events = read(tmp_path, made).events
-    assert (events.copy_kind[0], events.pageable[0]) == expected
+    assert (events.copy_kind[0], events.host_memory[0]) == expected
 
 
 def test_a_whole_cuda_graph_is_one_kernel(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, merge_pa
 from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
 from harness.analysis.job.sums import Kernel
+from harness.analysis.process.copies import with_links
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
 from harness.analysis.process.part import RankPart
@@ -119,7 +120,7 @@ def summarise_merge(
         stragglers=collective_table.stragglers(job, clocks),
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,
-        copies=sums.copies,
+        copies=with_links(sums.copies, {device.name for device in devices}),
         hta=[part.hta for part in parts if part.hta is not None],
         **rows_of_job(part.rows for part in parts),
     )

@@ -11,7 +11,7 @@ from operator import add
 from typing import Any
 
 from harness.analysis.job.pop import DeviceTimes, device_times, joined_times
-from harness.analysis.process.launches import merge_copies
+from harness.analysis.process.copies import merge_copies
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.process.phases import PhaseSums
 from harness.analysis.process.ranges import RangeSums

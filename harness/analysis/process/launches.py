@@ -1,16 +1,13 @@
-"""How the host feeds the device: kernel sizes, launch delays, API calls; copies with the bandwidth that they reach."""
+"""How the host feeds the device: kernel sizes, launch delays, API calls."""
 
 from __future__ import annotations
-
-from collections import Counter, defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.kinds import MEMSET, copy_label
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
-from harness.analysis.summary import ApiTime, Copy, Launches
-from harness.traces.trace import Activity, Calls, Events
+from harness.analysis.summary import ApiTime, Launches
+from harness.traces.trace import Activity, Calls
 
 SHORT_KERNEL_NS = 10_000  # below this, launching costs about as much as running
 _TOP_CALLS = 10
@@ -49,46 +46,3 @@ def _api_times(calls: Calls, names: list[str], window: tuple[int, int]) -> list[
     order = np.argsort(-total, kind="stable")[:_TOP_CALLS]
     rows = ((names[i], int(count[i]), float(total[i])) for i in order if count[i])
     return [ApiTime(name=name, count=n, duration_ns=int(ns), mean_ns=round(ns / n)) for name, n, ns in rows]
-
-
-def copies(events: Events, chosen: NDArray[np.bool_]) -> list[Copy]:
-    """Copies and sets per direction. Bandwidth: bytes over the sum of durations."""
-    copied = chosen & (events.activity == Activity.MEMCPY)
-    rows = [
-        _copy(copy_label(int(direction)), events, copied & (events.copy_kind == direction))
-        for direction in np.unique(events.copy_kind[copied])
-    ]
-    sets = chosen & (events.activity == Activity.MEMSET)
-    return [*rows, _copy(MEMSET, events, sets)] if sets.any() else rows
-
-
-def _copy(label: str, events: Events, chosen: NDArray[np.bool_]) -> Copy:
-    duration = (events.end_ns - events.start_ns)[chosen]
-    size = np.maximum(events.bytes[chosen], 0)
-    pageable = events.pageable[chosen] == 1
-    return with_bandwidth(
-        Copy(
-            direction=label,
-            count=len(duration),
-            bytes=int(size.sum()),
-            duration_ns=int(duration.sum()),
-            pageable_count=int(pageable.sum()),
-            pageable_bytes=int(size[pageable].sum()),
-            pageable_ns=int(duration[pageable].sum()),
-        )
-    )
-
-
-def with_bandwidth(copy: Copy) -> Copy:
-    """The same row with its achieved bandwidth, 10⁹ bytes per second (bytes per nanosecond)."""
-    known = copy.bytes > 0 and copy.duration_ns > 0
-    return copy.model_copy(update={"bandwidth_gb_per_s": copy.bytes / copy.duration_ns if known else None})
-
-
-def merge_copies(tables: list[list[Copy]]) -> list[Copy]:
-    """One table of several: sums per direction, largest time first."""
-    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for row in (row for table in tables for row in table):
-        sums[row.direction].update(row.model_dump(exclude={"direction", "bandwidth_gb_per_s"}))
-    rows = [with_bandwidth(Copy(direction=d, **fields)) for d, fields in sums.items()]
-    return sorted(rows, key=lambda c: (-c.duration_ns, c.direction))

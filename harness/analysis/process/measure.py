@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.network import node_network, traffic_of_samples
-from harness.analysis.process import collective_rows, device, hta, launches, pipeline, quality, ranges
+from harness.analysis.process import collective_rows, copies, device, hta, pipeline, quality, ranges
 from harness.analysis.process.kinds import Rules, classify
 from harness.analysis.process.part import KernelSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
@@ -82,7 +82,7 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         events=len(view.events),
         devices=devices,
         rows=rows_of_process(measured, chosen),
-        copies=launches.copies(view.events, chosen),
+        copies=copies.copy_table(measured, chosen),
         stage=_stage(measured),
         dropped_events=view.trace.dropped_events,
         backend=view.trace.identity.backend,
@@ -142,8 +142,8 @@ def _stage(m: MeasuredProcess) -> pipeline.StagePart | None:
 def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
     """Sums per kernel name and kind; on a CPU the operators and collectives."""
     events, kinds = m.view.events, m.kinds
-    copies = (events.activity == Activity.MEMCPY) | (events.activity == Activity.MEMSET)
-    kernels, duration = counted(events, np.flatnonzero(chosen & ~copies))
+    moved = (events.activity == Activity.MEMCPY) | (events.activity == Activity.MEMSET)
+    kernels, duration = counted(events, np.flatnonzero(chosen & ~moved))
     width = max(len(kinds.labels), 1)
     code = events.name[kernels].astype(np.int64) * width + kinds.code[kernels]
     size = (int(code.max()) + 1) if len(code) else 0

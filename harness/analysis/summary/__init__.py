@@ -29,6 +29,7 @@ from harness.analysis.summary.communication import PipelineStage as PipelineStag
 from harness.analysis.summary.communication import Straggler as Straggler
 from harness.analysis.summary.machine import ApiTime as ApiTime
 from harness.analysis.summary.machine import Copy as Copy
+from harness.analysis.summary.machine import CopySize as CopySize
 from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice

@@ -47,11 +47,28 @@ class Launches(SummaryPart):
     """The ten API calls with most time."""
 
 
+class CopySize(SummaryPart):
+    """Copies of one class of sizes: less than 64 KiB, and from there from each power of two to the next. If large
+    copies of several classes have the same bandwidth, that is the limit of the link."""
+
+    at_least_bytes: int
+    """The smallest size of the class."""
+    count: int
+    """Copies."""
+    bytes: int
+    """Sum."""
+    duration_ns: int
+    """Sum."""
+
+
 class Copy(SummaryPart):
-    """Memory copies and sets in one direction."""
+    """Memory copies and sets in one direction, from or to one kind of host memory."""
 
     direction: str
     """Copy H2D, D2H, D2D, P2P, or memset."""
+    memory: str | None = None
+    """Of the host's side: `pageable`, `pinned` or `managed`; `device` if both sides are devices. Null: not recorded
+    (rocprofv3 and PyTorch for ROCm do not say it), or memset."""
     count: int
     """Copies."""
     bytes: int
@@ -60,12 +77,21 @@ class Copy(SummaryPart):
     """Sum."""
     bandwidth_gb_per_s: float | None = None
     """Bytes / duration, 10⁹ B/s."""
-    pageable_count: int = 0
-    """Copies from or to pageable host memory."""
-    pageable_bytes: int = 0
-    """Sum of their bytes."""
-    pageable_ns: int = 0
-    """Sum of their durations. Advice is printed from 0.5 % of the devices' time on."""
+    link_gb_per_s: float | None = None
+    """Nominal bandwidth of the device's link to its host, one direction, from `host_links` of configs/devices.yaml;
+    large copies from pinned memory reach about 85 % of it. Null: the device is not in the table or has no name in the
+    recording, or the copy does not use that link."""
+    exposed_ns: int = 0
+    """U(these copies − compute − communication), inside the window. Time of two rows at once counts for one of them, so
+    that all rows together are at most the devices' `exposed_memory_ns`."""
+    small_count: int = 0
+    """Copies of less than 64 KiB. Their time is mostly latency: a link of 25 GB/s sends 64 KiB in 2.6 µs."""
+    small_ns: int = 0
+    """Sum of their durations."""
+    largest_bytes: int = 0
+    """The largest copy."""
+    sizes: list[CopySize] = Field(default_factory=list)
+    """[By size](#copysize). Copies without a recorded size are not in it."""
 
 
 class RankTraining(SummaryPart):

@@ -13,8 +13,8 @@ from harness.analysis.summary import (
     RankTraining,
     Summary,
 )
-from harness.explain.avoidable import PAGEABLE_NOTICEABLE
 from harness.format.format import amount, duration, percent, rate
+from harness.replay.copy_causes import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _MANY_RANKS = 16  # more than these are not all listed in a terminal
@@ -42,31 +42,46 @@ LAUNCHES = TableOf[Launches](
 )
 
 
-def _pin(s: Summary) -> list[str]:
-    """Advice about copies from pageable memory; an .item() is no reason to pin."""
-    total = sum(d.window_ns for d in s.devices)
+NOTICEABLE = 0.03  # of the devices' time alone with copies of one class, from which the table has advice
+
+
+def _copies_advice(s: Summary) -> list[str]:
+    """What helps against each class of copies that takes noticeable time of the devices alone."""
+    job = CopiedJob(s.devices, s.steps.counted)
     return [
-        f"  ! {c.pageable_count:,} copies {c.direction.removeprefix('copy ')} use pageable memory "
-        f"({duration(c.pageable_ns)}): pin the host buffers (pin_memory=True)"
-        for c in s.copies
-        if c.pageable_ns > PAGEABLE_NOTICEABLE * total
+        f"  ! {cause.what}; {duration(cause.exposed_ns)} without compute: {cause.advice}"
+        for cause in copy_causes(s.copies, job)
+        if cause.exposed_ns > NOTICEABLE * job.window_ns
     ]
 
 
+def _link(c: Copy) -> str:
+    """The link's nominal bandwidth, and the share of it that was reached."""
+    if c.link_gb_per_s is None or c.bandwidth_gb_per_s is None:
+        return "–"
+    return f"{rate(c.link_gb_per_s)} ({percent(c.bandwidth_gb_per_s / c.link_gb_per_s)})"
+
+
 COPIES = TableOf[Copy](
-    caption="Memory copies and sets",
+    caption="Memory copies and sets; exposed: while the device neither computes nor communicates",
     rows=lambda s: s.copies,
     columns=(
         Column("direction", lambda c: c.direction),
+        Column("memory", lambda c: c.memory or "–"),
         Column("count", lambda c: f"{c.count:,}"),
         Column("bytes", lambda c: amount(c.bytes)),
         Column("time", lambda c: duration(c.duration_ns)),
         Column("GB/s", lambda c: rate(c.bandwidth_gb_per_s)),
-        Column("pageable", lambda c: f"{c.pageable_count:,}"),
+        Column("of the link's", _link),
+        Column("exposed", lambda c: duration(c.exposed_ns)),
+        Column("under 64 KiB", lambda c: f"{c.small_count:,}"),
+        Column("largest", lambda c: amount(c.largest_bytes)),
     ),
     section="host",
     topic="copies",
-    advice=_pin,
+    spare=("largest", "under 64 KiB"),
+    left=2,
+    advice=_copies_advice,
     file=file_of("copies"),
 )
 

@@ -54,7 +54,7 @@ def host_events(gathered: Gathered, spans: list[HostMessage], issued: list[tuple
         launch_thread=_followed(stream, [issued_on for _, issued_on in issued]),
         bytes=unknown(n + m),
         copy_kind=constant(-1, n + m, np.int32),
-        pageable=np.zeros(n + m, np.uint8),
+        host_memory=np.zeros(n + m, np.uint8),
         dtype=_followed(columns["dtype"][owner], unknown(m)),
         process=constant(gathered.pid, n + m),
     )

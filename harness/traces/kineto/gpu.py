@@ -9,13 +9,18 @@ from numpy.typing import NDArray
 
 from harness.traces.columns import constant, launches
 from harness.traces.kineto.gather import Gathered
-from harness.traces.trace import I32, I64, Activity, Calls, CopyKind, Events
+from harness.traces.trace import I32, I64, Activity, Calls, CopyKind, Events, HostMemory
 
 _DIRECTIONS = (
     ("HtoD", CopyKind.H2D),
     ("DtoH", CopyKind.D2H),
     ("DtoD", CopyKind.D2D),
     ("PtoP", CopyKind.P2P),
+)
+_MEMORY = (
+    ("Pageable", HostMemory.PAGEABLE),
+    ("Pinned", HostMemory.PINNED),
+    ("Managed", HostMemory.MANAGED),
 )
 
 
@@ -28,13 +33,13 @@ def device_events(gathered: Gathered, calls: Calls) -> Events:
     columns["bytes"] = np.where(activity == Activity.KERNEL, -1, columns["bytes"])
     copies = activity == Activity.MEMCPY
     texts = gathered.names.texts
-    pageable = _by_name(texts, name, copies, lambda text: int("Pageable" in text))
+    memory = _by_name(texts, name, copies, host_memory)
     return Events(
         **columns,
         launch_ns=launch_ns,
         launch_thread=launch_thread,
         copy_kind=_by_name(texts, name, copies, copy_kind).astype(np.int32),
-        pageable=(pageable == 1).astype(np.uint8),
+        host_memory=np.maximum(memory, HostMemory.UNKNOWN).astype(np.uint8),
         dtype=constant(-1, len(name), np.int32),
         process=process,
     )
@@ -43,6 +48,11 @@ def device_events(gathered: Gathered, calls: Calls) -> Events:
 def copy_kind(text: str) -> CopyKind:
     """The direction in a copy's name: "Memcpy HtoD (Pinned -> Device)"."""
     return next((kind for word, kind in _DIRECTIONS if word in text), CopyKind.UNKNOWN)
+
+
+def host_memory(text: str) -> HostMemory:
+    """The host's side in a copy's name; PyTorch for ROCm writes "Host", which is either of them."""
+    return next((memory for word, memory in _MEMORY if word in text), HostMemory.UNKNOWN)
 
 
 def _by_name(texts: list[str], name: I32, rows: NDArray[np.bool_], judge: Callable[[str], int]) -> I64:

@@ -22,7 +22,7 @@ from harness.traces.columns import (
 from harness.traces.database import Database
 from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.ids import names_of, process_of, thread_of
-from harness.traces.trace import Activity, Calls, CopyKind, Events
+from harness.traces.trace import Activity, Calls, CopyKind, Events, HostMemory
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -33,7 +33,8 @@ _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _VERSION = re.compile(r"_(?:v\d+|ptsz|ptds)(?:_.*)?$")  # cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz
 _LABELS = ("demangledName", "shortName", "mangledName")  # the best first
 _UNNAMED, _UNNAMED_SHARE = "[unnamed kernel]", 0.03
-_PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
+# CUDA_MEMOPR_MEMORY_KIND_…; the others are the device's own.
+_HOST_MEMORY = {0: HostMemory.PAGEABLE, 1: HostMemory.PINNED, 4: HostMemory.MANAGED, 6: HostMemory.MANAGED}
 
 # CUpti_ActivityMemcpyKind: arrays are device memory, and managed memory moves as with explicit copies.
 _DIRECTIONS = {
@@ -79,7 +80,7 @@ def _part(raw: EventColumns, activity: Activity, name: AnyColumn, **more: AnyCol
         "activity": constant(activity, n, np.uint8),
         "bytes": unknown(n),
         "copy_kind": constant(-1, n, np.int32),
-        "pageable": constant(0, n, np.uint8),
+        "host_memory": constant(0, n, np.uint8),
         **more,
     }
 
@@ -118,11 +119,10 @@ def _graphs(database: Database, names: NameTable) -> EventColumns:
 def _copies(database: Database, names: NameTable) -> EventColumns:
     raw = database.integers(COPIES, *_COMMON, "bytes", "copyKind", "srcKind", "dstKind")
     kind = np.array([_DIRECTIONS.get(k, CopyKind.UNKNOWN) for k in raw["copyKind"].tolist()], np.int32)
-    from_host = (kind == CopyKind.H2D) & (raw["srcKind"] == _PAGEABLE)
-    to_host = (kind == CopyKind.D2H) & (raw["dstKind"] == _PAGEABLE)
+    side = np.select([kind == CopyKind.H2D, kind == CopyKind.D2H], [raw["srcKind"], raw["dstKind"]], -1)
+    memory = np.array([_HOST_MEMORY.get(k, HostMemory.UNKNOWN) for k in side.tolist()], np.uint8)
     name = names.indices(_COPY_NAMES[CopyKind(k)] for k in kind.tolist())
-    pageable = (from_host | to_host).astype(np.uint8)
-    return _part(raw, Activity.MEMCPY, name, bytes=raw["bytes"], copy_kind=kind, pageable=pageable)
+    return _part(raw, Activity.MEMCPY, name, bytes=raw["bytes"], copy_kind=kind, host_memory=memory)
 
 
 def _sets(database: Database, names: NameTable) -> EventColumns:

@@ -102,7 +102,7 @@ def _part(
         "activity": constant(activity, n, np.uint8),
         "bytes": unknown(n),
         "copy_kind": constant(-1, n, np.int32),
-        "pageable": constant(0, n, np.uint8),
+        "host_memory": constant(0, n, np.uint8),
         **more,
     }
 
