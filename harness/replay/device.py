@@ -21,6 +21,7 @@ from harness.replay.host import feeding_calls
 from harness.traces.trace import I64
 
 IDLE_NS = 3_000  # a stream that is free for less has only its usual gap
+_FURTHER = 8  # events back
 SOON_NS = 15_000  # after the end of what it waited for
 RETURN_NS = 30_000  # a call returns this soon after
 BLOCKED_NS = 20_000  # a shorter call waited for nothing
@@ -60,7 +61,7 @@ def _last_end_elsewhere(streams: Streams, rows: NDArray[np.intp]) -> I64:
     ends = streams.end_ns[order]
     at = np.searchsorted(ends, streams.start_ns[rows], side="right") - 1
     found = np.full(len(rows), -1, np.int64)
-    for _ in range(8):  # a stream's own events may lie between
+    for _ in range(_FURTHER):  # a stream's own events may lie between
         usable = (at >= 0) & (found < 0)
         other = usable & (streams.index[order[np.maximum(at, 0)]] != streams.index[rows])
         found[other] = order[at[other]]
@@ -87,7 +88,8 @@ def _before_messages(streams: Streams) -> tuple[I64, I64]:
 
 def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) -> StreamDependencies:
     """Calls that waited for the device: source is a row of `streams`, target the moment when the call returned. A call
-    that always waits and found the device done waits for the last event launched before it."""
+    that always waits and found the device done waits for the last event launched before it. A call that launches waits
+    for its own stream only, whose queue is full, or for the copy that it launches."""
     calls = m.view.calls
     rows = feeding_calls(m)
     rows = rows[(calls.start_ns[rows] >= window[0]) & (calls.end_ns[rows] <= window[1])]
@@ -95,13 +97,22 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
     order = np.argsort(streams.end_ns, kind="stable")
     ends = streams.end_ns[order]
     at = np.searchsorted(ends, end, side="right") - 1
-    last = order[np.maximum(at, 0)]
-    seen = (at >= 0) & (end - start >= BLOCKED_NS) & (streams.end_ns[last] > start)
-    seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
-    always = matching(calls.name[rows], m.view.names, blocks) & ~seen
     by_launch = np.argsort(streams.launch_ns, kind="stable")
     before = np.searchsorted(streams.launch_ns[by_launch], start, side="right") - 1
     launched = by_launch[np.maximum(before, 0)]
+    own = np.where((before >= 0) & (streams.launch_ns[launched] == start), streams.index[launched], -1)
+    for _ in range(_FURTHER):  # other streams' events may have ended after its own
+        other = (at >= 0) & (own >= 0) & (streams.index[order[np.maximum(at, 0)]] != own)
+        at = at - other
+    last = order[np.maximum(at, 0)]
+    seen = (
+        (at >= 0)
+        & ((own < 0) | (streams.index[last] == own))
+        & (end - start >= BLOCKED_NS)
+        & (streams.end_ns[last] > start)
+    )
+    seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
+    always = matching(calls.name[rows], m.view.names, blocks) & ~seen
     always &= (before >= 0) & (streams.launch_ns[launched] >= 0) & (streams.end_ns[launched] <= end)
     kept = seen | always
     source = np.where(seen, last, launched)[kept]

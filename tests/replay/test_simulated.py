@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from harness.analysis.summary import RankTraining
 from tests.replay.replaying import replayed, step_with
+from tests.synthetic.columns import MAIN, Made
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob, PipelineJob
 
+FP32 = "ampere_sgemm_128x64_nn"
 COSTS = Costs()
 LATE = {(1, step): 20 * MS for step in range(COSTS.steps)}
 THIRD = {(0, step): 30 * MS for step in (1, 4, 7)}
@@ -213,3 +215,33 @@ def test_on_gpus_a_late_host_is_charged_with_the_other_ranks_waiting() -> None:
     _, lost = replayed(slow.traces())
     assert (lost[0].cause, lost[0].ranks) == ("host-stall", [1])
     assert lost[0].lost_ns == pytest.approx(slow.mean_step_ns() - GpuJob().mean_step_ns(), rel=0.05)
+
+
+def test_a_call_that_launches_waits_for_its_own_stream_not_for_what_a_data_loader_s_stream_ends_meanwhile() -> (
+    None
+):
+    """A loader's thread copies on its own stream, at intervals that do not depend on the training. Now and then a
+    launch takes long, and returns right after such a copy: by chance."""
+    made, step_ns, kernels = Made(device_names={0: "A100"}), 100 * MS, 9
+    for step in range(12):
+        at = step * step_ns
+        made.copy(
+            at - 60 * MS,
+            at + 20 * MS - 10 * US,
+            1 << 28,
+            stream=16,
+            launch_ns=max(at - 80 * MS, 0),
+            launch_thread=2,
+        )
+        free = at
+        for kernel in range(kernels):
+            slow = step % 4 == 2 and kernel == 3
+            call = at + 20 * MS - 40 * US if slow else at + kernel * 100 * US
+            made.call(call, call + (45 * US if slow else 5 * US), "cudaLaunchKernel")
+            start = max(free, call + 5 * US)
+            free = start + 11 * MS
+            made.event(start, free, FP32, launch_ns=call, launch_thread=MAIN)
+        made.call(at + 20 * MS + 50 * US, free + 5 * US, "cudaStreamSynchronize")
+        made.step(at, at + step_ns, step)
+    replay, _ = replayed([made.trace()])
+    assert step_with(replay, "products-x2") < 0.6 * step_ns, "not held up by the loader's copies"
