@@ -44,10 +44,18 @@ CAUSES: dict[str, CauseWords] = {
         "find the host's work on {who}{phase} in the timeline: printing, .item(), a lock, Python's garbage collection",
     ),
     "pause": CauseWords(
-        "pauses",
-        "it pauses at changing places of the step",
-        "they pause at changing places of the step",
-        "see what disturbs the node of {who}: other programs, swapping, a container's CPU limit, a debugger",
+        "stopped process",
+        "its process is stopped and continued (SIGSTOP, SIGCONT) at changing places of the step",
+        "their processes are stopped and continued (SIGSTOP, SIGCONT) at changing places of the step",
+        "find who stops the processes of {who}: a scheduler that suspends jobs, a debugger, a user",
+    ),
+    "interrupted": CauseWords(
+        "host falls behind",
+        "its host falls behind at changing places of the step, also inside operators",
+        "their hosts fall behind at changing places of the step, also inside operators",
+        "see on the node of {who} whether other threads share its cores (top, taskset -p, --cpus-per-task), and "
+        "whether another thread of the process holds the interpreter's lock (py-spy dump)",
+        own_cores=True,
     ),
     "checkpoint": CauseWords(
         "stall between the phases",
@@ -64,8 +72,8 @@ CAUSES: dict[str, CauseWords] = {
     ),
     "long-sequences": CauseWords(
         "longer samples than others",
-        "it computes more than the others in forward and backward, for example because of longer samples",
-        "they compute more than the others in forward and backward, for example because of longer samples",
+        "it computes more than the others in forward and backward, for example because of more or longer samples",
+        "they compute more than the others in forward and backward, for example because of more or longer samples",
         "give every rank the same number of tokens: sort samples by length before you distribute them, or pack them",
     ),
     "noisy-neighbour": CauseWords(

@@ -69,7 +69,8 @@ def sending(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def stopped(context: ReplayContext) -> Iterator[Suspect]:
-    """Processes stop anywhere, also inside operators, and not because they have no core."""
+    """Processes fall behind anywhere, also inside operators, and do not only wait for a core by their own count. That
+    they were stopped is said only of those that counted it."""
     held, waited = context.of((TimeCategory.HOST_HELD,)).mean(axis=1), context.counted("core_wait_ns")
     continued = context.counted("continued")
     if continued.any():
@@ -78,7 +79,7 @@ def stopped(context: ReplayContext) -> Iterator[Suspect]:
     processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
     if processes and held[list(processes)].mean() > LEAST * context.step_ns:
         yield counterfactual(
-            context, Cause.PAUSE, None, dict.fromkeys(processes, slots((TimeCategory.HOST_HELD,)))
+            context, Cause.INTERRUPTED, None, dict.fromkeys(processes, slots((TimeCategory.HOST_HELD,)))
         )
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.replay.context import WORK_SORTS, ReplayContext, slots
 from harness.replay.counterfactuals import with_less
-from harness.replay.graph import BACKWARD, FORWARD, TimeCategory
+from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, TimeCategory
 from harness.replay.suspect import LEAST, Cause, Suspect, hit
 from harness.traces.trace import F64, I64
 
@@ -19,30 +19,34 @@ _HEAVIER = 0.15  # a step's work above the median step's, from which it has more
 _MUCH_MORE = 1.5  # a stage's forward over the others', from which its layers are not the reason
 _APART = 4.0  # standard deviations of the other steps' work, from which steps have more than by chance
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
+_OF_MORE = 0.25  # of a rank's excess: an optimizer with less of it does not run on a slower core
 _FORWARD = (*WORK_SORTS, TimeCategory.HOST_GAP)
+_BY_PHASE: tuple[int | None, ...] = (FORWARD, BACKWARD)
+_ALL: tuple[int | None, ...] = (None,)
 
 
 def uneven(context: ReplayContext) -> Iterator[Suspect]:
-    """One rank has more work than the others, or one stage of a pipeline than the other stages."""
+    """One rank has more work than the others, or one stage of a pipeline than the other stages: in forward and backward
+    where their work is known, else in the whole step."""
     if context.processes < 2:
         return
-    work = np.stack([context.of(WORK_SORTS, phase).mean(axis=1) for phase in (FORWARD, BACKWARD)])
+    phases, work = _compared(context)
     for process in range(context.processes):
         others = [p for p in range(context.processes) if p != process]
         own, usual = work[:, process], np.median(work[:, others], axis=1)
         if not usual.all() or own.sum() < _UNEVEN * usual.sum():
             continue
         cause, phase = _kind_of_more(context, process, others, own / usual)
-        steps = _more_than_usual(context, process, others)
+        steps = _more_than_usual(context, process, others, phases)
         if cause is Cause.EXTRA_COMPUTE and _in_some(steps):
             continue  # told by `heavier`
         if cause is Cause.NOISY_NEIGHBOUR and own.sum() < _SLOWER * usual.sum():
             continue
-        if cause is Cause.EXTRA_COMPUTE:
+        if phase == FORWARD:
             more = _more_in_forward(context, process, others)
             lengths = with_less(context, process, slots(_FORWARD, FORWARD), more)
         else:
-            lengths = _as_the_others(context, process, usual / own)
+            lengths = _as_the_others(context, process, phases, usual / own)
         yield Suspect(
             cause,
             (process,),
@@ -54,11 +58,21 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
         )
 
 
-def _as_the_others(context: ReplayContext, process: int, ratio: F64) -> I64:
-    """Every arc's length with a process's work in forward and backward smaller by these ratios."""
+def _compared(context: ReplayContext) -> tuple[tuple[int | None, ...], F64]:
+    """The phases in which ranks are compared (None: all of the step), and each rank's mean work in them."""
+    for phases in _BY_PHASE, _ALL:
+        work = np.stack([context.of(WORK_SORTS, phase).mean(axis=1) for phase in phases])
+        if work.all():
+            break
+    return phases, work
+
+
+def _as_the_others(context: ReplayContext, process: int, phases: tuple[int | None, ...], ratio: F64) -> I64:
+    """Every arc's length with a process's work in these phases smaller by these ratios. What held its operators up
+    becomes less as well: the less a process runs, the less often it loses its core."""
     factor = context.job.unchanged()
-    for phase, by in zip((FORWARD, BACKWARD), ratio, strict=True):
-        factor[process, slots(WORK_SORTS, phase)] = min(by, 1.0)
+    for phase, by in zip(phases, ratio, strict=True):
+        factor[process, slots((*WORK_SORTS, TimeCategory.HOST_HELD), phase)] = min(by, 1.0)
     return context.job.scaled(factor)
 
 
@@ -73,23 +87,35 @@ def _in_pipeline(context: ReplayContext) -> bool:
 def _kind_of_more(
     context: ReplayContext, process: int, others: list[int], ratio: F64
 ) -> tuple[Cause, int | None]:
-    """What makes a rank's work larger, by its ratio to the others' in forward and backward.
+    """What makes a rank's work larger, by its ratio to the others' in forward and backward, or in the whole step.
 
-    More to compute in forward alone is not of the batch, whose backward would be larger too. Where the time between
-    operators is larger as well, it is the core that is slower, and not the work that is more."""
-    only_forward = ratio[1] - 1 < _SPREAD * (ratio[0] - 1)
+    More to compute in forward alone is not of the batch, whose backward would be larger too."""
+    only_forward = len(ratio) > 1 and ratio[1] - 1 < _SPREAD * (ratio[0] - 1)
     if _in_pipeline(context):
         extra = only_forward and ratio[0] > _MUCH_MORE
         return (Cause.EXTRA_COMPUTE, FORWARD) if extra else (Cause.UNEVEN_STAGES, None)
     if only_forward:
         return Cause.EXTRA_COMPUTE, FORWARD
-    gap = context.of((TimeCategory.HOST_GAP,)).mean(axis=1)
-    slower = gap[process] > _UNEVEN * np.median(gap[others])
+    if len(ratio) == 1:
+        return Cause.EXTRA_COMPUTE, None
+    slower = _is_slower(context, process, others, float(ratio.mean()))
     return (Cause.NOISY_NEIGHBOUR if slower else Cause.LONG_SEQUENCES), None
 
 
-def _more_than_usual(context: ReplayContext, process: int, others: list[int]) -> NDArray[np.bool_]:
-    work = context.of(WORK_SORTS, FORWARD) + context.of(WORK_SORTS, BACKWARD)
+def _is_slower(context: ReplayContext, process: int, others: list[int], ratio: float) -> bool:
+    """Whether a core is slower, and the work not more: then the time between operators is larger as well, and so is the
+    optimizer's work, which is the same for any batch."""
+    gap = context.of((TimeCategory.HOST_GAP,)).mean(axis=1)
+    step = context.of(WORK_SORTS, OPTIMIZER).mean(axis=1)
+    usual = float(np.median(step[others]))
+    same = usual > 0 and step[process] / usual - 1 < _OF_MORE * (ratio - 1)
+    return bool(gap[process] > _UNEVEN * np.median(gap[others])) and not same
+
+
+def _more_than_usual(
+    context: ReplayContext, process: int, others: list[int], phases: tuple[int | None, ...]
+) -> NDArray[np.bool_]:
+    work = np.sum([context.of(WORK_SORTS, phase) for phase in phases], axis=0)
     more: F64 = work[process] - np.median(work[others], axis=0)
     return hit(np.maximum(more, 0))
 

@@ -22,11 +22,12 @@ _HIT = 0.5  # a step, or a rank, belongs to a cause from this share of the large
 
 
 class Cause(str, Enum):
-    """Why time was lost; the names of the faults that cause it (harness/common/faults.py)."""
+    """Why time was lost; the names of the faults that cause it (harness/common/faults.py), where a fault does."""
 
     DATA_STALL = "data-stall"
     HOST_STALL = "host-stall"
     PAUSE = "pause"
+    INTERRUPTED = "interrupted"
     CHECKPOINT = "checkpoint"
     EXTRA_COMPUTE = "extra-compute"
     LONG_SEQUENCES = "long-sequences"

@@ -69,7 +69,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
     WhatIfKind("no-stall-between", "no stall between the phases", _without(STALLED, OTHER, BETWEEN)),
-    WhatIfKind("no-pause", "no pause of a process", _without_found(stopped)),
+    WhatIfKind("no-pause", "no process that is stopped or falls behind", _without_found(stopped)),
     WhatIfKind(
         "own-cores",
         "a core for every process that is ready to run",

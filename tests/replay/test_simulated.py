@@ -80,10 +80,11 @@ def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
         assert lost[0].lost_ns == pytest.approx(15 * MS, rel=0.15)
 
 
-def test_a_process_that_is_stopped_inside_its_operators_was_paused_or_had_no_core() -> None:
+def test_a_process_that_falls_behind_inside_its_operators_is_not_said_to_be_stopped() -> None:
+    """Only its own count of SIGCONT says so; Linux's count of waiting for a core says what it was."""
     stopped = replace(COSTS, held={(1, step): 25 * MS for step in (1, 3, 6)})
     replay, lost = replayed(CpuJob(stopped).traces())
-    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("pause", [1], None)
+    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("interrupted", [1], None)
     assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
     assert step_with(replay, "no-pause") == pytest.approx(usually(COSTS), rel=0.03)
     waited = [RankTraining(rank=1, core_wait_ns=16 * MS)]
@@ -96,7 +97,7 @@ def test_a_process_that_is_stopped_between_its_operators_has_no_stall_of_its_own
     """Each time it is between two others: the program has no stall there in other steps."""
     stopped = replace(COSTS, strays={(1, step): 25 * MS for step in (1, 3, 6)})
     _, lost = replayed(CpuJob(stopped).traces())
-    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("pause", [1], None)
+    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("interrupted", [1], None)
     assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
 
 
@@ -130,6 +131,35 @@ def test_one_rank_with_more_to_compute_is_told_from_one_with_longer_sequences() 
         assert (lost[0].cause, lost[0].ranks) == (cause, [1])
         assert lost[0].lost_ns == pytest.approx(usually(costs) - usually(COSTS), rel=0.05)
         assert step_with(replay, "rank-like-others") == pytest.approx(usually(COSTS), rel=0.02)
+
+
+def test_more_samples_leave_the_optimizer_as_it_is_and_a_slower_core_does_not() -> None:
+    """Both make the time between a rank's operators longer."""
+    gaps = {1: 2.0}
+    more = CpuJob(replace(COSTS, factor={1: 2.0}, gap_factor=gaps)).traces()
+    slower = CpuJob(replace(COSTS, factor={1: 2.0}, gap_factor=gaps, optimizer_factor=gaps)).traces()
+    for traces, cause in ((more, "long-sequences"), (slower, "noisy-neighbour")):
+        _, lost = replayed(traces)
+        assert (lost[0].cause, lost[0].ranks) == (cause, [1])
+
+
+def test_without_phases_the_whole_work_of_ranks_is_compared() -> None:
+    longer = replace(COSTS, factor={1: 2.0}, ranges=False)
+    _, lost = replayed(CpuJob(longer).traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("extra-compute", [1], None)
+    usual = usually(replace(COSTS, ranges=False))
+    assert lost[0].lost_ns == pytest.approx(usually(longer) - usual, rel=0.1)
+    _, lost = replayed(CpuJob(replace(COSTS, ranges=False)).traces())
+    assert not [found for found in lost if not found.standing]
+
+
+def test_on_gpus_a_rank_whose_kernels_take_longer_is_named() -> None:
+    _, lost = replayed(GpuJob(factor={1: 1.5}).traces())
+    assert (lost[0].cause, lost[0].ranks) == ("extra-compute", [1])
+    assert lost[0].lost_ns == pytest.approx(
+        GpuJob(factor={1: 1.5}).mean_step_ns() - GpuJob().mean_step_ns(), rel=0.1
+    )
+    assert not [found for found in replayed(GpuJob().traces())[1] if not found.standing]
 
 
 def test_more_to_compute_in_every_second_step_is_found() -> None:

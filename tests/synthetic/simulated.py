@@ -20,7 +20,8 @@ class Costs:
 
     stalls: of the host at the begin of `stalled`; held: of the operator in the middle of forward; strays: of the host
     between operators of forward, each step after another one; late: of the last message of a step, by the step alone;
-    more: further operators in forward; factor: of all operators of a rank.
+    more: further operators in forward; factor: of all operators of a rank in forward and backward, gap_factor: of the
+    time between them, optimizer_factor: of its optimizer. ranges: whether the phases are marked.
     """
 
     ranks: int = 2
@@ -40,6 +41,9 @@ class Costs:
     late: Mapping[int, int] = field(default_factory=dict)
     more: Mapping[Where, int] = field(default_factory=dict)
     factor: Mapping[int, float] = field(default_factory=dict)
+    gap_factor: Mapping[int, float] = field(default_factory=dict)
+    optimizer_factor: Mapping[int, float] = field(default_factory=dict)
+    ranges: bool = True
 
 
 class _Job:
@@ -104,7 +108,7 @@ class CpuJob(_Job):
             if reduces:
                 begin = self.now[rank]
                 self.now[rank] += self._stall("optimizer", rank, step)
-                self._operator(rank, ADD, c.optimizer_ns)
+                self._operator(rank, ADD, round(c.optimizer_ns * c.optimizer_factor.get(rank, 1)))
                 self._range("optimizer_step", rank, begin)
             self._idle("between", rank, c.gap_ns + self._stall("between", rank, step))
             self.made[rank].step(begins[rank], self.now[rank], step)
@@ -128,7 +132,8 @@ class CpuJob(_Job):
             held = c.held.get((rank, step), 0) if phase == "forward" and i == c.operators // 2 else 0
             self._operator(rank, MM if i % 2 else ADD, round(c.operator_ns * c.factor.get(rank, 1)) + held)
             stray = phase == "forward" and i == (5 * step + 2) % c.operators
-            self.now[rank] += c.gap_ns + (c.strays.get((rank, step), 0) if stray else 0)
+            gap_ns = round(c.gap_ns * c.gap_factor.get(rank, 1))
+            self.now[rank] += gap_ns + (c.strays.get((rank, step), 0) if stray else 0)
             if count - i <= c.messages:
                 issued.append(self.now[rank] - 10 * US)
         self._range(phase, rank, begin)
@@ -147,7 +152,11 @@ class CpuJob(_Job):
         for rank in range(self.costs.ranks):
             begin = self.now[rank]
             self.now[rank] = max(self.now[rank], free + 30 * US)
-            self.made[rank].range(begin - 1, self.now[rank], "backward", kind=RangeKind.ANNOTATION)
+            self._range("backward", rank, begin - 1)
+
+    def _range(self, name: str, rank: int, begin: int) -> None:
+        if self.costs.ranges:
+            super()._range(name, rank, begin)
 
 
 class PipelineJob(_Job):
@@ -211,7 +220,9 @@ class PipelineJob(_Job):
 
 
 class GpuJob(_Job):
-    """A data-parallel training on GPUs: the host launches, a stream computes, another one reduces the gradients."""
+    """A data-parallel training on GPUs: the host launches, a stream computes, another one reduces the gradients.
+
+    factor: of all kernels of a rank."""
 
     def __init__(
         self,
@@ -223,8 +234,9 @@ class GpuJob(_Job):
         kernel_ns: int = 100 * US,
         transfer_ns: int = 500 * US,
         late: Mapping[Where, int] | None = None,
+        factor: Mapping[int, float] | None = None,
     ) -> None:
-        self.late = late or {}
+        self.late, self.factor = late or {}, factor or {}
         self.kernels, self.launch_ns, self.kernel_ns, self.transfer_ns = (
             kernels,
             launch_ns,
@@ -267,7 +279,7 @@ class GpuJob(_Job):
         for _ in range(count):
             made.call(self.now[rank], self.now[rank] + 5 * US, "cudaLaunchKernel")
             start = max(self.now[rank] + 5 * US, free + US)
-            free = start + self.kernel_ns
+            free = start + round(self.kernel_ns * self.factor.get(rank, 1))
             made.event(start, free, launch_ns=self.now[rank], launch_thread=MAIN)
             self.now[rank] += self.launch_ns
         return free
