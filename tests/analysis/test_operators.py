@@ -50,3 +50,47 @@ def test_kinds_devices_phases_and_ranges_count_operators_too(part: RankPart) -> 
     assert part.phases["backward"][:2] == (1, 8 + 5)
     _, ranges = unpack_tables(part.tables)
     assert ranges["forward"][2] == 2
+
+
+NODE, COPY = "autograd::engine::evaluate_function: MmBackward0", "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+FOREIGN = (  # a step of two micro-batches of DDP as torch.profiler records it: only its own ranges
+    (2, 4, "aten::stack"),
+    (10, 20, "aten::mm"),
+    (20, 23, "aten::cross_entropy_loss"),
+    (23, 30, NODE),
+    (30, 35, NODE),
+    (40, 50, "aten::mm"),
+    (50, 60, NODE),
+    (61, 62, "aten::as_strided"),
+    (70, 72, COPY),
+    (75, 78, "aten::norm"),
+    (80, 90, "aten::addcdiv_"),
+)
+
+
+def test_autograds_operators_tell_the_phases_of_a_program_without_ranges() -> None:
+    made = Made()
+    for step in range(4):
+        begin = 100 * step
+        for number, (start, end, name) in enumerate(FOREIGN):
+            piece(made, begin + start, begin + end, name, 100 * step + number)
+        made.range(begin + 1, begin + 5, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+        made.range(begin + 8, begin + 21, "DistributedDataParallel.forward")
+        made.range(begin + 79, begin + 91, "Optimizer.step#AdamW.step")
+        made.step(begin, begin + 100, step)
+    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
+    told = {phase: count for phase, (count, *_) in part.phases.items()}
+    assert told == {"forward": 4 * 3, "backward": 4 * 2, "optimizer": 4, "data loading": 4, "other": 4}
+    _, ranges = unpack_tables(part.tables)
+    assert ranges["forward (by its operators)"][:2] == (8, 4 * ((23 - 8) + (50 - 40)))
+    assert ranges["backward (by its operators)"][:2] == (8, 4 * ((35 - 23) + (72 - 50)))
+
+
+def test_a_programs_own_ranges_of_backward_are_not_doubled() -> None:
+    made = Made()
+    piece(made, 10, 20, "aten::mm", 0)
+    piece(made, 20, 30, NODE, 1)
+    made.range(19, 31, "## backward ##")
+    made.step(0, 50, 0)
+    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
+    assert list(unpack_tables(part.tables)[1]) == ["## backward ##", "ProfilerStep#"]

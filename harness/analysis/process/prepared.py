@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import NOT_WORK, Busy, busy
+from harness.analysis.process.inferred_phases import with_inferred_phases
 from harness.analysis.process.kinds import Kinds, Rules, classify
 from harness.analysis.process.nesting import Nesting, nest, owners_of_events
 from harness.analysis.process.steps import ProcessSteps, find_steps
@@ -33,6 +34,7 @@ class MeasuredProcess:
 
 def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess:
     """Compute what the analyses share. A device without events has no window and is left out."""
+    view = with_inferred_phases(view)
     events = view.events
     kinds = classify(events, view.names, rules)
     rows = device_rows(events.device)

@@ -69,7 +69,7 @@ class CollectivePhase(SummaryPart):
     """As above."""
     phase: str
     """Forward, backward, optimizer, data loading, send/recv, other: the innermost range with such a name around the
-    launch."""
+    launch. If no range of backward was recorded, autograd's operators show it."""
     count: int
     """Summed over ranks."""
     count_per_step: float | None = None

@@ -234,7 +234,8 @@ class PhaseTime(SummaryPart):
 
     phase: str
     """Forward, backward, optimizer, data loading, send/recv, other: the innermost range with such a name around the
-    launch (CPU: around the operator). Between steps: launched between the marks of two steps, and not while data was
+    launch (CPU: around the operator). If no range of backward was recorded, autograd's operators show it, and what the
+    program runs before them is forward. Between steps: launched between the marks of two steps, and not while data was
     loaded."""
     kernels: int
     """Device events (CPU: operators and collectives) that start in the window."""

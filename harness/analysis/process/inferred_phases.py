@@ -1,0 +1,123 @@
+"""Ranges for the forward and backward passes of a program that marks none, as torch.profiler records it: autograd's
+operators are the backward pass, and what the program runs before them is the forward pass."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.by_name import matching
+from harness.analysis.process.phases import PHASES, phase_of_name
+from harness.analysis.process.view import View
+from harness.traces.columns import sorted_spans
+from harness.traces.operators import operators
+from harness.traces.trace import I64, Activity, RangeKind, Ranges
+
+_BACKWARD = PHASES.index("backward")
+_BORDERS = (PHASES.index("optimizer"), PHASES.index("data loading"))  # a forward pass begins after these
+_INFERRED = ("forward (by its operators)", "backward (by its operators)")
+_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
+_END_OF_DDP = re.compile(
+    r"^torch\.distributed\.ddp\.reducer"
+)  # DDP waits and copies after autograd's last operator
+
+
+class _Acts(NamedTuple):
+    """What a process did one after the other, n times: outermost operators, or calls that launch. thread: of the
+    program. autograd: of a backward pass. tail: of the end of one."""
+
+    thread: int
+    start_ns: I64
+    end_ns: I64
+    autograd: NDArray[np.bool_]
+    tail: NDArray[np.bool_]
+
+
+def with_inferred_phases(view: View) -> View:
+    """The process with ranges for its forward and backward passes, where autograd's operators show them and no range
+    does."""
+    ranges, names = view.ranges, view.names
+    if matching(ranges.name, names, lambda name: phase_of_name(name) == _BACKWARD).any():
+        return view
+    acts = _on_cpu(view) if view.on_cpu else _on_gpu(view)
+    if acts is None:
+        return view
+    begins, ends = _passes(acts)
+    own = ranges.thread == acts.thread
+    others = own & matching(ranges.name, names, lambda name: phase_of_name(name) in _BORDERS)
+    step = ranges.kind == RangeKind.STEP
+    borders = np.concatenate([ends, ranges.end_ns[others], ranges.start_ns[step]])
+    forward = _before(begins, borders, np.concatenate([acts.start_ns, ranges.start_ns[own & ~step]]))
+    added = _rows(ranges, acts.thread, len(names), (forward, begins), (begins, ends))
+    return replace(view, trace=replace(view.trace, names=[*names, *_INFERRED]), ranges=added)
+
+
+def _on_cpu(view: View) -> _Acts | None:
+    """Without a GPU autograd runs on the program's own thread, and all operators are recorded."""
+    events, names = view.events, view.names
+    autograd = matching(events.name, names, _AUTOGRAD.search) & (events.activity == Activity.CPU_OP)
+    if not autograd.any():
+        return None
+    threads, counts = np.unique(events.stream[autograd], return_counts=True)
+    thread = int(threads[np.argmax(counts)])
+    rows = np.flatnonzero((events.stream == thread) & (events.activity == Activity.CPU_OP))
+    whole = operators(events, rows)
+    outermost = whole.start_ns >= np.append(0, np.maximum.accumulate(whole.end_ns)[:-1])
+    first = whole.first[outermost]
+    tail = matching(events.name[first], names, _END_OF_DDP.search)
+    return _Acts(thread, whole.start_ns[outermost], whole.end_ns[outermost], autograd[first], tail)
+
+
+def _on_gpu(view: View) -> _Acts | None:
+    """With a GPU autograd has a thread of its own, from which it launches while the program's thread waits."""
+    host, calls, ranges = view.host, view.calls, view.ranges
+    threads = np.unique(host.thread[matching(host.name, view.names, _AUTOGRAD.search)])
+    marks = ranges.thread[ranges.kind == RangeKind.STEP]
+    if not len(threads) or not len(marks) or np.isin(marks[0], threads):
+        return None
+    rows = np.flatnonzero(np.isin(calls.thread, np.append(threads, marks[0])))
+    autograd = np.isin(calls.thread[rows], threads)
+    return _Acts(
+        int(marks[0]), calls.start_ns[rows], calls.end_ns[rows], autograd, np.zeros(len(rows), np.bool_)
+    )
+
+
+def _passes(acts: _Acts) -> tuple[I64, I64]:
+    """Begin and end of each backward pass: autograd's operators one after the other, with the end of DDP's work."""
+    at = np.flatnonzero(acts.autograd | acts.tail)
+    new = np.append(True, (np.diff(at) > 1) & ~acts.tail[at[1:]])[: len(at)]
+    last = np.append(np.flatnonzero(new)[1:] - 1, len(at) - 1)
+    return acts.start_ns[at[new]], acts.end_ns[at[last]] if len(at) else acts.end_ns[at]
+
+
+def _before(begins: I64, borders: I64, starts: I64) -> I64:
+    """The begin of each forward pass: the first start after the last border before a backward pass; where there is no
+    such border or start, the backward pass's own begin."""
+    borders, starts = np.sort(np.append(borders, -1)), np.sort(np.append(starts, np.iinfo(np.int64).max))
+    border = borders[np.searchsorted(borders, begins, side="right") - 1]
+    first = starts[np.searchsorted(starts, border)]
+    return np.where(border >= 0, np.minimum(first, begins), begins)
+
+
+def _rows(ranges: Ranges, thread: int, name: int, *passes: tuple[I64, I64]) -> Ranges:
+    """The ranges with a row for each pass that takes time; the passes' names begin at `name`."""
+    start, end = (np.concatenate(column) for column in zip(*passes, strict=True))
+    number = np.repeat(np.arange(name, name + len(passes)), [len(begins) for begins, _ in passes])
+    taken = end > start
+    n = int(taken.sum())
+    more = Ranges(
+        start[taken],
+        end[taken],
+        number[taken].astype(np.int32),
+        np.full(n, thread),
+        np.full(n, RangeKind.ANNOTATION, np.uint8),
+        np.full(n, ranges.process[0] if len(ranges) else -1),
+        np.full(n, -1, np.int32),
+        np.zeros(n, np.uint8),
+    )
+    columns = (np.concatenate([getattr(ranges, f.name), getattr(more, f.name)]) for f in fields(Ranges))
+    return sorted_spans(Ranges(*columns))
