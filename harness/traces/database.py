@@ -115,10 +115,11 @@ class Database:
         if table not in self._columns:
             listed = self._query(f'PRAGMA table_xinfo("{table}")')
             self._columns[table] = {str(name): position for position, name, *_ in listed}
+            keys = sum(1 for *_, key, _ in listed if key)
             self._computed[table] = {
                 str(name)
                 for _, name, _, _, default, key, hidden in listed
-                if key or hidden or default is not None
+                if (key and keys == 1) or hidden or default is not None
             }
         return self._columns[table]
 

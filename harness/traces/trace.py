@@ -62,10 +62,13 @@ class HostKind(IntEnum):
 
     OPERATOR = 0  # of the framework, on a trace with a GPU (aten::to)
     PYTHON = 1  # a Python function: "file.py(120): function"
-    OS_CALL = 2  # of the C library or the operating system (read, pthread_cond_wait)
+    OS_CALL = (
+        2  # of the C library, the operating system or the driver (read, pthread_cond_wait, lazy loading)
+    )
     SAMPLE = 3  # a sampled call chain, until the thread's next sample: the function that matters in it
     COLLECTOR = 4  # Python's garbage collector
     PROFILER = 5  # the profiler's own work
+    WAIT = 6  # the thread ran on no core: it waited for something, or another thread had the core
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,17 @@ class Ranges(Spans):
     is_open: U8  # 1: it did not end in the recording, and end_ns is the recording's end
 
 
+# A shorter span explains no stretch that counts: it is a few launches long. What many of them take together is in the
+# span that holds them, which is long. Nine of ten operators and Python functions are shorter, and they fill a file.
+SHORTEST_HOST_NS = 50_000
+
+
 @dataclass(frozen=True, slots=True)
 class HostSpans(Spans):
     """What threads of the host did, where it was recorded, sorted by (thread, start, -end). Length n.
 
-    Only what may explain a stretch in which a device has no work: short spans are left out by the readers.
+    Only what may explain a stretch in which a device has no work: the readers leave out spans that are shorter than
+    SHORTEST_HOST_NS. Thread -1: the tool does not say which thread it was.
     """
 
     name: I32

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from harness.traces.trace import HostKind
+
 _DTYPES = {
     "float32": ("float", "f32", "fp32", "c10::float32"),
     "float64": ("double", "f64", "fp64"),
@@ -46,6 +48,9 @@ _COLLECTIVES = {
 POINT_TO_POINT = ("send", "recv", "send_recv")  # one of a pair, which has no common instance on all ranks
 _STEMS = [(stem, kind) for kind, stems in _COLLECTIVES.items() for stem in stems]
 _NOISE = re.compile(r"[^a-z]")
+# What CUPTI calls overhead and CUDA does without a profiler too: a kernel's first use loads it, and a launch waits
+# where the device has too much to do already.
+_DRIVERS_WORK = re.compile(r"(?:lazy|module|function).*loading|command buffer full|compiler", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
@@ -91,3 +96,12 @@ def collective_kind(word: str) -> str | None:
     """
     letters = _NOISE.sub("", word.lower())
     return next((kind for stem, kind in _STEMS if stem in letters), None)
+
+
+def overhead_kind(name: str) -> HostKind:
+    """What a span is that a profiler lists as overhead: its own work, or the driver's.
+
+    >>> overhead_kind("Activity Buffer Request").name, overhead_kind("Lazy Function Loading").name
+    ('PROFILER', 'OS_CALL')
+    """
+    return HostKind.OS_CALL if _DRIVERS_WORK.search(name) else HostKind.PROFILER

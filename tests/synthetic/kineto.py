@@ -195,7 +195,7 @@ def gpu_step(first_ns: int = 4_458_676_988_068_751) -> list[Record]:
         python("train.py(12): step", t, 90_000),
         python("<built-in method mm of type object at 0x7f>", t + 500, 9_900),
         operator("aten::to", t + 12_000, 60_000, **{"Input Dims": [[4, 4], []]}),
-        record("overhead", "Lazy Function Loading", t + 2_000, 52_000, pid=-1, tid=0),
+        record("overhead", "Activity Buffer Request", t + 2_000, 52_000, pid=-1, tid=0),
         call("cudaLaunchKernel", t + 2_001, 3_000, correlation=11),
         {"ph": "s", "id": 11, "pid": 50, "tid": 100, "ts": at(t + 2_001), "cat": "ac2g", "name": "ac2g"},
         kernel("void gemm<float, 2>(float*)", t + 10_003, 20_007, correlation=11, grid=[1, 2, 3]),

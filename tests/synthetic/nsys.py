@@ -27,6 +27,14 @@ SCHEMA = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_COMMON}, bytes INT, copyKind INT, srcKind INT, dstKind INT",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_COMMON}, value INT, bytes INT",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT",
+    "OSRT_API": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT",
+    "PROFILER_OVERHEAD": "start INT, end INT, globalTid INT, nameId INT, returnValue INT",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": "start INT, end INT, eventClass INT, globalTid INT, nameId INT, overheadType INT",
+    "SCHED_EVENTS": "start INT, cpu INT, isSchedIn INT, globalTid INT",
+    "COMPOSITE_EVENTS": "id INTEGER NOT NULL PRIMARY KEY, start INT, cpu INT, threadState INT, globalTid INT",
+    "SAMPLING_CALLCHAINS": (
+        "id INT, symbol INT, module INT, unresolved INT, stackDepth INT, PRIMARY KEY (id, stackDepth)"
+    ),
     "CUDA_GPU_MEMORY_USAGE_EVENTS": (
         "start INT, globalPid INT, deviceId INT, bytes INT, memKind INT, memoryOperationType INT"
     ),
@@ -97,6 +105,23 @@ class Nsys:
             globalTid=global_tid(pid, tid), nameId=self.string(name),
         )  # fmt: skip
 
+    def host(self, table: str, name: str, start: int, length: int, *, pid: int = 9, tid: int = 9) -> None:
+        """A span of a thread: a call of the operating system, or the profiler's overhead."""
+        placed = {"globalTid": global_tid(pid, tid), "nameId": self.string(name)}
+        self.add(table, start=start, end=start + length, **placed)
+
+    def sample(self, start: int, *chain: tuple[str, str], pid: int = 9, tid: int = 9) -> None:
+        """A sample of a thread's call chain: functions and their modules, the innermost first."""
+        number = len(self._rows["COMPOSITE_EVENTS"]) + 1
+        self.add("COMPOSITE_EVENTS", id=number, start=start, threadState=1, globalTid=global_tid(pid, tid))
+        for depth, (symbol, module) in enumerate(chain):
+            named = {"symbol": self.string(symbol), "module": self.string(module)}
+            self.add("SAMPLING_CALLCHAINS", id=number, stackDepth=depth, **named)
+
+    def scheduled(self, start: int, on_core: bool, *, pid: int = 9, tid: int = 9) -> None:
+        """A thread gets a core, or leaves it."""
+        self.add("SCHED_EVENTS", start=start, isSchedIn=int(on_core), globalTid=global_tid(pid, tid))
+
     def copy(
         self, start: int, length: int, *, kind: int, source: int = 1, target: int = 2, size: int = 64
     ) -> None:
@@ -160,8 +185,10 @@ class Nsys:
         return path
 
     def _write(self, database: sqlite3.Connection, table: str) -> None:
-        columns = [c for c in SCHEMA[table].split(", ") if c.split()[0] not in self._without_columns]
+        schema, key, _ = SCHEMA[table].partition(", PRIMARY KEY")
+        columns = [c for c in schema.split(", ") if c.split()[0] not in self._without_columns]
         quoted = ",".join('"{}" {}'.format(*column.split(" ", 1)) for column in columns)
+        quoted += f"{key} (id, stackDepth)" if key and "stackDepth" in quoted else ""
         database.execute(f"CREATE TABLE {table} ({quoted})")
         names = [c.split()[0] for c in columns]
         rows = [[row.get(name) for name in names] for row in self._rows[table]]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.traces import open_trace
-from harness.traces.kineto.records import SHORTEST_HOST_NS
-from harness.traces.trace import HostKind, Trace
+from harness.traces.trace import SHORTEST_HOST_NS, HostKind, Trace
 from tests.synthetic import kineto
 
 LONG, SHORT = SHORTEST_HOST_NS, SHORTEST_HOST_NS - 1
@@ -31,7 +30,7 @@ def test_beside_a_gpu_long_operators_functions_and_the_profilers_work_are_kept(
 ) -> None:
     trace = read(tmp_path, kineto.gpu_step(), layout)
     assert spans(trace) == [
-        ("Lazy Function Loading", HostKind.PROFILER),
+        ("Activity Buffer Request", HostKind.PROFILER),
         ("train.py(12): step", HostKind.PYTHON),
         ("aten::to", HostKind.OPERATOR),
     ]

@@ -20,7 +20,6 @@ from harness.traces.kineto.records import (
     OLD_OPERATOR,
     OPERATORS,
     SETS,
-    SHORTEST_HOST_NS,
     HostRecord,
     MemoryRecord,
     MessageArgs,
@@ -34,8 +33,8 @@ from harness.traces.kineto.records import (
     integers,
 )
 from harness.traces.kineto.repair import decoded
-from harness.traces.trace import I64, Activity, HostKind
-from harness.traces.vocabulary import dtype_name
+from harness.traces.trace import I64, SHORTEST_HOST_NS, Activity, HostKind
+from harness.traces.vocabulary import dtype_name, overhead_kind
 
 _work = msgspec.json.Decoder(list[Work])
 _operator = msgspec.json.Decoder(list[OperatorRecord])
@@ -256,7 +255,9 @@ class Gathered:
         kind = np.array([_HOST_KIND[r.cat] for r in records], np.uint8)
         if _COLLECTOR in self.names:
             kind[columns["name"] == self.names[_COLLECTOR]] = HostKind.COLLECTOR
-        columns["thread"][kind == HostKind.PROFILER] = -1  # Kineto says of none on which thread it was
+        overhead = np.flatnonzero(kind == HostKind.PROFILER)
+        columns["thread"][overhead] = -1  # Kineto says of none on which thread it was
+        kind[overhead] = [overhead_kind(records[row].name) for row in overhead]
         wanted = end - start >= SHORTEST_HOST_NS
         if MESSAGE_OPERATOR in self.names:
             wanted &= columns["name"] != self.names[MESSAGE_OPERATOR]

@@ -15,10 +15,19 @@ from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
 from harness.traces.kineto.gpu import device_events
 from harness.traces.kineto.identity import About, identity
-from harness.traces.kineto.records import SHORTEST_HOST_NS
 from harness.traces.messages import Message, collectives
 from harness.traces.progress import OnProgress, silent
-from harness.traces.trace import Calls, Collectives, Events, HostKind, HostSpans, RangeKind, Ranges, Trace
+from harness.traces.trace import (
+    SHORTEST_HOST_NS,
+    Calls,
+    Collectives,
+    Events,
+    HostKind,
+    HostSpans,
+    RangeKind,
+    Ranges,
+    Trace,
+)
 
 _HOST_STANDS_IN = "the file names GPUs but holds no GPU work, so the operators of the host are its events"
 _NOTHING = "the trace holds no work: no kernels, no operators and no ranges were recorded"

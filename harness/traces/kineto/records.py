@@ -40,10 +40,7 @@ KIND_OF_CATEGORY = {
     "cpu_instant_event": RecordKind.INSTANT,
     **dict.fromkeys(("python_function", "overhead"), RecordKind.HOST),
 }
-# A shorter span explains no stretch that counts: it is a few launches long. What many of them take together is in the
-# span that holds them, which is long. Nine of ten operators and Python functions are shorter, and they fill a file.
-SHORTEST_HOST_NS = 50_000
-LONG_US = rb'"?(?:[5-9]\d|\d{3})[\d.]*"?'  # the text of at least as many microseconds
+LONG_US = rb'"?(?:[5-9]\d|\d{3})[\d.]*"?'  # the text of at least SHORTEST_HOST_NS in microseconds
 
 
 # Every tool's numbers are within these; larger ones make a record invalid, and fit into no column.

@@ -12,12 +12,13 @@ from harness.traces.nccl_calls import is_nccl_call
 from harness.traces.nsys.counters import metric_series, peak_memory_bytes
 from harness.traces.nsys.cuda import api_calls, device_events, without_names
 from harness.traces.nsys.devices import read_devices
+from harness.traces.nsys.host import host_spans
 from harness.traces.nsys.identity import dropped_events, export_metadata, identity, ranks_in_ranges
 from harness.traces.nsys.nccl_messages import Payloads, device_collectives, read_payloads
 from harness.traces.nsys.nics import nic_samples
 from harness.traces.nsys.nvtx import nvtx_ranges
 from harness.traces.progress import OnProgress, silent
-from harness.traces.trace import Calls, Ranges, Trace
+from harness.traces.trace import Calls, Ranges, Trace, no_host_spans
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _MOST_PROCESSES = 1024  # of one node, with those that load data
@@ -72,6 +73,7 @@ def _trace(path: Path, database: Database, host: bool) -> Trace:
         calls=calls,
         ranges=ranges,
         collectives=device_collectives(ranges, events, names, payloads),
+        host=host_spans(database, names, calls, ranges) if host else no_host_spans(),
         metrics=metric_series(database, devices),
         nics=nics,
         peak_memory_bytes=peak_memory_bytes(database, devices),

@@ -1,0 +1,131 @@
+"""What the host's threads did, from an nsys export: calls of the operating system, samples, the profiler's own work."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.traces.columns import AnyColumn, NameTable, constant, joined, sorted_spans
+from harness.traces.database import Database
+from harness.traces.nsys.ids import names_of, process_of, thread_of
+from harness.traces.nsys.samples import SAMPLES, sample_names
+from harness.traces.trace import I64, SHORTEST_HOST_NS, Calls, HostKind, HostSpans, Ranges
+from harness.traces.vocabulary import overhead_kind
+
+_OS_CALLS, _OVERHEADS = "OSRT_API", ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+_PERIODS = 2  # of sampling; for longer than that without a sample, a thread did not run
+_COLLECTOR = re.compile(r"(?:python )?(?:gc|garbage collect(?:ion|or)?)(?:[.: ].*)?", re.IGNORECASE)
+_WAITS = "not on a core"
+_THREAD_BITS = 24
+
+_Columns = dict[str, AnyColumn]
+_Good = NDArray[np.bool_]
+
+
+def host_spans(database: Database, names: NameTable, calls: Calls, ranges: Ranges) -> HostSpans:
+    """Long spans of the threads that call CUDA or have ranges, and all of the profiler's work in their processes."""
+    threads = np.unique(np.concatenate([_thread_ids(part.process, part.thread) for part in (calls, ranges)]))
+    parts = [_os_calls(database, names, threads), _waits(database, names, threads)]
+    parts += [_overhead(database, names, table, np.unique(threads >> _THREAD_BITS)) for table in _OVERHEADS]
+    parts += [_collections(ranges, names.texts), _samples(database, names, threads)]
+    return sorted_spans(HostSpans(**joined(parts)))
+
+
+def _thread_ids(process: I64, thread: I64) -> I64:
+    """One number for each thread of each process."""
+    return (process << _THREAD_BITS) | thread
+
+
+def _os_calls(database: Database, names: NameTable, threads: I64) -> _Columns:
+    raw = _long(database, _OS_CALLS)
+    raw = _kept(raw, np.isin(_thread_ids(raw["process"], raw["thread"]), threads))
+    name = names_of(database, names, raw.pop("nameId"), "[unnamed call]")
+    return {**raw, "name": name, "kind": constant(HostKind.OS_CALL, len(name), np.uint8)}
+
+
+def _waits(database: Database, names: NameTable, threads: I64) -> _Columns:
+    """The stretches in which a thread ran on no core, by the kernel's scheduler."""
+    raw = database.integers("SCHED_EVENTS", "start", "isSchedIn", "globalTid")
+    raw = {"process": process_of(raw["globalTid"]), "thread": thread_of(raw["globalTid"]), **raw}
+    raw = _kept(raw, np.isin(_thread_ids(raw["process"], raw["thread"]), threads))
+    order = np.lexsort((raw["start"], raw["globalTid"]))
+    raw = {name: column[order] for name, column in raw.items()}
+    left = (raw["isSchedIn"][:-1] == 0) & (raw["isSchedIn"][1:] != 0) & (np.diff(raw["globalTid"]) == 0)
+    out = np.flatnonzero(left & (np.diff(raw["start"]) >= SHORTEST_HOST_NS))
+    placed = {name: raw[name][out] for name in ("thread", "process")}
+    kind = constant(HostKind.WAIT, len(out), np.uint8)
+    name = constant(names[_WAITS] if len(out) else -1, len(out), np.int32)
+    return {
+        "start_ns": raw["start"][out],
+        "end_ns": raw["start"][out + 1],
+        **placed,
+        "name": name,
+        "kind": kind,
+    }
+
+
+def _overhead(database: Database, names: NameTable, table: str, processes: I64) -> _Columns:
+    raw = _long(database, table)
+    raw = _kept(raw, np.isin(raw["process"], processes))
+    name = names_of(database, names, raw.pop("nameId"), "[unnamed overhead]")
+    kind = np.array([overhead_kind(names.texts[index]) for index in name.tolist()], np.uint8)
+    return {**raw, "name": name, "kind": kind}
+
+
+def _long(database: Database, table: str) -> _Columns:
+    """The spans of a table that are not short, with `nameId` for a name."""
+    raw = database.integers(table, "start", "end", "globalTid", "nameId")
+    raw = _kept(raw, raw["end"] - raw["start"] >= SHORTEST_HOST_NS)
+    return {**_placed(raw["start"], raw["end"], raw["globalTid"]), "nameId": raw["nameId"]}
+
+
+def _placed(start: I64, end: I64, thread_id: I64) -> _Columns:
+    placed = {"thread": thread_of(thread_id), "process": process_of(thread_id)}
+    return {"start_ns": start, "end_ns": end, **placed}
+
+
+def _kept(columns: _Columns, keep: _Good) -> _Columns:
+    return {name: column[keep] for name, column in columns.items()}
+
+
+def _collections(ranges: Ranges, texts: list[str]) -> _Columns:
+    """Collections of Python's collector, which nsys and programs mark with a range or a domain of that name."""
+    collects = np.array([bool(_COLLECTOR.fullmatch(text)) for text in texts] + [False], bool)
+    rows = np.flatnonzero(collects[ranges.name] | collects[ranges.domain])
+    columns = {
+        name: getattr(ranges, name)[rows] for name in ("start_ns", "end_ns", "name", "thread", "process")
+    }
+    return {**columns, "kind": constant(HostKind.COLLECTOR, len(rows), np.uint8)}
+
+
+def _samples(database: Database, names: NameTable, threads: I64) -> _Columns:
+    """Each sample up to its thread's next one; neighbours of the same name are one span."""
+    raw = database.integers(SAMPLES, "id", "start", "globalTid")
+    thread_ids = _thread_ids(process_of(raw["globalTid"]), thread_of(raw["globalTid"]))
+    raw = _kept(raw, np.isin(thread_ids, threads))
+    by_id = np.argsort(raw["id"], kind="stable")
+    named = sample_names(database, names, raw["id"][by_id])
+    raw |= {"name": np.empty_like(named.name), "kind": np.empty_like(named.kind)}
+    raw["name"][by_id], raw["kind"][by_id] = named.name, named.kind
+    order = np.lexsort((raw["start"], raw["globalTid"]))
+    raw = {name: column[order] for name, column in raw.items()}
+    end = _ends(raw["start"], raw["globalTid"])
+    follows = np.zeros(len(end), bool)
+    follows[1:] = (
+        (end[:-1] == raw["start"][1:]) & (np.diff(raw["globalTid"]) == 0) & (np.diff(raw["name"]) == 0)
+    )
+    first = np.flatnonzero(~follows)
+    last = np.append(first[1:], len(end)) - 1 if len(first) else first
+    columns = {**_placed(raw["start"][first], end[last], raw["globalTid"][first])}
+    columns |= {name: raw[name][first] for name in ("name", "kind")}
+    return _kept(columns, columns["name"] >= 0)
+
+
+def _ends(start: I64, thread: I64) -> I64:
+    """When each sample ceases to hold; samples are in order of thread and start."""
+    same = np.append(thread[1:] == thread[:-1], False) if len(thread) else np.empty(0, bool)
+    gap = np.append(start[1:], 0) - start
+    period = int(np.median(gap[same])) if same.any() else 0
+    return start + np.minimum(np.where(same, gap, period), _PERIODS * period)
