@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from harness.analysis.compare import kinds_of_recording, kinds_without_causes
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import RecordingVerdict, Steps, Summary
+from harness.analysis.summary import Problem, RecordingVerdict, Steps, Summary
+from harness.analysis.summary.problem_texts import (
+    GRAPH_CAPTURE,
+    KINDS,
+    SAMPLED,
+    WORK_MISSING,
+)
 from harness.common.paths import PROGRAM
 from harness.experiment.advice import Change
 from harness.explain.asked import Avoidable, slowest
@@ -96,6 +103,8 @@ def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
     doubt = doubts(summary)
     where = _where(summary)
+    if instead := _record_instead(summary):
+        return Diagnosis([*doubt, *instead], further=[where] if where else [])
     if where is None:
         return Diagnosis([*doubt, "The recording does not show where the time went."])
     if summary.findings:
@@ -138,9 +147,36 @@ def avoidable(summary: Summary) -> list[Avoidable]:
     return [found for rule in _RULES if (found := rule(summary)) is not None]
 
 
+def kind_sentences(s: Summary) -> list[str]:
+    """What kind of recording it is, where it is not simply of running steps: one sentence each, with what was seen."""
+    found: dict[str, list[str]] = {}
+    for problem in kinds_of_recording(s):
+        found.setdefault(problem.what, []).append(problem.evidence)
+    return [
+        f"{what[0].upper()}{what[1:]} ({seen[0]}{f'; {len(seen) - 1} more like it' if len(seen) > 1 else ''})."
+        for what, seen in found.items()
+    ]
+
+
+_RECORD_INSTEAD = {
+    GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
+    SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
+    WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
+}
+
+
+def _record_instead(s: Summary) -> list[str]:
+    """What to record, where the kind of recording carries no cause."""
+    return [text for kind, text in _RECORD_INSTEAD.items() if kind in kinds_without_causes(s)]
+
+
 def doubts(s: Summary) -> list[str]:
-    """The first sentence about a recording with problems; empty for a good one."""
-    grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD]
+    """The first sentences about a recording with problems, its kind first; empty for a good one."""
+    grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD and p.what not in KINDS]
+    return [*kind_sentences(s), *_doubts(s, grave)]
+
+
+def _doubts(s: Summary, grave: list[Problem]) -> list[str]:
     worst = next((p for p in grave if p.severity is s.quality.verdict), None)
     if s.quality.verdict is RecordingVerdict.UNUSABLE and worst is not None:
         return [f"Do not build on these numbers: {worst.what} ({worst.evidence})."]
@@ -253,7 +289,7 @@ SLOWED = 1.15  # profiled steps over the others, from which the answer says it
 def answer(summary: Summary) -> Diagnosis:
     """The diagnosis; if it is withheld, how to give one's own."""
     slowed = profiler_sentences(summary)
-    if all(w.field != "findings" for w in summary.quality.withheld):
+    if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
         said = verdict(summary)
         return replace(said, further=[*slowed, *said.further, *reference_sentence(summary)])
     run = str((summary.run or {}).get("job_id") or "RUN")

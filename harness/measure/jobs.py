@@ -11,6 +11,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, RankTraining, Summary
 from harness.common.errors import WorkError
+from harness.measure.carried import carried
 from harness.measure.matching import with_reference
 from harness.measure.mystery import without_diagnosis
 from harness.measure.run_contents import (
@@ -81,7 +82,7 @@ def _one_job(parts: Sequence[RankPart], beside: RunContents | None, world_size: 
     if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:
         ideal = round(pop.elapsed_ns * replayed.ideal_network_ns / replayed.step_ns)
         pop = with_ideal_network(pop, ideal)
-    return summary.model_copy(update={"replay": replayed, "findings": lost, "pop": pop})
+    return carried(summary.model_copy(update={"replay": replayed, "findings": lost, "pop": pop}))
 
 
 def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:

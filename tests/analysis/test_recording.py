@@ -12,6 +12,7 @@ from harness.analysis.compare import compare
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window, problem_texts
+from harness.explain.answer import answer
 from harness.explain.findings import why_no_answer
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_one as measure
@@ -85,6 +86,17 @@ def kinds(summary: Summary) -> list[str]:
     return [problem.what for problem in summary.quality.problems if problem.what in problem_texts.KINDS]
 
 
+def concludes_nothing(summary: Summary, what: str) -> bool:
+    """Its kind is the first sentence, no cause follows, and the fields say so."""
+    said = answer(summary)
+    text = " ".join([*said.sentences, *said.further])
+    withheld = {one.field for one in summary.quality.withheld if one.reason == what}
+    assert said.sentences[0].startswith(what[0].upper() + what[1:])
+    assert said.command is None and not any(word in text for word in ("launch-bound", "loses", "Try next"))
+    assert not summary.findings and (summary.replay is None or not summary.replay.what_ifs)
+    return {"findings", "replay.what_ifs"} <= withheld
+
+
 def test_a_recording_of_captures_says_nothing_about_speed() -> None:
     """As vLLM records its start: each size is run once and captured once."""
     made = Recorded()
@@ -93,6 +105,7 @@ def test_a_recording_of_captures_says_nothing_about_speed() -> None:
         made.launch(at, (at + 10 * US, at + 30 * US)).captured(at + MS // 10, 100)
     summary = made.summary()
     assert kinds(summary) == [problem_texts.GRAPH_CAPTURE]
+    assert concludes_nothing(summary, problem_texts.GRAPH_CAPTURE)
     assert not summary.idle_causes and summary.devices[0].idle_ns  # nothing runs, which is true
 
 
@@ -109,6 +122,7 @@ def test_a_recording_in_which_each_size_is_run_before_it_is_captured_is_of_captu
 def test_captures_without_any_kernel_are_named_first() -> None:
     summary = summary_of(Recorded().captured(0, 300).trace())
     assert kinds(summary) == [problem_texts.GRAPH_CAPTURE]
+    assert answer(summary).sentences[0].startswith("A CUDA graph is captured here")
 
 
 def test_a_training_that_captures_once_and_launches_its_graph_is_no_recording_of_a_capture() -> None:
@@ -138,6 +152,7 @@ def test_a_sample_of_kernels_and_launches_is_no_measurement_of_gaps(share: float
         whole.events = [row for row in whole.events if row["correlation"] in there]
     summary = whole.summary()
     assert kinds(summary) == [problem_texts.SAMPLED]
+    assert concludes_nothing(summary, problem_texts.SAMPLED)
     (device,) = summary.devices
     assert device.idle_ns is None and device.exposed_communication_ns is None and summary.kernels
 
@@ -176,6 +191,7 @@ def test_work_that_waits_while_nothing_recorded_runs_shows_that_work_is_missing(
     made.ranges.clear()
     summary = made.summary()
     assert kinds(summary) == [problem_texts.WORK_MISSING]
+    assert concludes_nothing(summary, problem_texts.WORK_MISSING)
     assert summary.devices[0].idle_ns is None
 
 
@@ -197,8 +213,15 @@ def test_a_recording_of_the_device_alone_cannot_say_why_it_has_no_work(tmp_path:
     document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] in ("kernel", "gpu_memcpy")]
     summary = measure([written(tmp_path / "trace.json.gz", document)])
     assert kinds(summary) == [problem_texts.DEVICE_ONLY]
+    first, *others = answer(summary).sentences
+    assert first.startswith(
+        "The host is missing in this recording: why a device has no work cannot be known (rank 0"
+    )
+    assert not any("launch-bound" in text or "stall" in text for text in others)
     withheld = {w.field for w in summary.quality.withheld if w.reason == problem_texts.DEVICE_ONLY}
-    assert withheld == {"replay.what_ifs"}
+    assert withheld == {"findings.host", "replay.what_ifs"} and not (
+        summary.replay and summary.replay.what_ifs
+    )
     assert summary.devices[0].idle_ns  # how much is known
     with_launches = measure([written(tmp_path / "whole.json.gz", training(6))])
     assert kinds(with_launches) == []
@@ -211,6 +234,10 @@ def test_the_first_use_of_a_kernel_in_the_window_is_said_first() -> None:
     made.ranges[-1] = {"start": 12 * MS, "end": 23 * MS, "name": "iteration_3"}
     summary = made.summary()
     assert kinds(summary) == [problem_texts.FIRST_USE]
+    assert answer(summary).sentences[0] == (
+        "The window holds the first use of kernels: it takes time that later steps do not need (rank 0 (made): "
+        "6.0 ms of 23.0 ms, 1 kernel)."
+    )
     assert not any(one.reason == problem_texts.FIRST_USE for one in summary.quality.withheld)
 
 

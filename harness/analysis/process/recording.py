@@ -38,7 +38,7 @@ LONG_NS = 1_000_000  # a launch, and the start of a kernel that nothing holds up
 WAITED_SHARE = 0.1  # of the window in which launched work waits and nothing that was recorded runs
 LAUNCHES_KNOWN = 0.1  # of the kernels: with fewer, the host is not in the recording
 FIRST_USE_SHARE = 0.03  # of the window: a smaller loss is not told
-NO_FINDING = ("replay.what_ifs",)
+NO_FINDING = ("findings", "replay.what_ifs")
 OF_COMMUNICATION = (
     "communication_ns",
     "exposed_communication_ns",
@@ -157,7 +157,7 @@ def _part(m: MeasuredProcess, _: Intervals) -> Kind | None:
     The launch is over, and the work is no collective, whose other ranks may be late."""
     found = [(length(waits), len(waits.start), m.windows[d]) for d in m.rows for waits in [_waits(m, d)]]
     waited_ns, count, (start, end) = max(found, default=(0, 0, (0, 1)))
-    if waited_ns < WAITED_SHARE * (end - start):
+    if not waited_ns or waited_ns < WAITED_SHARE * (end - start):
         return None
     stretches = _counted(count, "stretch", "stretches")
     seen = (
@@ -203,7 +203,7 @@ def _device_only(m: MeasuredProcess, _: Intervals) -> Kind | None:
     if known >= LAUNCHES_KNOWN * count or len(m.view.host) or len(m.view.calls) >= LAUNCHES_KNOWN * count:
         return None
     seen = f"{count} kernels, {known} of them with a known launch"
-    return Kind(problem_texts.DEVICE_ONLY, seen, NO_FINDING)
+    return Kind(problem_texts.DEVICE_ONLY, seen, ("findings.host", "replay.what_ifs"))
 
 
 def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
