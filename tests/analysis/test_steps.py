@@ -10,6 +10,7 @@ import pytest
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Summary, Window, problem_texts
@@ -288,3 +289,57 @@ def test_without_known_launches_the_marks_are_the_steps() -> None:
 def test_a_rank_whose_host_is_ahead_and_one_whose_host_is_not_have_steps_of_one_length() -> None:
     made = [ahead(marks=150, kernel=150, steps=5), looped(50, 50, 50, 50)]
     assert [steps_of(each).durations_ns[:4].tolist() for each in made] == [[150] * 4] * 2
+
+
+def ranked(made: Made, rank: int) -> RankPart:
+    made.identity |= {
+        "rank": rank,
+        "path": f"rank{rank}.json",
+        "clock": "unix",
+        "host": "node0",
+        "world_size": 2,
+    }
+    (part,) = measure_trace(made.trace(), *HOW)
+    return part
+
+
+def test_ranks_of_one_job_have_the_same_steps_whether_they_are_on_the_device_or_not() -> None:
+    """The rank that is late launches as its device works; the other is ahead by two steps and waits on its device."""
+    early, late = ahead(marks=150, kernel=150), Made()
+    for event in early.events:
+        event.update(start_ns=event["start_ns"] + 300, end_ns=event["end_ns"] + 300)
+    for i in range(5):
+        late.step(i * 150, (i + 1) * 150, i).event(i * 150 + 5, i * 150 + 145, launch_ns=i * 150 + 2)
+    parts = [ranked(early, 0), ranked(late, 1)]
+    assert [part.steps.on_device for part in parts] == [True, False]
+    summary = summarise_job(parts)
+    assert [each.median_ns for each in summary.steps.per_rank] == [150, 150]
+    assert problem_texts.UNEVEN not in [problem.what for problem in summary.quality.problems]
+    assert summary.pacing is not None
+    assert [place.first_lag_ns for place in summary.pacing.places] == [0, 0]
+
+
+def test_launches_before_the_recording_are_not_missing_in_the_steps_of_the_device() -> None:
+    made = ahead()
+    for event in made.events:
+        event.update(start_ns=event["start_ns"] + 600, end_ns=event["end_ns"] + 600)
+    for i in range(8):
+        made.event(7 + 70 * i, 70 + 70 * i)
+    summary = measured(made)
+    assert summary.steps.on_device
+    assert problem_texts.LAUNCHES_MISSING not in [problem.what for problem in summary.quality.problems]
+
+
+def test_of_a_process_with_two_devices_the_one_with_most_work_has_the_steps() -> None:
+    made = ahead()
+    for i in range(5):
+        made.event(i * 100 + 20, i * 100 + 30, launch_ns=i * 100 + 8, device=1)
+    found = measured(made)
+    assert [(d.device, d.window_ns, d.idle_ns) for d in found.devices] == [(0, 750, 0), (1, 750, 700)]
+
+
+def test_copies_that_run_ahead_on_their_own_stream_begin_no_step() -> None:
+    made = ahead()
+    for i in range(5):
+        made.copy(i * 100 + 2, i * 100 + 4, 64, launch_ns=i * 100 + 1, stream=9)
+    assert steps_of(made).durations_ns.tolist() == [150] * 5

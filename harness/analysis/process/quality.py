@@ -181,7 +181,7 @@ def _tool(part: RankPart) -> list[Problem]:
 def _launches(m: MeasuredProcess) -> list[Problem]:
     """Idle causes, ranges and HTA's trimming all need the call that launched a kernel."""
     events = m.view.events
-    kernels = events.activity == Activity.KERNEL
+    kernels = (events.activity == Activity.KERNEL) & inside(m)
     count = int(np.count_nonzero(kernels))
     known = int(np.count_nonzero(kernels & (events.launch_ns >= 0)))
     if count == 0 or known >= KNOWN_LAUNCH_SHARE * count:

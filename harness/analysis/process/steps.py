@@ -221,7 +221,10 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
     work = sum(
         (lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int)
     )
-    worked = work > 0 if len(events) else complete  # a trace of ranges alone cannot tell an empty step
+    launched = np.sort(events.launch_ns[_is_launched(events)])
+    launches = np.searchsorted(launched, steps.end_ns) - np.searchsorted(launched, steps.start_ns)
+    # its work may run later; and a trace of ranges alone cannot tell an empty step
+    worked = (work > 0) | (launches > 0) if len(events) else complete
     empty = np.flatnonzero(complete & ~worked)
     return replace(steps, counted=complete & worked, cut_off=int((~complete).sum()), empty_rows=empty)
 
@@ -245,7 +248,15 @@ def _on_device(steps: ProcessSteps, events: Events) -> ProcessSteps:
     if _behind_ns(steps, events, work) <= AHEAD * np.median(steps.durations_ns):
         return steps
     moved = _moved(steps, events, work)
-    return moved if _launches_known(moved, events) else steps
+    in_order = bool((moved.durations_ns > 0).all())
+    return moved if in_order and _launches_known(moved, events) else steps
+
+
+def _is_launched(events: Events) -> NDArray[np.bool_]:
+    """Which events are work of a device that began after its known launch."""
+    on_device = events.activity <= Activity.MEMSET
+    found: NDArray[np.bool_] = on_device & (events.launch_ns >= 0) & (events.launch_ns <= events.start_ns)
+    return found
 
 
 @dataclass(frozen=True)
@@ -260,7 +271,7 @@ class _Work:
 
     @staticmethod
     def of(steps: ProcessSteps, events: Events) -> _Work:
-        row = np.flatnonzero((events.activity <= Activity.MEMSET) & (events.launch_ns >= 0))
+        row = np.flatnonzero(_is_launched(events))
         row = row[np.argsort(events.launch_ns[row], kind="stable")]
         launched = events.launch_ns[row]
         step = np.searchsorted(steps.start_ns, launched, side="right") - 1
@@ -294,7 +305,7 @@ def _behind_ns(steps: ProcessSteps, events: Events, work: _Work) -> float:
         return float(np.median(work.done_ns[first[1:] - 1] - events.launch_ns[work.row[first[1:]]]))
     start, end = steps.start_ns[rows[0]], steps.end_ns[rows[0]]
     last = np.searchsorted(work.step, rows[0], side="right") - 1
-    waited = events.start_ns[events.end_ns > start].min() - start
+    waited = events.start_ns[events.end_ns > start].min(initial=end) - start
     return float(work.done_ns[last] - end - max(waited, 0))
 
 

@@ -51,7 +51,7 @@ class Steps(SummaryPart):
     excluded_cut_off: int = 0
     """Marks that never closed while recorded, and all that lie after the place where a half-written file ends."""
     excluded_empty: int = 0
-    """Steps without work on any device."""
+    """Steps in which no device works and that launch nothing."""
     on_device: bool = False
     """If the host is ahead of the device, the steps are those of the device: from the first start of the work that a
     step launched (on the stream with most work) to that of the next step, the last to the end of its work. The host is
