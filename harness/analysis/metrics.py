@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.analysis.expected import expected_metrics
-from harness.analysis.process.idle import CAUSES
+from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.summary import Collective, CollectivePhase, MemoryMoment, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 

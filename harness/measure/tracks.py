@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
-from harness.analysis.process.device import idle_of, main_causes
-from harness.analysis.process.idle import CAUSES
+from harness.analysis.process.device import idle_of
+from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.process.intervals import clip
 from harness.analysis.process.kinds import KINDS as KERNEL_KINDS
 from harness.analysis.process.lanes import lanes
@@ -205,7 +205,7 @@ def _idle(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator
         gaps = clip(idle_of(m, device), *window)
         if len(gaps.start) == 0:
             continue
-        cause = main_causes(m, device, gaps)
+        cause, _ = m.idle[device].within(gaps)
         table = np.array([texts.index(f"idle: {cause_word(c, m.view.on_cpu)}") for c in CAUSES], np.int64)
         yield Lane("idle", "idle", device, gaps.start, gaps.end, table[cause], cause.astype(np.uint8))
 

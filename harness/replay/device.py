@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.breakdown import MEMORY, NOT_WORK
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
-from harness.analysis.process.idle import blocks
+from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import Builder, HostThread, TimeCategory, from_table, slot
 from harness.replay.host import feeding_calls

@@ -27,8 +27,16 @@ KINDS = {
 }
 CAUSES = {
     "data loading": "#cc79a7",
+    "garbage collection": "#a3578f",
+    "profiler": "#d9a8c8",
     "synchronisation": "#c9a800",
+    "blocking copy": "#9a8f00",
+    "allocation": "#e3d26a",
+    "first use": "#7f6f3a",
+    "graph capture": "#b8a25e",
     "launch-bound": "#8c8c8c",
+    "host work": "#5f6b78",
+    "not recorded": "#a9b1ba",
     "communication": "#f0b469",  # the pale twin of communication: the device only waits for it
     "other": "#c4c8cc",
 }

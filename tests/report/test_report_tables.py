@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.process.idle import CAUSES as ALL_CAUSES
+from harness.analysis.process.host_calls import CAUSES as ALL_CAUSES
 from harness.analysis.process.kinds import KINDS as ALL_KINDS
 from harness.analysis.summary import (
     Collective,

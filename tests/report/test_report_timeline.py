@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis.process.idle import CAUSES
+from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
 from harness.cli.main import main

@@ -14,6 +14,8 @@ from harness.traces.trace import (
     Collectives,
     CopyKind,
     Events,
+    HostKind,
+    HostSpans,
     Identity,
     MetricSeries,
     RangeKind,
@@ -37,6 +39,7 @@ class Made:
         self.calls: list[dict[str, int]] = []
         self.ranges: list[dict[str, int]] = []
         self.collectives: list[dict[str, int]] = []
+        self.spans: list[dict[str, int]] = []
         self.extra: dict[str, Any] = {}
 
     def name(self, text: str) -> int:
@@ -94,6 +97,12 @@ class Made:
     def step(self, start: int, end: int, number: int) -> Made:
         return self.range(start, end, f"ProfilerStep#{number}", kind=RangeKind.STEP)
 
+    def host(self, start: int, end: int, name: str, kind: HostKind, thread: int = MAIN) -> Made:
+        """What a thread of the host did."""
+        row = {"start_ns": start, "end_ns": end, "name": self.name(name), "thread": thread, "kind": kind}
+        self.spans.append(row | {"process": -1})
+        return self
+
     def collective(
         self,
         start: int,
@@ -130,6 +139,7 @@ class Made:
         for row in self.collectives:
             row["event"] = place.get(row["event"], -1)
         self.ranges.sort(key=lambda r: (r["thread"], r["start_ns"], -r["end_ns"]))
+        self.spans.sort(key=lambda r: (r["thread"], r["start_ns"], -r["end_ns"]))
         self.calls.sort(key=lambda r: r["start_ns"])
         self.collectives.sort(key=lambda r: r["start_ns"])
         return Trace(
@@ -139,6 +149,7 @@ class Made:
             calls=_columns(Calls, self.calls),
             ranges=_columns(Ranges, self.ranges),
             collectives=_columns(Collectives, self.collectives),
+            host=_columns(HostSpans, self.spans),
             **self.extra,
         )
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from harness.analysis.process import idle
 from harness.analysis.process.breakdown import (
-    COMMUNICATION,
-    NOT_WORK,
     Busy,
     split_window,
     split_windows,
 )
-from harness.analysis.process.by_name import matching
+from harness.analysis.process.host_activities import what_of, where_of
+from harness.analysis.process.host_calls import CAUSES, Cause
+from harness.analysis.process.idle import cause_table
 from harness.analysis.process.intervals import (
-    EMPTY,
     Intervals,
     clip,
     complement,
     difference,
-    intersection,
     length,
     merge,
     union,
@@ -29,10 +24,9 @@ from harness.analysis.process.intervals import (
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
 from harness.traces.operators import counted
-from harness.traces.trace import I64, U8, Activity
+from harness.traces.trace import Activity
 
 LONGEST_GAPS = 10
-_CHUNK = 1 << 19  # gaps judged at a time: keeps millions of gaps from filling the memory
 
 
 def measure_device(m: MeasuredProcess, device: int) -> Device:
@@ -77,7 +71,7 @@ def communicating_alone(m: MeasuredProcess, device: int) -> Intervals:
     communication, and the idle time whose cause is communication."""
     sets = m.busy[device]
     exposed = clip(difference(sets.communication, sets.compute), *m.windows[device])
-    return merge(exposed, GapJudge(m, device).awaiting(idle_of(m, device)))
+    return merge(exposed, m.idle[device].of_cause(Cause.COMMUNICATION))
 
 
 def _kernels(m: MeasuredProcess, device: int) -> int:
@@ -125,71 +119,20 @@ def kind_table(sums: list[tuple[str, str | None, int, int]]) -> list[KindTime]:
 
 
 def _idle(m: MeasuredProcess, device: int) -> tuple[list[IdleCause], list[Gap]]:
-    gaps, judge = idle_of(m, device), GapJudge(m, device)
-    sums = np.zeros(len(idle.CAUSES), np.int64)
-    for some in _chunks(gaps):
-        sums += judge(some).sum(axis=0)
+    gaps, idle = idle_of(m, device), m.idle[device]
     longest = np.argsort(gaps.start - gaps.end, kind="stable")[:LONGEST_GAPS]
     chosen = Intervals(gaps.start[longest], gaps.end[longest])
-    causes = judge(chosen).argmax(axis=1).tolist()
-    rows = zip(chosen.start.tolist(), chosen.end.tolist(), causes, strict=True)
+    causes, rows = idle.within(chosen)
+    each = zip(chosen.start.tolist(), chosen.end.tolist(), causes.tolist(), rows.tolist(), strict=True)
     return (
-        idle.cause_table(dict(zip(idle.CAUSES, sums.tolist(), strict=True))),
-        [_gap(m, device, start, end, idle.CAUSES[cause]) for start, end, cause in rows],
+        cause_table(dict(zip(CAUSES, idle.sums().tolist(), strict=True))),
+        [_gap(m, device, (start, end), CAUSES[cause], row) for start, end, cause, row in each],
     )
 
 
-def _chunks(gaps: Intervals) -> Iterator[Intervals]:
-    for at in range(0, len(gaps.start), _CHUNK):
-        yield Intervals(gaps.start[at : at + _CHUNK], gaps.end[at : at + _CHUNK])
-
-
-def main_causes(m: MeasuredProcess, device: int, gaps: Intervals) -> U8:
-    """For each gap the cause that explains most of it, as an index into idle.CAUSES."""
-    judge = GapJudge(m, device)
-    found = [judge(some).argmax(axis=1).astype(np.uint8) for some in _chunks(gaps)]
-    return np.concatenate(found) if found else np.empty(0, np.uint8)
-
-
-class GapJudge:
-    """Causes per gap of one device, with the host's sets made once."""
-
-    def __init__(self, m: MeasuredProcess, device: int) -> None:
-        self._view, self._rows, self._classes = m.view, m.rows[device], m.kinds.event_class
-        self._host = idle.host_time(m.view, m.nesting)
-        self._dispatch, self._annotated = EMPTY, EMPTY
-        if m.view.on_cpu:
-            events, ranges = m.view.events, m.view.ranges
-            awaits = matching(events.name, m.view.names, idle.awaits_communication)
-            waits = (m.kinds.event_class == NOT_WORK) & awaits
-            self._dispatch = union(events.start_ns[waits], events.end_ns[waits])
-            self._annotated = union(ranges.start_ns, ranges.end_ns)
-
-    def __call__(self, gaps: Intervals) -> I64:
-        if self._view.on_cpu:
-            return idle.causes_on_cpu(gaps, self._host, self._dispatch, self._annotated)
-        return idle.causes_on_gpu(gaps, self._following(gaps), self._host)
-
-    def awaiting(self, gaps: Intervals) -> Intervals:
-        """The parts of the gaps whose cause is communication."""
-        if self._view.on_cpu:
-            return intersection(gaps, idle.awaited_on_cpu(self._host, self._dispatch))
-        return idle.awaited_on_gpu(gaps, self._following(gaps))
-
-    def _following(self, gaps: Intervals) -> idle.NextEvent:
-        """What ended each gap."""
-        events, rows = self._view.events, self._rows
-        following = np.searchsorted(events.start_ns[rows], gaps.end, side="left")
-        exists = following < rows.stop - rows.start
-        at = rows.start + np.minimum(following, rows.stop - rows.start - 1)
-        return idle.NextEvent(
-            np.where(exists, events.launch_ns[at], -1),
-            exists & (self._classes[at] == COMMUNICATION),
-        )
-
-
-def _gap(m: MeasuredProcess, device: int, start_ns: int, end_ns: int, cause: str) -> Gap:
-    """A gap with the range that it lies in and the names of its neighbours."""
+def _gap(m: MeasuredProcess, device: int, span: tuple[int, int], cause: str, row: int) -> Gap:
+    """A gap with what the host did, the range that it lies in and the names of its neighbours."""
+    start_ns, end_ns = span
     events, rows, names = m.view.events, m.rows[device], m.view.names
     starts, ends, name = events.start_ns[rows], events.end_ns[rows], events.name[rows]
     after = int(np.searchsorted(starts, end_ns, side="left"))
@@ -198,6 +141,8 @@ def _gap(m: MeasuredProcess, device: int, start_ns: int, end_ns: int, cause: str
         start_ns=start_ns,
         duration_ns=end_ns - start_ns,
         cause=cause,
+        what=what_of(m, device, row),
+        where=where_of(m, device, row),
         range=_range_at(m, (start_ns + end_ns) // 2),
         before=names[name[before[np.argmax(ends[before])]]] if len(before) else None,
         after=names[name[after]] if after < len(starts) else None,

@@ -1,131 +1,170 @@
 """Why a device did nothing: every idle nanosecond goes to exactly one cause. Knows one device at a time.
 
-A gap ends when the next event starts. Until that event was launched, the host is the reason: it was loading data,
-waiting in a synchronising call, or had not come to the launch yet (launch-bound). From the launch on, the event waited
-for another stream: for communication if it is a communication kernel, else for something that the trace does not show.
+A gap ends when the next event starts. Until that event was launched and could start, the host is the reason: something
+recorded tells what it did (host_calls.py), or launches followed one another, or the host launched nothing for longer.
+From then on the event waited for another stream: for communication if it is a communication kernel, else for something
+that the trace does not show.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.by_name import matching
-from harness.analysis.process.intervals import EMPTY, Intervals, difference, lengths_within, merge, union
-from harness.analysis.process.nesting import Nesting
-from harness.analysis.process.view import View
+from harness.analysis.process.host_calls import Cause, Told
+from harness.analysis.process.intervals import Intervals, complement, overlaps
 from harness.analysis.summary import IdleCause
-from harness.traces.trace import I64, Calls, Events
+from harness.traces.trace import I32, I64, U8, Events
 
-DATA, SYNCHRONISATION, LAUNCH, COMMUNICATION, OTHER = range(5)
-CAUSES = ("data loading", "synchronisation", "launch-bound", "communication", "other")
-_DATA = re.compile(
-    r"data[ _]?load|DataLoader|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter",
-    re.IGNORECASE,
-)
-_WAIT = re.compile(r"^(recv|send|wait|barrier|p2p|batch_isend)", re.IGNORECASE)
-_COMMUNICATION_CALL = re.compile(r"c10d|record_param_comms|wait|barrier", re.IGNORECASE)
-_SYNC = re.compile(r"Synchronize|Memcpy(?!\w*Async)|(cuda|hip)(Free|Malloc)(?!Async)|EventQuery.*wait")
+CHUNK = 1 << 19  # gaps judged at a time: keeps millions of gaps from filling the memory
+LEAST_USUAL_NS, MOST_USUAL_NS = 50_000, 500_000  # between launches that follow one another, whatever is usual
+USUAL_FACTOR = 8  # times the process's median distance between launches
+MOST_LATENCY_NS = 50_000  # from a launch to the start on an idle device; more is waiting
+_SAMPLE = 1 << 18  # launches and gaps from which the usual is taken
 
 
 @dataclass(frozen=True)
-class HostTime:
-    """What the host was doing, as sets: loading data, blocked in a call, waiting in a send or receive."""
+class Pieces:
+    """n pieces of gaps, in order: the cause, the gap, the stretch of `Told` that it lies in (-1: none)."""
 
-    data: Intervals
-    blocked: Intervals
-    waiting: Intervals
-
-
-def blocks(call: str) -> bool:
-    """Whether a call of the device's library holds its thread until the device has done something."""
-    return _SYNC.search(call) is not None
-
-
-def awaits_communication(name: str) -> bool:
-    """Whether an operator of a CPU trace only starts or awaits a collective."""
-    return _COMMUNICATION_CALL.search(name) is not None
-
-
-def host_time(view: View, nesting: Nesting) -> HostTime:
-    """The host's sets of one process. Data loading counts on the main thread only, without workers that prefetch.
-    Blocking calls count on the main thread and on threads that launch: a watchdog that waits for an event holds up no
-    thread that works."""
-    ranges, calls, names = view.ranges, view.calls, view.names
-    on_main = ranges.thread == (-2 if nesting.main_thread is None else nesting.main_thread)
-    data = matching(ranges.name, names, _DATA.search) & on_main
-    waiting = matching(ranges.name, names, _WAIT.search) & on_main
-    blocking = matching(calls.name, names, _SYNC.search) & _feeding(calls, view.events, nesting)
-    loading = union(ranges.start_ns[data], ranges.end_ns[data])
-    blocked = union(calls.start_ns[blocking], calls.end_ns[blocking])
-    held = union(ranges.start_ns[waiting], ranges.end_ns[waiting])
-    return HostTime(loading, difference(blocked, loading), difference(difference(held, loading), blocked))
-
-
-def _feeding(calls: Calls, events: Events, nesting: Nesting) -> NDArray[np.bool_]:
-    """Calls of the main thread and of threads that launch work; every call where neither is known."""
-    launching = np.unique(events.launch_thread[events.launch_thread >= 0])
-    threads = launching if nesting.main_thread is None else np.append(launching, nesting.main_thread)
-    feeding: NDArray[np.bool_] = np.isin(calls.thread, threads) | (len(threads) == 0)
-    return feeding
+    start_ns: I64
+    end_ns: I64
+    cause: U8
+    gap: I64
+    told: I32
 
 
 @dataclass(frozen=True)
 class NextEvent:
-    """What ended each of n gaps: when it was launched (-1 unknown) and whether it is communication."""
+    """What ended each of n gaps: when it was launched (-1 unknown), whether it is communication, and its row; after
+    the last gap of a recording nothing follows (row -1), and nothing was launched until its end."""
 
     launch_ns: I64
     is_communication: NDArray[np.bool_]
+    row: I64
+
+    def at(self, chosen: slice) -> NextEvent:
+        """Of some gaps."""
+        return NextEvent(self.launch_ns[chosen], self.is_communication[chosen], self.row[chosen])
 
 
-def causes_on_gpu(idle: Intervals, following: NextEvent, host: HostTime) -> I64:
-    """Nanoseconds per gap and cause, shape (n, 5); each row sums to its gap exactly."""
-    known = following.launch_ns >= 0
-    launched = np.where(known, np.clip(following.launch_ns, idle.start, idle.end), idle.end)
-    result = np.zeros((len(idle.start), len(CAUSES)), np.int64)
-    result[:, DATA] = lengths_within(host.data, idle.start, launched)
-    result[:, SYNCHRONISATION] = lengths_within(host.blocked, idle.start, launched)
-    rest = launched - idle.start - result[:, DATA] - result[:, SYNCHRONISATION]
-    result[:, LAUNCH] = np.where(known, rest, 0)
-    queued = idle.end - launched
-    result[:, COMMUNICATION] = np.where(following.is_communication, queued, 0)
-    result[:, OTHER] = np.where(following.is_communication, 0, queued) + np.where(known, 0, rest)
-    return result
+@dataclass(frozen=True)
+class Launching:
+    """How a process launches its work: how long a launch usually takes to reach an idle device, and the longest
+    distance between launches that follow one another."""
+
+    events: Events
+    latency_ns: int
+
+    @cached_property
+    def moments(self) -> I64:
+        """Of all known launches, in order."""
+        known = self.events.launch_ns[self.events.launch_ns >= 0]
+        known.sort()
+        return known
+
+    @cached_property
+    def longest_ns(self) -> int:
+        """USUAL_FACTOR times the median distance between launches, within the two limits."""
+        distance = np.diff(self.moments[:_SAMPLE])
+        distance = distance[distance > 0]
+        usual = USUAL_FACTOR * float(np.median(distance)) if len(distance) else 0.0
+        return int(min(max(usual, LEAST_USUAL_NS), MOST_USUAL_NS))
+
+    def before(self, moment: I64) -> I64:
+        """The last launch before each moment; -1 without one."""
+        return np.append(self.moments, -1)[np.searchsorted(self.moments, moment, side="left") - 1]
 
 
-def causes_on_cpu(idle: Intervals, host: HostTime, dispatch: Intervals, annotated: Intervals) -> I64:
-    """As `causes_on_gpu` for a trace whose operators are the work: nothing is launched, the host runs it.
-
-    `dispatch`: operators that only start or await communication. `annotated`: under any range of the program;
-    idle time there is the interpreter between operators, called launch-bound as its GPU counterpart is.
-    """
-    result = np.zeros((len(idle.start), len(CAUSES)), np.int64)
-    taken = EMPTY
-    for cause, stretch in (
-        (DATA, host.data),
-        (COMMUNICATION, awaited_on_cpu(host, dispatch)),
-        (LAUNCH, annotated),
-    ):
-        result[:, cause] = lengths_within(difference(stretch, taken), idle.start, idle.end)
-        taken = merge(taken, stretch)
-    result[:, OTHER] = idle.end - idle.start - result.sum(axis=1)
-    return result
+def usual_latency(gaps: Intervals, following: NextEvent) -> int:
+    """The median time from a launch to its start, of events that an idle device waited for."""
+    late = (following.launch_ns > gaps.start) & (following.launch_ns <= gaps.end)
+    waited = (gaps.end - following.launch_ns)[late][:_SAMPLE]
+    return min(int(np.median(waited)), MOST_LATENCY_NS) if len(waited) else 0
 
 
-def awaited_on_cpu(host: HostTime, dispatch: Intervals) -> Intervals:
-    """When the host is inside a send, a receive or a call that starts or awaits a collective."""
-    return difference(merge(host.waiting, dispatch), host.data)
+def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: Told, launching: Launching) -> Pieces:
+    """The pieces of gaps of one device, which sum to the gaps exactly."""
+    follows, known = following.row >= 0, following.launch_ns >= 0
+    launched = np.where(follows, following.launch_ns, gaps.end)
+    free = np.maximum(launched, told.launched_until(launched)) + launching.latency_ns
+    free = np.where(known & follows, np.clip(free, gaps.start, gaps.end), gaps.end)
+    host = Intervals(gaps.start, free)
+    inside = np.flatnonzero(free > gaps.start)
+    of_host = Intervals(host.start[inside], host.end[inside])
+    by_told = _cut(of_host, Intervals(told.start_ns, told.end_ns))
+    rest = _cut(of_host, complement(Intervals(told.start_ns, told.end_ns), *_hull(gaps)))
+    gap = inside[rest.of]
+    cause, after = _untold(rest, gap, launched, told, launching)
+    cause[follows[gap] & ~known[gap]] = Cause.OTHER
+    after[cause == Cause.OTHER] = -1
+    queued = np.flatnonzero(free < gaps.end)
+    waiting = np.where(following.is_communication[queued], Cause.COMMUNICATION, Cause.OTHER).astype(np.uint8)
+    return _joined(
+        (by_told.start, by_told.end, told.cause[by_told.by], inside[by_told.of], by_told.by),
+        (rest.start, rest.end, cause, gap, after),
+        (free[queued], gaps.end[queued], waiting, queued, np.full(len(queued), -1)),
+    )
 
 
-def awaited_on_gpu(idle: Intervals, following: NextEvent) -> Intervals:
-    """Of each gap that a communication kernel ends, the part from that kernel's launch on."""
-    queued = following.is_communication & (following.launch_ns >= 0) & (following.launch_ns < idle.end)
-    start = np.maximum(following.launch_ns, idle.start)[queued]
-    return Intervals(start, idle.end[queued])
+@dataclass(frozen=True)
+class _Cut:
+    start: I64
+    end: I64
+    of: I64
+    by: I64
+
+
+def _cut(a: Intervals, b: Intervals) -> _Cut:
+    """The pieces of `a` inside `b`, with the rows of both."""
+    of, by = overlaps(a, b)
+    return _Cut(np.maximum(a.start[of], b.start[by]), np.minimum(a.end[of], b.end[by]), of, by)
+
+
+def _hull(gaps: Intervals) -> tuple[int, int]:
+    return (int(gaps.start[0]), int(gaps.end[-1])) if len(gaps.start) else (0, 0)
+
+
+def _untold(rest: _Cut, gap: I64, launched: I64, told: Told, launching: Launching) -> tuple[U8, I64]:
+    """The causes of pieces in which nothing recorded tells what the host did, and the blocking call that they follow.
+
+    The host came from its last launch, or from what is told of it before the piece, and goes on to what is told after
+    it or to the launch. Where that takes no longer than launches that follow one another, it is launch-bound; where the
+    gap began in a blocking call, the device ran dry because of that call."""
+    before, after = told.around(rest.start)
+    came = np.where(before >= 0, told.end_ns[np.maximum(before, 0)], -1) if len(told) else before
+    next_told = told.start_ns[np.minimum(after, len(told) - 1)] if len(told) else launched[gap]
+    until = np.minimum(launched[gap], np.where(after < len(told), next_told, launched[gap]))
+    soon = until - np.maximum(came, launching.before(until)) <= launching.longest_ns
+    cause = np.where(soon, Cause.LAUNCH, Cause.HOST).astype(np.uint8)
+    dry = soon & (before >= 0) & (came >= rest.start) if len(told) else np.zeros(len(soon), np.bool_)
+    if dry.any():
+        dry[dry] = told.blocks[before[dry]]
+        cause[dry] = told.cause[before[dry]]
+    return cause, np.where(dry, before, -1)
+
+
+def _joined(*parts: tuple[I64, I64, U8, I64, I64]) -> Pieces:
+    start, end, cause, gap, told = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(start, kind="stable")  # runs in order are merged
+    return Pieces(
+        start[order], end[order], cause[order].astype(np.uint8), gap[order], told[order].astype(np.int32)
+    )
+
+
+def pieces_on_cpu(gaps: Intervals, told: Told) -> Pieces:
+    """As `pieces_on_gpu` for a trace whose operators are the work: nothing is launched, the host runs it."""
+    stretches = Intervals(told.start_ns, told.end_ns)
+    by_told, rest = _cut(gaps, stretches), _cut(gaps, complement(stretches, *_hull(gaps)))
+    other = np.full(len(rest.of), Cause.OTHER, np.uint8)
+    return _joined(
+        (by_told.start, by_told.end, told.cause[by_told.by], by_told.of, by_told.by),
+        (rest.start, rest.end, other, rest.of, np.full(len(rest.of), -1)),
+    )
 
 
 def cause_table(sums: Mapping[str, int]) -> list[IdleCause]:

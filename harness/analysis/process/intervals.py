@@ -56,12 +56,17 @@ def intersection(a: Intervals, b: Intervals) -> Intervals:
     """What both sets cover."""
     if len(a.start) == 0 or len(b.start) == 0:
         return EMPTY
+    owner, other = overlaps(a, b)
+    return Intervals(np.maximum(a.start[owner], b.start[other]), np.minimum(a.end[owner], b.end[other]))
+
+
+def overlaps(a: Intervals, b: Intervals) -> tuple[I64, I64]:
+    """The rows of both sets of every pair that overlaps, in order. Stretches of one set may touch."""
     first = np.searchsorted(b.end, a.start, side="right")  # first b that ends after a starts
     stop = np.searchsorted(b.start, a.end, side="left")  # first b that starts at or after a's end
     counts = np.maximum(stop - first, 0)
     owner = np.repeat(np.arange(len(a.start)), counts)
-    other = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + first[owner]
-    return Intervals(np.maximum(a.start[owner], b.start[other]), np.minimum(a.end[owner], b.end[other]))
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + first[owner]
 
 
 def complement(a: Intervals, start: int, end: int) -> Intervals:

@@ -42,6 +42,24 @@ class Owners:
             at = at[own[at] >= 0]
         return np.where(own >= 0, self.row[np.maximum(own, 0)], -1)
 
+    def covering(
+        self, start_ns: I64, end_ns: I64, share: float, among: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.intp]:
+        """The position here of the innermost range that covers more than `share` (at least a half) of each of n
+        stretches, of those marked in `among`; -1 without such a range. It holds the middle, as do all around it."""
+        own = np.searchsorted(self.start_ns, (start_ns + end_ns) // 2, side="right") - 1
+        at = np.flatnonzero(own >= 0)
+        while len(at):
+            here = own[at]
+            covered = np.minimum(self.end_ns[here], end_ns[at]) - np.maximum(
+                self.start_ns[here], start_ns[at]
+            )
+            further = covered <= share * (end_ns[at] - start_ns[at])
+            at = at[further if among is None else further | ~among[here]]
+            own[at] = self.outer[own[at]]
+            at = at[own[at] >= 0]
+        return own
+
     def segments(self) -> tuple[I64, I64, I64]:
         """Start, end and owner of the stretches between starts and ends, of those that a range owns."""
         times = np.concatenate([self.start_ns, self.end_ns])
@@ -80,7 +98,7 @@ def nest(ranges: Ranges, events: Events, marks_thread: int | None = None) -> Nes
     threads: dict[int, Owners] = {}
     for thread, rows in _by_thread(ranges, usable):
         end = ranges.end_ns[rows]
-        outer = _containing(end)
+        outer = containing(end)
         parent[rows] = np.where(outer >= 0, rows[np.maximum(outer, 0)], -1)
         threads[thread] = Owners(ranges.start_ns[rows], end, outer, rows)
     main = marks_thread if marks_thread in threads else _busiest_thread(ranges, usable, events)
@@ -100,7 +118,7 @@ def _by_thread(ranges: Ranges, usable: NDArray[np.bool_]) -> Iterator[tuple[int,
             yield int(ranges.thread[part[0]]), part
 
 
-def _containing(end: I64) -> I64:
+def containing(end: I64) -> I64:
     """For ranges sorted by (start, -end), the last earlier range that ends no earlier; -1 without such a range.
 
     All ranges jump at once: every range between a range and its candidate ends too early, so the next to try is the

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import NOT_WORK, Busy, busy
+from harness.analysis.process.host_activity import HostWatch, IdleTime
+from harness.analysis.process.host_stacks import HostStacks
 from harness.analysis.process.inferred_phases import with_inferred_phases
+from harness.analysis.process.intervals import complement
 from harness.analysis.process.kinds import Kinds, Rules, classify
 from harness.analysis.process.nesting import Nesting, nest, owners_of_events
 from harness.analysis.process.steps import ProcessSteps, find_steps
@@ -30,6 +33,8 @@ class MeasuredProcess:
     nesting: Nesting
     owner: I64
     windows: dict[int, tuple[int, int]]  # by device
+    idle: dict[int, IdleTime]  # by device, inside its window
+    host_stacks: HostStacks
 
 
 def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess:
@@ -45,7 +50,9 @@ def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess
     marked = steps.window if window is Window.STEPS else None
     windows = {d: marked or _extent(events, rows[d], kinds) for d, b in sets.items() if len(b.any.start)}
     rows = {d: r for d, r in rows.items() if d in windows}
-    return MeasuredProcess(view, kinds, sets, rows, steps, nesting, owner, windows)
+    watch = HostWatch(view, kinds, nesting, owner, steps)
+    idle = {d: watch.idle_time(complement(sets[d].any, *windows[d]), r) for d, r in rows.items()}
+    return MeasuredProcess(view, kinds, sets, rows, steps, nesting, owner, windows, idle, watch.stacks)
 
 
 def extent_of(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:

@@ -57,7 +57,8 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
     if "communication_ns" in fields:
         devices = [_without_communication(d) for d in devices]
         phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
-    judged = {"problems": problems, "devices": devices, "phases": phases, "withheld": withheld}
+    rows = part.rows | ({"host_activities": []} if fields & {"idle_ns", "idle_causes"} else {})
+    judged = {"rows": rows, "problems": problems, "devices": devices, "phases": phases, "withheld": withheld}
     return part.model_copy(update=judged)
 
 

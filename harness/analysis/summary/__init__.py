@@ -63,6 +63,7 @@ from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
+from harness.analysis.summary.time import HostActivity as HostActivity
 from harness.analysis.summary.time import HtaSplit as HtaSplit
 from harness.analysis.summary.time import IdleCause as IdleCause
 from harness.analysis.summary.time import KernelTime as KernelTime
@@ -127,6 +128,8 @@ class Summary(SummaryPart):
     """The 30 largest of kind `other`, by name."""
     idle_causes: list[IdleCause] = Field(default_factory=list)
     """Idle time by cause, summed over devices."""
+    host_activities: list[HostActivity] = Field(default_factory=list)
+    """What the hosts did while devices had no work, most time of each process first."""
     phases: list[PhaseTime] = Field(default_factory=list)
     """Device time by phase of training, summed over devices."""
     ranges: list[RangeTime] = Field(default_factory=list)

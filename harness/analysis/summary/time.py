@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from harness.analysis.summary.base import SummaryPart
+from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 
 class Spread(SummaryPart):
@@ -116,16 +116,63 @@ class IdleCause(SummaryPart):
     the cause."""
 
     cause: str
-    """`data loading`: the main thread is inside a data-loading range. `synchronisation`: else, inside a blocking
-    API call of the main thread or of one that launches work. `launch-bound`: else, the next event was not launched
-    yet (CPU: the program is inside a range and between two operators, which is Python; shown as `between
-    operators`). `communication`: launched, not started, and it is a communication kernel (CPU: inside a send, a
-    receive or a `c10d` call). `other`: launched and waiting for another stream, or the launch is unknown (CPU:
-    under no range)."""
+    """`data loading`: the main thread is inside a data-loading range, or a function or operator that loads data.
+    `garbage collection`: else, Python's collector runs. `profiler`: else, the profiler does its own work. `graph
+    capture`: else, a CUDA graph is captured or made. Else by a blocking or long API call of the main thread or of one
+    that launches work: `synchronisation` (also a copy for `.item()`), `blocking copy`, `allocation`, `first use` (code
+    is loaded, or a kernel's first launch takes over 1 ms). `launch-bound`: else, launches follow one another: their
+    distance is at most eight times the median distance between launches of the process, but not less than 50 us or more
+    than 500 us (CPU: the program is inside a range and between two operators, which is Python; shown as `between
+    operators`). A short rest after a blocking call is that call's. `host work`: else, the host launches nothing for
+    longer, and something recorded says what it does. `not recorded`: else, until the next launch and its usual latency.
+    `communication`: launched, not started, and it is a communication kernel (CPU: inside a send, a receive or a `c10d`
+    call). `other`: launched and waiting for another stream, or the launch is unknown (CPU: under no range)."""
     duration_ns: int
     """Sum over gaps."""
     share: float
     """Of all idle time."""
+
+
+class HostActivity(SummaryPart):
+    """What the host of one process did while a device had no work and the host was the reason. The largest 20 rows of
+    each process, each at least 0.2 % of its device's window."""
+
+    cause: str
+    """As in `idle_causes`."""
+    what: str | None
+    """The most specific name that was recorded: a call, an operator, a Python function, a sampled function, a call of
+    the system, a range. Null: nothing was recorded there, or launches followed one another."""
+    kind: str
+    """What `what` names: `call`, `operator`, `python`, `sample`, `os call`, `range`, `collector`, `profiler`; else
+    empty."""
+    call: str | None = None
+    """The call of the device's library, if it is the reason."""
+    operator: str | None = None
+    """The outermost operator that covers half of the time or more."""
+    range: str | None = None
+    """The innermost range that covers half of the time or more, step marks left out; its label."""
+    where: CodeLocation | None = None
+    """The innermost function of the user's own code that covers nine tenths of the time; without such a function, the
+    innermost one of any code that does."""
+    innermost: CodeLocation | None = None
+    """The innermost function of any code in which half of the row's time or more passed. A function that is not Python
+    has an empty file."""
+    innermost_ns: int | None = None
+    """The time in that function."""
+    phase: str = "other"
+    """Of training, by the range around it (CPU and launches: as for phases)."""
+    rank: int | None
+    """Of its process."""
+    device: int
+    """The device without work."""
+    idle_ns: int
+    """Sum in the window."""
+    count: int
+    """Stretches."""
+    longest_ns: int
+    """The longest of them."""
+    first_ns: int
+    """Where the first one begins, on the trace's clock."""
 
 
 class Gap(SummaryPart):
@@ -137,6 +184,10 @@ class Gap(SummaryPart):
     """Length."""
     cause: str
     """The cause of its largest part."""
+    what: str | None = None
+    """What the host did in most of that part, as in `host_activities`."""
+    where: CodeLocation | None = None
+    """Where in the program, as in `host_activities`."""
     range: str | None = None
     """Innermost range of the main thread at its middle."""
     before: str | None = None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.idle import CAUSES
+from harness.analysis.process.host_calls import CAUSES
 from harness.format.format import percent
 from harness.format.labels import cause_word
 from harness.measure.tracks import KINDS, Lane, ProcessTrack

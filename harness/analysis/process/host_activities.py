@@ -1,0 +1,106 @@
+"""The rows of the Summary that say what the host did while devices had no work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.host_activity import KINDS, PYTHON
+from harness.analysis.process.host_calls import CAUSES
+from harness.analysis.process.host_stacks import code_location
+from harness.analysis.process.intervals import union
+from harness.analysis.process.phases import PHASES
+from harness.analysis.process.prepared import MeasuredProcess
+from harness.analysis.process.ranges import range_label
+from harness.analysis.summary import CodeLocation, HostActivity
+from harness.traces.trace import I64
+
+MOST_ROWS = 20  # of each process
+LEAST_SHARE = 0.002  # of the window
+
+
+def of_process(measured: MeasuredProcess, _chosen: NDArray[np.bool_]) -> list[HostActivity]:
+    """The activities with most idle time in the windows of the process's devices."""
+    rows = [row for device in measured.rows for row in _of_device(measured, device)]
+    return sorted(rows, key=lambda row: (-row.idle_ns, row.first_ns, row.cause))[:MOST_ROWS]
+
+
+def _of_device(m: MeasuredProcess, device: int) -> list[HostActivity]:
+    idle = m.idle[device]
+    start, end, row = idle.of_host()
+    total = np.bincount(row, weights=end - start, minlength=len(idle.activities)).astype(np.int64)
+    window = m.windows[device][1] - m.windows[device][0]
+    kept = np.argsort(-total, kind="stable")[:MOST_ROWS]
+    return [
+        _row(m, device, int(i), int(total[i])) for i in kept if total[i] and total[i] >= LEAST_SHARE * window
+    ]
+
+
+def _row(m: MeasuredProcess, device: int, number: int, idle_ns: int) -> HostActivity:
+    start, end, row = m.idle[device].of_host()
+    mine = np.flatnonzero(row == number)
+    about: dict[str, Any] = {"where": None, "innermost": None, "innermost_ns": None}
+    if m.idle[device].activities.function[number] >= 0:
+        found = m.host_stacks.innermost(union(start[mine], end[mine]))
+        if found is not None:
+            about |= {"innermost": code_location(found[0]), "innermost_ns": found[1]}
+    return HostActivity(
+        **named(m, device, number),
+        **about | {"where": where_of(m, device, number)},
+        rank=m.view.rank,
+        device=device,
+        idle_ns=idle_ns,
+        count=_stretches(start[mine], end[mine]),
+        longest_ns=int((end[mine] - start[mine]).max()),
+        first_ns=int(start[mine[0]]),
+    )
+
+
+def _stretches(start: I64, end: I64) -> int:
+    """Pieces that touch are one stretch."""
+    return len(start) - int(np.count_nonzero(start[1:] == end[:-1]))
+
+
+def named(m: MeasuredProcess, device: int, number: int) -> dict[str, Any]:
+    """The names of one activity, as the fields of HostActivity."""
+    row = m.idle[device].activities
+    around = _name(m, int(row.range[number]))
+    return {
+        "cause": CAUSES[int(row.cause[number])],
+        "what": what_of(m, device, number),
+        "kind": KINDS[int(row.kind[number])],
+        "call": _name(m, int(row.call[number])),
+        "operator": _name(m, int(row.operator[number])),
+        "range": None if around is None else range_label(around),
+        "phase": PHASES[int(row.phase[number])],
+    }
+
+
+def what_of(m: MeasuredProcess, device: int, number: int) -> str | None:
+    """What the host did, by its name; None where nothing was recorded, or for no row (-1)."""
+    if number < 0:
+        return None
+    row = m.idle[device].activities
+    name = _name(m, int(row.what[number]))
+    if name is None:
+        return None
+    if int(row.kind[number]) != PYTHON:
+        return range_label(name)
+    place = code_location(name)
+    return f"{place.function} ({place.file})" if place.file else place.function
+
+
+def where_of(m: MeasuredProcess, device: int, number: int) -> CodeLocation | None:
+    """The user's own function, else the one that covers most of the time; None where none was recorded."""
+    if number < 0:
+        return None
+    row = m.idle[device].activities
+    own, function = int(row.own[number]), int(row.function[number])
+    name = _name(m, own if own >= 0 else function)
+    return None if name is None else code_location(name)
+
+
+def _name(m: MeasuredProcess, index: int) -> str | None:
+    return m.view.names[index] if index >= 0 else None

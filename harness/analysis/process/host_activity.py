@@ -1,0 +1,361 @@
+"""What the host was doing in each piece of a device's idle time for which it is the reason. Takes whatever was
+recorded; knows no reader and no other rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK
+from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.host_calls import (
+    CAUSES,
+    Cause,
+    Source,
+    Told,
+    awaits_communication,
+    feeding_threads,
+    told_on_cpu,
+    told_on_gpu,
+)
+from harness.analysis.process.host_stacks import HostStacks
+from harness.analysis.process.idle import (
+    CHUNK,
+    Launching,
+    NextEvent,
+    pieces_on_cpu,
+    pieces_on_gpu,
+    usual_latency,
+)
+from harness.analysis.process.intervals import Intervals, complement, overlaps, union
+from harness.analysis.process.kinds import Kinds
+from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.phases import phase_of_moments, phases
+from harness.analysis.process.ranges import range_label
+from harness.analysis.process.steps import ProcessSteps
+from harness.analysis.process.view import View
+from harness.traces.trace import I32, I64, U8, HostKind, RangeKind
+
+NAMED_NS = 100_000  # on a CPU: a shorter piece between operators is the interpreter's
+KINDS = ("", "call", "operator", "python", "sample", "os call", "range", "collector", "profiler")
+NOTHING, CALL, OPERATOR, PYTHON, SAMPLE, OS_CALL, RANGE, COLLECTOR, PROFILER = range(len(KINDS))
+_KIND_OF_SPAN = np.array((OPERATOR, PYTHON, OS_CALL, SAMPLE, COLLECTOR, PROFILER))  # by HostKind
+_COLUMNS = 9
+
+
+@dataclass(frozen=True)
+class Activities:
+    """n rows: what tells apart the things that a host did. Names are indices into the trace's names, -1: none.
+
+    `function`: the Python function that covers most of the time; `own`: the innermost such one of the user's own code;
+    `range`: the first of the names that share the range's label."""
+
+    cause: I64
+    kind: I64
+    what: I64
+    call: I64
+    operator: I64
+    function: I64
+    own: I64
+    range: I64
+    phase: I64
+
+    def __len__(self) -> int:
+        return len(self.cause)
+
+
+@dataclass(frozen=True)
+class IdleTime:
+    """One device's idle time in n disjoint pieces in order, each with its cause and its row of `activities`; the row is
+    -1 where the host is not the reason."""
+
+    start_ns: I64
+    end_ns: I64
+    cause: U8
+    row: I32
+    activities: Activities
+
+    def of_cause(self, cause: Cause) -> Intervals:
+        """The pieces of one cause, as a set."""
+        chosen = self.cause == cause
+        return union(self.start_ns[chosen], self.end_ns[chosen])
+
+    def of_host(self) -> tuple[I64, I64, I32]:
+        """The pieces for which the host is the reason: start, end, row of `activities`; disjoint and in order."""
+        chosen = np.flatnonzero(self.row >= 0)
+        return self.start_ns[chosen], self.end_ns[chosen], self.row[chosen]
+
+    def sums(self) -> I64:
+        """Nanoseconds by cause."""
+        length = (self.end_ns - self.start_ns).astype(np.float64)  # exact below 2**53
+        return np.bincount(self.cause, weights=length, minlength=len(CAUSES)).astype(np.int64)
+
+    def within(self, gaps: Intervals) -> tuple[U8, I32]:
+        """For each of some stretches the cause and the row with most of its time."""
+        own = Intervals(self.start_ns, self.end_ns)
+        found = [self._most(*overlaps(some, own), some) for some in _chunks(gaps)]
+        if not found:
+            return np.empty(0, np.uint8), np.empty(0, np.int32)
+        causes, rows = (np.concatenate(column) for column in zip(*found, strict=True))
+        return causes, rows
+
+    def _most(self, of: I64, by: I64, some: Intervals) -> tuple[U8, I32]:
+        length = np.minimum(some.end[of], self.end_ns[by]) - np.maximum(some.start[of], self.start_ns[by])
+        count = len(some.start)
+        causes = np.zeros((count, len(CAUSES)), np.int64)
+        np.add.at(causes, (of, self.cause[by]), length)
+        main = causes.argmax(axis=1).astype(np.uint8)
+        row = np.full(count, -1, np.int32)
+        mine = np.flatnonzero(self.cause[by] == main[of])
+        order = mine[np.argsort(length[mine], kind="stable")]
+        row[of[order]] = self.row[by[order]]  # the longest is written last
+        return main, row
+
+
+def _labels(view: View) -> I64:
+    """For each range the first of the names that share its label."""
+    first: dict[str, int] = {}
+    table = np.full(len(view.names) + 1, -1)
+    for i in used(view.ranges.name):
+        table[i] = first.setdefault(range_label(view.names[i]), i)
+    return table[view.ranges.name]
+
+
+def _chunks(gaps: Intervals) -> Iterator[Intervals]:
+    """The gaps, so many at a time that their columns do not fill the memory."""
+    for at in range(0, len(gaps.start), CHUNK):
+        yield Intervals(gaps.start[at : at + CHUNK], gaps.end[at : at + CHUNK])
+
+
+class HostWatch:
+    """What a process's host did, asked for the gaps of one device at a time."""
+
+    def __init__(self, view: View, kinds: Kinds, nesting: Nesting, owner: I64, steps: ProcessSteps) -> None:
+        self._view, self._kinds, self._nesting, self._owner = view, kinds, nesting, owner
+        self._between = steps.between
+        feeding = feeding_threads(view, nesting)
+        self._stacks = HostStacks(view, nesting, feeding)
+        self._told = self._told_of_host(feeding)
+        self._phase = phases(view.ranges, view.names, nesting)
+        self._hidden = matching(view.ranges.name, view.names, set(steps.names).__contains__)
+        self._hidden |= view.ranges.kind == RangeKind.STEP
+        self._label = _labels(view)
+        main = nesting.main_thread
+        self._main = int(feeding[0]) if main is None and len(feeding) else -1 if main is None else main
+        self._threads = [self._main, *(int(t) for t in feeding if t != self._main)]
+
+    def idle_time(self, gaps: Intervals, rows: slice) -> IdleTime:
+        """The gaps of the device whose events are `rows`, cut by cause and activity."""
+        following = self._following(gaps, rows)
+        launching = Launching(self._view.events, usual_latency(gaps, following))
+        parts = [self._pieces(gaps, following, at, launching) for at in range(0, len(gaps.start), CHUNK)]
+        if not parts:
+            none = np.empty(0, np.int64)
+            parts = [_Rows(none, none, none.astype(np.uint8), none.astype(np.int32), none)]
+        return self._named(_joined(parts))
+
+    def _told_of_host(self, feeding: I64) -> Told:
+        view = self._view
+        if not view.on_cpu:
+            return told_on_gpu(view, self._nesting, feeding, self._operators_of_calls)
+        events = view.events
+        waits = self._kinds.event_class == NOT_WORK
+        waits &= matching(events.name, view.names, awaits_communication)
+        dispatch = union(events.start_ns[waits], events.end_ns[waits])
+        return told_on_cpu(view, self._nesting, feeding, dispatch)
+
+    def _operators_of_calls(self, rows: I64) -> I64:
+        calls = self._view.calls
+        return self._stacks.operators.half(Intervals(calls.start_ns[rows], calls.end_ns[rows]))
+
+    def _following(self, gaps: Intervals, rows: slice) -> NextEvent:
+        """What ended each gap."""
+        events = self._view.events
+        following = np.searchsorted(events.start_ns[rows], gaps.end, side="left")
+        exists = following < rows.stop - rows.start
+        at = rows.start + np.minimum(following, rows.stop - rows.start - 1)
+        return NextEvent(
+            np.where(exists, events.launch_ns[at], -1),
+            exists & (self._kinds.event_class[at] == COMMUNICATION),
+            np.where(exists, at, -1),
+        )
+
+    def _pieces(self, gaps: Intervals, following: NextEvent, begin: int, launching: Launching) -> _Rows:
+        some = slice(begin, begin + CHUNK)
+        gaps = Intervals(gaps.start[some], gaps.end[some])
+        if self._view.on_cpu:
+            pieces = pieces_on_cpu(gaps, self._told)
+        else:
+            pieces = pieces_on_gpu(gaps, following.at(some), self._told, launching)
+        return _Rows(
+            pieces.start_ns, pieces.end_ns, pieces.cause, pieces.told, following.row[some][pieces.gap]
+        )
+
+    def _named(self, rows: _Rows) -> IdleTime:
+        """The pieces with their activities; host work is cut where operators begin and end."""
+        on_cpu = self._view.on_cpu
+        if not on_cpu:
+            rows = self._cut_by_operators(rows)
+        named = rows.cause < Cause.COMMUNICATION
+        if on_cpu:
+            between = (rows.cause == Cause.LAUNCH) | (rows.cause == Cause.OTHER)
+            named = np.where(between, rows.end - rows.start >= NAMED_NS, named)
+        else:
+            named &= rows.cause != Cause.LAUNCH
+        at, plain = np.flatnonzero(named), np.flatnonzero((rows.cause == Cause.LAUNCH) & ~named)
+        columns = np.concatenate([self._names_of(rows.at(at)), self._launches(rows.at(plain))], axis=1)
+        if not on_cpu:
+            rows.cause[at] = columns[0, : len(at)]
+        distinct, code = _distinct(columns)
+        row = np.full(len(rows.start), -1, np.int32)
+        row[np.concatenate([at, plain])] = code
+        return IdleTime(rows.start, rows.end, rows.cause, row, Activities(*distinct))
+
+    def _cut_by_operators(self, rows: _Rows) -> _Rows:
+        """Host work of threads without Python functions, cut at the outermost operators."""
+        thread = self._threads_of(rows)
+        without = ~np.isin(thread, [t for t in self._threads if self._stacks.has_python(t)])
+        host = np.flatnonzero((rows.cause == Cause.HOST) & (rows.told < 0) & without)
+        operators = self._stacks.operators
+        if not len(host) or not len(operators.start_ns):
+            return rows
+        apart = Intervals(rows.start[host], rows.end[host])
+        own = Intervals(operators.start_ns, operators.end_ns)
+        free = complement(own, int(apart.start[0]), int(apart.end[-1]))
+        others = rows.at(np.flatnonzero(~np.isin(np.arange(len(rows.start)), host)))
+        parts = [others]
+        for by in (own, free):
+            i, j = overlaps(apart, by)
+            start, end = np.maximum(apart.start[i], by.start[j]), np.minimum(apart.end[i], by.end[j])
+            parts.append(rows.at(host[i])._replace(start=start, end=end))
+        joined = _joined(parts)
+        return joined.at(np.argsort(joined.start, kind="stable"))
+
+    def _threads_of(self, rows: _Rows) -> I64:
+        """The thread whose activity counts: of the call, or of the launch of the gap's next event."""
+        thread = np.append(self._view.events.launch_thread, -1)[rows.following]
+        calls = np.flatnonzero(rows.told >= 0)
+        calls = calls[self._told.source[rows.told[calls]] == Source.CALL]
+        thread[calls] = self._view.calls.thread[self._told.row[rows.told[calls]]]
+        return np.where(thread < 0, self._main, thread)
+
+    def _launches(self, rows: _Rows) -> I64:
+        """The columns of launches that follow one another: their phase alone."""
+        columns = np.full((_COLUMNS, len(rows.start)), -1)
+        columns[0], columns[1] = Cause.LAUNCH, NOTHING
+        owner = np.append(self._owner, -1)[rows.following]
+        main = self._nesting.main
+        if main is not None and len(missing := np.flatnonzero(owner < 0)):
+            owner[missing] = main.of(rows.start[missing])
+        columns[-1] = self._phase_of(owner, rows.start, rows.end)
+        return columns
+
+    def _phase_of(self, ranges: I64, start: I64, end: I64) -> NDArray[np.int8]:
+        return phase_of_moments(ranges, self._phase, (start + end) // 2, self._between)
+
+    def _names_of(self, rows: _Rows) -> I64:
+        """The columns of Activities for pieces in which more is known, or could be."""
+        at, stacks = Intervals(rows.start, rows.end), self._stacks
+        function, own = self._functions(self._threads_of(rows), at)
+        kind, what, call = self._told_names(rows)
+        operator = stacks.operators.half(at)
+        ranges = self._ranges(self._threads_of(rows), at)
+        label = np.append(self._label, -1)[ranges]
+        phase = self._phase_of(ranges, *at)
+        unnamed = kind == NOTHING
+        for code, name in (
+            (OPERATOR, operator),
+            (PYTHON, function),
+            (SAMPLE, stacks.largest(HostKind.SAMPLE, at)),
+            (OS_CALL, stacks.largest(HostKind.OS_CALL, at)),
+            (RANGE, label),
+        ):
+            now = unnamed & (name >= 0)
+            kind[now], what[now] = code, name[now]
+            unnamed &= ~now
+        cause = rows.cause.astype(np.int64)
+        cause[unnamed & (cause == Cause.HOST)] = Cause.NOT_RECORDED
+        return np.stack([cause, kind, what, call, operator, function, own, label, phase])
+
+    def _told_names(self, rows: _Rows) -> tuple[I64, I64, I64]:
+        """Kind, name and call of the pieces of which something recorded tells."""
+        view, told = self._view, self._told
+        kind, what = np.zeros(len(rows.start), np.int64), np.full(len(rows.start), -1)
+        call = what.copy()
+        known = np.flatnonzero(rows.told >= 0)
+        source, row = told.source[rows.told[known]], told.row[rows.told[known]]
+        for of, name, code in (
+            (Source.CALL, view.calls.name, CALL),
+            (Source.RANGE, self._label, RANGE),
+            (Source.SPAN, view.host.name, -1),
+        ):
+            mine = np.flatnonzero(source == of)
+            what[known[mine]], kind[known[mine]] = name[row[mine]], code
+            if of is Source.SPAN:
+                kind[known[mine]] = _KIND_OF_SPAN[view.host.kind[row[mine]]]
+            if of is Source.CALL:
+                call[known[mine]] = name[row[mine]]
+        return kind, what, call
+
+    def _functions(self, thread: I64, at: Intervals) -> tuple[I64, I64]:
+        """As HostStacks.functions, of each piece's own thread; where that has none or only waits, of another one."""
+        count = len(at.start)
+        function, own, open_ = np.full(count, -1), np.full(count, -1), np.ones(count, np.bool_)
+        for which in (thread, *map(np.asarray, self._threads)):
+            for each in np.unique(which).tolist():
+                mine = np.flatnonzero(open_ & (which == each))
+                if not len(mine) or not self._stacks.has_python(each):
+                    continue
+                found, of_user, waits = self._stacks.functions(each, Intervals(at.start[mine], at.end[mine]))
+                use = (found >= 0) & ((function[mine] < 0) | ~waits)
+                function[mine[use]], own[mine[use]] = found[use], of_user[use]
+                open_[mine] = (function[mine] < 0) | waits
+        return function, own
+
+    def _ranges(self, thread: I64, at: Intervals) -> I64:
+        """The row of the range around each piece, of its own thread, else of the main thread."""
+        found = np.full(len(at.start), -1)
+        for which in (thread, np.asarray(self._main)):
+            for each in np.unique(which).tolist():
+                mine = np.flatnonzero((found < 0) & (which == each))
+                some = Intervals(at.start[mine], at.end[mine])
+                found[mine] = self._stacks.range_rows(each, some, self._hidden)
+        return found
+
+    @property
+    def stacks(self) -> HostStacks:
+        """The recorded functions, for a row's innermost one."""
+        return self._stacks
+
+
+class _Rows(NamedTuple):
+    """Pieces on the way to their names: as `Pieces`, with the event that ended the gap (-1: none)."""
+
+    start: I64
+    end: I64
+    cause: U8
+    told: I32
+    following: I64
+
+    def at(self, chosen: I64) -> _Rows:
+        columns: list[Any] = [column[chosen] for column in self]
+        return _Rows(*columns)
+
+
+def _joined(parts: list[_Rows]) -> _Rows:
+    columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return _Rows(*columns)
+
+
+def _distinct(columns: I64) -> tuple[I64, I64]:
+    """The distinct columns of a matrix, and of each column its place among them."""
+    code = np.zeros(columns.shape[1], np.int64)
+    for number in range(len(columns)):
+        values, place = np.unique(columns[number], return_inverse=True)
+        code = np.unique(code * max(len(values), 1) + place, return_inverse=True)[1].astype(np.int64)
+    _, first = np.unique(code, return_index=True)
+    return columns[:, first], code

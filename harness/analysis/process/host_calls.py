@@ -1,0 +1,306 @@
+"""What is recorded of the host that is by itself a reason for a device to have no work: data loading, Python's garbage
+collector, the profiler, and calls of the device's library that take long. Knows no gap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.by_name import matching
+from harness.analysis.process.intervals import EMPTY, Intervals, complement, merge, overlaps, union
+from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.view import View
+from harness.traces.trace import I64, U8, Activity, Calls, Events, HostKind
+
+CAUSES = (
+    "data loading",
+    "garbage collection",
+    "profiler",
+    "synchronisation",
+    "blocking copy",
+    "allocation",
+    "first use",
+    "graph capture",
+    "launch-bound",
+    "host work",
+    "not recorded",
+    "communication",
+    "other",
+)
+
+
+class Cause(IntEnum):
+    """Index into CAUSES."""
+
+    DATA = 0
+    COLLECTOR = 1
+    PROFILER = 2
+    SYNCHRONISATION = 3
+    COPY = 4
+    ALLOCATION = 5
+    FIRST_USE = 6
+    CAPTURE = 7
+    LAUNCH = 8
+    HOST = 9
+    NOT_RECORDED = 10
+    COMMUNICATION = 11
+    OTHER = 12
+
+
+LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
+FIRST_USE_NS = 1_000_000  # a launch that takes so long, and is the first one of its kernel, loads the kernel
+_FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
+_DATA = re.compile(
+    r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter",
+    re.IGNORECASE,
+)
+_DATA_CODE = re.compile(
+    r"torch/utils/data/|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data",
+)
+_WAIT = re.compile(r"^(recv|send|wait|barrier|p2p|batch_isend)", re.IGNORECASE)
+_COMMUNICATION_CALL = re.compile(r"c10d|record_param_comms|wait|barrier", re.IGNORECASE)
+_ITEM = re.compile(r"_local_scalar_dense|aten::(item|is_nonzero|equal|nonzero)\b")
+_CAPTURE = re.compile(r"Graph(Instantiate|ExecUpdate|Destroy|ExecDestroy)|Stream(Begin|End)Capture")
+_LOADS = re.compile(
+    r"Module(Load|GetFunction)|LibraryLoad|LinkAdd|LinkComplete|FuncGetAttributes|FuncSetAttribute|Occupancy|"
+    r"FuncLoad|KernelGetFunction|CtxCreate|PrimaryCtxRetain|RegisterFatBinary"
+)
+_LAUNCHES = re.compile(r"Launch")
+# What a call does to the host, by its name; the first that fits. An asynchronous copy counts if it is long.
+_BLOCKING: tuple[tuple[Cause, re.Pattern[str]], ...] = (
+    (Cause.SYNCHRONISATION, re.compile(r"Synchronize|EventQuery.*wait")),
+    (Cause.ALLOCATION, re.compile(
+        r"(cuda|hip)\w*(Free|Malloc)(?!\w*Async)|HostAlloc|Host(Un)?[Rr]egister|"
+        r"cuMem(Create|Map|Unmap|Release|SetAccess|Address|Alloc|Free)(?!\w*Async)|hipMem(Create|Map|Unmap|Address)"
+    )),
+    (Cause.COPY, re.compile(r"Memcpy(?!\w*Async)")),
+)  # fmt: skip
+_IF_LONG: tuple[tuple[Cause, re.Pattern[str]], ...] = (
+    (Cause.COPY, re.compile(r"Memcpy")),
+    (Cause.ALLOCATION, re.compile(r"Malloc|Free|MemPool|MemAlloc")),
+    (Cause.CAPTURE, _CAPTURE),
+    (Cause.FIRST_USE, _LOADS),
+)
+_HOLDING = (Cause.SYNCHRONISATION, Cause.COPY, Cause.ALLOCATION)  # a device runs dry after them
+
+
+def blocks(call: str) -> bool:
+    """Whether a call of the device's library holds its thread until the device has done something."""
+    return any(pattern.search(call) for _, pattern in _BLOCKING)
+
+
+def awaits_communication(name: str) -> bool:
+    """Whether an operator of a CPU trace only starts or awaits a collective."""
+    return _COMMUNICATION_CALL.search(name) is not None
+
+
+class Source(IntEnum):
+    """What tells of a stretch: the columns that `row` points into."""
+
+    NOTHING = 0
+    CALL = 1
+    RANGE = 2
+    SPAN = 3  # of View.host
+
+
+@dataclass(frozen=True)
+class Told:
+    """n disjoint stretches in order in which something recorded tells what the host did.
+
+    long_start_ns, long_end_ns: the long calls that launch work, in order; an event cannot start before they end."""
+
+    start_ns: I64
+    end_ns: I64
+    cause: U8
+    source: U8
+    row: I64
+    long_start_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    long_end_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def blocks(self) -> NDArray[np.bool_]:
+        """Which stretches hold the host until the device has done something."""
+        return np.isin(self.cause, _HOLDING)
+
+    def launched_until(self, launch_ns: I64) -> I64:
+        """The end of the call behind each launch, where that call is long; else -1."""
+        if not len(self.long_start_ns):
+            return np.full(len(launch_ns), -1)
+        at = np.searchsorted(self.long_start_ns, launch_ns, side="right") - 1
+        found = (at >= 0) & (self.long_start_ns[np.maximum(at, 0)] == launch_ns)
+        return np.where(found, self.long_end_ns[np.maximum(at, 0)], -1)
+
+    def around(self, moment: I64) -> tuple[I64, I64]:
+        """The last stretch that starts at or before each moment (-1: none) and the next one (n: none)."""
+        after = np.searchsorted(self.start_ns, moment, side="right")
+        return after - 1, after
+
+
+class _Layer(NamedTuple):
+    """Stretches of one source, which may overlap. A later layer counts only outside of those before it."""
+
+    start_ns: I64
+    end_ns: I64
+    cause: U8
+    source: Source
+    row: I64
+
+
+def feeding_threads(view: View, nesting: Nesting) -> I64:
+    """The threads that launch a tenth of the work or more, the one with most first, and the main thread; empty where
+    neither is known."""
+    known = view.events.launch_thread[view.events.launch_thread >= 0]
+    threads, counts = np.unique(known, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    fed = threads[order][counts[order] >= _FEEDS * max(len(known), 1)]
+    main = nesting.main_thread
+    return fed if main is None or main in fed else np.append(fed, main)
+
+
+def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[[I64], I64]) -> Told:
+    """What is told of the host beside a GPU. `operators`: the outermost operator's name around the middle of each of
+    some rows of calls, -1: none."""
+    layers = [*_spans(view, nesting, feeding), _captures(view), _calls(view, feeding, operators)]
+    start, end = _long_launches(view.calls, view.names)
+    return _layered(layers, start, end)
+
+
+def told_on_cpu(view: View, nesting: Nesting, feeding: I64, dispatch: Intervals) -> Told:
+    """What is told of the host where operators are the work. `dispatch`: those that start or await communication."""
+    ranges = view.ranges
+    layers = _spans(view, nesting, feeding)
+    waiting = matching(ranges.name, view.names, _WAIT.search) & _on_main(ranges.thread, nesting)
+    held = np.flatnonzero(waiting)
+    layers.insert(1, _layer(dispatch.start, dispatch.end, Cause.COMMUNICATION))
+    layers.insert(
+        1, _layer(ranges.start_ns[held], ranges.end_ns[held], Cause.COMMUNICATION, Source.RANGE, held)
+    )
+    annotated = union(ranges.start_ns, ranges.end_ns)
+    return _layered([*layers, _layer(annotated.start, annotated.end, Cause.LAUNCH)])
+
+
+def _on_main(thread: I64, nesting: Nesting) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = thread == (-2 if nesting.main_thread is None else nesting.main_thread)
+    return found
+
+
+def _layer(
+    start: I64, end: I64, cause: Cause | U8, source: Source = Source.NOTHING, row: I64 | None = None
+) -> _Layer:
+    causes = np.broadcast_to(np.asarray(cause, np.uint8), start.shape)
+    return _Layer(start, end, causes, source, np.full(len(start), -1) if row is None else row)
+
+
+def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
+    """Data loading of the main thread, without workers that prefetch; the collector, which holds every thread of
+    Python; the profiler."""
+    ranges, host, names = view.ranges, view.host, view.names
+    data = np.flatnonzero(matching(ranges.name, names, _is_data_loading) & _on_main(ranges.thread, nesting))
+    layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], Cause.DATA, Source.RANGE, data)]
+    if not len(host):
+        return layers
+    mine = np.isin(host.thread, feeding)
+    code = np.isin(host.kind, (HostKind.OPERATOR, HostKind.PYTHON))
+    for cause, chosen in (
+        (Cause.DATA, mine & code & matching(host.name, names, _DATA_CODE.search)),
+        (Cause.COLLECTOR, (mine | (host.thread < 0)) & (host.kind == HostKind.COLLECTOR)),
+        (Cause.PROFILER, host.kind == HostKind.PROFILER),
+    ):
+        rows = np.flatnonzero(chosen)
+        layers.append(_layer(host.start_ns[rows], host.end_ns[rows], cause, Source.SPAN, rows))
+    return layers
+
+
+def _is_data_loading(name: str) -> bool:
+    return bool(_DATA.search(name) or _DATA_CODE.search(name))
+
+
+def _captures(view: View) -> _Layer:
+    """From the begin of each capture of a graph to its end on the same thread."""
+    calls, names = view.calls, view.names
+    begins = np.flatnonzero(matching(calls.name, names, re.compile("StreamBeginCapture").search))
+    ends = np.flatnonzero(matching(calls.name, names, re.compile("StreamEndCapture").search))
+    pairs = []
+    for begin in begins.tolist():
+        closing = ends[(ends > begin) & (calls.thread[ends] == calls.thread[begin])]
+        if len(closing):
+            pairs.append((begin, int(closing[0])))
+    first, last = np.array(pairs, np.int64).reshape(-1, 2).T
+    return _layer(calls.start_ns[first], calls.end_ns[last], Cause.CAPTURE, Source.CALL, first)
+
+
+def _calls(view: View, feeding: I64, operators: Callable[[I64], I64]) -> _Layer:
+    """Blocking calls, and long ones, of the main thread and of threads that launch: a watchdog that waits for an event
+    holds up no thread that works."""
+    calls, names = view.calls, view.names
+    cause = np.full(len(names) + 1, len(CAUSES), np.uint8)
+    if_long = cause.copy()
+    for i in np.unique(calls.name).tolist():
+        cause[i] = _by_name(names[i], _BLOCKING, len(CAUSES))
+        if_long[i] = _by_name(names[i], _IF_LONG, Cause.HOST)
+    long = calls.end_ns - calls.start_ns >= LONG_CALL_NS
+    rows = np.flatnonzero((cause[calls.name] < len(CAUSES)) | long)
+    rows = rows[np.isin(calls.thread[rows], feeding)] if len(feeding) else rows
+    of = np.where(cause[calls.name[rows]] < len(CAUSES), cause[calls.name[rows]], if_long[calls.name[rows]])
+    launches = matching(calls.name[rows], names, _LAUNCHES.search)
+    of[launches & _first_of_its_kernel(view.events, calls, rows)] = Cause.FIRST_USE
+    copies = np.flatnonzero(of == Cause.COPY)
+    operator = operators(rows[copies])
+    item = (operator >= 0) & matching(np.maximum(operator, 0).astype(np.int32), names, _ITEM.search)
+    of[copies[item]] = Cause.SYNCHRONISATION
+    return _layer(calls.start_ns[rows], calls.end_ns[rows], of.astype(np.uint8), Source.CALL, rows)
+
+
+def _by_name(name: str, table: tuple[tuple[Cause, re.Pattern[str]], ...], default: int) -> int:
+    return next((cause for cause, pattern in table if pattern.search(name)), default)
+
+
+def _first_of_its_kernel(events: Events, calls: Calls, rows: I64) -> NDArray[np.bool_]:
+    """Which calls take very long and launch a kernel for the first time in the recording."""
+    found = calls.end_ns[rows] - calls.start_ns[rows] >= FIRST_USE_NS
+    if not found.any():
+        return found
+    kernels = np.flatnonzero((events.activity == Activity.KERNEL) & (events.launch_ns >= 0))
+    order = kernels[np.argsort(events.launch_ns[kernels], kind="stable")]
+    _, first = np.unique(events.name[order], return_index=True)
+    firsts = np.sort(events.launch_ns[order[first]])
+    at = np.searchsorted(firsts, calls.start_ns[rows])
+    chosen: NDArray[np.bool_] = found & (at < len(firsts))
+    chosen[chosen] = firsts[at[chosen]] == calls.start_ns[rows][chosen]
+    return chosen
+
+
+def _long_launches(calls: Calls, names: list[str]) -> tuple[I64, I64]:
+    rows = np.flatnonzero(calls.end_ns - calls.start_ns >= LONG_CALL_NS)
+    return calls.start_ns[rows], calls.end_ns[rows]
+
+
+def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 = EMPTY.end) -> Told:
+    """The layers as disjoint stretches."""
+    taken = EMPTY
+    parts = []
+    for layer in layers:
+        order = np.argsort(layer.start_ns, kind="stable")
+        start, end = layer.start_ns[order], layer.end_ns[order]
+        start = np.maximum(start, np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]]))
+        order, start, end = (c[end > start] for c in (order, start, end))
+        apart = Intervals(start, end)
+        free = complement(taken, int(start[0]), int(end[-1])) if len(start) else EMPTY
+        i, j = overlaps(apart, free)
+        begin, stop = np.maximum(start[i], free.start[j]), np.minimum(end[i], free.end[j])
+        source = np.full(len(i), layer.source, np.uint8)
+        parts.append((begin, stop, layer.cause[order[i]], source, layer.row[order[i]]))
+        taken = merge(taken, union(start, end))
+    columns: list[Any] = [np.concatenate(c) for c in zip(*parts, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    start, end, cause, source, row = (c[order] for c in columns)
+    return Told(start, end, cause, source, row, long_start, long_end)
