@@ -41,6 +41,7 @@ from harness.explain.findings import (
 from harness.format import device_time
 from harness.format.format import duration, percent
 from harness.format.labels import are_cpus, step_parts
+from harness.measure.carried import OF_PROFILER, SLOWED
 
 _SAME = 0.05  # a reference check allows so much
 _ABOUT_TWICE = (1.9, 2.1)
@@ -283,7 +284,6 @@ _RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (
 
 
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
-SLOWED = 1.15  # profiled steps over the others, from which the answer says it
 
 
 def answer(summary: Summary) -> Diagnosis:
@@ -304,11 +304,30 @@ def answer(summary: Summary) -> Diagnosis:
 
 
 def profiler_sentences(s: Summary) -> list[str]:
-    """How much the profiler itself slows the steps; empty if it is little or not known."""
+    """How much the profiler itself slows the steps, and what is corrected; empty if it is little or not known."""
+    return [*_slowed(s), *_own_work(s)]
+
+
+def _slowed(s: Summary) -> list[str]:
     cost = s.profiler_cost
     if cost is None or cost.ratio <= SLOWED:
         return []
+    done = "Times on the host are therefore too long. No number is corrected."
+    if any(one.recorded_lost_ns is not None for one in s.findings):
+        done = "The loss to small operators is divided by this factor."
+    elif any(one.field == OF_PROFILER for one in s.quality.withheld):
+        done = "A loss to small operators is not told, because it is no longer than what the profiler adds to a step."
+    slower = f"The profiler slows the steps: the median step is {cost.ratio:.2f} times as long as without it."
+    return [f"{slower} {done}"]
+
+
+def _own_work(s: Summary) -> list[str]:
+    """The rank beside which the profiler worked longest, where that is noticeable."""
+    most = max(s.profiler_overhead, key=lambda one: one.overhead_ns / max(one.window_ns, 1), default=None)
+    if most is None or most.overhead_ns < NOTICEABLE * most.window_ns:
+        return []
+    beside = "" if most.rank is None else f" beside rank {most.rank}"
     return [
-        f"The profiler slows the steps: the median step is {cost.ratio:.2f} times as long as without it. Losses on "
-        "the host are therefore too large. No number is corrected."
+        f"The profiler recorded {duration(most.overhead_ns)} of its own work{beside}, "
+        f"{percent(most.overhead_ns / most.window_ns)} of the window."
     ]

@@ -64,6 +64,7 @@ _FIELDS = {
     "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
     "pop": "efficiency as POP defines it",
     "findings": "the causes of lost time",
+    "findings.tiny-kernels": "the loss to small operators",
     "findings.host": "the causes of lost time on the host",
     "replay.what_ifs": "predictions with one thing changed",
     "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and its expected bubble",

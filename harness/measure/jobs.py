@@ -11,7 +11,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, RankTraining, Summary
 from harness.common.errors import WorkError
-from harness.measure.carried import carried
+from harness.measure.carried import carried, without_profiler
 from harness.measure.matching import with_reference
 from harness.measure.mystery import without_diagnosis
 from harness.measure.run_contents import (
@@ -71,7 +71,7 @@ def completed(
 
 def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
     """The summary with what the run's directory and the stored references add."""
-    return with_reference(without_diagnosis(with_contents(summary, contents), run))
+    return with_reference(without_diagnosis(without_profiler(with_contents(summary, contents)), run))
 
 
 def _one_job(parts: Sequence[RankPart], beside: RunContents | None, world_size: int | None) -> Summary:

@@ -19,6 +19,7 @@ from harness.measure.paths import measure_one as measure
 from harness.report.compare.terminal import render_comparisons
 from harness.traces.trace import Trace
 from tests.synthetic.columns import GEMM, event, trace
+from tests.synthetic.one_gpu import event as one_gpu
 from tests.synthetic.one_gpu import training, written
 
 MS = 1_000_000
@@ -209,7 +210,7 @@ def test_work_that_waits_for_something_recorded_is_not_missing_anything(late: st
 
 
 def test_a_recording_of_the_device_alone_cannot_say_why_it_has_no_work(tmp_path: Path) -> None:
-    document = training(6)
+    document = training(12)
     document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] in ("kernel", "gpu_memcpy")]
     summary = measure([written(tmp_path / "trace.json.gz", document)])
     assert kinds(summary) == [problem_texts.DEVICE_ONLY]
@@ -223,7 +224,7 @@ def test_a_recording_of_the_device_alone_cannot_say_why_it_has_no_work(tmp_path:
         summary.replay and summary.replay.what_ifs
     )
     assert summary.devices[0].idle_ns  # how much is known
-    with_launches = measure([written(tmp_path / "whole.json.gz", training(6))])
+    with_launches = measure([written(tmp_path / "whole.json.gz", training(12))])
     assert kinds(with_launches) == []
 
 
@@ -267,3 +268,15 @@ def test_compare_and_whatif_say_the_kind_and_conclude_nothing() -> None:
     assert why_no_answer(captured) == problem_texts.GRAPH_CAPTURE
     same = compare(plain, plain, ("a", "b"))
     assert same.step_time and same.step_time.verdict == "no difference seen" and not same.doubts
+
+
+def test_the_profilers_own_work_is_summed_inside_the_window(tmp_path: Path) -> None:
+    """Its threads work at the same time, and before and after the steps; what the driver does is not the profiler's."""
+    document = training(6)
+    times = [(-500.0, 400.0), (900.0, 300.0), (1100.0, 300.0), (5900.0, 900.0)]  # 100 + 400 + 100 µs inside
+    document["traceEvents"] += [one_gpu("overhead", "Buffer Flush", begin, length) for begin, length in times]
+    document["traceEvents"].append(one_gpu("overhead", "Lazy Function Loading", 3000.0, 500.0))
+    (own,) = measure([written(tmp_path / "trace.json.gz", document)]).profiler_overhead
+    assert (own.rank, own.window_ns) == (0, 6 * MS)
+    assert own.overhead_ns == pytest.approx(600 * US, abs=2)
+    assert measure([written(tmp_path / "plain.json.gz", training(6))]).profiler_overhead == []

@@ -120,7 +120,7 @@ def test_an_idle_percentage_is_withheld_when_most_steps_are_empty() -> None:
 def test_idle_is_given_when_the_recording_is_whole() -> None:
     made = Made()
     for i in range(4):
-        made.step(i * 100, i * 100 + 100, i).event(i * 100, i * 100 + 60, launch_ns=i * 100)
+        made.step(i * 100, i * 100 + 100, i).event(i * 100, i * 100 + 60)
     found = summary_of(made)
     assert (found.devices[0].idle_ns, found.quality.withheld) == (160, [])
 

@@ -9,6 +9,7 @@ import pytest
 from harness.analysis.summary import (
     Problem,
     ProfilerCost,
+    ProfilerOverhead,
     Quality,
     RecordingVerdict,
     Replay,
@@ -17,6 +18,7 @@ from harness.analysis.summary import (
     Withheld,
 )
 from harness.explain.answer import answer
+from harness.measure.carried import corrected, without_profiler
 from harness.report.brief import brief
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
@@ -46,13 +48,75 @@ def test_an_answer_says_how_much_the_profiler_slows_the_steps(ratio: float, said
     given = summary(profiler_cost=cost)
     whole = " ".join(answer(given).further)
     sentence = (
-        "The profiler slows the steps: the median step is 1.71 times as long as without it. Losses on the host are "
-        "therefore too large. No number is corrected."
+        "The profiler slows the steps: the median step is 1.71 times as long as without it. Times on the host are "
+        "therefore too long. No number is corrected."
     )
     assert (sentence in whole) == said
     for text in (render(given), brief(given), render_page(compose(given, Inputs()))):
         assert ("The profiler slows the steps" in text) == said
     assert json.loads(given.model_dump_json())["profiler_cost"]["ratio"] == ratio
+
+
+def lost(cause: str, ns: int) -> TimeLost:
+    return TimeLost(
+        cause=cause,
+        ranks=[0],
+        lost_ns=ns,
+        low_ns=ns - MS,
+        high_ns=ns + MS,
+        share=ns / (90 * MS),
+        evidence="…",
+    )
+
+
+def with_losses(*found: TimeLost, ratio: float = 1.5) -> Summary:
+    """A run whose steps take 60 ms, and with the profiler `ratio` times as long."""
+    cost = ProfilerCost(unprofiled_step_ns=60 * MS, profiled_step_ns=round(ratio * 60 * MS), ratio=ratio)
+    return without_profiler(summary(profiler_cost=cost, findings=[*found]))
+
+
+def test_a_loss_to_small_operators_is_divided_by_the_profilers_weight_and_stalls_are_not() -> None:
+    given = with_losses(
+        lost("tiny-kernels", 45 * MS), lost("host-stall", 40 * MS), lost("data-stall", 9 * MS)
+    )
+    assert [(one.cause, one.lost_ns // MS) for one in given.findings] == [
+        ("host-stall", 40),  # now the largest
+        ("tiny-kernels", 30),
+        ("data-stall", 9),
+    ]
+    small = given.findings[1]
+    assert (small.recorded_lost_ns, small.low_ns, small.share) == (45 * MS, round(44 * MS / 1.5), 30 / 90)
+    assert json.loads(given.model_dump_json())["findings"][1]["recorded_lost_ns"] == 45 * MS
+    assert (
+        "1.50 times as long as without it. The loss to small operators is divided by this factor."
+        in " ".join(answer(given).further)
+    )
+
+
+@pytest.mark.parametrize("ms", [29, 3])
+def test_small_operators_that_are_the_profilers_own_are_not_told(ms: int) -> None:
+    """The profiler adds 30 ms to a step."""
+    given = with_losses(lost("tiny-kernels", ms * MS), lost("host-stall", 20 * MS))
+    assert [one.cause for one in given.findings] == ["host-stall"]
+    said = " ".join([*answer(given).sentences, *answer(given).further])
+    assert (
+        "A loss to small operators is not told, because it is no longer than what the profiler adds" in said
+    )
+    assert any(one.field == "findings.tiny-kernels" for one in given.quality.withheld)
+
+
+def test_losses_stay_as_they_are_where_the_profiler_weighs_little_or_its_weight_is_not_known() -> None:
+    found = [lost("tiny-kernels", 45 * MS), lost("host-stall", 50 * MS)]
+    assert with_losses(*found, ratio=1.1).findings == found
+    assert corrected(found, None) == found
+
+
+def test_an_answer_says_how_long_the_profiler_itself_worked() -> None:
+    little = ProfilerOverhead(rank=0, window_ns=100 * MS, overhead_ns=2 * MS)
+    much = ProfilerOverhead(rank=3, window_ns=100 * MS, overhead_ns=12 * MS)
+    sentence = "The profiler recorded 12.0 ms of its own work beside rank 3, 12.0 % of the window."
+    assert sentence in answer(summary(profiler_overhead=[little, much])).further
+    assert not [x for x in answer(summary(profiler_overhead=[little])).further if "profiler" in x]
 
 
 def test_a_summary_from_before_the_profilers_cost_is_read() -> None:

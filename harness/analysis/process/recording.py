@@ -36,7 +36,7 @@ NUMBERED = 0.01  # of the calls that the profiler numbered; recordings that are 
 APART = 30  # numbers from one call to the next, median; recordings that are whole have 1 to 17
 LONG_NS = 1_000_000  # a launch, and the start of a kernel that nothing holds up, take microseconds
 WAITED_SHARE = 0.1  # of the window in which launched work waits and nothing that was recorded runs
-LAUNCHES_KNOWN = 0.1  # of the kernels: with fewer, the host is not in the recording
+LAUNCHES_KNOWN = 0.1  # of at least ten kernels: with fewer, the host is not in the recording
 FIRST_USE_SHARE = 0.03  # of the window: a smaller loss is not told
 NO_FINDING = ("findings", "replay.what_ifs")
 OF_COMMUNICATION = (
@@ -200,7 +200,8 @@ def _device_only(m: MeasuredProcess, _: Intervals) -> Kind | None:
     events = m.view.events
     kernels = events.activity == Activity.KERNEL
     count, known = int(kernels.sum()), int((kernels & (events.launch_ns >= 0)).sum())
-    if known >= LAUNCHES_KNOWN * count or len(m.view.host) or len(m.view.calls) >= LAUNCHES_KNOWN * count:
+    least = LAUNCHES_KNOWN * count
+    if known >= least or len(m.view.calls) >= least or len(m.view.host) or least < 1:
         return None
     seen = f"{count} kernels, {known} of them with a known launch"
     return Kind(problem_texts.DEVICE_ONLY, seen, ("findings.host", "replay.what_ifs"))
@@ -221,8 +222,8 @@ def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
     within = int(((calls.start_ns[first] < end) & (calls.end_ns[first] > start)).sum())
     inner = clip(captured, start, end)
     counts = ((within, "kernel"), (len(inner.start), "CUDA graph"))
-    what = " and ".join(_counted(n, noun) for n, noun in counts if n) or "loading of modules"
-    seen = f"{lost_ns / 1e6:.1f} ms of {(end - start) / 1e6:.1f} ms, {what}"
+    causes = " and ".join(_counted(n, noun) for n, noun in counts if n) or "loading of modules"
+    seen = f"{lost_ns / 1e6:.1f} ms of {(end - start) / 1e6:.1f} ms, {causes}"
     return Kind(problem_texts.FIRST_USE, seen)
 
 

@@ -36,6 +36,7 @@ from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import NetworkOverTime as NetworkOverTime
 from harness.analysis.summary.machine import NodeNetwork as NodeNetwork
 from harness.analysis.summary.machine import ProfilerCost as ProfilerCost
+from harness.analysis.summary.machine import ProfilerOverhead as ProfilerOverhead
 from harness.analysis.summary.machine import RankTraining as RankTraining
 from harness.analysis.summary.memory import Memory as Memory
 from harness.analysis.summary.memory import MemoryHolder as MemoryHolder
@@ -157,6 +158,8 @@ class Summary(SummaryPart):
     profiler_cost: ProfilerCost | None = None
     """The profiled steps against the other steps of the same run. Null without a trace, and if one of the two has
     fewer than three steps."""
+    profiler_overhead: list[ProfilerOverhead] = Field(default_factory=list)
+    """One entry per process beside which the profiler recorded its own work."""
     efficiency: Efficiency | None = None
     """Throughput of the whole job."""
     monitor: list[MonitorDevice] = Field(default_factory=list)

@@ -71,7 +71,8 @@ class Withheld(SummaryPart):
     on a line (see CollectiveFit). `pipeline.stages, expected_bubble_fraction`: a stage may be missing (see Pipeline).
     `pop`: it would mislead (see PopEfficiency). `idle_causes`, `findings`, `findings.host`, `replay.what_ifs`: the
     recording is of a kind that cannot carry them; a sample and missing work carry no idle time and no communication
-    either. `findings` and `replay.what_ifs` also before a mystery is revealed."""
+    either. `findings` and `replay.what_ifs` also before a mystery is revealed. `findings.tiny-kernels`: the profiler
+    alone explains the loss (see ProfilerCost)."""
     reason: str
     """One sentence."""
 

@@ -200,7 +200,9 @@ class RankTraining(SummaryPart):
 
 class ProfilerCost(SummaryPart):
     """How much longer the profiled steps take than the other steps of the same run, by the training's own clock. The
-    answer says it from a ratio of 1.15 on. No other number is corrected."""
+    answer says it from a ratio of 1.15 on. From there on, the loss to small operators is divided by it; it is not told
+    if it is no longer than what the profiler adds to a step, or then below 3 % of the step. Stalls and waits are not
+    divided, because the profiler adds time to operators and calls, and these hold few. No other number is corrected."""
 
     profiled_step_ns: int
     """Median of the ranks' median profiled steps."""
@@ -208,6 +210,19 @@ class ProfilerCost(SummaryPart):
     """Median of the ranks' `median_unprofiled_step_ns`."""
     ratio: float
     """Profiled step / unprofiled step."""
+
+
+class ProfilerOverhead(SummaryPart):
+    """The profiler's own work beside a process, as the profiler recorded it: filling and writing its buffers
+    (`PROFILER_OVERHEAD` and CUPTI's overhead in nsys, `overhead` in torch.profiler). It is only a part of what
+    profiling costs, because the time that it adds to each operator and call is not recorded."""
+
+    rank: int | None = None
+    """Of the process."""
+    window_ns: int
+    """The window of its devices."""
+    overhead_ns: int
+    """Time in the window in which the profiler worked."""
 
 
 class Efficiency(SummaryPart):

@@ -20,9 +20,9 @@ WORK_MISSING = "work of the device is missing in this recording: idle time and i
 was recorded runs. It waits for work of another process, or for work that a filter or a cut left out. Said first; no
 cause is given."""
 DEVICE_ONLY = "the host is missing in this recording: why a device has no work cannot be known"
-"""Under 10 % of kernels have a known launch, and there is nearly no call and nothing else of the host (nsys records it
-with `--trace=cuda,nvtx,osrt`, torch.profiler with `ProfilerActivity.CPU`). Said first; no cause on the host is
-given."""
+"""Under 10 % of at least ten kernels have a known launch, and there is nearly no call and nothing else of the host
+(nsys records it with `--trace=cuda,nvtx,osrt`, torch.profiler with `ProfilerActivity.CPU`). Said first; no cause on the
+host is given."""
 FIRST_USE = "the window holds the first use of kernels: it takes time that later steps do not need"
 """Launches of at least 1 ms of kernels that were not used before in the recording, loading of modules, and captures of
 CUDA graphs, take 3 % of the window while the device has no work. Said first."""

@@ -32,6 +32,8 @@ class TimeLost(SummaryPart):
     """k, if it recurs in every k-th step. Null: it has no period."""
     lost_ns: int
     """The measured step minus the step replayed without the cause, mean over the steps."""
+    recorded_lost_ns: int | None = None
+    """`lost_ns` as recorded, if `lost_ns` is corrected for the profiler's weight ([ProfilerCost](#profilercost))."""
     low_ns: int | None = None
     """Lower end of its 95 % interval: bootstrap over the steps (percentile method, Efron 1979). Null with fewer than
     three steps."""

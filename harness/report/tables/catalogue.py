@@ -49,7 +49,12 @@ _STEPS = File(
         for i, ns in enumerate(rank.durations_ns)
     ),
 )
-_WITHOUT_TABLE = (_STEPS, file_of("sources"), *map(file_per_device, ("steps", "kinds", "idle_causes")))
+_WITHOUT_TABLE = (
+    _STEPS,
+    file_of("sources"),
+    file_of("profiler_overhead"),
+    *map(file_per_device, ("steps", "kinds", "idle_causes")),
+)
 
 
 def files() -> Iterator[File]:
