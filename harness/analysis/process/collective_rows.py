@@ -87,6 +87,21 @@ def row_events(view: View, kinds: Kinds) -> I64:
     return event[np.argsort(start, kind="stable")]
 
 
+def row_owners(view: View, kinds: Kinds, nesting: Nesting, owner: I64) -> I64:
+    """The range of each row of `rows`, in its order; -1 without a range. owner: of each event."""
+    start = np.concatenate([view.collectives.start_ns, view.events.start_ns[_without_arguments(view, kinds)]])
+    return _owners(nesting, owner, (row_events(view, kinds), np.sort(start)))
+
+
+def _owners(nesting: Nesting, owner: I64, moments: tuple[I64, I64]) -> I64:
+    """The range that launched each collective; without a recorded launch, the main thread's when it began."""
+    event, start = moments
+    by_launch = np.where(event >= 0, np.append(owner, -1)[event], -1)
+    if nesting.main is not None:
+        by_launch = np.where(by_launch >= 0, by_launch, nesting.main.of(start))
+    return by_launch
+
+
 def _without_arguments(view: View, kinds: Kinds) -> I64:
     """Events that communicate and have no message of their own."""
     recorded = view.collectives
@@ -98,9 +113,7 @@ def _without_arguments(view: View, kinds: Kinds) -> I64:
 def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64], between: Intervals) -> I8:
     """The phase that launched each collective; without a recorded launch, the main thread's phase when it began."""
     event, start = moments
-    by_launch = np.where(event >= 0, np.append(owner, -1)[event], -1)
-    if nesting.main is not None:
-        by_launch = np.where(by_launch >= 0, by_launch, nesting.main.of(start))
+    by_launch = _owners(nesting, owner, moments)
     launch = np.where(event >= 0, np.append(view.events.launch_ns, -1)[event], -1)
     moment = np.where(launch >= 0, launch, start)
     return phase_of_moments(by_launch, phases(view.ranges, view.names, nesting), moment, between)

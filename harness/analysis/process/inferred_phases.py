@@ -95,8 +95,8 @@ def _passes(acts: _Acts) -> tuple[I64, I64]:
 
 
 def _before(begins: I64, borders: I64, starts: I64) -> I64:
-    """The begin of each forward pass: the first start after the last border before a backward pass; where there is no
-    such border or start, the backward pass's own begin."""
+    """The start of each forward pass: the first start after the last border before a backward pass; where there is no
+    such border or start, the backward pass's own start."""
     borders, starts = np.sort(np.append(borders, -1)), np.sort(np.append(starts, np.iinfo(np.int64).max))
     border = borders[np.searchsorted(borders, begins, side="right") - 1]
     first = starts[np.searchsorted(starts, border)]

@@ -27,6 +27,7 @@ from harness.analysis.summary.communication import MessageSize as MessageSize
 from harness.analysis.summary.communication import Pipeline as Pipeline
 from harness.analysis.summary.communication import PipelineStage as PipelineStage
 from harness.analysis.summary.communication import Straggler as Straggler
+from harness.analysis.summary.communication import Traffic as Traffic
 from harness.analysis.summary.machine import ApiTime as ApiTime
 from harness.analysis.summary.machine import Copy as Copy
 from harness.analysis.summary.machine import CopySize as CopySize
@@ -139,6 +140,8 @@ class Summary(SummaryPart):
     """Per kind, group and element type."""
     collective_phases: list[CollectivePhase] = Field(default_factory=list)
     """Per kind and phase of training."""
+    traffic: list[Traffic] = Field(default_factory=list)
+    """Per rank, kind, group, phase and message size: what a step sends, and how exposed."""
     message_sizes: list[MessageSize] = Field(default_factory=list)
     """Per kind, group size and message size."""
     collective_fits: list[CollectiveFit] = Field(default_factory=list)

@@ -82,6 +82,36 @@ class CollectivePhase(SummaryPart):
     """Summed over ranks."""
 
 
+class Traffic(SummaryPart):
+    """The collectives of one rank of one kind, group, phase and message size, in the window of counted steps. Of each
+    rank the 100 rows with most time."""
+
+    rank: int | None
+    """The rank."""
+    kind: str
+    """As above."""
+    group: str | None = None
+    """Communicator, as recorded."""
+    group_size: int | None = None
+    """Its members, where recorded."""
+    phase: str
+    """As above."""
+    bytes: int | None
+    """One message. Null: not recorded (a CPU's collectives have a size with torch.profiler's `record_shapes=True`)."""
+    count_per_step: float
+    """Collectives / counted steps."""
+    pass_count_per_step: float
+    """Passes through the phase in a step: all its ranges with no other phase between them are one. More than one
+    forward or backward pass: several micro-batches."""
+    used_pass_count_per_step: float
+    """Those that have such a collective."""
+    step_duration_ns: int
+    """Σ duration / counted steps."""
+    step_exposed_ns: int
+    """The part of the duration in which the rank computes nothing. What several collectives share at one moment counts
+    for each in proportion."""
+
+
 class CollectiveFit(SummaryPart):
     """t = α + β · bytes over the rows of `message_sizes`, from three sizes on: least squares of the relative error
     with α, β ≥ 0, so that a small message counts as much as a large one (exercise 0 fits its messages in the same

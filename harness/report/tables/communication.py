@@ -13,6 +13,7 @@ from harness.analysis.summary import (
     MessageSize,
     Straggler,
     Summary,
+    Traffic,
 )
 from harness.format.format import amount, cut, duration, per_step, percent, rate
 from harness.report.tables.table import Column, TableOf, file_of
@@ -99,6 +100,24 @@ ISSUED = TableOf[tuple[CollectivePhase, int, bool]](
     section="collectives",
     topic="collectives",
     file=file_of("collective_phases"),
+)
+
+
+TRAFFIC = TableOf[Traffic](
+    caption="Messages of a step, by size",
+    rows=lambda s: sorted(s.traffic, key=lambda t: -t.step_duration_ns)[:_SIZES],
+    columns=(
+        Column("rank", lambda t: "–" if t.rank is None else str(t.rank)),
+        Column("collective", lambda t: t.kind),
+        Column("phase", lambda t: t.phase),
+        Column("bytes", lambda t: amount(t.bytes)),
+        Column("calls per step", lambda t: per_step(t.count_per_step)),
+        Column("time per step", lambda t: duration(t.step_duration_ns)),
+        Column("exposed", lambda t: duration(t.step_exposed_ns)),
+    ),
+    left=3,
+    in_terminal=lambda s: False,
+    file=file_of("traffic"),
 )
 
 

@@ -1,0 +1,177 @@
+"""What a data-parallel step sends is compared with what its model needs: one reduction of its gradients per step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from harness.analysis.job.summarise import summarise_job
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.summary import RankTraining, Summary, Window
+from harness.explain.traffic import excess
+from harness.traces.trace import HostKind
+from tests.synthetic.columns import MAIN, Made
+
+RULES = load_rules()
+MB, MS = 1 << 20, 1_000_000
+GRADIENTS = (("all_reduce", 25 * MB), ("all_reduce", 3 * MB))
+Messages = Sequence[tuple[str, int]]  # kind, bytes; -1: not recorded
+
+
+class Step:
+    """Writes a rank's step: passes with work and messages, of 2 ms each, all of them exposed."""
+
+    def __init__(self, made: Made, begin: int) -> None:
+        self.made, self.now = made, begin
+
+    def part(self, name: str, messages: Messages = (), group: str = "0") -> Step:
+        begin = self.now
+        self.made.event(self.now, self.now + 10 * MS, launch_ns=self.now)
+        self.now += 10 * MS
+        for kind, size in messages:
+            self.made.collective(self.now, self.now + 2 * MS, kind, size=size, group=group, members=2)
+            self.now += 2 * MS
+        if name:
+            self.made.range(begin, self.now, name)
+        return self
+
+
+def job(write: Callable[[Step], object], parameters: int | None = None) -> Summary:
+    """Both ranks with five steps."""
+    parts = []
+    for rank in range(2):
+        made = Made(
+            rank=rank, world_size=2, path=f"rank{rank}.json", host="node", clock="unix", backend="nccl"
+        )
+        now = 0
+        for number in range(5):
+            step = Step(made, now)
+            write(step)
+            made.step(now, step.now, number)
+            now = step.now
+        parts += measure_trace(made.trace(), Window.STEPS, RULES)
+    training = [RankTraining(rank=rank, parameters=parameters) for rank in range(2)]
+    return summarise_job(parts).model_copy(update={"training": training})
+
+
+def plain(step: Step) -> Step:
+    return step.part("forward").part("backward", GRADIENTS).part("Optimizer.step#AdamW.step")
+
+
+def test_a_rows_bytes_passes_and_exposed_time_are_those_of_a_step() -> None:
+    found = job(lambda step: plain(step).part("", [("all_reduce", 16 * MB)]))
+    rows = {(row.rank, row.phase, row.bytes): row for row in found.traffic}
+    assert len(rows) == 6
+    row = rows[1, "backward", 25 * MB]
+    assert (row.kind, row.group, row.group_size) == ("all_reduce", "0", 2)
+    assert (row.count_per_step, row.pass_count_per_step, row.used_pass_count_per_step) == (1, 1, 1)
+    assert (row.step_duration_ns, row.step_exposed_ns) == (2 * MS, 2 * MS)
+    assert rows[0, "other", 16 * MB].used_pass_count_per_step == 0
+
+
+def test_one_reduction_of_the_gradients_per_step_is_what_a_model_needs() -> None:
+    assert excess(job(plain)) is None
+    assert excess(job(plain, parameters=7 * MB)) is None
+
+
+def test_gradients_that_are_reduced_in_every_micro_batch() -> None:
+    def write(step: Step) -> None:
+        for _ in range(4):
+            step.part("forward").part("backward", GRADIENTS)
+
+    found = excess(job(write))
+    assert found is not None
+    assert found.what == "Gradients are reduced in every micro-batch: 4 times per step, 29.4 MB each time."
+    assert found.avoidable_ns == pytest.approx(3 * 2 * 2 * MS)
+    assert "no_sync" in found.advice
+
+
+def test_micro_batches_that_are_not_reduced_and_layers_with_a_range_each_are_no_excess() -> None:
+    def accumulated(step: Step) -> None:
+        for number in range(4):
+            step.part("forward").part("backward", GRADIENTS if number == 3 else ())
+
+    def sharded(step: Step) -> None:
+        for name, kind in (("pre_forward (layer)", "all_gather"), ("layer.backward", "reduce_scatter")):
+            for _ in range(4):
+                step.part(name, [(kind, 5 * MB)])
+
+    assert excess(job(accumulated)) is None
+    assert excess(job(sharded)) is None
+
+
+def test_tensor_parallelism_reduces_activations_in_every_micro_batch_because_it_must() -> None:
+    def write(step: Step) -> None:
+        for _ in range(4):
+            step.part("forward", [("all_reduce", 2 * MB)], "tp").part(
+                "backward", [("all_reduce", 2 * MB)], "tp"
+            )
+
+    assert excess(job(write)) is None
+
+
+@pytest.mark.parametrize("parameters", [None, 7 * MB])
+def test_a_further_reduction_beside_the_gradients(parameters: int | None) -> None:
+    found = excess(job(lambda step: plain(step).part("", [("all_reduce", 16 * MB)]), parameters))
+    assert found is not None
+    assert found.what == (
+        "An additional all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB, exposed for 2.00 ms."
+    )
+
+
+def test_a_further_reduction_in_backward_is_known_by_the_models_size() -> None:
+    def write(step: Step) -> None:
+        step.part("forward").part("backward", (*GRADIENTS, ("all_reduce", 16 * MB)))
+
+    assert excess(job(write)) is None  # a bucket like the others, as far as is known
+    found = excess(job(write, parameters=7 * MB))
+    assert (
+        found is not None
+        and "all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB" in found.what
+    )
+
+
+def test_a_reduction_without_a_recorded_size_is_told_with_what_records_it() -> None:
+    found = excess(job(lambda step: plain(step).part("", [("all_reduce", -1)])))
+    assert found is not None and "its size was not recorded: record_shapes=True" in found.what
+
+
+@pytest.mark.parametrize(("size", "said"), [(4, "of 4 B"), (-1, "(their size was not recorded)")])
+def test_many_small_reductions_one_after_the_other(size: int, said: str) -> None:
+    found = excess(job(lambda step: plain(step).part("", [("all_reduce", size)] * 40)))
+    assert found is not None
+    assert found.what == (
+        f"40 all-reduces {said} come one after the other in each step, exposed for 80.0 ms."
+    )
+    assert found.avoidable_ns == pytest.approx(39 * 2 * MS)
+
+
+@pytest.mark.parametrize(("phase", "also"), [("forward", ""), ("backward", ", also when it is recomputed")])
+def test_buffers_that_ddp_broadcasts(phase: str, also: str) -> None:
+    def write(step: Step) -> None:
+        step.part("forward", [("broadcast", 16 * MB)])
+        step.part("backward", (*GRADIENTS, ("broadcast", 16 * MB)) if phase == "backward" else GRADIENTS)
+
+    found = excess(job(write))
+    assert found is not None
+    assert found.what.startswith(f"DDP broadcasts the model's buffers in each forward pass{also}, ")
+
+
+def test_on_a_gpu_the_thread_of_autograd_shows_the_backward_pass() -> None:
+    made, autograd = Made(), 77
+    for step in range(3):
+        begin = 100 * step
+        for at, thread in ((5, MAIN), (15, MAIN), (30, autograd), (50, autograd), (80, MAIN)):
+            made.call(begin + at, begin + at + 2, "cudaLaunchKernel", thread=thread)
+            made.event(begin + at + 2, begin + at + 9, launch_ns=begin + at, launch_thread=thread)
+        made.range(begin + 78, begin + 95, "Optimizer.step#SGD.step")
+        made.step(begin, begin + 100, step)
+    made.host(30, 60, "autograd::engine::evaluate_function: MmBackward0", HostKind.OPERATOR, thread=autograd)
+    (part,) = measure_trace(made.trace(), Window.STEPS, RULES)
+    assert {phase: count for phase, (count, *_) in part.phases.items()} == {
+        "forward": 6,
+        "backward": 6,
+        "optimizer": 3,
+    }
