@@ -72,6 +72,7 @@ class ProcessTrack:
     lanes: list[Lane]
     texts: list[str]
     steps: list[tuple[str, int, int]]
+    marks: list[int]  # of each step, when its mark begins: before it, if the host is ahead of the device
     window: tuple[int, int]
     passes: list[list[Pass]]  # of each step
     notes: list[str] = field(default_factory=list)
@@ -98,7 +99,8 @@ def process_track(m: MeasuredProcess) -> ProcessTrack:
     """The track over the counted steps of one process; without any, over the windows of its devices (at least one)."""
     rows = np.flatnonzero(m.steps.counted)
     steps = [(m.steps.names[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
-    window = (steps[0][1], steps[-1][2]) if steps else extent_of(m.windows)
+    marks = [int(m.steps.mark_start_ns[i]) for i in rows]
+    window = (min(steps[0][1], marks[0]), steps[-1][2]) if steps else extent_of(m.windows)
     texts = Texts()
     main, others = _ranges(m, window, texts)
     every = [*main, *_idle(m, window, texts), *_streams(m, window, texts), *others]
@@ -112,6 +114,7 @@ def process_track(m: MeasuredProcess) -> ProcessTrack:
         lanes=[lane for lane in every if len(lane)],
         texts=texts.all,
         steps=steps,
+        marks=marks,
         window=window,
         passes=_passes(m, steps),
         cpu=m.view.on_cpu,

@@ -338,6 +338,14 @@ def test_of_a_process_with_two_devices_the_one_with_most_work_has_the_steps() ->
     assert [(d.device, d.window_ns, d.idle_ns) for d in found.devices] == [(0, 750, 0), (1, 750, 700)]
 
 
+def test_the_calls_of_steps_on_the_device_are_those_that_launched_them() -> None:
+    made = ahead()
+    for i in range(10):
+        made.call(i * 100 + 4, i * 100 + 6, "cudaLaunchKernel")
+    (launches,) = measured(made).launches
+    assert [(call.name, call.count) for call in launches.calls] == [("cudaLaunchKernel", 5)]
+
+
 def test_copies_that_run_ahead_on_their_own_stream_begin_no_step() -> None:
     made = ahead()
     for i in range(5):

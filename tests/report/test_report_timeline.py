@@ -12,11 +12,13 @@ import pytest
 
 from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.prepared import prepare_process
+from harness.analysis.process.view import views
 from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
 from harness.cli.main import main
 from harness.measure.page_data import BINS, MOST_TRACKS, page_data_of_trace
 from harness.measure.request import Request, measure_request
-from harness.measure.tracks import KINDS, ProcessTrack
+from harness.measure.tracks import KINDS, ProcessTrack, process_track
 from harness.report.plots.time import heat_figure
 from harness.report.timeline.encode import pack, pack_to_fit
 from harness.report.timeline.timeline_model import MOST_EVENTS, ShownRanks, TimelineModel, choose, draw
@@ -97,6 +99,19 @@ def test_names_and_steps_arrive_whole(drawn: TimelineModel) -> None:
     assert {lane["label"] for lane in streams} == {"stream 7", "stream 20 · nccl"}
     (collectives,) = [lane for lane in streams if "nccl" in lane["label"]]
     assert all("all_reduce · 2.10 MB · 2 ranks" in text for text in collectives["text"])
+
+
+def test_a_host_that_is_ahead_is_shown_from_the_mark_of_the_first_step_on() -> None:
+    made = Built()
+    for i in range(4):
+        made.step(i * 100, (i + 1) * 100, i).event(50 + i * 200, 250 + i * 200, launch_ns=i * 100 + 5)
+    track = process_track(prepare_process(views(made.trace())[0], Window.STEPS, load_rules()))
+    assert [(start, end) for _, start, end in track.steps] == [
+        (50 + i * 200, 250 + i * 200) for i in range(4)
+    ]
+    assert track.window == (0, 850)
+    (ranges,) = [lane for lane in track.lanes if lane.group == "ranges"]
+    assert len(ranges) == 4
 
 
 def test_nested_ranges_lie_below_what_holds_them(drawn: TimelineModel) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.prepared import MeasuredProcess, extent_of
+from harness.analysis.process.prepared import MeasuredProcess, host_window
 from harness.analysis.summary import ApiTime, Launches
 from harness.traces.trace import Activity, Calls
 
@@ -33,7 +33,7 @@ def of_process(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Lau
         with_known_launch=len(delays),
         median_delay_ns=round(float(np.median(delays))) if len(delays) else None,
         p90_delay_ns=round(float(np.quantile(delays, 0.9))) if len(delays) else None,
-        calls=_api_times(view.calls, view.names, extent_of(measured.windows)),
+        calls=_api_times(view.calls, view.names, host_window(measured)),
     )
     return [launches]
 

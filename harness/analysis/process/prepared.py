@@ -60,6 +60,13 @@ def extent_of(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
     return min(start for start, _ in windows.values()), max(end for _, end in windows.values())
 
 
+def host_window(m: MeasuredProcess) -> tuple[int, int]:
+    """When the host launched what the devices did in their windows: before it, if the host is ahead of the devices."""
+    marked = m.steps.marked_window
+    of_steps = m.steps.window in m.windows.values()
+    return marked if marked and m.steps.on_device and of_steps else extent_of(m.windows)
+
+
 def range_of_events(m: MeasuredProcess) -> I64:
     """The row of the range that each event belongs to; -1 without a range. An operator's own thread may have no range
     open: the range of the main thread counts then."""

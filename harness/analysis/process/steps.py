@@ -221,12 +221,20 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
     work = sum(
         (lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int)
     )
-    launched = np.sort(events.launch_ns[_is_launched(events)])
-    launches = np.searchsorted(launched, steps.end_ns) - np.searchsorted(launched, steps.start_ns)
-    # its work may run later; and a trace of ranges alone cannot tell an empty step
-    worked = (work > 0) | (launches > 0) if len(events) else complete
+    worked = work > 0 if len(events) else complete  # a trace of ranges alone cannot tell an empty step
+    if not worked[complete].all():
+        worked = worked | _launched_work(steps, events)
     empty = np.flatnonzero(complete & ~worked)
     return replace(steps, counted=complete & worked, cut_off=int((~complete).sum()), empty_rows=empty)
+
+
+def _launched_work(steps: ProcessSteps, events: Events) -> NDArray[np.bool_]:
+    """Which steps launched work: it may run when they are over."""
+    launched = np.sort(events.launch_ns[_is_launched(events)])
+    some: NDArray[np.bool_] = np.searchsorted(launched, steps.end_ns) > np.searchsorted(
+        launched, steps.start_ns
+    )
+    return some
 
 
 def _without_warmup(steps: ProcessSteps) -> ProcessSteps:

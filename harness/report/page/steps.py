@@ -9,6 +9,7 @@ from typing import Any
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
 from harness.format.format import duration
+from harness.format.labels import step_parts
 from harness.report.elements import Figure, Section, Table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import CAUSES, COMPUTE, SERIES, of_series
@@ -41,6 +42,9 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
         what = "periods" if by_periodicity(s.steps.source) else "steps"
         lead = f"From the trace: {s.steps.source}, {s.steps.counted} {what} counted of {s.steps.found}."
         lead += " Nothing marks the steps; a period may be a layer." if what == "periods" else ""
+        lead += " They are those of the device, since the host is ahead of it." if s.steps.on_device else ""
+        if parts := step_parts(s.steps):
+            lead += f" The mean step has {parts}."
     pace = pace_figure(s.pacing) if s.pacing else None
     figures += [pace] if pace else []
     lead = " ".join([lead, *pace_sentences(s)])

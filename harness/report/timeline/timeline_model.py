@@ -186,7 +186,8 @@ def _cut(track: ProcessTrack, choice: ShownRanks) -> ProcessTrack | None:
     if not _is_shown(track.rank, choice):
         return None
     steps = track.steps[choice.first_step : choice.first_step + choice.steps]
-    low, high = (steps[0][1], steps[-1][2]) if steps else track.window
+    marks = track.marks[choice.first_step : choice.first_step + choice.steps]
+    low, high = (min(steps[0][1], marks[0]), steps[-1][2]) if steps else track.window
     starts = np.sort(
         np.concatenate([np.empty(0, np.int64), *(x.start_ns for x in track.lanes if x.group == "stream")])
     )
@@ -199,6 +200,7 @@ def _cut(track: ProcessTrack, choice: ShownRanks) -> ProcessTrack | None:
         track,
         lanes=list(_lanes_within(track.lanes, low, high)),
         steps=[step for step in steps if step[1] < high],
+        marks=marks,
         window=(low, high),
         notes=notes,
     )
