@@ -18,7 +18,7 @@ from harness.traces.kineto.pick import RecordBatch, picked
 from harness.traces.pool import KILLED, process_pool
 from harness.traces.progress import OnProgress
 
-_RECORDS_AT_ONCE = 4096
+_RECORDS_AT_ONCE = 1024
 _PART_BYTES = 24 << 20  # less is read sooner than a process is started
 
 

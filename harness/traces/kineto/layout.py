@@ -35,7 +35,6 @@ _OLD_OPERATOR, _OLD_CALL = b'"%s"' % OLD_OPERATOR.encode(), b'"Runtime"'
 _COLLECTIVE_KEY = b'"Collective name"'
 _MESSAGE = b'"%s"' % MESSAGE_OPERATOR.encode()
 _LONG = re.compile(rb'"dur"\s*:\s*' + LONG_US)
-_FROM_CATEGORY_TO_DURATION = re.compile(rb'"cat"\s*:\s*"[^{}]*?"tid"\s*:[^{}]*?"ts"\s*:[^{}]*?"dur"')
 
 
 class OtherLayout(Exception):
@@ -66,13 +65,10 @@ class Picker:
         self._operators = operators
         self._dense = False  # whether most of the last text was wanted
         self._old = _OLD_OPERATOR in text
-        self._kinds = [kind for kind in RecordKind if operators or kind is not RecordKind.OPERATOR]
-        whole = [rb'(%s)"' % _categories(kind) for kind in self._kinds if kind is not RecordKind.HOST]
-        host = _categories(RecordKind.HOST, *([] if operators else [RecordKind.OPERATOR]))
-        to_duration = _FROM_CATEGORY_TO_DURATION.search(text)
-        self._ends_at_duration = to_duration is not None
-        whole.append(rb'(%s)"' % host + (_as_far_as_long(to_duration[0]) if to_duration else b""))
-        self._category = re.compile(rb'"cat"\s*:\s*"(?:%s)' % b"|".join(whole))
+        unless_long = {RecordKind.HOST} if operators else {RecordKind.HOST, RecordKind.OPERATOR}
+        self._kinds = [kind for kind in RecordKind if kind not in unless_long]
+        self._category = _category(*([kind] for kind in self._kinds))
+        self._host = _category(unless_long)
 
     def to_the_end(self, blocks: Iterable[bytes]) -> Iterator[RecordBatch]:
         """The records of blocks; the first block begins, and the last one ends, between records."""
@@ -137,22 +133,29 @@ class Picker:
     def _wanted_cut_out(self, text: bytes) -> RecordBatch:
         found: list[list[bytes]] = [[] for _ in range(len(self._kinds) + 1)]
         begin, end, find, rfind = self.begin, self._end, text.find, text.rfind
-        width, host = len(end), len(self._kinds) if self._ends_at_duration else -1
+        width = len(end)
         for match in self._category.finditer(text):
-            at, kind = match.start(), match.lastindex or 0
-            first = rfind(begin, 0, at)
-            if kind == host and first >= 0:
-                found[kind].append(text[first : match.end()] + b"}")  # nothing that follows is of use
-                continue
-            last = find(end, at)
+            at = match.start()
+            first, last = rfind(begin, 0, at), find(end, at)
             if first < 0 or last < 0:
                 raise OtherLayout
-            found[kind].append(text[first : last + width])
+            found[match.lastindex or 0].append(text[first : last + width])
         batch = RecordBatch(dict(zip(self._kinds, found[1:], strict=True)))
-        if not self._ends_at_duration:
-            batch.texts[RecordKind.HOST] = list(filter(_LONG.search, batch.texts[RecordKind.HOST]))
+        batch.texts[RecordKind.HOST] = list(self._long_spans(text))
         self._judge_operators(batch.texts, text)
         return batch
+
+    def _long_spans(self, text: bytes) -> Iterator[bytes]:
+        """The records of the host that are not short, found by their durations: most of its records are short."""
+        begin, end, find, rfind, of_host = self.begin, self._end, text.find, text.rfind, self._host.search
+        width, before = len(end), -1
+        for match in _LONG.finditer(text):
+            first, last = rfind(begin, 0, match.start()), find(end, match.end())
+            if first < 0 or last < 0:
+                raise OtherLayout
+            if first != before and of_host(text, first, last):
+                yield text[first : last + width]
+            before = first
 
     def _judge_operators(self, texts: dict[RecordKind, list[bytes]], text: bytes) -> None:
         """Sort operators by their names; only records that can hold such a name are decoded for it."""
@@ -194,14 +197,7 @@ def _waiting(text: bytes) -> int:
     return len(text)
 
 
-def _categories(*kinds: RecordKind) -> bytes:
-    """Part of a pattern: the categories of every era that mean one of `kinds`."""
-    return "|".join(category for category, kind in KIND_OF_CATEGORY.items() if kind in kinds).encode()
-
-
-def _as_far_as_long(between: bytes) -> bytes:
-    """Part of a pattern: what follows a category up to the end of a long duration, with as many lines as in `between`.
-
-    Most spans of the host are short, so they cost no more than the search for this pattern.
-    """
-    return rb"[^\n]*\n" * between.count(b"\n") + rb"[^\n]*?" + _LONG.pattern
+def _category(*groups: Iterable[RecordKind]) -> re.Pattern[bytes]:
+    """A pattern with a group for each of `groups`: the categories of every era that mean one of its kinds."""
+    words = ("|".join(c for c, kind in KIND_OF_CATEGORY.items() if kind in group) for group in groups)
+    return re.compile(rb'"cat"\s*:\s*"(?:%s)"' % "|".join(f"({some})" for some in words).encode())

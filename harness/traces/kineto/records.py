@@ -30,17 +30,19 @@ COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 SETS = frozenset({"gpu_memset", "Memset"})
 OLD_OPERATOR = "Operator"  # until torch 1.9
 OPERATORS = ("cpu_op", OLD_OPERATOR)
+CALLS = (
+    *("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "xpu_driver"),
+    *("privateuse1_runtime", "privateuse1_driver"),
+)
 KIND_OF_CATEGORY = {
     **dict.fromkeys((*KERNELS, *COPIES, *SETS), RecordKind.DEVICE),
-    **dict.fromkeys(
-        ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "privateuse1_runtime"), RecordKind.CALL
-    ),
+    **dict.fromkeys(CALLS, RecordKind.CALL),
     "user_annotation": RecordKind.RANGE,
     **dict.fromkeys(OPERATORS, RecordKind.OPERATOR),
     "cpu_instant_event": RecordKind.INSTANT,
     **dict.fromkeys(("python_function", "overhead"), RecordKind.HOST),
 }
-LONG_US = rb'"?(?:[5-9]\d|\d{3})[\d.]*"?'  # the text of at least SHORTEST_HOST_NS in microseconds
+LONG_US = rb'"?(?:[5-9]\d|\d{3})'  # how the text of at least SHORTEST_HOST_NS in microseconds begins
 
 
 # Every tool's numbers are within these; larger ones make a record invalid, and fit into no column.

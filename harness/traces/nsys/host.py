@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import AnyColumn, NameTable, constant, joined, sorted_spans
+from harness.traces.columns import AnyColumn, NameTable, constant, distinct, joined, sorted_spans
 from harness.traces.database import Database
 from harness.traces.nsys.ids import names_of, process_of, thread_of
 from harness.traces.nsys.samples import SAMPLES, sample_names
@@ -26,11 +26,24 @@ _Good = NDArray[np.bool_]
 
 def host_spans(database: Database, names: NameTable, calls: Calls, ranges: Ranges) -> HostSpans:
     """Long spans of the threads that call CUDA or have ranges, and all of the profiler's work in their processes."""
-    threads = np.unique(np.concatenate([_thread_ids(part.process, part.thread) for part in (calls, ranges)]))
+    threads = np.unique([number for part in (calls, ranges) for number in _distinct_threads(part)]).astype(
+        np.int64
+    )
     parts = [_os_calls(database, names, threads), _waits(database, names, threads)]
     parts += [_overhead(database, names, table, np.unique(threads >> _THREAD_BITS)) for table in _OVERHEADS]
     parts += [_collections(ranges, names.texts), _samples(database, names, threads)]
     return sorted_spans(HostSpans(**joined(parts)))
+
+
+def _distinct_threads(rows: Calls | Ranges) -> list[int]:
+    """The threads of many rows, without sorting these."""
+    found = []
+    for process in distinct(rows.process):
+        threads = rows.thread[rows.process == process]
+        seen = np.zeros(int(threads.max()) + 1, bool)  # a thread's number has 24 bits
+        seen[threads[threads >= 0]] = True
+        found += [(process << _THREAD_BITS) | thread for thread in np.flatnonzero(seen).tolist()]
+    return found
 
 
 def _thread_ids(process: I64, thread: I64) -> I64:
