@@ -35,7 +35,7 @@ def carried(summary: Summary) -> Summary:
     elif "findings.host" in withheld:
         found = [one for one in found if one.cause not in ON_HOST]
     if "replay.what_ifs" in withheld and replay is not None:
-        replay = replay.model_copy(update={"what_ifs": []})
+        replay = replay.model_copy(update={"what_ifs": [], "ideal_network_ns": None})
     return summary.model_copy(update={"findings": found, "replay": replay})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,26 @@ def test_a_long_launch_is_no_first_use_of_a_known_kernel_or_of_a_busy_device(nam
         made.launch(12 * MS - 20 * US, (12 * MS, 18 * MS), name="kernel_1")
     made.launch(12 * MS, (18 * MS, 18 * MS + 60 * US), took=6 * MS, name=name)
     assert kinds(made.summary()) == []
+
+
+@pytest.mark.parametrize(
+    ("share", "seen"), [(0.7, "7 of 9 steps can be counted"), (0.05, "0 of 1 step can be")]
+)
+def test_a_file_that_is_cut_off_says_so_before_anything_else(tmp_path: Path, share: float, seen: str) -> None:
+    text = json.dumps(training(12))
+    file = tmp_path / "half.json"
+    file.write_text(text[: int(share * len(text))])
+    summary = measure([file])
+    assert kinds(summary)[0] == problem_texts.CUT_OFF
+    assert (
+        answer(summary)
+        .sentences[0]
+        .startswith(
+            f"The file is cut off: the work after its last event is not known (rank 0 (half.json): {seen}"
+        )
+    )
+    file.write_text(text)
+    assert kinds(measure([file])) == []
 
 
 def test_compare_and_whatif_say_the_kind_and_conclude_nothing() -> None:

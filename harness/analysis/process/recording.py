@@ -59,13 +59,23 @@ class Kind(NamedTuple):
 
 
 def kinds_of(m: MeasuredProcess) -> list[Kind]:
-    """The kind of recording, if it is no plain recording of running steps, and the first use of kernels in it."""
+    """The kind of recording, if it is no plain recording of running steps; whether its file was cut off; and the first
+    use of kernels in it."""
     if m.view.on_cpu:
-        return []
+        return _cut_off(m)
     captured = _captures(m)
     first = next((kind for rule in _RULES if (kind := rule(m, captured)) is not None), None)
     used = None if first else _first_use(m, captured)
-    return [kind for kind in (first, used) if kind is not None]
+    return [*_cut_off(m), *(kind for kind in (first, used) if kind is not None)]
+
+
+def _cut_off(m: MeasuredProcess) -> list[Kind]:
+    """The reader counts no step whose work may be missing (steps.py); quality.py withholds what holes make unknown."""
+    if m.view.trace.complete_until_ns is None:
+        return []
+    found, counted = len(m.steps.names), int(m.steps.counted.sum())
+    seen = f"{counted} of {_counted(found, 'step')} can be counted" if found else "no step was found in it"
+    return [Kind(problem_texts.CUT_OFF, f"{seen}; {_counted(len(m.view.events), 'event')} of work")]
 
 
 def _captures(m: MeasuredProcess) -> Intervals:
