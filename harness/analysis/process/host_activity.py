@@ -34,16 +34,16 @@ from harness.analysis.process.idle import (
 from harness.analysis.process.intervals import Intervals, complement, overlaps, union
 from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.nesting import Nesting
-from harness.analysis.process.phases import phase_of_moments, phases
+from harness.analysis.process.phases import PHASES, phase_of_moments, phases
 from harness.analysis.process.ranges import range_label
 from harness.analysis.process.steps import ProcessSteps
 from harness.analysis.process.view import View
 from harness.traces.trace import I32, I64, U8, HostKind, RangeKind
 
 NAMED_NS = 100_000  # on a CPU: a shorter piece between operators is the interpreter's
-KINDS = ("", "call", "operator", "python", "sample", "os call", "range", "collector", "profiler")
-NOTHING, CALL, OPERATOR, PYTHON, SAMPLE, OS_CALL, RANGE, COLLECTOR, PROFILER = range(len(KINDS))
-_KIND_OF_SPAN = np.array((OPERATOR, PYTHON, OS_CALL, SAMPLE, COLLECTOR, PROFILER))  # by HostKind
+KINDS = ("", "call", "operator", "python", "sample", "os call", "wait", "range", "collector", "profiler")
+NOTHING, CALL, OPERATOR, PYTHON, SAMPLE, OS_CALL, WAIT, RANGE, COLLECTOR, PROFILER = range(len(KINDS))
+_KIND_OF_SPAN = np.array((OPERATOR, PYTHON, OS_CALL, SAMPLE, COLLECTOR, PROFILER, WAIT))  # by HostKind
 _COLUMNS = 9
 
 
@@ -170,7 +170,8 @@ class HostWatch:
 
     def _operators_of_calls(self, rows: I64) -> I64:
         calls = self._view.calls
-        return self._stacks.operators.half(Intervals(calls.start_ns[rows], calls.end_ns[rows]))
+        at = Intervals(calls.start_ns[rows], calls.end_ns[rows])
+        return self._stacks.mostly(HostKind.OPERATOR, calls.thread[rows], at)
 
     def _following(self, gaps: Intervals, rows: slice) -> NextEvent:
         """What ended each gap."""
@@ -207,21 +208,29 @@ class HostWatch:
         else:
             named &= rows.cause != Cause.LAUNCH
         at, plain = np.flatnonzero(named), np.flatnonzero((rows.cause == Cause.LAUNCH) & ~named)
-        columns = np.concatenate([self._names_of(rows.at(at)), self._launches(rows.at(plain))], axis=1)
+        columns = self._names_of(rows.at(at))
         if not on_cpu:
-            rows.cause[at] = columns[0, : len(at)]
+            rows.cause[at] = columns[0]
         distinct, code = _distinct(columns)
+        phase = self._phases_of_launches(rows, plain)
+        occurring = np.flatnonzero(np.bincount(phase, minlength=len(PHASES)))
         row = np.full(len(rows.start), -1, np.int32)
-        row[np.concatenate([at, plain])] = code
+        row[at] = code
+        row[plain] = (distinct.shape[1] + np.searchsorted(occurring, np.arange(len(PHASES))))[phase]
+        launches = np.full((_COLUMNS, len(occurring)), -1)
+        launches[0], launches[1], launches[-1] = Cause.LAUNCH, NOTHING, occurring
+        distinct = np.concatenate([distinct, launches], axis=1)
         return IdleTime(rows.start, rows.end, rows.cause, row, Activities(*distinct))
 
     def _cut_by_operators(self, rows: _Rows) -> _Rows:
         """Host work of threads without Python functions, cut at the outermost operators."""
-        thread = self._threads_of(rows)
-        without = ~np.isin(thread, [t for t in self._threads if self._stacks.has_python(t)])
-        host = np.flatnonzero((rows.cause == Cause.HOST) & (rows.told < 0) & without)
         operators = self._stacks.operators
-        if not len(host) or not len(operators.start_ns):
+        if not len(operators.start_ns):
+            return rows
+        host = np.flatnonzero((rows.cause == Cause.HOST) & (rows.told < 0))
+        with_python = [thread for thread in self._threads if self._stacks.has_python(thread)]
+        host = host[~np.isin(self._threads_of(rows.at(host)), with_python)]
+        if not len(host):
             return rows
         apart = Intervals(rows.start[host], rows.end[host])
         own = Intervals(operators.start_ns, operators.end_ns)
@@ -243,16 +252,14 @@ class HostWatch:
         thread[calls] = self._view.calls.thread[self._told.row[rows.told[calls]]]
         return np.where(thread < 0, self._main, thread)
 
-    def _launches(self, rows: _Rows) -> I64:
-        """The columns of launches that follow one another: their phase alone."""
-        columns = np.full((_COLUMNS, len(rows.start)), -1)
-        columns[0], columns[1] = Cause.LAUNCH, NOTHING
-        owner = np.append(self._owner, -1)[rows.following]
+    def _phases_of_launches(self, rows: _Rows, at: I64) -> NDArray[np.int8]:
+        """The phase of pieces in which launches follow one another: all that is told of them."""
+        start = rows.start[at]
+        owner = np.append(self._owner, -1)[rows.following[at]]
         main = self._nesting.main
         if main is not None and len(missing := np.flatnonzero(owner < 0)):
-            owner[missing] = main.of(rows.start[missing])
-        columns[-1] = self._phase_of(owner, rows.start, rows.end)
-        return columns
+            owner[missing] = main.of(start[missing])
+        return self._phase_of(owner, start, rows.end[at])
 
     def _phase_of(self, ranges: I64, start: I64, end: I64) -> NDArray[np.int8]:
         return phase_of_moments(ranges, self._phase, (start + end) // 2, self._between)
@@ -260,18 +267,25 @@ class HostWatch:
     def _names_of(self, rows: _Rows) -> I64:
         """The columns of Activities for pieces in which more is known, or could be."""
         at, stacks = Intervals(rows.start, rows.end), self._stacks
-        function, own = self._functions(self._threads_of(rows), at)
         kind, what, call = self._told_names(rows)
-        operator = stacks.operators.half(at)
-        ranges = self._ranges(self._threads_of(rows), at)
+        thread = self._threads_of(rows)
+        main = np.full(len(thread), self._main)
+        operator = stacks.mostly(HostKind.OPERATOR, thread, at)
+        operator = np.where(operator >= 0, operator, stacks.operators.half(at))
+        function, own = self._functions(thread, at)
+        ranges = self._ranges(thread, at)
         label = np.append(self._label, -1)[ranges]
         phase = self._phase_of(ranges, *at)
         unnamed = kind == NOTHING
         for code, name in (
             (OPERATOR, operator),
             (PYTHON, function),
-            (SAMPLE, stacks.largest(HostKind.SAMPLE, at)),
-            (OS_CALL, stacks.largest(HostKind.OS_CALL, at)),
+            (SAMPLE, stacks.mostly(HostKind.SAMPLE, thread, at)),
+            (SAMPLE, stacks.mostly(HostKind.SAMPLE, main, at)),
+            (OS_CALL, stacks.mostly(HostKind.OS_CALL, main, at)),
+            (OS_CALL, stacks.mostly(HostKind.OS_CALL, thread, at)),
+            (WAIT, stacks.mostly(HostKind.WAIT, main, at)),
+            (WAIT, stacks.mostly(HostKind.WAIT, thread, at)),
             (RANGE, label),
         ):
             now = unnamed & (name >= 0)

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.by_name import matching
+from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.intervals import EMPTY, Intervals, complement, merge, overlaps, union
 from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.view import View
+from harness.traces.columns import distinct
 from harness.traces.trace import I64, U8, Activity, Calls, Events, HostKind
 
 CAUSES = (
@@ -159,7 +160,8 @@ def feeding_threads(view: View, nesting: Nesting) -> I64:
     """The threads that launch a tenth of the work or more, the one with most first, and the main thread; empty where
     neither is known."""
     known = view.events.launch_thread[view.events.launch_thread >= 0]
-    threads, counts = np.unique(known, return_counts=True)
+    threads = np.array(distinct(known), np.int64)
+    counts = np.array([np.count_nonzero(known == thread) for thread in threads.tolist()], np.int64)
     order = np.argsort(-counts, kind="stable")
     fed = threads[order][counts[order] >= _FEEDS * max(len(known), 1)]
     main = nesting.main_thread
@@ -244,7 +246,7 @@ def _calls(view: View, feeding: I64, operators: Callable[[I64], I64]) -> _Layer:
     calls, names = view.calls, view.names
     cause = np.full(len(names) + 1, len(CAUSES), np.uint8)
     if_long = cause.copy()
-    for i in np.unique(calls.name).tolist():
+    for i in used(calls.name):
         cause[i] = _by_name(names[i], _BLOCKING, len(CAUSES))
         if_long[i] = _by_name(names[i], _IF_LONG, Cause.HOST)
     long = calls.end_ns - calls.start_ns >= LONG_CALL_NS

@@ -18,6 +18,7 @@ from harness.traces.python_functions import Owner, python_function
 from harness.traces.trace import I64, HostKind, HostSpans
 
 MOST, HALF = 0.9, 0.5  # shares of a stretch
+_FLAT = (HostKind.OPERATOR, HostKind.SAMPLE, HostKind.OS_CALL, HostKind.WAIT)
 _WAITS = re.compile(r"run_backward|\b(wait|acquire|join|poll|select)\b|_engine_run_backward")
 
 
@@ -41,18 +42,33 @@ class HostStacks:
             table[i] = python_function(self._names[i]).owner == Owner.USER
             waits[i] = bool(_WAITS.search(self._names[i]))
         self._own, self._waits = table, waits
-        self.operators = self._outermost(HostKind.OPERATOR, feeding)
-        self._flat = {kind: self._outermost(kind, feeding) for kind in (HostKind.SAMPLE, HostKind.OS_CALL)}
+        self._threads = [int(thread) for thread in feeding]
+        self._flat = {
+            (kind, thread): self._outermost(kind, [thread]) for kind in _FLAT for thread in self._threads
+        }
+        self.operators = self._outermost(HostKind.OPERATOR, self._threads)
 
-    def _outermost(self, kind: HostKind, threads: Iterable[int]) -> Flat:
-        """The spans of a kind that lie in no other of their thread, over all threads; the earlier one where they
+    def _outermost(self, kind: HostKind, threads: list[int]) -> Flat:
+        """The spans of a kind that lie in no other of their thread; of several threads the earlier one where they
         overlap: a thread that launches and one that waits for it seldom do."""
-        chosen = np.flatnonzero((self._host.kind == kind) & np.isin(self._host.thread, list(threads)))
+        chosen = np.flatnonzero((self._host.kind == kind) & np.isin(self._host.thread, threads))
         order = chosen[np.argsort(self._host.start_ns[chosen], kind="stable")]
         start, end = self._host.start_ns[order], self._host.end_ns[order]
         start = np.maximum(start, np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]]))
         keep = end > start
         return Flat(start[keep], end[keep], self._host.name[order[keep]].astype(np.int64))
+
+    def mostly(self, kind: HostKind, thread: I64, at: Intervals) -> I64:
+        """For each stretch the name with most time in it, of the spans of a kind on its thread, where they cover half
+        of it or more (of operators: where that name does); -1: none."""
+        found = np.full(len(at.start), -1)
+        for each in np.unique(thread).tolist():
+            flat = self._flat.get((kind, each))
+            if flat is not None and len(flat.start_ns):
+                mine = np.flatnonzero(thread == each)
+                some = Intervals(at.start[mine], at.end[mine])
+                found[mine] = flat.half(some) if kind == HostKind.OPERATOR else flat.largest(some)
+        return found
 
     def has_python(self, thread: int) -> bool:
         """Whether Python functions of a thread were recorded."""
@@ -69,10 +85,6 @@ class HostStacks:
         deepest = name[owners.covering(*at, MOST)]
         own = name[owners.covering(*at, MOST, self._own[name[:-1]])]
         return deepest, own, self._waits[name[owners.covering(*at, HALF)]]
-
-    def largest(self, kind: HostKind, at: Intervals) -> I64:
-        """For each stretch the name that covers most of it, of the samples or calls of the system; -1: none."""
-        return self._flat[kind].largest(at)
 
     def range_rows(self, thread: int, at: Intervals, hidden: NDArray[np.bool_]) -> I64:
         """For each stretch the row of the innermost range that covers half of it, without `hidden` ones."""
@@ -108,7 +120,12 @@ class Flat:
     name: I64
 
     def largest(self, at: Intervals) -> I64:
-        """For each of m stretches the name with most time in it; -1 where no stretch of these overlaps."""
+        """For each of m stretches the name with most time in it, where these cover half of it or more; else -1."""
+        found = self._most(at)
+        covered = lengths_within(Intervals(self.start_ns, self.end_ns), at.start, at.end)
+        return np.where(covered > HALF * (at.end - at.start), found, -1)
+
+    def _most(self, at: Intervals) -> I64:
         of, by = overlaps(at, Intervals(self.start_ns, self.end_ns))
         found = np.full(len(at.start), -1)
         if not len(of):
@@ -123,7 +140,7 @@ class Flat:
 
     def half(self, at: Intervals) -> I64:
         """As `largest`, of stretches whose half or more has that one name."""
-        found = self.largest(at)
+        found = self._most(at)
         for name in np.unique(found[found >= 0]).tolist():
             mine = np.flatnonzero(found == name)
             own = self.name == name

@@ -81,10 +81,10 @@ class Launching:
 
 
 def usual_latency(gaps: Intervals, following: NextEvent) -> int:
-    """The median time from a launch to its start, of events that an idle device waited for."""
+    """The time from a launch to its start within which 9 of 10 events start that an idle device waited for."""
     late = (following.launch_ns > gaps.start) & (following.launch_ns <= gaps.end)
     waited = (gaps.end - following.launch_ns)[late][:_SAMPLE]
-    return min(int(np.median(waited)), MOST_LATENCY_NS) if len(waited) else 0
+    return min(int(np.quantile(waited, 0.9)), MOST_LATENCY_NS) if len(waited) else 0
 
 
 def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: Told, launching: Launching) -> Pieces:
@@ -98,6 +98,7 @@ def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: Told, launching: 
     of_host = Intervals(host.start[inside], host.end[inside])
     by_told = _cut(of_host, Intervals(told.start_ns, told.end_ns))
     rest = _cut(of_host, complement(Intervals(told.start_ns, told.end_ns), *_hull(gaps)))
+    rest = _apart_at_launches(rest, launching)
     gap = inside[rest.of]
     cause, after = _untold(rest, gap, launched, told, launching)
     cause[follows[gap] & ~known[gap]] = Cause.OTHER
@@ -118,11 +119,34 @@ class _Cut:
     of: I64
     by: I64
 
+    def at(self, chosen: NDArray[np.bool_]) -> _Cut:
+        return _Cut(self.start[chosen], self.end[chosen], self.of[chosen], self.by[chosen])
+
 
 def _cut(a: Intervals, b: Intervals) -> _Cut:
     """The pieces of `a` inside `b`, with the rows of both."""
     of, by = overlaps(a, b)
     return _Cut(np.maximum(a.start[of], b.start[by]), np.minimum(a.end[of], b.end[by]), of, by)
+
+
+def _apart_at_launches(rest: _Cut, launching: Launching) -> _Cut:
+    """The pieces, where they are long cut at the launches in them: a host that stood still and then launched work for
+    a stream that had to wait was not launching all the while."""
+    long = rest.end - rest.start > launching.longest_ns
+    first = np.searchsorted(launching.moments, rest.start[long], side="right")
+    last = np.searchsorted(launching.moments, rest.end[long], side="left")
+    long[long] = last > first
+    if not long.any():
+        return rest
+    edge = np.concatenate([[-1], launching.moments, [np.iinfo(np.int64).max]])
+    between = _cut(Intervals(rest.start[long], rest.end[long]), Intervals(edge[:-1], edge[1:]))
+    between = between.at(between.end > between.start)
+    whole = rest.at(~long)
+    start = np.concatenate([whole.start, between.start])
+    order = np.argsort(start, kind="stable")
+    end = np.concatenate([whole.end, between.end])[order]
+    of = np.concatenate([whole.of, rest.of[long][between.of]])[order]
+    return _Cut(start[order], end, of, np.full(len(of), -1))
 
 
 def _hull(gaps: Intervals) -> tuple[int, int]:
@@ -139,6 +163,7 @@ def _untold(rest: _Cut, gap: I64, launched: I64, told: Told, launching: Launchin
     came = np.where(before >= 0, told.end_ns[np.maximum(before, 0)], -1) if len(told) else before
     next_told = told.start_ns[np.minimum(after, len(told) - 1)] if len(told) else launched[gap]
     until = np.minimum(launched[gap], np.where(after < len(told), next_told, launched[gap]))
+    until = np.where(rest.end < until, rest.end, until)  # a launch is there
     soon = until - np.maximum(came, launching.before(until)) <= launching.longest_ns
     cause = np.where(soon, Cause.LAUNCH, Cause.HOST).astype(np.uint8)
     dry = soon & (before >= 0) & (came >= rest.start) if len(told) else np.zeros(len(soon), np.bool_)
