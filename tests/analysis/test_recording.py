@@ -88,6 +88,10 @@ def kinds(summary: Summary) -> list[str]:
     return [problem.what for problem in summary.quality.problems if problem.what in problem_texts.KINDS]
 
 
+def reasons(summary: Summary, field: str) -> set[str]:
+    return {one.reason for one in summary.quality.withheld if one.field == field}
+
+
 def concludes_nothing(summary: Summary, what: str) -> bool:
     """Its kind is the first sentence, no cause follows, and the fields say so."""
     said = answer(summary)
@@ -109,6 +113,7 @@ def test_a_recording_of_captures_says_nothing_about_speed() -> None:
     assert kinds(summary) == [problem_texts.GRAPH_CAPTURE]
     assert concludes_nothing(summary, problem_texts.GRAPH_CAPTURE)
     assert not summary.idle_causes and summary.devices[0].idle_ns  # nothing runs, which is true
+    assert summary.pop is None and problem_texts.GRAPH_CAPTURE in reasons(summary, "pop")
 
 
 def test_a_recording_in_which_each_size_is_run_before_it_is_captured_is_of_captures() -> None:

@@ -75,7 +75,7 @@ def pop_efficiency(
     """The efficiencies of a job's devices, else the reason why there are none; without devices neither.
 
     Useful is compute; active adds exposed communication and exposed copies; elapsed is the longest device's time, as
-    TALP takes the longest process's. `missing`: the ranks that were not read, in words; empty when all were.
+    TALP takes the longest process's. `missing`: what was not read or recorded, in words; empty if all was.
     """
     if not len(devices):
         return None, []

@@ -83,7 +83,8 @@ def summarise_merge(
     sizes = collective_table.message_sizes(job)
     collectives = collective_table.tabulate(job, clocks)
     pipe = _pipeline(parts, clocks, size)
-    pop, without_pop = pop_efficiency(sums.times, parts[0].window, _unread(parts, size, devices))
+    obstacle = _kind_without_causes(parts) or _unread(parts, size, devices)
+    pop, without_pop = pop_efficiency(sums.times, parts[0].window, obstacle)
     return Summary(
         quality=_quality(
             parts,
@@ -166,6 +167,11 @@ def _withheld(
             "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
         )
         yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
+
+
+def _kind_without_causes(parts: Sequence[RankPart]) -> str:
+    """The kind of a recording that carries no cause of idle time; empty: none is of such a kind."""
+    return next((why for part in parts for field, why in part.withheld if field == "idle_causes"), "")
 
 
 def _unread(parts: Sequence[RankPart], world_size: int | None, devices: Sequence[Device]) -> str:
