@@ -319,21 +319,24 @@ def _behind_ns(steps: ProcessSteps, events: Events, work: _Work) -> float:
 
 def _moved(steps: ProcessSteps, events: Events, work: _Work) -> ProcessSteps:
     """Each step from its first start on the main stream to that of the step that follows it, else to its last end."""
-    n = len(steps.names)
-    first, last = np.full((2, n), -1, np.int64)
-    by_start = work.row[work.on_main][np.argsort(events.start_ns[work.row[work.on_main]], kind="stable")]
-    step_of = np.full(len(events), -1, np.int64)
-    step_of[work.row] = work.step
-    found, at = np.unique(step_of[by_start], return_index=True)
-    first[found] = by_start[at]
-    by_end = work.row[np.argsort(-events.end_ns[work.row], kind="stable")]
-    found, at = np.unique(step_of[by_end], return_index=True)
-    last[found] = by_end[at]
+    count = len(steps.names)
+    on_main = work.row[work.on_main]
+    first = _least_of_each(on_main, work.step[work.on_main], events.start_ns[on_main], count)
+    last = _least_of_each(work.row, work.step, -events.end_ns[work.row], count)
     start = np.where(first >= 0, events.start_ns[first], steps.start_ns)
+    start = np.where(first >= 0, start, np.maximum.accumulate(start))  # a step without work keeps the order
     follows = np.append((steps.end_ns[:-1] == steps.mark_start_ns[1:]) & (first[1:] >= 0), False)
     end = np.where(follows, np.append(start[1:], 0), np.where(last >= 0, events.end_ns[last], steps.end_ns))
     final = int(last[np.flatnonzero(steps.counted)[-1]])
     return replace(steps, start_ns=start, end_ns=end, on_device=True, first_event=first, last_event=final)
+
+
+def _least_of_each(row: NDArray[np.intp], step: I64, value: I64, count: int) -> I64:
+    """Of each step the row with the least value, -1 without any; the rows are in the order of the steps."""
+    found = np.full(count, -1, np.int64)
+    for low, high in pairwise([*np.flatnonzero(np.diff(step, prepend=-1)), len(step)]):
+        found[step[low]] = row[low + int(np.argmin(value[low:high]))]
+    return found
 
 
 def _launches_known(steps: ProcessSteps, events: Events) -> bool:
