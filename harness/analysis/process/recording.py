@@ -129,12 +129,12 @@ def _sample(m: MeasuredProcess, _: Intervals) -> Kind | None:
 def _absent_numbers(m: MeasuredProcess) -> str:
     """CUPTI numbers every call of the library. Calls that a profiler leaves out always (getters, queries in a loop) are
     many at some places; in a sample nearly every place lacks many."""
-    numbers = np.unique(m.view.calls.correlation)
+    numbers = m.view.calls.correlation
     numbers = numbers[numbers > 0]
     if len(numbers) < FEWEST:
         return ""
-    whole = int(numbers[-1] - numbers[0]) + 1
-    if len(numbers) > NUMBERED * whole or np.median(np.diff(numbers)) < APART:
+    whole = int(np.ptp(numbers)) + 1
+    if len(numbers) > NUMBERED * whole or np.median(np.diff(np.unique(numbers))) < APART:
         return ""
     return f"{len(numbers)} of {whole} calls that the profiler numbered are in the file"
 
@@ -146,7 +146,10 @@ def _broken_pairs(m: MeasuredProcess) -> str:
     work = events.activity <= Activity.MEMSET
     if min(int(work.sum()), len(launches)) < FEWEST:
         return ""
-    alone, idle = events.launch_ns[work] < 0, ~np.isin(calls.correlation[launches], events.correlation[work])
+    alone = events.launch_ns[work] < 0
+    if alone.mean() < UNMATCHED:
+        return ""
+    idle = ~np.isin(calls.correlation[launches], events.correlation[work])
     both = (events.start_ns[work], alone), (calls.start_ns[launches], idle)
     if any(_comes_in_stretches(*one) for one in both):
         return ""
