@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.analysis.process.host_calls import Cause
 from harness.analysis.process.intervals import length as length_of
 from harness.analysis.process.intervals import union
 from harness.analysis.process.kinds import load_rules
@@ -16,7 +17,7 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Window
 from harness.traces.trace import Activity, HostKind
-from tests.synthetic.columns import NCCL, Made
+from tests.synthetic.columns import GEMM, NCCL, Made
 
 
 def measured_of(made: Made, window: Window = Window.STEPS) -> tuple[RankPart, MeasuredProcess]:
@@ -168,3 +169,145 @@ def test_a_blocking_copy_is_named_with_its_call_its_operator_and_its_range() -> 
         "blocking copy", "call", "cudaMemcpyAsync", "cudaMemcpyAsync", "aten::to", "move inputs #",
     ]  # fmt: skip
     assert (row["idle_ns"], row["count"], row["first_ns"]) == (7 * MS, 1, MS)
+
+
+def test_memory_that_the_loop_allocates_is_allocation() -> None:
+    made = looping(gap=MS).call(300_000 - 15_000, 1_290_000, "cudaMalloc")
+    assert idle_of(made, Window.GPU)["allocation"] >= 950_000
+
+
+def test_a_first_launch_that_takes_long_is_first_use_and_a_later_one_is_not() -> None:
+    def launched(kernel: str) -> Made:
+        made = looping(gap=5 * MS).call(300_000, 5 * MS, "cudaLaunchKernel")
+        return made.event(5 * MS + 10_000, 5 * MS + 20_000, kernel, launch_ns=300_000)
+
+    first = idle_of(launched("new_kernel"), Window.GPU)
+    assert first["first use"] == 5 * MS - 300_000
+    assert "first use" not in idle_of(launched(GEMM), Window.GPU)
+    (row,) = (r for r in activities(launched("new_kernel")) if r["cause"] == "first use")
+    assert (row["kind"], row["what"]) == ("call", "cudaLaunchKernel")
+
+
+def test_a_copy_for_item_is_a_synchronisation_and_the_launch_after_it_too() -> None:
+    made = Made().step(0, 10 * MS, 0)
+    made.event(0, MS, launch_ns=0).event(8 * MS, 10 * MS, launch_ns=8 * MS - 5_000)
+    made.call(MS // 2, 8 * MS - 20_000, "cudaMemcpyAsync")
+    made.host(MS // 2, 8 * MS - 15_000, "aten::item", HostKind.OPERATOR)
+    (row,) = activities(made)
+    assert (row["cause"], row["operator"], row["idle_ns"]) == ("synchronisation", "aten::item", 7 * MS)
+
+
+def test_host_work_is_named_by_the_users_function_and_by_the_librarys_inside() -> None:
+    made = Made().step(0, 10 * MS, 0)
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    for start, end, name in (
+        (0, 10 * MS, "/home/me/train.py(3): main"),
+        (MS, 9 * MS - 50_000, "/home/me/augment.py(7): augment"),
+        (MS + 1, 9 * MS - 60_000, "scipy/ndimage/_interpolation.py(700): zoom"),
+        (MS + 2, 4 * MS, "numpy/core/shape_base.py(372): stack"),
+    ):
+        made.host(start, end, name, HostKind.PYTHON)
+    (row,) = activities(made)
+    assert (row["cause"], row["kind"], row["idle_ns"]) == ("host work", "python", 8 * MS)
+    assert row["what"] == "zoom (scipy/ndimage/_interpolation.py)"
+    assert row["where"] == {"file": "/home/me/augment.py", "line": 7, "function": "augment"}
+    assert row["innermost"]["function"] == "zoom"
+    assert row["innermost_ns"] == 8 * MS - 60_000 - 1
+
+
+def test_time_gathers_under_the_function_that_covers_most_of_it() -> None:
+    """Many short functions inside of one: a person calls that preprocessing, and asks what in it takes most."""
+    made = Made().step(0, 10 * MS, 0)
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    made.host(MS, 9 * MS - 6_000, "transformers/pipelines/video.py(120): preprocess", HostKind.PYTHON)
+    for i in range(20):
+        start = MS + 400_000 * i
+        made.host(start, start + 300_000, "transformers/image.py(235): resize", HostKind.PYTHON)
+        made.host(start, start + 90_000, "numpy/core.py(3): pad", HostKind.PYTHON)
+    (row,) = activities(made)
+    assert row["where"]["function"] == "preprocess"
+    assert (row["innermost"]["function"], row["innermost_ns"]) == ("resize", 20 * 300_000)
+
+
+def test_an_operator_without_kernels_is_named_beside_the_rest() -> None:
+    made = Made().step(0, 20 * MS, 0).range(0, 20 * MS, "DistributedDataParallel.forward")
+    made.event(0, MS, launch_ns=0).event(19 * MS, 20 * MS, launch_ns=19 * MS - 5_000)
+    made.host(3 * MS, 15 * MS, "aten::unflatten_dense_tensors", HostKind.OPERATOR)
+    first, second = activities(made)
+    assert (first["kind"], first["what"], first["idle_ns"]) == (
+        "operator", "aten::unflatten_dense_tensors", 12 * MS,
+    )  # fmt: skip
+    assert first["range"] == second["range"] == "DistributedDataParallel.forward"
+    assert (second["kind"], second["count"], second["idle_ns"]) == ("range", 2, 6 * MS)
+
+
+def test_nothing_recorded_is_said_so() -> None:
+    made = Made().step(0, 10 * MS, 0)
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    (row,) = activities(made)
+    assert (row["cause"], row["what"], row["kind"]) == ("not recorded", None, "")
+
+
+def test_what_autograds_thread_does_counts_where_it_launches_and_the_main_thread_waits() -> None:
+    made = Made().step(0, 10 * MS, 0).range(0, 10 * MS, "backward")
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000, launch_thread=77)
+    made.host(0, 10 * MS, "train.py(9): train", HostKind.PYTHON)
+    made.host(1, 10 * MS, "<built-in method run_backward of torch._C._EngineBase>", HostKind.PYTHON)
+    made.host(MS, 9 * MS, "autograd::engine::evaluate_function: MyBackward", HostKind.OPERATOR, thread=77)
+    (row,) = activities(made)
+    assert (row["kind"], row["operator"]) == ("operator", "autograd::engine::evaluate_function: MyBackward")
+    assert (row["phase"], row["where"]["function"]) == ("backward", "train")
+
+
+def test_a_host_that_waits_on_no_core_is_named_unless_a_call_of_the_system_is() -> None:
+    made = Made().step(0, 10 * MS, 0)
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    made.host(MS, 8 * MS, "not on a core", HostKind.WAIT)
+    (row,) = activities(made)
+    assert (row["cause"], row["kind"], row["what"]) == ("host work", "wait", "not on a core")
+    made.host(2 * MS, 8 * MS, "read", HostKind.OS_CALL)
+    (row,) = activities(made)
+    assert (row["kind"], row["what"]) == ("os call", "read")
+
+
+def test_the_collector_and_the_profiler_are_causes_of_their_own() -> None:
+    made = Made().step(0, 10 * MS, 0).host(2 * MS, 4 * MS, "Python GC", HostKind.COLLECTOR)
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    made.host(5 * MS, 8 * MS, "CUPTI Buffer flush", HostKind.PROFILER, thread=-1)
+    causes = idle_of(made)
+    assert (causes["garbage collection"], causes["profiler"]) == (2 * MS, 3 * MS)
+
+
+def test_a_function_that_loads_data_is_data_loading() -> None:
+    made = Made().step(0, 10 * MS, 0)
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    made.host(2 * MS, 8 * MS, "torch/utils/data/dataloader.py(633): __next__", HostKind.PYTHON)
+    made.host(3 * MS, 8 * MS, "/home/me/videos.py(5): __getitem__", HostKind.PYTHON)
+    assert idle_of(made)["data loading"] == 6 * MS
+    (row,) = (r for r in activities(made) if r["cause"] == "data loading")
+    assert row["innermost"]["function"] == "__getitem__"
+
+
+def test_a_graph_that_is_captured_keeps_the_device_idle() -> None:
+    made = Made().step(0, 10 * MS, 0).call(2 * MS, 2 * MS + 9, "cudaStreamBeginCapture")
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    made.call(7 * MS, 8 * MS, "cudaStreamEndCapture")
+    idle = measured_of(made)[1].idle[0]
+    assert idle.sums()[Cause.CAPTURE] == 6 * MS
+
+
+def test_a_pause_is_no_launch_though_work_that_waits_was_launched_after_it() -> None:
+    made = Made().step(0, 10 * MS, 0).event(0, MS, launch_ns=0)
+    made.event(9 * MS, 10 * MS, launch_ns=8 * MS - 5_000, stream=8)
+    made.event(8 * MS, 9 * MS, launch_ns=8 * MS - 4_000)
+    assert idle_of(made)["not recorded"] == 7 * MS - 5_000
+
+
+def test_on_a_cpu_a_long_pause_between_operators_is_named() -> None:
+    made = Made().step(0, 10 * MS, 0).range(0, 10 * MS, "forward")
+    for start, end in ((0, MS), (9 * MS, 10 * MS)):
+        made.event(start, end, "aten::mm", activity=Activity.CPU_OP, launch_ns=start)
+    made.host(MS, 9 * MS, "/home/me/train.py(12): log", HostKind.PYTHON)
+    (row,) = activities(made)
+    assert (row["cause"], row["what"], row["idle_ns"]) == ("launch-bound", "log (/home/me/train.py)", 8 * MS)
+    assert row["where"]["line"] == 12

@@ -266,7 +266,7 @@ class HostWatch:
 
     def _names_of(self, rows: _Rows) -> I64:
         """The columns of Activities for pieces in which more is known, or could be."""
-        at, stacks = Intervals(rows.start, rows.end), self._stacks
+        at, stacks = self._stretches(rows), self._stacks
         kind, what, call = self._told_names(rows)
         thread = self._threads_of(rows)
         main = np.full(len(thread), self._main)
@@ -294,6 +294,15 @@ class HostWatch:
         cause = rows.cause.astype(np.int64)
         cause[unnamed & (cause == Cause.HOST)] = Cause.NOT_RECORDED
         return np.stack([cause, kind, what, call, operator, function, own, label, phase])
+
+    def _stretches(self, rows: _Rows) -> Intervals:
+        """Each piece; of a call, also for what follows it, the call."""
+        start, end = rows.start.copy(), rows.end.copy()
+        called = np.flatnonzero(rows.told >= 0)
+        called = called[self._told.source[rows.told[called]] == Source.CALL]
+        start[called] = self._told.start_ns[rows.told[called]]
+        end[called] = self._told.end_ns[rows.told[called]]
+        return Intervals(start, end)
 
     def _told_names(self, rows: _Rows) -> tuple[I64, I64, I64]:
         """Kind, name and call of the pieces of which something recorded tells."""

@@ -98,7 +98,7 @@ def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: Told, launching: 
     of_host = Intervals(host.start[inside], host.end[inside])
     by_told = _cut(of_host, Intervals(told.start_ns, told.end_ns))
     rest = _cut(of_host, complement(Intervals(told.start_ns, told.end_ns), *_hull(gaps)))
-    rest = _apart_at_launches(rest, launching)
+    rest = _apart_at_launches(rest, launched[inside[rest.of]], launching)
     gap = inside[rest.of]
     cause, after = _untold(rest, gap, launched, told, launching)
     cause[follows[gap] & ~known[gap]] = Cause.OTHER
@@ -129,23 +129,23 @@ def _cut(a: Intervals, b: Intervals) -> _Cut:
     return _Cut(np.maximum(a.start[of], b.start[by]), np.minimum(a.end[of], b.end[by]), of, by)
 
 
-def _apart_at_launches(rest: _Cut, launching: Launching) -> _Cut:
-    """The pieces, where they are long cut at the launches in them: a host that stood still and then launched work for
-    a stream that had to wait was not launching all the while."""
-    long = rest.end - rest.start > launching.longest_ns
+def _apart_at_launches(rest: _Cut, launched: I64, launching: Launching) -> _Cut:
+    """The pieces, where they are long cut at the launches in them before the one that ended the gap: a host that stood
+    still and then launched work for a stream that had to wait was not launching all the while."""
+    until = np.minimum(rest.end, launched)
+    long = until - rest.start > launching.longest_ns
     first = np.searchsorted(launching.moments, rest.start[long], side="right")
-    last = np.searchsorted(launching.moments, rest.end[long], side="left")
-    long[long] = last > first
+    long[long] = np.searchsorted(launching.moments, until[long], side="left") > first
     if not long.any():
         return rest
     edge = np.concatenate([[-1], launching.moments, [np.iinfo(np.int64).max]])
-    between = _cut(Intervals(rest.start[long], rest.end[long]), Intervals(edge[:-1], edge[1:]))
-    between = between.at(between.end > between.start)
-    whole = rest.at(~long)
-    start = np.concatenate([whole.start, between.start])
+    cut = _cut(Intervals(rest.start[long], until[long]), Intervals(edge[:-1], edge[1:]))
+    cut = cut.at(cut.end > cut.start)
+    end = np.where(cut.end == until[long][cut.of], rest.end[long][cut.of], cut.end)
+    start = np.concatenate([rest.start[~long], cut.start])
     order = np.argsort(start, kind="stable")
-    end = np.concatenate([whole.end, between.end])[order]
-    of = np.concatenate([whole.of, rest.of[long][between.of]])[order]
+    end = np.concatenate([rest.end[~long], end])[order]
+    of = np.concatenate([rest.of[~long], rest.of[long][cut.of]])[order]
     return _Cut(start[order], end, of, np.full(len(of), -1))
 
 

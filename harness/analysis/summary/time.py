@@ -141,10 +141,11 @@ class HostActivity(SummaryPart):
     """As in `idle_causes`."""
     what: str | None
     """The most specific name that was recorded: a call, an operator, a Python function, a sampled function, a call of
-    the system, that the thread is on no core, a range. Null: nothing was recorded there, or launches followed one another."""
+    the system, that the thread is on no core, a range. Null: nothing was recorded there, or launches followed one
+    another."""
     kind: str
-    """What `what` names: `call`, `operator`, `python`, `sample`, `os call`, `wait`, `range`, `collector`, `profiler`; else
-    empty."""
+    """What `what` names: `call`, `operator`, `python`, `sample`, `os call`, `wait`, `range`, `collector`, `profiler`.
+    Else empty."""
     call: str | None = None
     """The call of the device's library, if it is the reason."""
     operator: str | None = None
