@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.job.partial_merge import DETAILS
-from harness.analysis.summary import Device, Steps, Summary
+from harness.analysis.summary import CodeLocation, Device, Steps, Summary
 from harness.format.format import duration
 
 MUCH_BETWEEN = 0.05  # of the mean step
@@ -22,6 +22,21 @@ def cause_word(cause: str, cpu: bool) -> str:
     ('between operators', 'launch-bound')
     """
     return _ON_CPU.get(cause, cause) if cpu else cause
+
+
+def code_place(place: CodeLocation) -> str:
+    """A place in a program as one text.
+
+    >>> code_place(CodeLocation(file="/home/me/train.py", line=12, function="main"))
+    'main (/home/me/train.py:12)'
+    """
+    file = place.file if place.line is None else f"{place.file}:{place.line}"
+    return f"{place.function} ({file})" if file else place.function
+
+
+def short_place(place: CodeLocation) -> str:
+    """As `code_place`, with the last folder and the name of the file alone."""
+    return code_place(place.model_copy(update={"file": "/".join(place.file.split("/")[-2:])}))
 
 
 def is_cpu(device: Device) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from harness.analysis.metrics import Number
-from harness.analysis.summary import Summary, SummaryPart
+from harness.analysis.summary import CodeLocation, Summary, SummaryPart
+from harness.format.labels import code_place
 from harness.report.elements import Table
 
 R = TypeVar("R")
@@ -60,8 +61,10 @@ def file_per_device(field: str) -> File:
 
 
 def plain(row: SummaryPart) -> FileRow:
-    """The row's plain values, without the lists and tables inside it."""
-    return {k: v for k, v in row.model_dump(mode="json").items() if not isinstance(v, (list, dict))}
+    """The row's plain values, without the lists and tables inside it; a place in a program is one text."""
+    places = {k: code_place(v) for k, v in row if isinstance(v, CodeLocation)}
+    dumped = row.model_dump(mode="json") | places
+    return {k: v for k, v in dumped.items() if not isinstance(v, (list, dict))}
 
 
 @dataclass(frozen=True, kw_only=True)

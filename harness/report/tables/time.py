@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.summary import Device, Gap, IdleCause, KindTime, PhaseTime, Summary
+from harness.analysis.summary import Device, Gap, HostActivity, IdleCause, KindTime, PhaseTime, Summary
 from harness.analysis.summary.problem_texts import WHOLE_GRAPHS
 from harness.format.device_time import with_known
 from harness.format.format import amount, apart, duration, of, percent, short
-from harness.format.labels import are_cpus, cause_word, is_cpu
+from harness.format.labels import are_cpus, cause_word, is_cpu, short_place
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _GAPS = 6
+_ACTIVITIES = 12
 
 
 def device_labels(some: Sequence[Device], devices: Sequence[Device]) -> list[str]:
@@ -124,6 +125,42 @@ CAUSES = TableOf[tuple[str, IdleCause]](
 )
 
 
+def _activities(s: Summary) -> list[HostActivity]:
+    """Of all processes those with most time."""
+    return sorted(s.host_activities, key=lambda a: -a.idle_ns)[:_ACTIVITIES]
+
+
+def _innermost(a: HostActivity) -> str:
+    """The function in which most of it passed, with its time; only where the others do not name it."""
+    if a.innermost is None or a.innermost == a.where:
+        return "–"
+    return f"{duration(a.innermost_ns)} {short_place(a.innermost)}"
+
+
+HOST_ACTIVITIES = TableOf[HostActivity](
+    caption="What the host did while a device had no work",
+    rows=_activities,
+    columns=(
+        Column("idle time", lambda a: duration(a.idle_ns)),
+        Column("cause", lambda a: a.cause),
+        Column("the host", lambda a: a.what or "–", apart, page=50),
+        Column("where", lambda a: short_place(a.where) if a.where else "–", apart, page=60),
+        Column("most of it in", _innermost, apart, page=60),
+        Column("operator", lambda a: a.operator or "–", apart, page=50),
+        Column("inside range", lambda a: a.range or "–", apart, page=50),
+        Column("phase", lambda a: a.phase),
+        Column("rank", lambda a: "–" if a.rank is None else str(a.rank)),
+        Column("times", lambda a: f"{a.count:,}"),
+        Column("longest", lambda a: duration(a.longest_ns)),
+    ),
+    left=9,
+    section="split",
+    topic="idle time",
+    spare=("operator", "longest", "times", "rank", "inside range", "most of it in"),
+    file=file_of("host_activities"),
+)
+
+
 def _gaps(s: Summary) -> list[tuple[Gap, Labelled]]:
     """The longest of all devices."""
     gaps = [(gap, device) for device in labelled(s.devices, s) for gap in device[1].longest_gaps]
@@ -136,14 +173,15 @@ GAPS = TableOf[tuple[Gap, Labelled]](
     columns=(
         Column("length", lambda x: duration(x[0].duration_ns)),
         Column("cause", lambda x: cause_word(x[0].cause, is_cpu(x[1][1]))),
+        Column("the host", lambda x: x[0].what or "–", apart, page=50),
         Column("device", lambda x: x[1][0]),
         Column("inside range", lambda x: x[0].range or "–", apart, page=50),
         Column("after", lambda x: x[0].before or "–", short, page=50),
         Column("before", lambda x: x[0].after or "–", short, page=50),
     ),
-    left=6,
+    left=7,
     section="split",
     topic="idle time",
-    spare=("device", "after", "before"),
+    spare=("device", "after", "before", "inside range"),
     file=file_per_device("longest_gaps"),
 )
