@@ -22,7 +22,7 @@ class PythonFunction:
     """A function in a Python program."""
 
     file: str | None  # as recorded: Kineto leaves out the folders that Python searches for modules
-    line: int | None  # of its definition
+    line: int | None  # of its definition; None: not recorded, as in nsys' samples
     function: str
     owner: Owner
 
@@ -86,7 +86,9 @@ def python_function(name: str) -> PythonFunction:
     call = _CALL.fullmatch(name)
     if call:
         file = call["file"]
-        return PythonFunction(file, int(call["line"]), call["function"], _owner(file.replace("\\", "/")))
+        return PythonFunction(
+            file, int(call["line"]) or None, call["function"], _owner(file.replace("\\", "/"))
+        )
     built_in = _BUILT_IN.fullmatch(name)
     if built_in:
         of = built_in["of"] or ""

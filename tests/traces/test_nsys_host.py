@@ -78,6 +78,8 @@ def test_the_profilers_work_is_kept_on_all_threads_of_the_process_and_the_driver
         ([("void c10::function_ref<void (char**)>::callback_fn<at::native>(long)", "libtorch_cpu.so"),
           ("at::native::(anonymous namespace)::copy_same_dtype(at::TensorIteratorBase&)", "libtorch_cpu.so")],
          "at::native::copy_same_dtype (libtorch_cpu.so)", HostKind.SAMPLE),
+        ([("__read", LIBC), PYTHON, ("load", "/home/me/data.py"), ("main", "/home/me/train.py")],
+         "/home/me/data.py(0): load", HostKind.PYTHON),
     ],
 )  # fmt: skip
 def test_a_sample_is_named_by_the_innermost_function_that_says_something(
