@@ -149,7 +149,7 @@ def test_the_environment_gives_the_rank_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_two_ranks_give_the_known_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Marks of 90 µs, one each 100 µs; 40 computing; 20 communicating, of which 5 beside the product; the window has 4 of them."""
+    """Marks of 90 µs each 100 µs; 40 computing; 20 communicating, of which 5 beside the product; the window has 4."""
     folder = tmp_path / "nid005042"
     folder.mkdir()
     rocpd_steps().saved(folder / "9_results.db")
