@@ -42,6 +42,19 @@ def excess(s: Summary) -> Excess | None:
     return largest if largest is not None and largest.avoidable_ns >= max(least, 1) else None
 
 
+def why_not_split(s: Summary) -> str | None:
+    """Of one rank of a job alone: why its communication is not split, and what would show it. None: others were read,
+    or it has no communication."""
+    size = s.world_size or max((c.group_size or 0 for c in s.collectives), default=0)
+    if len(s.sources) != 1 or size < 2 or not s.collectives:
+        return None
+    rank = f"rank {s.ranks[0]}" if s.ranks else "one rank"
+    return (
+        f"Only {rank} of {size} was read, so its communication cannot be split into waiting for other ranks and "
+        "transfer: the trace of any other rank of the group shows it."
+    )
+
+
 def mean_of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
     """The rows of all ranks as those of one, the mean of those that have them."""
     alike: dict[tuple[object, ...], list[Traffic]] = defaultdict(list)

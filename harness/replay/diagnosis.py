@@ -18,7 +18,7 @@ from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, FORWARD, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import unpack_graph
-from harness.replay.suspect import NORMAL, Gain, Suspect, is_regular
+from harness.replay.suspect import NORMAL, Gain, Suspect
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
@@ -113,7 +113,7 @@ def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
     large."""
     interval = gain.interval(_apart(suspect))
     share = gain.mean_ns / context.step_ns
-    least = NOTICEABLE if suspect.counted or is_regular(suspect.steps) else IRREGULAR
+    least = NOTICEABLE if suspect.counted or suspect.is_regular else IRREGULAR
     return (interval is None or interval[0] > 0) and share >= least
 
 

@@ -89,7 +89,9 @@ def _kind_of_more(
 ) -> tuple[Cause, int | None]:
     """What makes a rank's work larger, by its ratio to the others' in forward and backward, or in the whole step.
 
-    More to compute in forward alone is not of the batch, whose backward would be larger too."""
+    More to compute in forward or in backward alone is not of the batch, with which both are larger. A core is slower,
+    and the work not more, where the optimizer takes longer too, and either the time between operators or the backward
+    pass alone."""
     only_forward = len(ratio) > 1 and ratio[1] - 1 < _SPREAD * (ratio[0] - 1)
     if _in_pipeline(context):
         extra = only_forward and ratio[0] > _MUCH_MORE
@@ -98,18 +100,20 @@ def _kind_of_more(
         return Cause.EXTRA_COMPUTE, FORWARD
     if len(ratio) == 1:
         return Cause.EXTRA_COMPUTE, None
-    slower = _is_slower(context, process, others, float(ratio.mean()))
-    return (Cause.NOISY_NEIGHBOUR if slower else Cause.LONG_SEQUENCES), None
-
-
-def _is_slower(context: ReplayContext, process: int, others: list[int], ratio: float) -> bool:
-    """Whether a core is slower, and the work not more: then the time between operators is larger as well, and so is the
-    optimizer's work, which is the same for any batch."""
+    only_backward = ratio[0] - 1 < _SPREAD * (ratio[1] - 1)
+    with_optimizer = _optimizer_too(context, process, others, float(ratio.mean()))
+    if only_backward and not with_optimizer:
+        return Cause.EXTRA_COMPUTE, BACKWARD
     gap = context.of((TimeCategory.HOST_GAP,)).mean(axis=1)
-    step = context.of(WORK_SORTS, OPTIMIZER).mean(axis=1)
-    usual = float(np.median(step[others]))
-    same = usual > 0 and step[process] / usual - 1 < _OF_MORE * (ratio - 1)
-    return bool(gap[process] > _UNEVEN * np.median(gap[others])) and not same
+    slower = only_backward or gap[process] > _UNEVEN * np.median(gap[others])
+    return (Cause.NOISY_NEIGHBOUR if slower and with_optimizer else Cause.LONG_SEQUENCES), None
+
+
+def _optimizer_too(context: ReplayContext, process: int, others: list[int], ratio: float) -> bool:
+    """Whether the optimizer's work is larger as well, which is the same for any batch; True where it is not known."""
+    work = context.of(WORK_SORTS, OPTIMIZER).mean(axis=1)
+    usual = float(np.median(work[others]))
+    return not usual or bool(work[process] / usual - 1 >= _OF_MORE * (ratio - 1))
 
 
 def _more_than_usual(

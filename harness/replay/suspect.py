@@ -59,7 +59,12 @@ class Suspect:
     @property
     def every(self) -> int | None:
         """k, where it recurs in every k-th step; None: it has no period."""
-        return period(self.steps)
+        return None if self.cause is Cause.INTERRUPTED else period(self.steps)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether its steps are at a regular distance, or most of them. What comes at any moment is so by chance."""
+        return self.cause is not Cause.INTERRUPTED and is_regular(self.steps)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, Summary, Window
-from harness.explain.traffic import excess
+from harness.explain.traffic import excess, why_not_split
 from harness.traces.trace import HostKind
 from tests.synthetic.columns import MAIN, Made
 
@@ -38,10 +38,10 @@ class Step:
         return self
 
 
-def job(write: Callable[[Step], object], parameters: int | None = None) -> Summary:
-    """Both ranks with five steps."""
+def job(write: Callable[[Step], object], parameters: int | None = None, ranks: int = 2) -> Summary:
+    """The first of two ranks, or both, with five steps."""
     parts = []
-    for rank in range(2):
+    for rank in range(ranks):
         made = Made(
             rank=rank, world_size=2, path=f"rank{rank}.json", host="node", clock="unix", backend="nccl"
         )
@@ -52,7 +52,7 @@ def job(write: Callable[[Step], object], parameters: int | None = None) -> Summa
             made.step(now, step.now, number)
             now = step.now
         parts += measure_trace(made.trace(), Window.STEPS, RULES)
-    training = [RankTraining(rank=rank, parameters=parameters) for rank in range(2)]
+    training = [RankTraining(rank=rank, parameters=parameters) for rank in range(ranks)]
     return summarise_job(parts).model_copy(update={"training": training})
 
 
@@ -157,6 +157,15 @@ def test_buffers_that_ddp_broadcasts(phase: str, also: str) -> None:
     found = excess(job(write))
     assert found is not None
     assert found.what.startswith(f"DDP broadcasts the model's buffers in each forward pass{also}, ")
+
+
+def test_of_one_rank_alone_it_is_said_what_would_split_waiting_from_transfer() -> None:
+    assert why_not_split(job(plain)) is None
+    assert why_not_split(job(lambda step: step.part("forward"), ranks=1)) is None
+    assert why_not_split(job(plain, ranks=1)) == (
+        "Only rank 0 of 2 was read, so its communication cannot be split into waiting for other ranks and transfer: "
+        "the trace of any other rank of the group shows it."
+    )
 
 
 def test_on_a_gpu_the_thread_of_autograd_shows_the_backward_pass() -> None:

@@ -143,6 +143,23 @@ def test_more_samples_leave_the_optimizer_as_it_is_and_a_slower_core_does_not() 
         assert (lost[0].cause, lost[0].ranks) == (cause, [1])
 
 
+def test_a_longer_backward_pass_alone_is_no_longer_sample() -> None:
+    """If the optimizer takes longer too, the core or its memory is slower; so little is not told."""
+    backward = {1: 1.25}
+    _, lost = replayed(CpuJob(replace(COSTS, backward_factor=backward)).traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("extra-compute", [1], "backward")
+    _, lost = replayed(CpuJob(replace(COSTS, backward_factor=backward, optimizer_factor={1: 1.5})).traces())
+    assert not [found for found in lost if not found.standing]
+
+
+def test_a_host_that_falls_behind_by_little_is_not_told_for_a_chance_of_places() -> None:
+    """5 % of a step, in steps that happen to be at a regular distance."""
+    for held_ms, told in ((4, []), (15, [("interrupted", None)])):
+        costs = replace(COSTS, steps=7, held={(1, step): held_ms * MS for step in (1, 3, 5)})
+        _, lost = replayed(CpuJob(costs).traces())
+        assert [(found.cause, found.every) for found in lost if not found.standing] == told
+
+
 def test_without_phases_the_whole_work_of_ranks_is_compared() -> None:
     longer = replace(COSTS, factor={1: 2.0}, ranges=False)
     _, lost = replayed(CpuJob(longer).traces())

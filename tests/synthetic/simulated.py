@@ -20,8 +20,9 @@ class Costs:
 
     stalls: of the host at the begin of `stalled`; held: of the operator in the middle of forward; strays: of the host
     between operators of forward, each step after another one; late: of the last message of a step, by the step alone;
-    more: further operators in forward; factor: of all operators of a rank in forward and backward, gap_factor: of the
-    time between them, optimizer_factor: of its optimizer. ranges: whether the phases are marked.
+    more: further operators in forward; factor: of all operators of a rank in forward and backward; gap_factor: of the
+    time between them; backward_factor: of backward alone; optimizer_factor: of its optimizer. ranges: whether the
+    phases are marked.
     """
 
     ranks: int = 2
@@ -42,6 +43,7 @@ class Costs:
     more: Mapping[Where, int] = field(default_factory=dict)
     factor: Mapping[int, float] = field(default_factory=dict)
     gap_factor: Mapping[int, float] = field(default_factory=dict)
+    backward_factor: Mapping[int, float] = field(default_factory=dict)
     optimizer_factor: Mapping[int, float] = field(default_factory=dict)
     ranges: bool = True
 
@@ -128,9 +130,10 @@ class CpuJob(_Job):
         begin = self.now[rank]
         self.now[rank] += self._stall(phase, rank, step)
         count = c.operators + (c.more.get((rank, step), 0) if phase == "forward" else 0)
+        factor = c.factor.get(rank, 1) * (c.backward_factor.get(rank, 1) if phase == "backward" else 1)
         for i in range(count):
             held = c.held.get((rank, step), 0) if phase == "forward" and i == c.operators // 2 else 0
-            self._operator(rank, MM if i % 2 else ADD, round(c.operator_ns * c.factor.get(rank, 1)) + held)
+            self._operator(rank, MM if i % 2 else ADD, round(c.operator_ns * factor) + held)
             stray = phase == "forward" and i == (5 * step + 2) % c.operators
             gap_ns = round(c.gap_ns * c.gap_factor.get(rank, 1))
             self.now[rank] += gap_ns + (c.strays.get((rank, step), 0) if stray else 0)
