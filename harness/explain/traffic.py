@@ -33,7 +33,7 @@ class Excess:
 
 def excess(s: Summary) -> Excess | None:
     """What costs most of that which the model does not need; None: nothing noticeable is known."""
-    rows = mean_of_ranks(s.traffic)
+    rows = of_ranks(s.traffic)
     found = [e for rule in _RULES for e in rule(s, rows)]
     exposed = sum(row.step_exposed_ns for row in rows)
     step = s.steps.duration.median_ns if s.steps.duration else 0
@@ -55,22 +55,22 @@ def why_not_split(s: Summary) -> str | None:
     )
 
 
-def mean_of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
-    """The rows of all ranks as those of one, the mean of those that have them."""
+def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
+    """The rows of all ranks as those of one: counts are means, times those of the rank that takes least, since what
+    others take longer is waiting for a late rank."""
     alike: dict[tuple[object, ...], list[Traffic]] = defaultdict(list)
     for row in rows:
         alike[row.kind, row.group, row.phase, row.bytes].append(row)
-    return [_mean(of) for of in alike.values()]
+    return [_as_one(of) for of in alike.values()]
 
 
-def _mean(rows: Sequence[Traffic]) -> Traffic:
-    fields = ("count_per_step", "pass_count_per_step", "used_pass_count_per_step")
-    means = {name: sum(getattr(row, name) for row in rows) / len(rows) for name in fields}
-    times = {
-        name: round(sum(getattr(row, name) for row in rows) / len(rows))
-        for name in ("step_duration_ns", "step_exposed_ns")
+def _as_one(rows: Sequence[Traffic]) -> Traffic:
+    counts = ("count_per_step", "pass_count_per_step", "used_pass_count_per_step")
+    means = {name: sum(getattr(row, name) for row in rows) / len(rows) for name in counts}
+    least = {
+        name: min(getattr(row, name) for row in rows) for name in ("step_duration_ns", "step_exposed_ns")
     }
-    return rows[0].model_copy(update={"rank": None, **means, **times})
+    return rows[0].model_copy(update={"rank": None, **means, **least})
 
 
 def _gradients(rows: Sequence[Traffic]) -> list[Traffic]:
@@ -120,11 +120,13 @@ def _further(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
         return
     count, size = sum(row.count_per_step for row in more), _bytes_per_step(more)
     beside = f"the gradients' {amount(total)}" if total else "the gradients"
-    of_size = f" of {amount(size)}" if size else " (its size was not recorded: record_shapes=True)"
+    of_size, unknown = (
+        (f" of {amount(size)}", "") if size else ("", " (its size was not recorded: record_shapes=True)")
+    )
     one = count < _SEVERAL
     subject = f"An additional {_noun(more[0], 1)}" if one else f"{count:.0f} additional {_noun(more[0], 2)}"
     yield Excess(
-        f"{subject}{of_size} per step {'comes' if one else 'come'} beside {beside}, exposed for "
+        f"{subject}{of_size} per step{unknown} {'comes' if one else 'come'} beside {beside}, exposed for "
         f"{duration(_exposed(more))}.",
         _exposed(more),
         "leave this reduction out, do it in fewer steps, or start it earlier with async_op=True, so that it overlaps",

@@ -159,6 +159,16 @@ def test_buffers_that_ddp_broadcasts(phase: str, also: str) -> None:
     assert found.what.startswith(f"DDP broadcasts the model's buffers in each forward pass{also}, ")
 
 
+def test_waiting_for_a_late_rank_is_no_excess_of_the_collective_in_which_it_is_waited_for() -> None:
+    found = job(lambda step: plain(step).part("", [("all_reduce", 2 * MB)]))
+    late = [
+        row.model_copy(update={"step_exposed_ns": 1000 if row.rank else row.step_exposed_ns})
+        for row in found.traffic
+    ]
+    assert excess(found) is not None
+    assert excess(found.model_copy(update={"traffic": late})) is None
+
+
 def test_of_one_rank_alone_it_is_said_what_would_split_waiting_from_transfer() -> None:
     assert why_not_split(job(plain)) is None
     assert why_not_split(job(lambda step: step.part("forward"), ranks=1)) is None
