@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,9 @@ from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Window
+from harness.traces import open_trace
 from harness.traces.trace import Activity, HostKind
+from tests.real_traces import FOLDER, needs_real_traces, real_trace
 from tests.synthetic.columns import GEMM, NCCL, Made
 
 
@@ -311,3 +314,47 @@ def test_on_a_cpu_a_long_pause_between_operators_is_named() -> None:
     (row,) = activities(made)
     assert (row["cause"], row["what"], row["idle_ns"]) == ("launch-bound", "log (/home/me/train.py)", 8 * MS)
     assert row["where"]["line"] == 12
+
+
+@needs_real_traces
+def test_every_real_trace_gives_each_idle_nanosecond_one_cause_and_no_activity_more_than_that() -> None:
+    files = [p for p in FOLDER.glob("*/*") if p.name.endswith((".json.gz", ".sqlite", ".sqlite.gz"))]
+    assert len(files) > 10
+    for path in files:
+        for part, measured in measured_processes(open_trace(path), Window.STEPS, load_rules()):
+            for device in part.devices:
+                idle = measured.idle[device.device]
+                assert (
+                    sum(c.duration_ns for c in device.idle_causes) == int(idle.sums().sum()) == device.idle_ns
+                )
+                assert (idle.start_ns[1:] >= idle.end_ns[:-1]).all()
+                rows = [r for r in part.rows["host_activities"] if r["device"] == device.device]
+                assert sum(r["idle_ns"] for r in rows) <= (device.idle_ns or 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "what", "around", "idle_ms"),
+    [
+        (
+            "kineto_a100_collective_args/rank0.json.gz",
+            "host work",
+            "aten::unflatten_dense_tensors",
+            "DistributedDataParallel.forward",
+            67,
+        ),
+        ("kineto_resnet50_workers/num_workers_4.json.gz", "blocking copy", "cudaMemcpyAsync", None, 37),
+        (
+            "kineto_resnet50_workers/num_workers_0.json.gz",
+            "data loading",
+            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            352,
+        ),
+    ],
+)
+def test_the_largest_thing_that_the_host_of_a_real_trace_did_is_named(
+    name: str, cause: str, what: str, around: str | None, idle_ms: int
+) -> None:
+    ((part, _),) = measured_processes(open_trace(real_trace(name)), Window.STEPS, load_rules())
+    row = next(r for r in part.rows["host_activities"] if r["cause"] != "launch-bound")
+    assert (row["cause"], row["what"], row["range"], row["idle_ns"] // MS) == (cause, what, around, idle_ms)

@@ -45,6 +45,7 @@ KINDS = ("", "call", "operator", "python", "sample", "os call", "wait", "range",
 NOTHING, CALL, OPERATOR, PYTHON, SAMPLE, OS_CALL, WAIT, RANGE, COLLECTOR, PROFILER = range(len(KINDS))
 _KIND_OF_SPAN = np.array((OPERATOR, PYTHON, OS_CALL, SAMPLE, COLLECTOR, PROFILER, WAIT))  # by HostKind
 _COLUMNS = 9
+_SPARSEST, _SMALL = 8, 1 << 20  # slots of a table in which numbers are looked up: per number, and in any case
 
 
 @dataclass(frozen=True)
@@ -377,8 +378,19 @@ def _joined(parts: list[_Rows]) -> _Rows:
 def _distinct(columns: I64) -> tuple[I64, I64]:
     """The distinct columns of a matrix, and of each column its place among them."""
     code = np.zeros(columns.shape[1], np.int64)
-    for number in range(len(columns)):
-        values, place = np.unique(columns[number], return_inverse=True)
-        code = np.unique(code * max(len(values), 1) + place, return_inverse=True)[1].astype(np.int64)
-    _, first = np.unique(code, return_index=True)
+    for values in columns:
+        place = _compact(values + 1)
+        code = _compact(code * (int(place.max(initial=0)) + 1) + place)
+    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
     return columns[:, first], code
+
+
+def _compact(code: I64) -> I64:
+    """Numbers that are not below 0 as numbers of the same order without those that do not occur."""
+    size = int(code.max(initial=-1)) + 1
+    if size > _SPARSEST * len(code) + _SMALL:
+        return np.unique(code, return_inverse=True)[1].astype(np.int64)
+    occurs = np.zeros(size, np.bool_)
+    occurs[code] = True
+    return (np.cumsum(occurs) - 1)[code]
