@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
 from harness.analysis.process.device import idle_of
+from harness.analysis.process.host_activities import what_of
 from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.process.intervals import clip
 from harness.analysis.process.kinds import KINDS as KERNEL_KINDS
@@ -208,9 +209,20 @@ def _idle(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator
         gaps = clip(idle_of(m, device), *window)
         if len(gaps.start) == 0:
             continue
-        cause, _ = m.idle[device].within(gaps)
-        table = np.array([texts.index(f"idle: {cause_word(c, m.view.on_cpu)}") for c in CAUSES], np.int64)
-        yield Lane("idle", "idle", device, gaps.start, gaps.end, table[cause], cause.astype(np.uint8))
+        cause, row = m.idle[device].within(gaps)
+        text = _idle_texts(m, device, cause.astype(np.int64), row.astype(np.int64), texts)
+        yield Lane("idle", "idle", device, gaps.start, gaps.end, text, cause)
+
+
+def _idle_texts(m: MeasuredProcess, device: int, cause: I64, row: I64, texts: Texts) -> NDArray[np.int64]:
+    """Each gap's cause, and what the host did where that is known."""
+    pair, inverse = np.unique(cause * (1 << 32) + row + 1, return_inverse=True)
+
+    def say(code: int) -> str:
+        what = what_of(m, device, code % (1 << 32) - 1)
+        return f"idle: {cause_word(CAUSES[code >> 32], m.view.on_cpu)}" + (f" · {what}" if what else "")
+
+    return np.array([texts.index(say(code)) for code in pair.tolist()], np.int64)[inverse]
 
 
 def _streams(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:

@@ -281,6 +281,12 @@ def test_the_collector_and_the_profiler_are_causes_of_their_own() -> None:
     assert (causes["garbage collection"], causes["profiler"]) == (2 * MS, 3 * MS)
 
 
+def test_code_that_the_driver_loads_is_first_use() -> None:
+    made = Made().step(0, 10 * MS, 0).host(2 * MS, 8 * MS, "Lazy Function Loading", HostKind.OS_CALL)
+    made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
+    assert idle_of(made)["first use"] == 6 * MS
+
+
 def test_a_function_that_loads_data_is_data_loading() -> None:
     made = Made().step(0, 10 * MS, 0)
     made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)

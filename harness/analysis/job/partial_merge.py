@@ -21,7 +21,8 @@ from harness.analysis.summary import Device, Withheld
 
 MOST_DETAILED = 1024  # ranks of which each keeps its details: a summary of them has some 10 MB
 OUTERMOST = 8  # ranks at either end of each measure that keep theirs in a larger job
-DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages"
+DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, host_activities"
+_OF_HOST = "host_activities"
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ _MEASURES: tuple[Callable[[RankPart], float | None], ...] = (
 def _without_details(part: RankPart) -> RankPart:
     if not _has_details(part):
         return part
-    rows = {field: list(map(_without_tables, rows)) for field, rows in part.rows.items()}
+    rows = {field: list(map(_without_tables, rows)) for field, rows in part.rows.items() if field != _OF_HOST}
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})
     return part.model_copy(update={"source": source, "devices": devices, "rows": rows, "hta": None})
@@ -122,7 +123,7 @@ _OF_DEVICE = tuple(
 
 
 def _has_details(part: RankPart) -> bool:
-    return bool(part.source.device_names) or any(
+    return bool(part.source.device_names or part.rows.get(_OF_HOST)) or any(
         getattr(device, name) for device in part.devices for name in _OF_DEVICE
     )
 

@@ -72,6 +72,9 @@ _LOADS = re.compile(
     r"Module(Load|GetFunction)|LibraryLoad|LinkAdd|LinkComplete|FuncGetAttributes|FuncSetAttribute|Occupancy|"
     r"FuncLoad|KernelGetFunction|CtxCreate|PrimaryCtxRetain|RegisterFatBinary"
 )
+_DRIVER_LOADS = re.compile(
+    r"(?:lazy|module|function).*loading|compiler", re.IGNORECASE
+)  # of CUPTI's overheads
 _LAUNCHES = re.compile(r"Launch")
 # What a call does to the host, by its name; the first that fits. An asynchronous copy counts if it is long.
 _BLOCKING: tuple[tuple[Cause, re.Pattern[str]], ...] = (
@@ -204,7 +207,7 @@ def _layer(
 
 def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
     """Data loading of the main thread, without workers that prefetch; the collector, which holds every thread of
-    Python; the profiler."""
+    Python; the profiler; the driver, which loads code."""
     ranges, host, names = view.ranges, view.host, view.names
     data = np.flatnonzero(matching(ranges.name, names, _is_data_loading) & _on_main(ranges.thread, nesting))
     layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], Cause.DATA, Source.RANGE, data)]
@@ -216,6 +219,7 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
         (Cause.DATA, mine & code & matching(host.name, names, _DATA_CODE.search)),
         (Cause.COLLECTOR, (mine | (host.thread < 0)) & (host.kind == HostKind.COLLECTOR)),
         (Cause.PROFILER, host.kind == HostKind.PROFILER),
+        (Cause.FIRST_USE, (host.kind == HostKind.OS_CALL) & matching(host.name, names, _DRIVER_LOADS.search)),
     ):
         rows = np.flatnonzero(chosen)
         layers.append(_layer(host.start_ns[rows], host.end_ns[rows], cause, Source.SPAN, rows))
