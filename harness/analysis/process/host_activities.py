@@ -93,12 +93,10 @@ def what_of(m: MeasuredProcess, device: int, number: int) -> str | None:
 
 
 def where_of(m: MeasuredProcess, device: int, number: int) -> CodeLocation | None:
-    """The user's own function, else the one that covers most of the time; None where none was recorded."""
+    """The function in which that was; None where none was recorded."""
     if number < 0:
         return None
-    row = m.idle[device].activities
-    own, function = int(row.own[number]), int(row.function[number])
-    name = _name(m, own if own >= 0 else function)
+    name = _name(m, int(m.idle[device].activities.where[number]))
     return None if name is None else code_location(name)
 
 

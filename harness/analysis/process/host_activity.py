@@ -52,7 +52,7 @@ _SPARSEST, _SMALL = 8, 1 << 20  # slots of a table in which numbers are looked u
 class Activities:
     """n rows: what tells apart the things that a host did. Names are indices into the trace's names, -1: none.
 
-    `function`: the Python function that covers most of the time; `own`: the innermost such one of the user's own code;
+    `function`: the Python function that covers most of the time; `where`: as HostStacks.functions says;
     `range`: the first of the names that share the range's label."""
 
     cause: I64
@@ -61,7 +61,7 @@ class Activities:
     call: I64
     operator: I64
     function: I64
-    own: I64
+    where: I64
     range: I64
     phase: I64
 
@@ -273,7 +273,7 @@ class HostWatch:
         main = np.full(len(thread), self._main)
         operator = stacks.mostly(HostKind.OPERATOR, thread, at)
         operator = np.where(operator >= 0, operator, stacks.operators.half(at))
-        function, own = self._functions(thread, at)
+        function, where = self._functions(thread, at)
         ranges = self._ranges(thread, at)
         label = np.append(self._label, -1)[ranges]
         phase = self._phase_of(ranges, *at)
@@ -294,7 +294,7 @@ class HostWatch:
             unnamed &= ~now
         cause = rows.cause.astype(np.int64)
         cause[unnamed & (cause == Cause.HOST)] = Cause.NOT_RECORDED
-        return np.stack([cause, kind, what, call, operator, function, own, label, phase])
+        return np.stack([cause, kind, what, call, operator, function, where, label, phase])
 
     def _stretches(self, rows: _Rows) -> Intervals:
         """Each piece; of a call, also for what follows it, the call."""
@@ -328,17 +328,17 @@ class HostWatch:
     def _functions(self, thread: I64, at: Intervals) -> tuple[I64, I64]:
         """As HostStacks.functions, of each piece's own thread; where that has none or only waits, of another one."""
         count = len(at.start)
-        function, own, open_ = np.full(count, -1), np.full(count, -1), np.ones(count, np.bool_)
+        function, where, open_ = np.full(count, -1), np.full(count, -1), np.ones(count, np.bool_)
         for which in (thread, *map(np.asarray, self._threads)):
             for each in np.unique(which).tolist():
                 mine = np.flatnonzero(open_ & (which == each))
                 if not len(mine) or not self._stacks.has_python(each):
                     continue
-                found, of_user, waits = self._stacks.functions(each, Intervals(at.start[mine], at.end[mine]))
+                found, place, waits = self._stacks.functions(each, Intervals(at.start[mine], at.end[mine]))
                 use = (found >= 0) & ((function[mine] < 0) | ~waits)
-                function[mine[use]], own[mine[use]] = found[use], of_user[use]
+                function[mine[use]], where[mine[use]] = found[use], place[use]
                 open_[mine] = (function[mine] < 0) | waits
-        return function, own
+        return function, where
 
     def _ranges(self, thread: I64, at: Intervals) -> I64:
         """The row of the range around each piece, of its own thread, else of the main thread."""

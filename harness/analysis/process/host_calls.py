@@ -62,7 +62,7 @@ _DATA = re.compile(
     re.IGNORECASE,
 )
 _DATA_CODE = re.compile(
-    r"torch/utils/data/|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data",
+    r"torch/utils/data/|torchdata/|datasets/(?:arrow|iterable)_dataset\.py|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data",
 )
 _WAIT = re.compile(r"^(recv|send|wait|barrier|p2p|batch_isend)", re.IGNORECASE)
 _COMMUNICATION_CALL = re.compile(r"c10d|record_param_comms|wait|barrier", re.IGNORECASE)
@@ -231,7 +231,7 @@ def _is_data_loading(name: str) -> bool:
 
 
 def _captures(view: View) -> _Layer:
-    """From the begin of each capture of a graph to its end on the same thread."""
+    """From the start of each capture of a graph to its end on the same thread."""
     calls, names = view.calls, view.names
     begins = np.flatnonzero(matching(calls.name, names, re.compile("StreamBeginCapture").search))
     ends = np.flatnonzero(matching(calls.name, names, re.compile("StreamEndCapture").search))

@@ -35,13 +35,12 @@ class HostStacks:
         self._host, self._names, self._nesting = view.host, view.names, nesting
         self._ranges = view.ranges
         self._python = dict(_owners(self._host, HostKind.PYTHON, feeding))
-        table = np.zeros(len(self._names) + 1, np.bool_)
-        waits = table.copy()
-        python = self._host.kind == HostKind.PYTHON
-        for i in used(self._host.name[python]):
-            table[i] = python_function(self._names[i]).owner == Owner.USER
-            waits[i] = bool(_WAITS.search(self._names[i]))
-        self._own, self._waits = table, waits
+        count = len(self._names) + 1
+        self._owner, self._waits = np.full(count, -1, np.int8), np.zeros(count, np.bool_)
+        for i in used(self._host.name[self._host.kind == HostKind.PYTHON]):
+            found = python_function(self._names[i])
+            self._owner[i] = found.owner if found.file else -1
+            self._waits[i] = bool(_WAITS.search(self._names[i]))
         self._threads = [int(thread) for thread in feeding]
         self._flat = {
             (kind, thread): self._outermost(kind, [thread]) for kind in _FLAT for thread in self._threads
@@ -75,16 +74,20 @@ class HostStacks:
         return thread in self._python
 
     def functions(self, thread: int, at: Intervals) -> tuple[I64, I64, NDArray[np.bool_]]:
-        """For each stretch the names of the function that covers most of it and of the innermost one of the user's own
-        code that does, -1: none; and whether the thread only waits there."""
+        """For each stretch the names of the function that covers most of it and of the one that says where that is,
+        -1: none; and whether the thread only waits there. Where: the innermost function that covers most of it of the
+        user's own code, else of a framework's, else of any with a file."""
         owners = self._python.get(thread)
         if owners is None:
             none = np.full(len(at.start), -1)
             return none, none, np.zeros(len(none), np.bool_)
         name = np.append(self._host.name[owners.row], -1).astype(np.int64)
         deepest = name[owners.covering(*at, MOST)]
-        own = name[owners.covering(*at, MOST, self._own[name[:-1]])]
-        return deepest, own, self._waits[name[owners.covering(*at, HALF)]]
+        where = np.full(len(deepest), -1)
+        for owner in Owner:
+            found = name[owners.covering(*at, MOST, self._owner[name[:-1]] == owner)]
+            where = np.where(where >= 0, where, found)
+        return deepest, where, self._waits[name[owners.covering(*at, HALF)]]
 
     def range_rows(self, thread: int, at: Intervals, hidden: NDArray[np.bool_]) -> I64:
         """For each stretch the row of the innermost range that covers half of it, without `hidden` ones."""

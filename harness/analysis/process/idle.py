@@ -130,8 +130,8 @@ def _cut(a: Intervals, b: Intervals) -> _Cut:
 
 
 def _apart_at_launches(rest: _Cut, launched: I64, launching: Launching) -> _Cut:
-    """The pieces, where they are long cut at the launches in them before the one that ended the gap: a host that stood
-    still and then launched work for a stream that had to wait was not launching all the while."""
+    """The pieces, where they are long cut at the launches in them before the one that ended the gap: a host that
+    launched nothing, and then work for a stream that had to wait, was not launching all the while."""
     until = np.minimum(rest.end, launched)
     long = until - rest.start > launching.longest_ns
     first = np.searchsorted(launching.moments, rest.start[long], side="right")

@@ -154,7 +154,7 @@ class HostActivity(SummaryPart):
     """The innermost range that covers half of the time or more, step marks left out; its label."""
     where: CodeLocation | None = None
     """The innermost function of the user's own code that covers nine tenths of the time; without such a function, the
-    innermost one of any code that does."""
+    innermost one of a framework (transformers, vLLM) that does, else of any code."""
     innermost: CodeLocation | None = None
     """The innermost function of any code in which half of the row's time or more passed. A function that is not Python
     has an empty file."""
