@@ -33,28 +33,25 @@ def _of_device(m: MeasuredProcess, device: int) -> list[HostActivity]:
     total = np.bincount(row, weights=end - start, minlength=len(idle.activities)).astype(np.int64)
     window = m.windows[device][1] - m.windows[device][0]
     kept = np.argsort(-total, kind="stable")[:MOST_ROWS]
-    return [
-        _row(m, device, int(i), int(total[i])) for i in kept if total[i] and total[i] >= LEAST_SHARE * window
-    ]
+    kept = kept[total[kept] >= max(LEAST_SHARE * window, 1)]
+    return [_row(m, device, int(number), start[row == number], end[row == number]) for number in kept]
 
 
-def _row(m: MeasuredProcess, device: int, number: int, idle_ns: int) -> HostActivity:
-    start, end, row = m.idle[device].of_host()
-    mine = np.flatnonzero(row == number)
-    about: dict[str, Any] = {"where": None, "innermost": None, "innermost_ns": None}
-    if m.idle[device].activities.function[number] >= 0:
-        found = m.host_stacks.innermost(union(start[mine], end[mine]))
-        if found is not None:
-            about |= {"innermost": code_location(found[0]), "innermost_ns": found[1]}
+def _row(m: MeasuredProcess, device: int, number: int, start: I64, end: I64) -> HostActivity:
+    """start, end: its pieces."""
+    known = int(m.idle[device].activities.function[number]) >= 0
+    innermost = m.host_stacks.innermost(union(start, end)) if known else None
     return HostActivity(
         **named(m, device, number),
-        **about | {"where": where_of(m, device, number)},
+        where=where_of(m, device, number),
+        innermost=code_location(innermost[0]) if innermost else None,
+        innermost_ns=innermost[1] if innermost else None,
         rank=m.view.rank,
         device=device,
-        idle_ns=idle_ns,
-        count=_stretches(start[mine], end[mine]),
-        longest_ns=int((end[mine] - start[mine]).max()),
-        first_ns=int(start[mine[0]]),
+        idle_ns=int((end - start).sum()),
+        count=_stretches(start, end),
+        longest_ns=int((end - start).max()),
+        first_ns=int(start[0]),
     )
 
 
