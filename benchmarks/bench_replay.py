@@ -19,11 +19,12 @@ from pathlib import Path
 from generate_kineto import enlarge
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Window
-from harness.replay.diagnosis import replay_job
+from harness.replay.diagnosis import diagnose
 from harness.replay.process import pack_graph, process_graph
 from harness.traces import open_trace
 from tests.synthetic.simulated import Costs, CpuJob
@@ -47,8 +48,9 @@ def beside_reading(trace: Path, megabytes: float, files: int) -> None:
                 source = part.source.model_copy(update={"rank": number, "path": name, "world_size": files})
                 parts.append(part.model_copy(update={"source": source, "graph": packed}))
                 reading, graphs = reading + read - start, graphs + time.process_time() - read
+    summary = summarise_job(parts, files)
     start = time.process_time()
-    replay, _ = replay_job(parts, files)
+    replay, _ = diagnose(summary, parts)
     solved = time.process_time() - start
     assert replay is not None
     print(
@@ -68,8 +70,9 @@ def many_ranks(ranks: int) -> None:
         for trace in traces
         for part, measured in measured_processes(trace, Window.STEPS, load_rules())
     ]
+    summary = summarise_job(parts, ranks)
     measured_by = time.process_time()
-    replay, lost = replay_job(parts, ranks)
+    replay, lost = diagnose(summary, parts)
     assert replay is not None
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     found = f"{lost[0].cause} on rank {lost[0].ranks}" if lost else "nothing"

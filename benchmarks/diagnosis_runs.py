@@ -23,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import RankTraining, Window
+from harness.analysis.summary import Summary, Window
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.measure.jobs import summarise
@@ -119,22 +119,22 @@ def measure(place: Path) -> Found:
         "findings": [found.model_dump() for found in summary.findings],
         "what_ifs": {what.name: what.model_dump() for what in replay.what_ifs},
         "injected_ns": _injected(place / "run", asked["exercise"]),
-        **_replayed(read.parts, summary.training, (asked["fault"] or "").split(",")[0]),
+        **_replayed(read.parts, summary, (asked["fault"] or "").split(",")[0]),
     }
     (place / "found.json").write_text(json.dumps(found), encoding="utf-8")
     return found
 
 
-def _replayed(parts: Sequence[RankPart], training: Sequence[RankTraining], cause: str) -> Found:
+def _replayed(parts: Sequence[RankPart], summary: Summary, cause: str) -> Found:
     """What the report does not say: where a fault hits some steps at a regular distance, those steps replayed without
     it beside the other steps of the same run."""
     graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
     job = join_job(graphs, parts, None)
     assert job is not None, "the traces gave no replay"
-    context = ReplayContext(job, {own.rank: own for own in training})
+    context = ReplayContext(job, summary, {own.rank: own for own in summary.training})
     found: Found = {}
     for suspect in suspects(context):
-        if suspect.cause.value != cause or suspect.every in (None, 1):
+        if suspect.cause.value != cause or suspect.every in (None, 1) or suspect.lengths is None:
             continue
         gain = gains(context, [Edited(suspect.lengths)])[0]
         hits = suspect.steps[-len(gain.before) :]

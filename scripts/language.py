@@ -62,12 +62,13 @@ MODULES = {
     "unheard": "orphaned_submissions", "carrier": "submitter", "drive": "runner", "slurm_look": "poll",
     "slurm_words": "slurm_notation", "once_more": "retry_start", "inherited": "scrub_environment",
     "small_file": "bounded_read", "visible": "printable", "standing": "task_status", "door": "bootstrap",
+    "crossings": "stream_dependencies", "meetings": "collectives", "sorts": "graph",
+    "taken_out": "counterfactuals", "lane": "graph", "tiles": "graph",
 }  # fmt: skip
 CLASSES = {
     "Asked": "…Request", "Heard": "SlurmReply", "Side": "…Arm", "Plan": "…Plan", "Outcome": "…Outcome",
     "Verdict": "…Verdict", "Carrier": "Submitter",
 }  # fmt: skip
-REBUILT = re.compile(r"harness/(replay|explain)/")  # rooms whose names are still to come
 
 
 class Found(NamedTuple):
@@ -127,13 +128,11 @@ def _titles(name: str, tree: ast.AST) -> Iterator[Found]:
 
 def _names(name: str, tree: ast.AST) -> Iterator[Found]:
     """Modules and classes with a name that has a plainer one, where they are and where they are used."""
-    if REBUILT.match(name):
-        return
     if Path(name).stem in MODULES:
         yield Found(f"{name}:1", Path(name).stem, MODULES[Path(name).stem])
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom(module=str(module)) if not REBUILT.match(module.replace(".", "/") + "/"):
+            case ast.ImportFrom(module=str(module)):
                 used = [*module.split("."), *(alias.name for alias in node.names)]
             case ast.ClassDef():
                 used = [node.name]

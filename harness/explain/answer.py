@@ -5,7 +5,6 @@ For a mystery it says how its reader gives an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
@@ -20,28 +19,19 @@ from harness.analysis.summary.problem_texts import (
 )
 from harness.common.paths import PROGRAM
 from harness.experiment.advice import Change
-from harness.explain.asked import Avoidable, slowest
-from harness.explain.avoidable import (
-    bubble,
-    communication,
-    data,
-    launch_bound,
-    memory,
-    precision,
-    straggler,
-    synchronisation,
-)
 from harness.explain.commands import changed_command, is_ours
 from harness.explain.findings import (
     MOST_FURTHER,
-    changes_for,
     further_sentence,
     main_sentences,
+    reason_of,
 )
+from harness.explain.request import slowest
 from harness.format import device_time
 from harness.format.format import duration, percent
 from harness.format.labels import are_cpus, step_parts
 from harness.measure.carried import OF_PROFILER, SLOWED
+from harness.replay.diagnosis import by_share
 
 _SAME = 0.05  # a reference check allows so much
 _ABOUT_TWICE = (1.9, 2.1)
@@ -102,29 +92,21 @@ class Diagnosis:
 
 def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
-    doubt = doubts(summary)
-    where = _where(summary)
+    doubt, where = doubts(summary), _where(summary)
     if instead := _record_instead(summary):
         return Diagnosis([*doubt, *instead], further=[where] if where else [])
     if where is None:
         return Diagnosis([*doubt, "The recording does not show where the time went."])
-    if summary.findings:
-        return _of_causes(summary, doubt, where)
-    found = sorted(avoidable(summary), key=lambda a: -a.share)
-    if not found or found[0].share < NOTICEABLE:
-        return Diagnosis([*doubt, where, _nothing(summary, found)])
-    top = found[0]
-    ending, next_command = _try_next(summary, top.changes)
-    return Diagnosis([*doubt, where, _largest(summary, top), *ending], next_command)
-
-
-def _of_causes(summary: Summary, doubt: list[str], where: str) -> Diagnosis:
-    """The cause that loses most time comes first, whatever the devices did meanwhile; steady losses come last, as
-    the replay sorts them."""
-    first, *others = summary.findings
-    ending, next_command = _try_next(summary, changes_for(summary, first))
+    found = summary.findings or ([] if summary.replay else by_share(summary))
+    if not found:
+        return Diagnosis([*doubt, where, _nothing(summary)])
+    first, *others = found
+    ending, next_command = _try_next(summary, reason_of(summary, first).changes)
     further = [further_sentence(summary, found) for found in others[:MOST_FURTHER]]
-    return Diagnosis([*doubt, main_sentences(summary, first), *ending], next_command, [where, *further])
+    said = [*doubt, main_sentences(summary, first), *ending]
+    if first.basis == "share":
+        return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further)
+    return Diagnosis(said, next_command, [where, *further])
 
 
 def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str], str | None]:
@@ -141,11 +123,6 @@ def _first_possible(summary: Summary, changes: tuple[Change, ...]) -> tuple[Chan
         if (text := changed_command(summary, change.fields)) is not None:
             return change, text
     return None, None
-
-
-def avoidable(summary: Summary) -> list[Avoidable]:
-    """Every rule's finding, in no order."""
-    return [found for rule in _RULES if (found := rule(summary)) is not None]
 
 
 def kind_sentences(s: Summary) -> list[str]:
@@ -254,33 +231,15 @@ def _where_by_metrics(s: Summary) -> str | None:
     return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
-def _nothing(s: Summary, found: list[Avoidable]) -> str:
+def _nothing(s: Summary) -> str:
     idle = device_time.share(s.devices, "idle_ns") or 0.0
     rest = f", and {percent(idle)} idle time without a known cause" if idle > NOTICEABLE else ""
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
     not_known = f" Not known: {' and '.join(unknown)}." if unknown else ""
-    largest = f" The largest is {found[0].what}, {percent(found[0].share)}." if found else ""
-    whole = f"No avoidable part is above {percent(NOTICEABLE)} of the time.{largest}"
-    return f"{whole} The rest is the kernels themselves{rest}.{not_known}"
-
-
-def _largest(s: Summary, top: Avoidable) -> str:
-    step = s.steps.duration
-    unit = "period" if by_periodicity(s.steps.source) else "step"
-    each = f", about {duration(top.share * step.median_ns)} a {unit}" if step else ""
-    return f"The largest avoidable part is {top.what}: {percent(top.share)} of the time{each}. {top.why}"
-
-
-_RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (
-    data,
-    launch_bound,
-    synchronisation,
-    communication,
-    memory,
-    bubble,
-    precision,
-    straggler,
-)
+    return (
+        f"No part that could be avoided is above {percent(NOTICEABLE)} of the time. "
+        f"The rest is the kernels themselves{rest}.{not_known}"
+    )
 
 
 MEAN_APART = 0.25  # of the median step, from which the mean is given too

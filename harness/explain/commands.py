@@ -1,4 +1,4 @@
-"""Commands that run a run again with some fields of its experiment changed: without a fault, or with a what-if's change.
+"""Commands that run a run again with fields of its experiment changed: without a fault, or with a what-if's change.
 
 The change is made to the validated experiment, not to the typed command. A change that breaks a rule between flags
 gives no command.
@@ -20,7 +20,7 @@ from harness.experiment.advice import Fields
 from harness.experiment.base import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.parse import command_of, validate
-from harness.explain.asked import asked_of, global_batch, measured, micro_batch
+from harness.explain.request import asked_of, global_batch, measured, micro_batch
 from harness.format.labels import are_cpus
 from harness.site.site import Site, load_site
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.machine import disturbances
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, TimeLost
-from harness.analysis.summary.problem_texts import CROWDED
-from harness.experiment.advice import Change
-from harness.explain.asked import asked_of, measured, more_work
-from harness.explain.causes import CAUSES, FEWER_RANKS, CauseWords
-from harness.explain.commands import without_faults
+from harness.explain.reasons import Reason, reason
 from harness.format.format import duration, duration_range, ordinal, percent
+from harness.format.labels import are_cpus
+from harness.replay.causes import CAUSES
 from harness.replay.diagnosis import MOST_ERROR
+from harness.traces.vocabulary import OFF_CORE
 
 _MUCH = 0.1  # of the step
 
@@ -52,44 +50,61 @@ def has_marked_steps(s: Summary) -> bool:
 
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 2  # findings after the first
+_OFF_CORE = "; its thread is on no core there: it sleeps, or waits for another thread, a file or the network"
 
 
-def words_of(found: TimeLost) -> CauseWords:
-    """The cause's words; for a cause of a later version its name."""
-    unknown = found.cause.replace("-", " ")
-    return CAUSES.get(found.cause) or CauseWords(unknown, unknown, unknown, "find it in the timeline")
+def label_of(found: TimeLost) -> str:
+    """The cause's name in tables."""
+    entry = CAUSES.get(found.cause)
+    return entry.label if entry else found.cause.replace("-", " ")
+
+
+def reason_of(s: Summary, found: TimeLost) -> Reason:
+    """Why it costs time, and what to try."""
+    return reason(s, found, _lower(_who(s, found)), _place(found))
 
 
 def main_sentences(s: Summary, found: TimeLost) -> str:
     """Who loses how much of a step and by what, and who waits for it. The loss is a mean per step; the share is of the
     mean step, which is not told beside the median step."""
-    who, one = _who(s, found), _is_one(found)
-    lose = "loses" if one else "lose"
+    own = reason_of(s, found)
+    if found.basis == "share":
+        return f"The largest avoidable part is {_part(s, found, own)}. {own.why}".strip()
+    one = _is_one(found)
     waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
     lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"
-    return f"{who} {lose} {lost}: {_does(found)}, {_when(found)}.{waits}"
+    said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
+    return " ".join(filter(None, (said, _in_code(found), own.why)))
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
     """A smaller cause in one line."""
+    own = reason_of(s, found)
+    if found.basis == "share":
+        return f"Also: {_part(s, found, own)}."
     lose = "loses" if _is_one(found) else "lose"
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
-    return f"Also: {_lower(_who(s, found))} {lose} {duration(found.lost_ns)}{interval}: {_does(found)}, {_when(found)}."
+    return f"Also: {_lower(_who(s, found))} {lose} {duration(found.lost_ns)}{interval}: {_does(found, own)}."
 
 
-def changes_for(s: Summary, found: TimeLost) -> tuple[Change, ...]:
-    """What to try, the best first: what the run itself made slow, then what its exercise can do, then advice."""
-    words, changes = words_of(found), list[Change]()
-    if (fields := without_faults(s, (found.cause,), found.phase, found.ranks)) is not None:
-        changes.append(Change(f"the same run without the injected fault {found.cause}", fields))
-    if words.purpose and (advice := asked_of(s).on_purpose(words.purpose, measured(s))) is not None:
-        changes += advice.changes
-    if words.more_work:
-        changes += more_work(s, "twice the micro-batch, so that each operator has more work")
-    if words.own_cores and any(doubt.what == CROWDED for doubt in disturbances(s)):
-        return (*changes, Change(FEWER_RANKS))
-    who = _lower(_who(s, found))
-    return (*changes, Change(words.advice.format(phase=_place(found), who=who)))
+def _part(s: Summary, found: TimeLost, own: Reason) -> str:
+    """A part of the devices' time, where no replay was possible."""
+    entry, step = CAUSES.get(found.cause), s.steps.duration
+    unit = "period" if by_periodicity(s.steps.source) else "step"
+    each = f", about {duration(found.lost_ns)} a {unit}" if step else ""
+    part = (entry.part if entry else "") or label_of(found)
+    if entry and entry.part_on_cpu and are_cpus(s.devices):
+        part = entry.part_on_cpu
+    return f"{part}{own.more}: {percent(found.share)} of the time{each}"
+
+
+def _in_code(found: TimeLost) -> str:
+    """The place in the program, if it was recorded."""
+    where = found.where
+    if where is None:
+        return ""
+    line = f", line {where.line}" if where.line else ""
+    return f"The place in the code is {where.function} ({where.file}{line})."
 
 
 def period_words(every: int | None) -> str:
@@ -105,7 +120,8 @@ def period_words(every: int | None) -> str:
 
 def _when(found: TimeLost) -> str:
     """Its period, else what was seen."""
-    return period_words(found.every) or found.evidence
+    said = period_words(found.every) or found.evidence
+    return f", {said}" if said else ""
 
 
 def _certainty(found: TimeLost) -> str:
@@ -121,12 +137,19 @@ def _whole(s: Summary, found: TimeLost) -> str:
     return f"of the {duration(whole)} recorded"
 
 
-def _does(found: TimeLost) -> str:
-    words = words_of(found)
-    return (words.one if _is_one(found) else words.many).format(phase=_place(found))
+def _does(found: TimeLost, own: Reason) -> str:
+    """What the ranks do, and in which steps."""
+    entry = CAUSES.get(found.cause)
+    if entry is None:
+        return label_of(found) + _when(found)
+    what = _OFF_CORE if found.what == OFF_CORE else f", in {found.what}" if found.what else ""
+    said = (entry.one if _is_one(found) else entry.many).format(phase=_place(found), what=what)
+    return f"{said}{own.more}{_when(found)}"
 
 
 def _place(found: TimeLost) -> str:
+    if found.phase == "between steps":
+        return " between the steps"
     return f" in {found.phase}" if found.phase not in (None, "other") else ""
 
 

@@ -6,24 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.analysis.summary import ProfilerCost, Summary, TimeLost, Withheld
+from harness.replay.causes import CAUSES
 from harness.replay.diagnosis import NOTICEABLE
 from harness.replay.suspect import Cause
 
 SLOWED = 1.15  # profiled steps over the others, from which losses are corrected, and the answer says it
 OF_PROFILER = "findings.tiny-kernels"
-
-ON_HOST = frozenset(
-    {
-        Cause.DATA_STALL,
-        Cause.HOST_STALL,
-        Cause.PAUSE,
-        Cause.CHECKPOINT,
-        Cause.NOISY_NEIGHBOUR,
-        Cause.GARBAGE,
-        Cause.PINNED_TOGETHER,
-        Cause.TINY_KERNELS,
-    }
-)
 
 
 def carried(summary: Summary) -> Summary:
@@ -33,7 +21,7 @@ def carried(summary: Summary) -> Summary:
     if "findings" in withheld:
         found = []
     elif "findings.host" in withheld:
-        found = [one for one in found if one.cause not in ON_HOST]
+        found = [one for one in found if not CAUSES[one.cause].of_host]
     if "replay.what_ifs" in withheld and replay is not None:
         replay = replay.model_copy(update={"what_ifs": [], "ideal_network_ns": None})
     return summary.model_copy(update={"findings": found, "replay": replay})

@@ -21,7 +21,7 @@ from harness.measure.run_contents import (
     with_contents,
     with_problems,
 )
-from harness.replay.diagnosis import replay_job
+from harness.replay.diagnosis import diagnose
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
@@ -76,8 +76,8 @@ def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
 
 def _one_job(parts: Sequence[RankPart], beside: RunContents | None, world_size: int | None) -> Summary:
     """The summary of one job with its replay. beside: what its run's directory holds."""
-    replayed, lost = replay_job(parts, world_size, beside.training if beside else ())
     summary = summarise_job(parts, world_size, beside.switches if beside else None)
+    replayed, lost = diagnose(summary, parts, beside.training if beside else ())
     pop = summary.pop
     if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:
         ideal = round(pop.elapsed_ns * replayed.ideal_network_ns / replayed.step_ns)

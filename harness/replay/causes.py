@@ -1,59 +1,320 @@
-"""The rules, each of which looks at a job's time and names what it suspects."""
+"""The causes of lost time: one entry each, with how it is found, what it says of the ranks, and what to try."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from harness.replay.context import ReplayContext, slots
-from harness.replay.counterfactuals import larger_buckets, small_buckets
-from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, TimeCategory
-from harness.replay.host_causes import data, host, sending, stopped, without_core
-from harness.replay.rank_causes import heavier, uneven
-from harness.replay.suspect import Cause, Suspect, without_time
-
-_LAUNCHING = 0.1  # of a step between operators, from which the operators are called small
-
-
-def tiny(context: ReplayContext) -> Iterator[Suspect]:
-    """The host needs much time between operators, or between launches."""
-    chosen = [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots((TimeCategory.HOST_GAP,), phase)]
-    for found in without_time(context, Cause.TINY_KERNELS, chosen, None):
-        between = float(context.time_ns[:, :, chosen].sum(axis=2).mean())
-        if between > _LAUNCHING * context.step_ns:
-            said = f"{between / context.step_ns:.0%} of a step between operators"
-            yield replace(found, evidence=said, standing=True)
-
-
-def buckets(context: ReplayContext) -> Iterator[Suspect]:
-    """Gradients travel in many small messages."""
-    edited, small = larger_buckets(context), small_buckets(context)
-    if edited is None or small is None:
-        return
-    everyone, steps = tuple(range(context.processes)), context.job.measured.shape[1]
-    each, size = np.count_nonzero(small) / context.job.measured.size, context.job.messages.bytes[small].mean()
-    said = f"{each:.0f} messages of {size / 1e3:.0f} kB in each step"
-    yield Suspect(
-        Cause.SMALL_BUCKETS, everyone, BACKWARD, np.ones(steps, np.bool_), edited.lengths, said, standing=True
-    )
-
+from harness.analysis.summary import Summary
+from harness.replay import device_causes as device
+from harness.replay import host_causes as host
+from harness.replay import rank_causes as rank
+from harness.replay.context import ReplayContext
+from harness.replay.suspect import Cause, Suspect
 
 Rule = Callable[[ReplayContext], Iterator[Suspect]]
-RULES: tuple[Rule, ...] = (
-    data,
-    host,
-    sending,
-    stopped,
-    without_core,
-    uneven,
-    heavier,
-    tiny,
-    buckets,
+BUSY = 0.95  # of a device's time: the host costs it nothing
+
+
+@dataclass(frozen=True)
+class CauseOfLoss:
+    """label: in tables. one, many: the sentence about one rank, about several; `{phase}` is the place, as in
+    " in forward", `{what}` the activity, as in " in aten::copy_".
+
+    advice: what to try if no option of the run helps; it may have `{phase}` and `{who}`. find: the rule that suspects
+    it; a rule may suspect several causes. share, part: where no replay is possible, its share of the devices' time, and
+    what that part is called. of_host: its loss is at most the time in which the devices had no work; on_gpus: so on
+    GPUs only. purpose: its name in an experiment's `on_purpose`. more_work: whether larger micro-batches help.
+    own_cores: whether it helps to bind a rank to its own cores, if there are enough.
+    """
+
+    cause: Cause
+    find: Rule
+    label: str
+    one: str
+    many: str
+    advice: str
+    share: Callable[[Summary], float | None] | None = None
+    part: str = ""
+    part_on_cpu: str = ""
+    of_host: bool = False
+    on_gpus: bool = False
+    purpose: Literal["communication", "data"] | None = None
+    more_work: bool = False
+    own_cores: bool = False
+
+
+FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
+_ENTRIES = (
+    CauseOfLoss(
+        Cause.DATA_STALL,
+        host.data,
+        "waiting for data",
+        "it waits for data{what}",
+        "they wait for data{what}",
+        "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)",
+        share=device.data_share,
+        part="waiting for data",
+        of_host=True,
+        purpose="data",
+    ),
+    CauseOfLoss(
+        Cause.BETWEEN_STEPS,
+        host.activities,
+        "time between the steps",
+        "its device has no work between the steps{what}",
+        "their devices have no work between the steps{what}",
+        "load data with workers (num_workers, prefetch_factor) if the loop loads it between the steps",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.HOST_STALL,
+        host.host,
+        "host stall",
+        "it stalls on the host{phase}{what}",
+        "they stall on the host{phase}{what}",
+        "do this work of the host less often, in another process, or while the device has work",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.PAUSE,
+        host.stopped,
+        "stopped process",
+        "its process is stopped and continued (SIGSTOP, SIGCONT) at changing places of the step",
+        "their processes are stopped and continued (SIGSTOP, SIGCONT) at changing places of the step",
+        "find who stops the processes of {who}: a scheduler that suspends jobs, a debugger, a user",
+        of_host=True,
+        on_gpus=True,
+    ),
+    CauseOfLoss(
+        Cause.INTERRUPTED,
+        host.stopped,
+        "host falls behind",
+        "its host falls behind at changing places of the step, also inside operators",
+        "their hosts fall behind at changing places of the step, also inside operators",
+        "see on the node of {who} whether other threads share its cores (top, taskset -p, --cpus-per-task), and "
+        "whether another thread of the process holds the interpreter's lock (py-spy dump)",
+        of_host=True,
+        on_gpus=True,
+        own_cores=True,
+    ),
+    CauseOfLoss(
+        Cause.CHECKPOINT,
+        host.host,
+        "stall between the phases",
+        "it waits outside of forward, backward and optimizer, for example while a checkpoint is written",
+        "they wait outside of forward, backward and optimizer, for example while a checkpoint is written",
+        "write checkpoints less often, or in the background (torch.distributed.checkpoint.async_save)",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.GARBAGE,
+        host.host,
+        "garbage collection",
+        "it stalls{phase} while Python collects garbage",
+        "they stall{phase} while Python collects garbage",
+        "choose when Python collects garbage (gc.disable, then gc.collect every N steps), or use gc.freeze",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.SYNCHRONISATION,
+        host.activities,
+        "synchronisation",
+        "it waits for the device{what} and launches no work ahead",
+        "they wait for the devices{what} and launch no work ahead",
+        "take .item(), .cpu() and synchronize out of the loop, or read the value some steps later",
+        share=lambda s: device.idle_share(s, "synchronisation"),
+        part="synchronisation",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.BLOCKING_COPY,
+        host.activities,
+        "blocking copies",
+        "it waits for copies of buffers that are not pinned{what}",
+        "they wait for copies of buffers that are not pinned{what}",
+        "pin the host buffers (pin_memory=True) and copy with non_blocking=True",
+        share=lambda s: device.idle_share(s, "blocking copy"),
+        part="blocking copies",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.ALLOCATION,
+        host.activities,
+        "memory allocation",
+        "it allocates or frees memory of the device{what}",
+        "they allocate or free memory of the devices{what}",
+        "keep buffers instead of making new ones in each step, and leave freed memory to PyTorch's allocator "
+        "(no empty_cache in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
+        share=lambda s: device.idle_share(s, "allocation"),
+        part="memory allocation",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.FIRST_USE,
+        host.activities,
+        "first use of kernels",
+        "its device waits while the host loads kernels at their first use{what}",
+        "their devices wait while the host loads kernels at their first use{what}",
+        "record later steps: run several warm-up steps before the recording begins",
+        share=lambda s: device.idle_share(s, "first use"),
+        part="the first use of kernels",
+        of_host=True,
+    ),
+    CauseOfLoss(
+        Cause.TINY_KERNELS,
+        host.tiny,
+        "many small operators",
+        "much of its time is CPU overhead between small operators (launch-bound)",
+        "much of their time is CPU overhead between small operators (launch-bound)",
+        "larger batches, fused operators (torch.compile) or CUDA graphs",
+        share=lambda s: device.idle_share(s, "launch-bound"),
+        part="launch-bound idle time",
+        part_on_cpu="time between operators",
+        of_host=True,
+        more_work=True,
+    ),
+    CauseOfLoss(
+        Cause.SLOW_LINK,
+        host.sending,
+        "slow messages",
+        "its messages take longer than those of the others",
+        "their messages take longer than those of the others",
+        "test the links of {who}: slurm.sh -e 0",
+        purpose="communication",
+    ),
+    CauseOfLoss(
+        Cause.NOISY_NEIGHBOUR,
+        host.without_core,
+        "cores used by others",
+        "its CPU cores are shared with other programs",
+        "their CPU cores are shared with other programs",
+        "see which other programs run on the cores of {who}, and bind each rank to its own cores",
+        of_host=True,
+        on_gpus=True,
+        own_cores=True,
+    ),
+    CauseOfLoss(
+        Cause.PINNED_TOGETHER,
+        host.without_core,
+        "ranks share cores",
+        "it shares its cores with other ranks",
+        "they share the same cores",
+        "bind each rank to its own cores (--cpus-per-task, numactl)",
+        of_host=True,
+        on_gpus=True,
+        own_cores=True,
+    ),
+    CauseOfLoss(
+        Cause.EXTRA_COMPUTE,
+        rank.heavier,
+        "more work than others",
+        "it computes more than the others{phase}",
+        "they compute more than the others{phase}",
+        "find in the timeline the work of {who}{phase} that the others do not have: metrics, an additional "
+        "loss, more samples",
+    ),
+    CauseOfLoss(
+        Cause.LONG_SEQUENCES,
+        rank.uneven,
+        "longer samples than others",
+        "it computes more than the others in forward and backward, for example because of more or longer samples",
+        "they compute more than the others in forward and backward, for example because of more or longer samples",
+        "give every rank the same number of tokens: sort samples by length before you distribute them, or pack them",
+    ),
+    CauseOfLoss(
+        Cause.UNEVEN_STAGES,
+        rank.uneven,
+        "more layers than other stages",
+        "its pipeline stage has more work than the others",
+        "their pipeline stages have more work than the others",
+        "give this stage fewer layers: the embedding and the loss take time as well",
+    ),
+    CauseOfLoss(
+        Cause.LATE_RANK,
+        rank.uneven,
+        "a late rank",
+        "it comes later than the others to the collectives",
+        "they come later than the others to the collectives",
+        "find in the timeline the work of {who} that the others do not have, and test its node (slurm.sh -e 0)",
+        share=device.straggler_share,
+        part="the slower rank",
+    ),
+    CauseOfLoss(
+        Cause.COMMUNICATION,
+        device.communication,
+        "exposed communication",
+        "its communication is exposed: it computes nothing meanwhile",
+        "their communication is exposed: they compute nothing meanwhile",
+        "fewer, larger messages, or more work to hide them behind (micro-batch, overlap)",
+        share=device.communication_share,
+        part="exposed communication",
+        purpose="communication",
+    ),
+    CauseOfLoss(
+        Cause.SMALL_BUCKETS,
+        device.buckets,
+        "many small messages",
+        "its gradients are sent in many small messages",
+        "their gradients are sent in many small messages",
+        "larger buckets (DDP's bucket_cap_mb, DeepSpeed's reduce_bucket_size)",
+        purpose="communication",
+    ),
+    CauseOfLoss(
+        Cause.BUBBLE,
+        device.bubble,
+        "the pipeline's bubble",
+        "it waits in the pipeline's bubble",
+        "they wait in the pipeline's bubble",
+        "more micro-batches: twice the global batch at the same micro-batch",
+        share=device.bubble_share,
+        part="the pipeline's bubble",
+    ),
+    CauseOfLoss(
+        Cause.COPIES,
+        device.copies,
+        "exposed copies",
+        "its copies are exposed: it computes nothing meanwhile",
+        "their copies are exposed: they compute nothing meanwhile",
+        "copy on a separate stream while kernels run",
+        share=device.copies_share,
+        part="exposed copies",
+    ),
+    CauseOfLoss(
+        Cause.PRECISION,
+        device.precision,
+        "single precision",
+        "its matrix products run in fp32",
+        "their matrix products run in fp32",
+        "mixed precision (bf16)",
+        share=device.precision_share,
+        part="single precision",
+    ),
 )
+CAUSES: dict[str, CauseOfLoss] = {entry.cause.value: entry for entry in _ENTRIES}
+RULES: tuple[Rule, ...] = tuple(dict.fromkeys(entry.find for entry in _ENTRIES))
 
 
 def suspects(context: ReplayContext) -> list[Suspect]:
     """What every rule suspects."""
     return [found for rule in RULES for found in rule(context)]
+
+
+def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
+    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work."""
+    entry = CAUSES[suspect.cause.value]
+    most = context.step_ns
+    if suspect.saved_ns is not None:
+        most = min(most, float(suspect.saved_ns.mean()))
+    if not entry.of_host or (entry.on_gpus and context.on_cpu):
+        return most
+    idle_ns, window_ns = (
+        part[list(suspect.processes)].mean(axis=1)
+        for part in (context.device_time.idle_ns, context.device_time.window_ns)
+    )
+    if not np.isfinite(idle_ns).all() or (idle_ns <= (1 - BUSY) * window_ns).all():
+        return 0.0
+    return min(most, float(idle_ns.sum()))

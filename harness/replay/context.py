@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.summary import RankTraining
+from harness.analysis.summary import RankTraining, Summary, TimeSplit
 from harness.replay.graph import N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
 from harness.traces.trace import F64
@@ -30,11 +31,22 @@ WORK_SORTS = (
 )
 
 
+class DeviceTime(NamedTuple):
+    """Nanoseconds by process and step, mean over the process's devices; NaN where it is not known."""
+
+    window_ns: F64
+    idle_ns: F64
+    exposed_communication_ns: F64
+    exposed_memory_ns: F64
+
+
 @dataclass(frozen=True)
 class ReplayContext:
-    """One job before any rule has looked at it. training: what its ranks recorded about themselves."""
+    """One job before any rule has looked at it. summary: its numbers, without findings. training: what its ranks
+    recorded about themselves."""
 
     job: JobGraph
+    summary: Summary = field(default_factory=Summary)
     training: Mapping[int, RankTraining] = field(default_factory=dict)
 
     def recorded(self, process: int) -> RankTraining | None:
@@ -61,6 +73,30 @@ class ReplayContext:
         return sums.reshape(p, s, SLOTS).astype(np.int64)
 
     @cached_property
+    def device_time(self) -> DeviceTime:
+        """What the processes' devices did in each step."""
+        splits = [self._splits(process) for process in range(self.processes)]
+        return DeviceTime(*(_of_devices(splits, name) for name in DeviceTime._fields))
+
+    def _splits(self, process: int) -> list[list[TimeSplit]]:
+        """Of each device of a process the split of each counted step; without marked steps of the window."""
+        own = self.job.processes[process]
+        devices = [d for d in self.summary.devices if (d.source, d.pid) == (own.path, own.pid)]
+        if not own.marked:
+            return [[device] for device in devices]
+        return [list(d.steps[: self.step_count]) for d in devices if len(d.steps) >= self.step_count]
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether operators stand in for kernels."""
+        return self.job.processes[0].on_cpu
+
+    @property
+    def step_count(self) -> int:
+        """How many steps are counted."""
+        return int(self.job.step_begin.shape[1])
+
+    @cached_property
     def step_ns(self) -> float:
         """The mean of the counted steps."""
         return float(self.job.measured.mean())
@@ -79,3 +115,15 @@ def slots(sorts: tuple[TimeCategory, ...], phase: int | None = None) -> list[int
     """The slots of some sorts, in one phase or in all."""
     chosen = range(N_PHASES) if phase is None else (phase,)
     return [sort * N_PHASES + p for sort in sorts for p in chosen]
+
+
+def _of_devices(splits: list[list[list[TimeSplit]]], name: str) -> F64:
+    """One part of the devices' time by process and step."""
+    steps = max((len(of_one) for devices in splits for of_one in devices), default=0)
+    found = np.full((len(splits), steps), np.nan)
+    for row, devices in zip(found, splits, strict=True):
+        values = [[getattr(split, name) for split in of_one] for of_one in devices if len(of_one) == steps]
+        known = [own for own in values if None not in own]
+        if known:
+            row[:] = np.mean(np.array(known, np.float64), axis=0)
+    return found

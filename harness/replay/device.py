@@ -7,6 +7,7 @@ another stream ended: it waited for that. A call that returns right after someth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ from harness.traces.trace import I64
 IDLE_NS = 3_000  # a stream that is free for less has only its usual gap
 _FURTHER = 8  # events back
 SOON_NS = 15_000  # after the end of what it waited for
+SOON_SHARE = 0.02  # the same, of a long wait
+SOON_AT_MOST_NS = 100_000
 RETURN_NS = 30_000  # a call returns this soon after
 BLOCKED_NS = 20_000  # a shorter call waited for nothing
 
@@ -48,7 +51,8 @@ def find_stream_dependencies(streams: Streams) -> StreamDependencies:
     source = _last_end_elsewhere(streams, waited)
     found = source >= 0
     waited, source = waited[found], source[found]
-    soon = streams.start_ns[waited] - streams.end_ns[source] <= SOON_NS
+    long = np.minimum(SOON_SHARE * (streams.start_ns - free)[waited], SOON_AT_MOST_NS)
+    soon = streams.start_ns[waited] - streams.end_ns[source] <= np.maximum(SOON_NS, long)
     pairs = [(source[soon], waited[soon]), _before_messages(streams)]
     source, target = (np.concatenate(c) for c in zip(*pairs, strict=True))
     _, kept = np.unique(target, return_index=True)
@@ -147,40 +151,53 @@ class Streams:
         return self.previous_ns < 0
 
 
+class DeviceNodes(NamedTuple):
+    """Nodes, -1 where there is none: where each row of the process's collectives arrives and where it ends; the last
+    ends of the streams; and the starts and ends of the wanted events."""
+
+    arrive: I64
+    done: I64
+    last: I64
+    starts: I64
+    ends: I64
+
+
 def on_gpu(
-    m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread
-) -> tuple[I64, I64, I64]:
-    """Adds the streams of the window. Returns the nodes where each row of the process's collectives arrives and where
-    it ends, and the nodes of the streams' last ends."""
+    m: MeasuredProcess,
+    window: tuple[int, int],
+    builder: Builder,
+    thread: HostThread,
+    wanted: tuple[I64, I64],
+) -> DeviceNodes:
+    """Adds the streams of the window. wanted: rows of events whose starts, and whose ends, must be nodes."""
     event = row_events(m.view, m.kinds)
     streams = _streams(m, window, event)
-    arrive, done = np.full((2, len(event)), -1, np.int64)
-    if not len(streams.row):
-        return arrive, done, np.empty(0, np.int64)
-    dependencies = find_stream_dependencies(streams)
-    waits = host_waits(m, window, streams)
-    begins = streams.message | _marked(dependencies.target, len(streams.row))
+    count = len(streams.row)
+    place = np.full(len(m.view.events) + 1, -1, np.int64)
+    place[streams.row] = np.arange(count)
+    if not count:
+        return DeviceNodes(*(np.full(len(rows_), -1) for rows_ in (event, event, (), *wanted)))
+    dependencies, waits = find_stream_dependencies(streams), host_waits(m, window, streams)
     last = np.flatnonzero(np.diff(streams.index, append=-1))
-    ends = (
-        _marked(last, len(streams.row))
-        | streams.message
-        | _marked(dependencies.source, len(streams.row))
-        | _marked(waits.source, len(streams.row))
+    first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
+    start_node, end_node = np.full((2, count), -1, np.int64)
+    begins = streams.message | _marked(np.concatenate([dependencies.target, first_of]), count)
+    ends = streams.message | _marked(
+        np.concatenate([last, dependencies.source, waits.source, last_of]), count
     )
-    start_node = np.full(len(streams.row), -1, np.int64)
-    end_node = start_node.copy()
     start_node[begins] = builder.add_nodes(streams.start_ns[begins])
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
     _add_host_waits(builder, thread, waits, end_node, streams)
     _add_stream_dependencies(builder, dependencies, start_node, end_node, streams)
-    chain = _Chain.of(m, streams, dependencies)
-    chain.add_arcs(builder, thread, start_node, end_node)
-    place = np.full(len(m.view.events) + 1, -1, np.int64)
-    place[streams.row] = np.arange(len(streams.row))
-    at = place[event]
-    known = at >= 0
-    arrive[known], done[known] = start_node[at[known]], end_node[at[known]]
-    return arrive, done, end_node[last]
+    _Chain.of(m, streams, dependencies).add_arcs(builder, thread, start_node, end_node)
+    at_start, at_end = (np.append(nodes, -1) for nodes in (start_node, end_node))
+    return DeviceNodes(
+        at_start[place[event]],
+        at_end[place[event]],
+        end_node[last],
+        at_start[place[wanted[0]]],
+        at_end[place[wanted[1]]],
+    )
 
 
 def _streams(m: MeasuredProcess, window: tuple[int, int], message_events: I64) -> Streams:
@@ -336,7 +353,7 @@ class _Chain:
         launched, to, since, tail = launched[chosen], to[chosen], since[chosen], tail[chosen]
         arcs = builder.add_arcs(hosts[since], node[to])
         builder.repeat(arcs)
-        builder.give(thread.segments.between(times[since], self.streams.launch_ns[launched], arcs))
+        thread.give(builder, times[since], self.streams.launch_ns[launched], arcs)
         tail = tail.copy()
         tail[:, _SORTS.index(TimeCategory.DEVICE_GAP)] += self.latency[launched]
         builder.give(from_table(arcs, [slot(s) for s in _SORTS], tail))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
-from harness.analysis.summary import RankTraining, Replay, TimeLost, WhatIf
+from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, WhatIf
 from harness.replay import counterfactuals
-from harness.replay.causes import suspects
+from harness.replay.causes import CAUSES, limit_ns, suspects
 from harness.replay.collectives import EARLY, WAITED_NS
 from harness.replay.context import ReplayContext
 from harness.replay.counterfactuals import Edited, gains
@@ -30,20 +31,48 @@ BETWEEN_RUNS = (
 WORTH = 0.005  # of the step; a smaller change is not listed
 
 
-def replay_job(
-    parts: Sequence[RankPart], world_size: int | None = None, training: Sequence[RankTraining] = ()
+def diagnose(
+    summary: Summary, parts: Sequence[RankPart], training: Sequence[RankTraining] = ()
 ) -> tuple[Replay | None, list[TimeLost]]:
-    """The replay of one job and the causes of lost time, largest first; None where its parts have no graphs."""
+    """The replay of one job and its findings, the largest loss first.
+
+    Without a replay (the parts have no graphs, or it differs from the job) findings are shares of the devices' time.
+    summary: the job's numbers.
+    """
     graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
     for early in (EARLY, 0.0):  # where waiting goes round in a circle, fewer records are believed
-        job = join_job(graphs, parts, world_size, early)
+        job = join_job(graphs, parts, summary.world_size, early)
         if job is None:
             break
         try:
-            return _answer(ReplayContext(job, {own.rank: own for own in training}))
+            return _answer(ReplayContext(job, summary, {own.rank: own for own in training}))
         except NoOrderError:
             continue
-    return None, []
+    return None, by_share(summary)
+
+
+def by_share(s: Summary) -> list[TimeLost]:
+    """Findings as shares of the devices' time, the largest first."""
+    step = s.steps.duration
+    window = sum(d.window_ns for d in s.devices) / max(len(s.devices), 1)
+    whole = step.median_ns if step else window
+    found = (
+        (name, share)
+        for name, entry in CAUSES.items()
+        if entry.share is not None and (share := entry.share(s)) is not None and share >= NOTICEABLE
+    )
+    return [
+        TimeLost(
+            cause=name,
+            ranks=list(s.ranks),
+            lost_ns=round(share * whole),
+            share=share,
+            standing=True,
+            basis="share",
+            evidence=f"{share:.1%} of the devices' time",
+        )
+        for name, share in sorted(found, key=lambda pair: -pair[1])
+    ]
 
 
 def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
@@ -61,16 +90,17 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         unknown_ns=_unknown_ns(job),
     )
     if error > MOST_ERROR:
-        return replayed, []
+        return replayed, by_share(context.summary)
     suspected = suspects(context)
     kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]
     edits = [
         Edited(counterfactuals.ideal(context)),
-        *(Edited(s.lengths) for s in suspected),
+        *(Edited(job.lengths if s.lengths is None else s.lengths) for s in suspected),
         *(edited for _, edited in kinds),
     ]
     ideal, *rest = gains(context, edits)
-    lost = [_told(context, s, g) for s, g in zip(suspected, rest, strict=False) if _stands_out(context, s, g)]
+    found = zip(suspected, map(partial(_limited, context), suspected, rest), strict=False)
+    lost = [_told(context, s, g) for s, g in found if _stands_out(context, s, g)]
     what_ifs = [
         _what_if(context, kind, edited, gain)
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
@@ -82,7 +112,15 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
             "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
         }
     )
-    return replayed, sorted(lost, key=lambda found: (found.standing, -found.lost_ns))
+    return replayed, sorted(lost, key=lambda found: -found.lost_ns)
+
+
+def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
+    """The gain, at most what the devices' time allows; what the graph does not show is the devices' time itself."""
+    if suspect.lengths is None and suspect.saved_ns is not None:
+        saved = suspect.saved_ns[-len(gain.before) :]
+        gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
+    return gain.at_most(limit_ns(context, suspect))
 
 
 def _model_work(context: ReplayContext) -> int | None:
@@ -149,6 +187,8 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
         high_ns=None if interval is None else round(interval[1]),
         share=gain.mean_ns / context.step_ns,
         standing=suspect.standing,
+        what=suspect.what,
+        where=suspect.where,
         evidence=suspect.evidence,
         at_ns=at_ns,
         at_rank=at_rank,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.phases import PHASES
-from harness.traces.trace import I64
+from harness.traces.trace import I32, I64
 
 N_PHASES = len(PHASES)
 FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, BETWEEN, OTHER = range(N_PHASES)  # indices into PHASES
@@ -114,6 +114,21 @@ class HostSegments:
         return tile, inside - self.edge[tile]
 
 
+def activity_segments(start_ns: I64, end_ns: I64, which: I32, window: tuple[int, int]) -> HostSegments:
+    """Disjoint activities in order of time as segments of slot 1 + `which`; between them lie segments of slot 0."""
+    inside = (end_ns > window[0]) & (start_ns < window[1])
+    start = np.maximum(start_ns[inside], window[0])
+    end = np.minimum(end_ns[inside], window[1])
+    edge = np.concatenate([[window[0]], np.stack([start, end], axis=1).reshape(-1), [window[1]]]).astype(
+        np.int64
+    )
+    slots = np.zeros(len(edge) - 1, np.int16)
+    slots[1::2] = which[inside] + 1
+    keep = np.diff(edge) > 0
+    edge = np.append(edge[:-1][keep], edge[-1])
+    return HostSegments(edge, slots[keep], np.diff(edge), slots[keep])
+
+
 def _up_to(before: I64, ratio: NDArray[np.float64], tile: I64, into: I64) -> I64:
     return before[tile] + np.rint(ratio[tile] * into).astype(np.int64)
 
@@ -126,6 +141,7 @@ class Builder:
     source: list[I64] = field(default_factory=list)
     target: list[I64] = field(default_factory=list)
     amounts: list[Amounts] = field(default_factory=list)
+    activities: list[Amounts] = field(default_factory=list)
     repeated: list[I64] = field(default_factory=list)
     nodes: int = 0
     arcs: int = 0
@@ -151,6 +167,15 @@ class Builder:
         """Lengthen arcs."""
         self.amounts.append(amounts)
 
+    def give_activities(self, amounts: Amounts) -> None:
+        """Which part of arcs' time are activities of the host in idle time of the device; slots: 1 + activity."""
+        kept = amounts.slot > 0
+        self.activities.append(Amounts(amounts.arc[kept], amounts.slot[kept] - np.int16(1), amounts.ns[kept]))
+
+    def all_activities(self) -> Amounts:
+        """The activities' parts of every arc."""
+        return joined(self.activities)
+
     def give_slot(self, arcs: I64, slot: int, ns: I64) -> None:
         """Lengthen n arcs, each by its own time, in one slot."""
         kept = ns != 0
@@ -173,6 +198,7 @@ class HostThread:
     """Collects nodes of the host; `close` joins them. Launches are looked up between nodes."""
 
     segments: HostSegments
+    activities: HostSegments
     node: list[I64] = field(default_factory=list)
     time: list[I64] = field(default_factory=list)
     since: list[I64] = field(
@@ -204,7 +230,12 @@ class HostThread:
             return
         arcs = builder.add_arcs(node[:-1], node[1:])
         until = np.clip(since[1:], time[:-1], time[1:])
-        builder.give(self.segments.between(time[:-1], until, arcs))
+        self.give(builder, time[:-1], until, arcs)
+
+    def give(self, builder: Builder, start_ns: I64, end_ns: I64, arcs: I64) -> None:
+        """Lengthen arcs by what the host did from `start_ns` to `end_ns`."""
+        builder.give(self.segments.between(start_ns, end_ns, arcs))
+        builder.give_activities(self.activities.between(start_ns, end_ns, arcs))
 
     @property
     def last(self) -> I64:

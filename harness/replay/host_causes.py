@@ -1,4 +1,7 @@
-"""Rules about a host that waits: for data, in a phase, before a message, stopped, or without a core."""
+"""Causes on the host: it waits for data, in a phase, before a message; it is stopped; it has no core; it is slow.
+
+On a GPU the idle time of the devices is what counts, with what the host did in it (analysis/process/host_activity.py).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.phases import PHASES
+from harness.analysis.summary import HostActivity
 from harness.common.metrics_lines import how_many
 from harness.replay.context import ReplayContext, slots
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
@@ -18,9 +23,11 @@ from harness.replay.suspect import (
     counterfactual,
     culprits,
     hit,
+    in_steps,
     is_regular,
     without_time,
 )
+from harness.traces.trace import I64
 
 STALLED = (TimeCategory.HOST_STALL,)
 HELD = (TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
@@ -29,11 +36,15 @@ CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines 
 SLOW_DATA = 0.05  # of a step: loading data takes some time in every program
 _MOST = 0.5
 _WAITING = 0.25  # of a step without a core: less is usual where ranks have few cores for their threads
+_LAUNCHING = 0.1  # of a step between operators, from which the operators are called small
+STEADY = (Cause.TINY_KERNELS, Cause.SYNCHRONISATION, Cause.BLOCKING_COPY, Cause.ALLOCATION, Cause.DATA_STALL)
 _RUNNING = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.HOST_GAP)
 
 
 def data(context: ReplayContext) -> Iterator[Suspect]:
     """The host waits in data loading, also where no single wait is long."""
+    if not context.on_cpu:
+        return  # told by `activities`
     least = SLOW_DATA * context.step_ns
     sorts: tuple[TimeCategory, ...] = HELD
     if context.of((TimeCategory.HOST_GAP,), DATA).mean() > least:
@@ -45,11 +56,121 @@ def data(context: ReplayContext) -> Iterator[Suspect]:
 
 def host(context: ReplayContext) -> Iterator[Suspect]:
     """The host waits in a phase, between operators."""
-    for phase in STALLING:
+    for phase in STALLING if context.on_cpu else ():
         for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
             if _of_stops(context, phase)[list(found.processes)].all():
                 continue
             yield replace(found, cause=_kind_of_stall(context, found))
+
+
+def tiny(context: ReplayContext) -> Iterator[Suspect]:
+    """The host needs much time between operators."""
+    if not context.on_cpu:
+        return  # told by `activities`
+    chosen = [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots((TimeCategory.HOST_GAP,), phase)]
+    for found in without_time(context, Cause.TINY_KERNELS, chosen, None):
+        between = float(context.time_ns[:, :, chosen].sum(axis=2).mean())
+        if between > _LAUNCHING * context.step_ns:
+            said = f"{between / context.step_ns:.0%} of a step between operators"
+            yield replace(found, evidence=said, standing=True)
+
+
+_KINDS = {
+    "data loading": Cause.DATA_STALL,
+    "synchronisation": Cause.SYNCHRONISATION,
+    "blocking copy": Cause.BLOCKING_COPY,
+    "allocation": Cause.ALLOCATION,
+    "first use": Cause.FIRST_USE,
+    "garbage collection": Cause.GARBAGE,
+    "launch-bound": Cause.TINY_KERNELS,
+    "host work": Cause.HOST_STALL,
+    "not recorded": Cause.HOST_STALL,
+}
+_ONE_EACH = (
+    Cause.HOST_STALL,
+    Cause.BLOCKING_COPY,
+)  # one finding for each activity; of other causes one for all
+
+
+def activities(context: ReplayContext) -> Iterator[Suspect]:
+    """What the host was doing while a device had no work because of it."""
+    groups: dict[tuple[Cause, object], list[tuple[int, int]]] = {}
+    for process, own in enumerate(context.job.processes):
+        for row, activity in enumerate(own.activities):
+            if (cause := _cause_of(activity)) is not None:
+                groups.setdefault((cause, _alike(cause, activity)), []).append((process, row))
+    for (cause, _), rows in groups.items():
+        yield from _of_activities(context, cause, rows)
+
+
+def _cause_of(activity: HostActivity) -> Cause | None:
+    if activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
+        return Cause.BETWEEN_STEPS
+    return _KINDS.get(activity.cause)
+
+
+def _alike(cause: Cause, activity: HostActivity) -> object:
+    """What makes two activities the same, on one rank or on several."""
+    if cause not in _ONE_EACH:
+        return None
+    where = activity.where
+    return (activity.what, activity.range, where and (where.file, where.function), activity.phase)
+
+
+def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
+    """The suspicion of the ranks that have most of it."""
+    job = context.job
+    by_step = np.zeros((context.processes, context.step_count))
+    for process, row in rows:
+        by_step[process] += job.processes[process].activity_ns[row, : context.step_count]
+    who = culprits(by_step.sum(axis=1))
+    saved = by_step[list(who)].sum(axis=0)
+    if not who or saved.mean() < LEAST * context.step_ns:
+        return
+    mine = [(process, row) for process, row in rows if process in who]
+    most = max(mine, key=lambda at: job.processes[at[0]].activity_ns[at[1]].sum())
+    activity, steps = job.processes[most[0]].activities[most[1]], hit(saved)
+    yield Suspect(
+        cause,
+        who,
+        PHASES.index(activity.phase) if activity.phase in PHASES else None,
+        steps,
+        _without_activities(context, mine) if context.processes > 1 else None,
+        in_steps(saved / len(who), steps),
+        standing=cause in STEADY,
+        saved_ns=saved,
+        what=activity_words(activity),
+        where=activity.where,
+    )
+
+
+def _without_activities(context: ReplayContext, rows: list[tuple[int, int]]) -> I64:
+    """Every arc's length without the time of some activities of the host."""
+    job = context.job
+    held = job.activity_amounts
+    number = np.zeros(len(held.arc), np.bool_)
+    for process, row in rows:
+        number |= (job.process[held.arc] == process) & (held.slot == row)
+    lengths: I64 = job.lengths.copy()
+    np.subtract.at(lengths, held.arc[number], held.ns[number])
+    return lengths
+
+
+def activity_words(activity: HostActivity) -> str | None:
+    """The activity in a few words, as "aten::to, inside forward"; None: nothing was recorded."""
+    if not activity.what:
+        return None
+    around = [name for name in (activity.operator, activity.range) if name and name != activity.what]
+    return ", ".join([activity.what, *_mostly_in(activity), *(f"inside {name}" for name in around)])
+
+
+def _mostly_in(activity: HostActivity) -> list[str]:
+    """The innermost function with most of its time, if it is another one."""
+    inner, ns = activity.innermost, activity.innermost_ns or 0
+    if inner is None or ns < _MOST * activity.idle_ns or inner.function in (activity.what or ""):
+        return []
+    place = f" ({inner.file})" if inner.file else ""
+    return [f"{ns / activity.idle_ns:.0%} of it in {inner.function}{place}"]
 
 
 def _kind_of_stall(context: ReplayContext, found: Suspect) -> Cause:

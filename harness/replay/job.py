@@ -92,13 +92,16 @@ class JobGraph:
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
     the nodes of the steps that all processes counted. alone: collectives with no
-    other rank that is known. unknown: the arcs of these, and of collectives with some rank that is not known."""
+    other rank that is known. unknown: the arcs of these, and of collectives with some rank that is not known.
+
+    activity_amounts: the parts of arcs that are activities of their process's host, by arc and activity."""
 
     processes: list[ProcessGraph]
     time_ns: I64
     source: I64
     target: I64
     amounts: Amounts
+    activity_amounts: Amounts
     process: I64
     repeated: I64
     step: I64
@@ -189,6 +192,7 @@ def join_job(
         source=np.concatenate([*arcs.source, *sync.source]),
         target=target,
         amounts=joined([*arcs.amounts, *sync.amounts, sync.held_up(least)]),
+        activity_amounts=joined(arcs.activities),
         process=process,
         repeated=np.concatenate(arcs.repeated),
         step=_steps_of(time[target], process, time[end]),
@@ -212,6 +216,7 @@ class _Arcs:
     source: list[I64]
     target: list[I64]
     amounts: list[Amounts]
+    activities: list[Amounts]
     process: list[I64]
     repeated: list[I64]
     count: int
@@ -222,14 +227,16 @@ def _arcs_of(graphs: Sequence[ProcessGraph], first: list[int]) -> _Arcs:
     return _Arcs(
         [g.source + n for g, n in zip(graphs, first, strict=False)],
         [g.target + n for g, n in zip(graphs, first, strict=False)],
-        [
-            Amounts(g.amounts.arc + n, g.amounts.slot, g.amounts.ns)
-            for g, n in zip(graphs, before, strict=False)
-        ],
+        [_later(g.amounts, n) for g, n in zip(graphs, before, strict=False)],
+        [_later(g.activity_amounts, n) for g, n in zip(graphs, before, strict=False)],
         [np.full(len(g.source), i) for i, g in enumerate(graphs)],
         [g.repeated + n for g, n in zip(graphs, before, strict=False)],
         before[-1],
     )
+
+
+def _later(amounts: Amounts, by: int) -> Amounts:
+    return Amounts(amounts.arc + by, amounts.slot, amounts.ns)
 
 
 def _steps_of(moment: I64, process: I64, step_end: NDArray[np.int64]) -> I64:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.process.host_activities import IdleActivities, of_device
+from harness.analysis.process.intervals import Intervals, lengths_within
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
+from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
-from harness.replay.graph import Amounts, Builder, HostThread, TimeCategory, slot
+from harness.replay.graph import Amounts, Builder, HostThread, TimeCategory, activity_segments, slot
 from harness.replay.host import host_segments
 from harness.traces.trace import I64
 
@@ -23,6 +26,9 @@ class ProcessGraph:
     repeated: arcs whose time is also that of others. step_begin, step_end: the nodes of the counted steps. arrive,
     done: the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
     result, -1 where they lie outside the window; the arc between them is the job's, which knows the other ranks.
+
+    activities: what the host did while a device had no work because of it; activity_ns: how long in each counted step,
+    shape (activities, steps); activity_amounts: the parts of arcs that they are, by arc and activity.
     """
 
     rank: int | None
@@ -42,6 +48,9 @@ class ProcessGraph:
     step_end: I64
     arrive: I64
     done: I64
+    activities: list[HostActivity]
+    activity_ns: I64
+    activity_amounts: Amounts
 
 
 def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
@@ -49,15 +58,21 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
     if not m.windows:
         return None
     span = Span.of(m)
-    builder, thread = Builder(), HostThread(host_segments(m, span.window))
-    begin = thread.mark(builder, span.begin_ns)
-    end = thread.mark(builder, span.end_ns) if span.marked else builder.add_nodes(span.end_ns)
-    arrive, done, lasts = (cpu_collectives.on_cpu if m.view.on_cpu else device.on_gpu)(
-        m, span.window, builder, thread
-    )
+    idle = of_device(m, _main_device(m))
+    segments = activity_segments(idle.start_ns, idle.end_ns, idle.which, span.window)
+    builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
+    begin = thread.mark(builder, span.mark_ns)
+    end = thread.mark(builder, span.end_ns) if span.on_host else builder.add_nodes(span.end_ns[-1:])
+    if m.view.on_cpu:
+        arrive, done, last = cpu_collectives.on_cpu(m, span.window, builder, thread)
+    else:
+        nodes = device.on_gpu(m, span.window, builder, thread, (span.first_event, span.last_event))
+        arrive, done, last = nodes.arrive, nodes.done, nodes.last
+        if span.on_device:
+            begin, end = nodes.starts, np.append(nodes.starts[1:], nodes.ends)
     thread.close(builder)
     if not span.marked:
-        _end_with(builder, end, np.append(lasts, thread.last))
+        _end_with(builder, end, np.append(last, thread.last))
     source, target, amounts = builder.all_arcs()
     view = m.view
     return ProcessGraph(
@@ -78,28 +93,66 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         step_end=end,
         arrive=arrive,
         done=done,
+        activities=idle.rows,
+        activity_ns=_by_step(idle, span),
+        activity_amounts=builder.all_activities(),
     )
+
+
+def _main_device(m: MeasuredProcess) -> int:
+    """The device with most events: a process that drives several gives them the same."""
+    return max(m.rows, key=lambda device: m.rows[device].stop - m.rows[device].start)
+
+
+def _by_step(idle: IdleActivities, span: Span) -> I64:
+    """Nanoseconds of each activity in each step."""
+    rows = [np.flatnonzero(idle.which == row) for row in range(len(idle.rows))]
+    sets = (Intervals(idle.start_ns[own], idle.end_ns[own]) for own in rows)
+    found = [lengths_within(own, span.begin_ns, span.end_ns) for own in sets]
+    return np.stack(found) if found else np.empty((0, len(span.begin_ns)), np.int64)
 
 
 @dataclass(frozen=True)
 class Span:
-    """The stretch to replay: n counted steps, or all that was recorded as one step (not `marked`)."""
+    """The stretch to replay: n counted steps, or all that was recorded as one step (not `marked`).
+
+    mark_ns: where the steps begin on the host. first_event: if they are on the device, the rows of the events with
+    which they begin; last_event: the row with which the last one ends."""
 
     window: tuple[int, int]
     begin_ns: I64
     end_ns: I64
     names: list[str]
     marked: bool
+    mark_ns: I64
+    first_event: I64
+    last_event: I64
+
+    @property
+    def on_device(self) -> bool:
+        """Whether steps begin and end with events of the device."""
+        return bool(len(self.last_event))
+
+    @property
+    def on_host(self) -> bool:
+        """Whether they do with marks of the host."""
+        return self.marked and not self.on_device
 
     @staticmethod
     def of(m: MeasuredProcess) -> Span:
-        steps = m.steps
-        if steps.window is not None and steps.thread is not None:
-            rows = np.flatnonzero(steps.counted)
-            names = [steps.names[row] for row in rows]
-            return Span(steps.window, steps.start_ns[rows], steps.end_ns[rows], names, True)
-        first, last = extent_of(m.windows)
-        return Span((first, last), np.array([first]), np.array([last]), [], False)
+        steps, none = m.steps, np.empty(0, np.int64)
+        if steps.window is None or steps.thread is None:
+            first, last = extent_of(m.windows)
+            begin = np.array([first])
+            return Span((first, last), begin, np.array([last]), [], False, begin, none, none)
+        rows = np.flatnonzero(steps.counted)
+        names = [steps.names[row] for row in rows]
+        begin, end = steps.start_ns[rows], steps.end_ns[rows]
+        if not steps.on_device:
+            return Span(steps.window, begin, end, names, True, begin, none, none)
+        window = min(steps.window[0], int(steps.mark_start_ns[rows[0]])), steps.window[1]
+        ends = np.array([steps.last_event])
+        return Span(window, begin, end, names, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
 
 
 def _end_with(builder: Builder, end: I64, nodes: I64) -> None:
@@ -110,7 +163,17 @@ def _end_with(builder: Builder, end: I64, nodes: I64) -> None:
     builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(rest == rest.min(), rest, 0))
 
 
-_COLUMNS = ("time_ns", "source", "target", "repeated", "step_begin", "step_end", "arrive", "done")
+_COLUMNS = (
+    "time_ns",
+    "source",
+    "target",
+    "repeated",
+    "step_begin",
+    "step_end",
+    "arrive",
+    "done",
+    "activity_ns",
+)
 _FACTS = ("rank", "path", "pid", "clock", "epoch_ns", "on_cpu", "marked", "step_names")
 
 
@@ -119,7 +182,9 @@ def pack_graph(graph: ProcessGraph | None) -> bytes:
     if graph is None:
         return b""
     columns = {name: getattr(graph, name) for name in _COLUMNS} | graph.amounts._asdict()
-    facts = json.dumps({name: getattr(graph, name) for name in _FACTS}).encode()
+    columns |= {f"held_{name}": column for name, column in graph.activity_amounts._asdict().items()}
+    activities = [activity.model_dump() for activity in graph.activities]
+    facts = json.dumps({name: getattr(graph, name) for name in _FACTS} | {"activities": activities}).encode()
     buffer = io.BytesIO()
     np.savez(buffer, **columns, facts=np.frombuffer(facts, np.uint8))
     return zlib.compress(buffer.getvalue(), 1)
@@ -132,5 +197,8 @@ def unpack_graph(packed: bytes) -> ProcessGraph | None:
     with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as archive:
         facts = json.loads(archive["facts"].tobytes())
         columns = {name: archive[name] for name in _COLUMNS}
-        amounts = Amounts(archive["arc"], archive["slot"], archive["ns"])
-    return ProcessGraph(**facts, **columns, amounts=amounts)
+        amounts, held = (
+            Amounts(*(archive[f"{part}{name}"] for name in Amounts._fields)) for part in ("", "held_")
+        )
+    activities = [HostActivity.model_validate(row) for row in facts.pop("activities")]
+    return ProcessGraph(**facts, **columns, amounts=amounts, activities=activities, activity_amounts=held)

@@ -9,6 +9,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.summary import CodeLocation
 from harness.replay.context import ReplayContext
 from harness.traces.trace import F64, I64
 
@@ -22,7 +23,7 @@ _HIT = 0.5  # a step, or a rank, belongs to a cause from this share of the large
 
 
 class Cause(str, Enum):
-    """Why time was lost; the names of the faults that cause it (harness/common/faults.py), where a fault does."""
+    """Why time was lost; if a fault causes it, the fault's name (harness/common/faults.py)."""
 
     DATA_STALL = "data-stall"
     HOST_STALL = "host-stall"
@@ -38,23 +39,37 @@ class Cause(str, Enum):
     SMALL_BUCKETS = "small-buckets"
     PINNED_TOGETHER = "pinned-together"
     TINY_KERNELS = "tiny-kernels"
+    COMMUNICATION = "communication"
+    BUBBLE = "bubble"
+    COPIES = "copies"
+    PRECISION = "fp32"
+    SYNCHRONISATION = "sync"
+    BLOCKING_COPY = "pageable"
+    ALLOCATION = "allocation"
+    FIRST_USE = "first-use"
+    BETWEEN_STEPS = "between-steps"
+    LATE_RANK = "late-rank"
 
 
 @dataclass(frozen=True)
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
-    steps: which of the counted steps it hits. lengths: every arc's length without it. evidence: numbers in words.
-    standing: a steady loss, present in every step, which a change of the experiment improves.
-    counted: its process counted how often it came, so that this is no chance."""
+    steps: which of the counted steps it hits. lengths: every arc's length without it; None: the graph does not show it.
+    saved_ns: what each of the steps saves at most, as the devices' time shows; None: it has no such limit.
+    evidence: numbers in words. standing: a steady loss, present in every step, which a change of the experiment
+    improves. counted: its process counted how often it came, so that this is no chance. what, where: the activity."""
 
     cause: Cause
     processes: tuple[int, ...]
     phase: int | None
     steps: NDArray[np.bool_]
-    lengths: I64
+    lengths: I64 | None
     evidence: str
     standing: bool = False
     counted: bool = False
+    saved_ns: F64 | None = None
+    what: str | None = None
+    where: CodeLocation | None = None
 
     @property
     def every(self) -> int | None:
@@ -78,6 +93,13 @@ class Gain:
     def mean_ns(self) -> float:
         """The mean over the counted steps."""
         return float((self.before - self.after).mean())
+
+    def at_most(self, limit_ns: float) -> Gain:
+        """The same gain, with a mean of at most `limit_ns`."""
+        if self.mean_ns <= limit_ns:
+            return self
+        kept = max(limit_ns, 0.0) / self.mean_ns
+        return Gain(self.before, self.before - kept * (self.before - self.after))
 
     def interval(self, hits: NDArray[np.bool_] | None = None) -> tuple[float, float] | None:
         """The 95 % interval of the mean gain; None with fewer than three steps.
@@ -164,6 +186,10 @@ def counterfactual(
         factor[process, of] = 0
     by_step = np.stack([context.time_ns[p][:, of].sum(axis=1) for p, of in chosen.items()]).max(axis=0)
     steps = hit(by_step)
+    return Suspect(cause, tuple(chosen), phase, steps, context.job.scaled(factor), in_steps(by_step, steps))
+
+
+def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_]) -> str:
+    """How much it is in which steps, in words; nothing of a single step."""
     each = float(by_step[steps].mean()) / 1e6
-    evidence = f"{each:.1f} ms in {int(steps.sum())} of {len(steps)} steps"
-    return Suspect(cause, tuple(chosen), phase, steps, context.job.scaled(factor), evidence)
+    return f"{each:.1f} ms in {int(steps.sum())} of {len(steps)} steps" if len(steps) > 1 else ""

@@ -45,6 +45,7 @@ _COLLECTIVES = {
     "send": ("send",),
     "recv": ("recv",),
 }
+OFF_CORE = "not on a core"  # the name of a span in which a thread ran on no core
 POINT_TO_POINT = ("send", "recv", "send_recv")  # one of a pair, which has no common instance on all ranks
 _STEMS = [(stem, kind) for kind, stems in _COLLECTIVES.items() for stem in stems]
 _NOISE = re.compile(r"[^a-z]")

@@ -46,12 +46,13 @@ def main(what: str, folder: Path) -> None:
         for _ in range(STEPS):
             for _ in range(4 if what == "accumulate" else 1):
                 x, y = torch.randn(samples, WIDTH), torch.randint(0, 10, (samples,))
-                nn.functional.cross_entropy(model(x), y).backward()
+                nn.functional.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
             if what == "sleep" and rank == 1:
                 time.sleep(0.03)
             if what == "norms":
                 for parameter in model.parameters():
-                    dist.all_reduce(parameter.grad.norm())  # type: ignore[union-attr]
+                    assert parameter.grad is not None
+                    dist.all_reduce(parameter.grad.norm())
             if what == "extra":
                 dist.all_reduce(torch.zeros(4 << 20))
             optimizer.step()

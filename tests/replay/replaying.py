@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import RankTraining, Replay, TimeLost, Window
-from harness.replay.diagnosis import replay_job
+from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, Window
+from harness.replay.diagnosis import diagnose
 from harness.replay.process import pack_graph, process_graph
 from harness.traces.trace import Trace
 
@@ -24,9 +25,25 @@ def parts_of(traces: Sequence[Trace]) -> list[RankPart]:
 
 def replayed(traces: Sequence[Trace], training: Sequence[RankTraining] = ()) -> tuple[Replay, list[TimeLost]]:
     """The replay of one job, which must have one."""
-    replay, lost = replay_job(parts_of(traces), training=training)
-    assert replay is not None
-    return replay, lost
+    found = summary_of(traces, training)
+    assert found.replay is not None
+    return found.replay, found.findings
+
+
+def departures(
+    traces: Sequence[Trace], training: Sequence[RankTraining] = ()
+) -> tuple[Replay, list[TimeLost]]:
+    """The replay, and the findings that are no steady losses."""
+    replay, lost = replayed(traces, training)
+    return replay, [found for found in lost if not found.standing]
+
+
+def summary_of(traces: Sequence[Trace], training: Sequence[RankTraining] = ()) -> Summary:
+    """The summary of one job, with its findings."""
+    parts = parts_of(traces)
+    summary = summarise_job(parts)
+    replay, lost = diagnose(summary, parts, training)
+    return summary.model_copy(update={"replay": replay, "findings": lost})
 
 
 def step_with(replay: Replay, name: str) -> int:

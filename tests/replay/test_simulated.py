@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.summary import RankTraining
-from tests.replay.replaying import replayed, step_with
+from tests.replay.replaying import departures, replayed, step_with
 from tests.synthetic.columns import MAIN, Made
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob, PipelineJob
 
@@ -45,14 +45,14 @@ def test_replayed_unchanged_it_takes_as_long_as_measured(
 )
 def test_a_rank_that_stands_still_is_charged_with_what_all_ranks_wait(phase: str, named: str) -> None:
     slow = replace(COSTS, stalls=LATE, stalled=phase)
-    _, lost = replayed(CpuJob(slow).traces())
+    _, lost = departures(CpuJob(slow).traces())
     assert (lost[0].cause, lost[0].ranks, lost[0].phase, lost[0].every) == ("host-stall", [1], named, 1)
     assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.02)
 
 
 def test_what_recurs_every_third_step_is_found_with_its_mean_cost() -> None:
     slow = replace(COSTS, stalls=THIRD, stalled="optimizer")
-    _, lost = replayed(CpuJob(slow).traces())
+    _, lost = departures(CpuJob(slow).traces())
     assert (lost[0].cause, lost[0].ranks, lost[0].every) == ("host-stall", [0], 3)
     assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.05)
 
@@ -61,7 +61,7 @@ def test_of_six_steps_two_hits_are_a_period() -> None:
     """With so few steps the interval is wide, since ranks lose in different steps; it does not reach 0."""
     usual = replace(COSTS, steps=6)
     slow = replace(usual, stalls={(0, step): 30 * MS for step in (2, 5)}, stalled="optimizer")
-    _, lost = replayed(CpuJob(slow).traces())
+    _, lost = departures(CpuJob(slow).traces())
     assert (lost[0].cause, lost[0].every) == ("host-stall", 3)
     assert lost[0].low_ns is not None and lost[0].low_ns > lost[0].lost_ns / 2
     assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(usual), rel=0.05)
@@ -74,7 +74,7 @@ def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
         ("between", "host-stall", "no-stall-between"),
     ):
         slow = replace(COSTS, stalls=everyone, stalled=phase)
-        replay, lost = replayed(CpuJob(slow).traces())
+        replay, lost = departures(CpuJob(slow).traces())
         assert (lost[0].cause, lost[0].ranks) == (cause, [0, 1])
         assert step_with(replay, change) == pytest.approx(usually(COSTS), rel=0.03)
         assert lost[0].lost_ns == pytest.approx(15 * MS, rel=0.15)
@@ -171,7 +171,7 @@ def test_without_phases_the_whole_work_of_ranks_is_compared() -> None:
 
 
 def test_on_gpus_a_rank_whose_kernels_take_longer_is_named() -> None:
-    _, lost = replayed(GpuJob(factor={1: 1.5}).traces())
+    _, lost = departures(GpuJob(factor={1: 1.5}).traces())
     assert (lost[0].cause, lost[0].ranks) == ("extra-compute", [1])
     assert lost[0].lost_ns == pytest.approx(
         GpuJob(factor={1: 1.5}).mean_step_ns() - GpuJob().mean_step_ns(), rel=0.1

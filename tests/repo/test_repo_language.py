@@ -106,8 +106,8 @@ def test_a_text_with_values_filled_in_is_read_as_one() -> None:
         ("harness/x.py", "from harness.study.campaign.carrier import Submitter\n", ["carrier"]),
         ("tests/x.py", "class Asked:\n    pass\n", ["Asked"]),
         ("harness/x.py", "from harness.site.poll import Heard\n", ["Heard"]),
-        ("harness/replay/standing.py", "class Outcome:\n    pass\n", []),
-        ("harness/x.py", "from harness.replay.causes import is_standing\n", []),
+        ("harness/replay/x.py", "class Outcome:\n    pass\n", ["Outcome"]),
+        ("harness/x.py", "from harness.replay.crossings import Graph\n", ["crossings"]),
         ("harness/x.py", "asked = standing = 'the plan that was asked for'\n", []),
     ],
 )

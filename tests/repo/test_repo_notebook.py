@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import html5lib
 import pandas
@@ -97,7 +97,7 @@ def test_many_ranks_and_no_rank_are_shown_briefly(folder: Path) -> None:
 # --- tables for data frames -------------------------------------------------------------------------------------------
 
 
-def filled(annotation: Any, number: int) -> Any:
+def filled(annotation: Any, number: int) -> Any:  # noqa: PLR0911  # one for each kind of type
     """A value of a field's type with every part filled; None where `number` is 0 and the type allows it."""
     inner = get_args(annotation)
     if type(None) in inner:
@@ -105,6 +105,8 @@ def filled(annotation: Any, number: int) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return a_part(annotation, number)
     origin = getattr(annotation, "__origin__", None)
+    if origin is Literal:
+        return inner[number % len(inner)]
     if origin is list:
         return [filled(inner[0], n) for n in (0, 1, 2)] if number else []
     if origin is tuple:

@@ -14,8 +14,8 @@ from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
 from harness.common.faults import FAULTS
 from harness.explain.answer import verdict
-from harness.explain.causes import CAUSES
 from harness.explain.commands import FIELDS, command_of_what_if
+from harness.replay.causes import CAUSES
 from harness.replay.suspect import Cause
 from harness.replay.what_ifs import WHAT_IFS
 from harness.report.brief import brief
@@ -158,8 +158,13 @@ def test_where_ranks_outnumber_the_cores_none_is_told_to_take_cores_of_its_own(c
     assert said == "Try next: start no more ranks than there are cores (-n, -g)."
 
 
-def test_without_a_cause_the_largest_avoidable_part_is_told() -> None:
-    assert "The largest avoidable part is launch-bound" in verdict(job()).sentences[1]
+def test_without_a_replay_the_largest_share_of_the_devices_time_is_told() -> None:
+    given = job().model_copy(update={"replay": None})
+    assert "The largest avoidable part is launch-bound" in verdict(given).sentences[1]
+
+
+def test_a_replay_that_finds_no_loss_is_not_overruled_by_shares() -> None:
+    assert "No part that could be avoided" in verdict(job()).sentences[1]
 
 
 def test_a_cause_of_a_later_version_is_told_by_its_name() -> None:

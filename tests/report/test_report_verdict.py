@@ -26,8 +26,9 @@ from harness.analysis.summary import (
 from harness.cli.launch.launch import launch_argv
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import command_of
-from harness.explain.answer import avoidable, verdict
+from harness.explain.answer import verdict
 from harness.explain.commands import changed_command, in_lines
+from harness.explain.findings import reason_of
 from harness.launch.job import resolve
 from harness.launch.resolve import Machine
 from harness.report.tables.terminal import render
@@ -158,9 +159,12 @@ def test_the_slow_stage_of_an_unequal_pipeline_is_named() -> None:
 
 
 def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -> None:
-    (found,) = [a for a in avoidable(summary(pipeline=pipeline(0.25, window_ns=400))) if "bubble" in a.what]
+    given = summary(pipeline=pipeline(0.25, window_ns=400))
+    (found,) = [found for found in given.findings if found.cause == "bubble"]
     assert found.share == pytest.approx((30 + 20) / 800)
-    assert found.why.startswith("It is 25.0 % of the schedule: 2 stages share 4 micro-batches")
+    assert reason_of(given, found).why.startswith(
+        "It is 25.0 % of the schedule: 2 stages share 4 micro-batches"
+    )
 
 
 @pytest.mark.parametrize("measured", [0.25, 0.4])
@@ -184,9 +188,9 @@ def test_a_bubble_mostly_of_the_schedule_gets_the_advice_of_more_micro_batches_a
 def test_communication_inside_the_bubble_counts_as_bubble() -> None:
     """Two micro-batches of two stages: 45 ms of 100 communicate, 40 of them because a stage waits for the other."""
     given = pipelined(0.375, exposed=45, busy=(60, 60), communication=40)
-    shares = {a.what: a.share for a in avoidable(given)}
-    assert shares["exposed communication, without the pipeline's waiting"] == pytest.approx(0.05)
-    assert shares["the pipeline's bubble"] == pytest.approx(0.4)
+    shares = {found.cause: found.share for found in given.findings}
+    assert shares["communication"] == pytest.approx(0.05)
+    assert shares["bubble"] == pytest.approx(0.4)
     said = verdict(given)
     assert "40.0 % of the time, is shown as communication" in said.sentences[1]
     assert said.command == MORE_MICRO_BATCHES
@@ -230,7 +234,7 @@ def test_someone_elses_trace_gets_advice_and_no_command() -> None:
 
 def test_a_run_with_nothing_avoidable_gets_no_advice() -> None:
     said = verdict(summary(compute=99, idle={"launch-bound": 1}))
-    assert "No avoidable part is above" in said.sentences[-1]
+    assert "No part that could be avoided is above" in said.sentences[-1]
     assert said.command is None
 
 
@@ -277,10 +281,9 @@ def test_nothing_recorded_is_no_answer() -> None:
 
 def test_pageable_copies_get_the_advice_to_pin() -> None:
     copy = Copy(direction="copy H2D", memory="pageable", count=1, bytes=MS, duration_ns=MS, exposed_ns=MS)
-    (found,) = [
-        a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("exposed copies")
-    ]
-    assert "pin_memory=True" in found.changes[0].text
+    given = summary(copying=40, copies=[copy])
+    (found,) = [found for found in given.findings if found.cause == "copies"]
+    assert "pin_memory=True" in reason_of(given, found).changes[0].text
     assert found.share == pytest.approx(0.4)
 
 
@@ -299,10 +302,9 @@ def test_the_few_bytes_of_an_item_are_no_reason_to_pin(direction: str) -> None:
         "small_ns": 1000,
     }
     copy = Copy(direction=direction, memory="pageable", exposed_ns=1000, **sizes)
-    (found,) = [
-        a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("exposed copies")
-    ]
-    assert "pin_memory" not in found.changes[0].text
+    given = summary(copying=40, copies=[copy])
+    (found,) = [found for found in given.findings if found.cause == "copies"]
+    assert "pin_memory" not in reason_of(given, found).changes[0].text
 
 
 @pytest.mark.parametrize(
@@ -421,8 +423,8 @@ def test_every_suggested_command_passes_a_dry_run_and_asks_for_another_run(
         world_size=job.experiment.world_size,
         training=[RankTraining(rank=0, micro_batch_size=batch, gradient_accumulation_steps=1)],
     )
-    for found in avoidable(given):
-        for change in found.changes:
+    for found in given.findings:
+        for change in reason_of(given, found).changes:
             if change.fields is None or (text := changed_command(given, change.fields)) is None:
                 continue
             words = shlex.split(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,26 +15,41 @@ from harness.analysis.process.phases import PHASES
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.ranges import range_label
 from harness.analysis.summary import CodeLocation, HostActivity
-from harness.traces.trace import I64
+from harness.traces.trace import I32, I64
 
 MOST_ROWS = 20  # of each process
 LEAST_SHARE = 0.002  # of the window
 
 
+class IdleActivities(NamedTuple):
+    """Of one device: what the host did while it had no work, and n disjoint stretches in order, each with its row."""
+
+    rows: list[HostActivity]
+    start_ns: I64
+    end_ns: I64
+    which: I32
+
+
 def of_process(measured: MeasuredProcess, _chosen: NDArray[np.bool_]) -> list[HostActivity]:
     """The activities with most idle time in the windows of the process's devices."""
-    rows = [row for device in measured.rows for row in _of_device(measured, device)]
+    rows = [row for device in measured.rows for row in of_device(measured, device).rows]
     return sorted(rows, key=lambda row: (-row.idle_ns, row.first_ns, row.cause))[:MOST_ROWS]
 
 
-def _of_device(m: MeasuredProcess, device: int) -> list[HostActivity]:
+def of_device(m: MeasuredProcess, device: int) -> IdleActivities:
+    """The activities with most idle time of one device, and when they were."""
     idle = m.idle[device]
     start, end, row = idle.of_host()
     total = np.bincount(row, weights=end - start, minlength=len(idle.activities)).astype(np.int64)
     window = m.windows[device][1] - m.windows[device][0]
     kept = np.argsort(-total, kind="stable")[:MOST_ROWS]
     kept = kept[total[kept] >= max(LEAST_SHARE * window, 1)]
-    return [_row(m, device, int(number), start[row == number], end[row == number]) for number in kept]
+    number = np.full(len(total) + 1, -1, np.int32)
+    number[kept] = np.arange(len(kept))
+    which = number[row]
+    chosen = which >= 0
+    rows = [_row(m, device, int(i), start[row == i], end[row == i]) for i in kept]
+    return IdleActivities(rows, start[chosen], end[chosen], which[chosen])
 
 
 def _row(m: MeasuredProcess, device: int, number: int, start: I64, end: I64) -> HostActivity:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from harness.analysis.summary import Summary, TimeLost, WhatIf
 from harness.explain.commands import command_of_what_if
-from harness.explain.findings import period_words, words_of
+from harness.explain.findings import label_of, period_words
 from harness.format.format import duration, duration_range, percent
 from harness.report.elements import Command, Moment
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
@@ -42,7 +42,7 @@ def _moment(text: str, found: TimeLost) -> Moment | None:
 
 
 def _cause(x: TimeLost) -> str:
-    label = words_of(x).label
+    label = label_of(x)
     return _moment(label, x) or label
 
 

@@ -12,12 +12,11 @@ from harness.traces.database import Database
 from harness.traces.nsys.ids import names_of, process_of, thread_of
 from harness.traces.nsys.samples import SAMPLES, sample_names
 from harness.traces.trace import I64, SHORTEST_HOST_NS, Calls, HostKind, HostSpans, Ranges
-from harness.traces.vocabulary import overhead_kind
+from harness.traces.vocabulary import OFF_CORE, overhead_kind
 
 _OS_CALLS, _OVERHEADS = "OSRT_API", ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
 _PERIODS = 2  # of sampling; for longer than that without a sample, a thread did not run
 _COLLECTOR = re.compile(r"(?:python )?(?:gc|garbage collect(?:ion|or)?)(?:[.: ].*)?", re.IGNORECASE)
-_WAITS = "not on a core"
 _THREAD_BITS = 24
 
 _Columns = dict[str, AnyColumn]
@@ -69,7 +68,7 @@ def _waits(database: Database, names: NameTable, threads: I64) -> _Columns:
     out = np.flatnonzero(left & (np.diff(raw["start"]) >= SHORTEST_HOST_NS))
     placed = {name: raw[name][out] for name in ("thread", "process")}
     kind = constant(HostKind.WAIT, len(out), np.uint8)
-    name = constant(names[_WAITS] if len(out) else -1, len(out), np.int32)
+    name = constant(names[OFF_CORE] if len(out) else -1, len(out), np.int32)
     return {
         "start_ns": raw["start"][out],
         "end_ns": raw["start"][out + 1],

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from harness.analysis.expected import resolved
 from harness.analysis.summary import RankTraining, Summary
 from harness.experiment.advice import Change, MeasuredRun, Sharding
 from harness.experiment.base import Experiment
-from harness.format import device_time
 from harness.format.labels import are_cpus
 from harness.theory.memory import state_bytes
 
@@ -17,25 +15,9 @@ _UNKNOWN = Experiment(exercise=-1)
 _ROOM = 0.9  # of a device's memory that may be filled
 
 
-@dataclass(frozen=True)
-class Avoidable:
-    """Time that can be avoided. `share` is of the devices' window; `changes` begin with the best."""
-
-    what: str
-    share: float
-    why: str
-    changes: tuple[Change, ...]
-
-
 def asked_of(s: Summary) -> Experiment:
     """The experiment as it was resolved; for traces from elsewhere an experiment without options."""
     return resolved(s) or _UNKNOWN
-
-
-def idle_share(s: Summary, cause: str) -> float | None:
-    """The cause's share of the window, over the devices whose idle time is known; None: no device knows it."""
-    total = sum(d.window_ns for d in device_time.with_known(s.devices, "idle_ns"))
-    return sum(c.duration_ns for c in s.idle_causes if c.cause == cause) / total if total else None
 
 
 def slowest(s: Summary) -> RankTraining | None:

@@ -1,0 +1,216 @@
+"""Why a cause costs time in a run, as far as its numbers show it, and what to try: one function for each cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from harness.analysis.machine import disturbances
+from harness.analysis.metrics import waiting_share
+from harness.analysis.process.steps import by_periodicity
+from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost
+from harness.analysis.summary.problem_texts import CROWDED
+from harness.experiment.advice import IDLE_FOR_DATA, Change
+from harness.explain.commands import is_ours, without_faults
+from harness.explain.request import asked_of, global_batch, measured, more_work
+from harness.explain.traffic import excess, why_not_split
+from harness.format.format import percent
+from harness.format.labels import are_cpus
+from harness.replay.causes import CAUSES, FEWER_RANKS
+from harness.replay.copy_causes import CopiedJob, copy_causes
+from harness.replay.device_causes import bubble_communication, has_bf16
+
+_WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
+_UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule
+_MOSTLY = 0.5  # share of the unexpected bubble: from here unequal stages are the cause
+_WORTH_SAYING = 0.005  # of the time
+
+
+_RECORDS_THE_HOST = {
+    "kineto": "torch.profiler.profile(with_stack=True)",
+    "nsys": "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --python-sampling=true",
+}
+
+
+class Reason(NamedTuple):
+    """why: sentences, or nothing. changes: what to try, the best first. more: of the part's name."""
+
+    why: str
+    changes: tuple[Change, ...] = ()
+    more: str = ""
+
+
+def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
+    """Why, and what to try: first without what the run itself made slow, then what its exercise can do, then advice.
+
+    who, place: the ranks and the phase, as a sentence names them."""
+    own = _REASONS.get(found.cause, _plain)(s, found)
+    entry, changes = CAUSES.get(found.cause), list[Change]()
+    if (fields := without_faults(s, (found.cause,), found.phase, found.ranks)) is not None:
+        changes.append(Change(f"the same run without the injected fault {found.cause}", fields))
+    changes += own.changes
+    if entry is None:
+        return own._replace(changes=(*changes, Change("find it in the timeline")))
+    if entry.own_cores and any(doubt.what == CROWDED for doubt in disturbances(s)):
+        return own._replace(changes=(*changes, Change(FEWER_RANKS)))
+    return own._replace(changes=(*changes, Change(entry.advice.format(phase=place, who=who))))
+
+
+def _plain(s: Summary, found: TimeLost) -> Reason:
+    entry = CAUSES.get(found.cause)
+    changes = list[Change]()
+    if entry and entry.purpose and (advice := asked_of(s).on_purpose(entry.purpose, measured(s))) is not None:
+        changes += advice.changes
+    if entry and entry.more_work:
+        changes += more_work(s, "twice the micro-batch, so that each operator has more work")
+    return Reason("", tuple(changes))
+
+
+def _data(s: Summary, found: TimeLost) -> Reason:
+    advice = asked_of(s).on_purpose("data", measured(s))
+    why = IDLE_FOR_DATA if found.basis == "share" else ""
+    return Reason(why, advice.changes) if advice else Reason(why)
+
+
+def _host_stall(s: Summary, found: TimeLost) -> Reason:
+    """If nothing was recorded of the host, what would record it."""
+    if found.what is not None:
+        return Reason("")
+    option = _RECORDS_THE_HOST.get(next((source.tool for source in s.sources), ""))
+    if option is None or are_cpus(s.devices):
+        return Reason("")
+    change = Change(f"record what the host does: {option}")
+    return Reason("What the host did there was not recorded.", (change,))
+
+
+def _launch_bound(s: Summary, found: TimeLost) -> Reason:
+    if found.basis == "share":
+        why = "The host issues kernels more slowly than the device runs them."
+        if are_cpus(s.devices):
+            why = "It is Python overhead: the operators are too small to hide it."
+        return Reason(why, _plain(s, found).changes)
+    return _plain(s, found)
+
+
+def _synchronisation(s: Summary, found: TimeLost) -> Reason:
+    gaps = (g for d in s.devices for g in d.longest_gaps if g.cause == "synchronisation")
+    gap = max(gaps, key=lambda g: g.duration_ns, default=None)
+    where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
+    return Reason(
+        f"The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing.{where}"
+    )
+
+
+def _communication(s: Summary, found: TimeLost) -> Reason:
+    """Why communication is exposed: an option that was switched off, what the model does not need, a late rank."""
+    asked, seen = asked_of(s), measured(s)
+    # In a pipeline some waiting lies in the bubble, and how much is not known.
+    waited = waiting_share(s) if s.pipeline is None else None
+    more = ", without the pipeline's waiting" if s.pipeline else ""
+    if waited is not None and waited > _WAITING:
+        more += f", {percent(waited)} of it waiting for the last rank"
+    unsplit = why_not_split(s) or ""
+    if (on_purpose := asked.on_purpose("communication", seen)) is not None:
+        return Reason(*on_purpose, more=more)
+    if (unneeded := excess(s)) is not None:
+        return Reason(f"{unneeded.what} {unsplit}".strip(), (Change(unneeded.advice),), more)
+    if waited is not None and waited > _WAITING and s.stragglers:
+        rank = s.stragglers[0].rank
+        change = Change(f"find in the timeline the work of rank {rank} before it arrives")
+        return Reason(f"The others wait most often for rank {rank}.", (change,), more)
+    why, changes = asked.send_less(seen)
+    return Reason(unsplit or why, changes, more)
+
+
+def _copies(s: Summary, found: TimeLost) -> Reason:
+    unit = "period" if by_periodicity(s.steps.source) else "step"
+    causes = copy_causes(s.copies, CopiedJob(s.devices, s.steps.counted, unit))
+    if not causes:
+        return Reason("The device computes nothing meanwhile.")
+    most = causes[0]
+    return Reason(most.why, (Change(most.advice),), f" ({most.what})")
+
+
+def _precision(s: Summary, found: TimeLost) -> Reason:
+    half = "bf16" if has_bf16(s.devices) else "fp16"
+    why = f"Matrix products run in fp32; in {half} they take half the time or less (half of the time is counted here)."
+    ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
+    text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"
+    return Reason(why, (Change(text, {"mixed_precision": True} if ours else None),))
+
+
+def _late_rank(s: Summary, found: TimeLost) -> Reason:
+    score, rank = s.steps.straggler_score, s.steps.slowest_rank
+    if found.basis == "replay" or score is None:
+        return Reason("")
+    why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
+    what = f"find the additional work of rank {rank} in the timeline, and test its node (slurm.sh -e 0)"
+    return Reason(why, (Change(what),), f" {rank}")
+
+
+def _slow_stage(p: Pipeline) -> PipelineStage | None:
+    """The stage for which the others wait; None unless unequal stages explain most of the unexpected bubble."""
+    expected = p.expected_bubble_fraction
+    if expected is None or not p.per_stage or p.mean_bubble_fraction <= _UNEVEN * expected:
+        return None
+    slow = max(p.per_stage, key=lambda x: x.schedule_busy_ns)
+    return slow if _by_inequality(p, slow) >= _MOSTLY * (p.mean_bubble_fraction - expected) else None
+
+
+def _by_inequality(p: Pipeline, slow: PipelineStage) -> float:
+    """The share of the schedule that is empty because stages take unequal time. With stages that work t on average and
+    T at most, a schedule of m micro-batches is (m + p - 1) · T long and its stages work m · t."""
+    mean_ns = sum(x.schedule_busy_ns for x in p.per_stage) / len(p.per_stage)
+    return (1 - (p.expected_bubble_fraction or 0.0)) * (1 - mean_ns / max(slow.schedule_busy_ns, 1))
+
+
+def _of_the_schedule(p: Pipeline) -> str:
+    """The empty share of the schedule, and the share that theory expects where all stages are known."""
+    measured = f"It is {percent(p.mean_bubble_fraction)} of the schedule"
+    if p.expected_bubble_fraction is None:
+        return f"{measured}; the expected bubble is not known, because stages may be missing"
+    alone = f"and this schedule leaves {percent(p.expected_bubble_fraction)} empty"
+    shared = f"{p.microbatches} micro-batch{'es' * (p.microbatches != 1)}"
+    return f"{measured}: {p.stages} stages share {shared}, {alone}"
+
+
+def _bubble(s: Summary, found: TimeLost) -> Reason:
+    """The time inside their schedules in which the stages do not work."""
+    p, batch = s.pipeline, global_batch(s)
+    if p is None:
+        return Reason("")
+    slow, why = _slow_stage(p), _of_the_schedule(p)
+    text = "more micro-batches: twice the global batch at the same micro-batch"
+    change = Change(text, {"global_batch_size": 2 * batch} if batch else None)
+    if slow is not None:
+        busy = slow.schedule_busy_ns / max(slow.schedule_ns, 1)
+        why += f"; the rest is waiting for stage {slow.stage}, which works {percent(busy)} of that time"
+        if _by_inequality(p, slow) >= (p.expected_bubble_fraction or 0.0):
+            text = f"give stage {slow.stage} fewer layers: the embedding and the loss take time as well"
+            change = Change(text)
+    return Reason(f"{why}.{_as_communication(s)}", (change,))
+
+
+def _as_communication(s: Summary) -> str:
+    """A remark: the split shows a part of the bubble as communication."""
+    share = bubble_communication(s)
+    if share < _WORTH_SAYING:
+        return ""
+    return (
+        f" A part of it, {percent(share)} of the time, is shown as communication: "
+        "a stage waits in its messages for the work of another stage."
+    )
+
+
+_REASONS: dict[str, Callable[[Summary, TimeLost], Reason]] = {
+    "data-stall": _data,
+    "host-stall": _host_stall,
+    "between-steps": _host_stall,
+    "tiny-kernels": _launch_bound,
+    "sync": _synchronisation,
+    "communication": _communication,
+    "copies": _copies,
+    "fp32": _precision,
+    "bubble": _bubble,
+    "late-rank": _late_rank,
+}
