@@ -60,7 +60,19 @@ def host(context: ReplayContext) -> Iterator[Suspect]:
         for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
             if _of_stops(context, phase)[list(found.processes)].all():
                 continue
-            yield replace(found, cause=_kind_of_stall(context, found))
+            yield _named(context, replace(found, cause=_kind_of_stall(context, found)))
+
+
+def _named(context: ReplayContext, found: Suspect) -> Suspect:
+    """The stall with what its first rank's host did in most of it, if that was recorded."""
+    own, phase = context.job.processes[found.processes[0]], PHASES[found.phase or 0]
+    stalled = context.of(STALLED, found.phase)[found.processes[0]].sum()
+    for row, activity in enumerate(own.activities):
+        ns = own.activity_ns[row].sum()
+        if activity.what and activity.phase == phase and ns > _MOST * stalled:
+            cause = Cause.GARBAGE if activity.cause == _COLLECTING else found.cause
+            return replace(found, cause=cause, what=activity_words(activity), where=activity.where)
+    return found
 
 
 def tiny(context: ReplayContext) -> Iterator[Suspect]:
@@ -75,13 +87,14 @@ def tiny(context: ReplayContext) -> Iterator[Suspect]:
             yield replace(found, evidence=said, standing=True)
 
 
+_COLLECTING = "garbage collection"
 _KINDS = {
     "data loading": Cause.DATA_STALL,
     "synchronisation": Cause.SYNCHRONISATION,
     "blocking copy": Cause.BLOCKING_COPY,
     "allocation": Cause.ALLOCATION,
     "first use": Cause.FIRST_USE,
-    "garbage collection": Cause.GARBAGE,
+    _COLLECTING: Cause.GARBAGE,
     "launch-bound": Cause.TINY_KERNELS,
     "host work": Cause.HOST_STALL,
     "not recorded": Cause.HOST_STALL,
@@ -94,6 +107,8 @@ _ONE_EACH = (
 
 def activities(context: ReplayContext) -> Iterator[Suspect]:
     """What the host was doing while a device had no work because of it."""
+    if context.on_cpu:
+        return  # told by `data`, `host` and `tiny`
     groups: dict[tuple[Cause, object], list[tuple[int, int]]] = {}
     for process, own in enumerate(context.job.processes):
         for row, activity in enumerate(own.activities):
