@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, TimeLost
 from harness.explain.reasons import Reason, reason
+from harness.explain.traffic import excess
 from harness.format.format import duration, duration_range, ordinal, percent
 from harness.format.labels import are_cpus
 from harness.replay.causes import CAUSES
@@ -84,7 +85,14 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
         return f"Also: {_part(s, found, own)}."
     lose = "loses" if _is_one(found) else "lose"
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
-    return f"Also: {_lower(_who(s, found))} {lose} {duration(found.lost_ns)}{interval}: {_does(found, own)}."
+    lost = f"{duration(found.lost_ns)}{interval}"
+    return f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}.{_needless(s, found)}"
+
+
+def _needless(s: Summary, found: TimeLost) -> str:
+    """What of the communication the model does not need, as a sentence, also where another cause is first."""
+    needless = excess(s) if found.cause == "communication" else None
+    return f" {needless.what}" if needless else ""
 
 
 def _part(s: Summary, found: TimeLost, own: Reason) -> str:

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import Problem, Quality, RecordingVerdict, Replay, Summary, TimeLost, WhatIf
+from harness.analysis.summary import (
+    Collective,
+    Problem,
+    Quality,
+    RecordingVerdict,
+    Replay,
+    Summary,
+    TimeLost,
+    TraceSource,
+    Traffic,
+    WhatIf,
+)
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
 from harness.common.faults import FAULTS
@@ -75,6 +86,39 @@ def test_the_largest_loss_comes_first_whatever_the_devices_did() -> None:
     where, further = answer.further
     assert where.startswith("A step takes 10.0 ms (median): ")
     assert further == ("Also: rank 1 loses 3.00 ms (400 µs to 5.20 ms): it waits for data, in every step.")
+
+
+GRADIENTS = Traffic(
+    rank=0, kind="all_reduce", phase="backward", bytes=25_000_000, count_per_step=4, pass_count_per_step=4,
+    used_pass_count_per_step=4, step_duration_ns=5 * MS, step_exposed_ns=4 * MS,
+)  # fmt: skip
+
+
+def test_of_exposed_communication_it_is_said_what_the_model_does_not_need() -> None:
+    """In the first sentences with what to try, and also where another cause is first."""
+    communication = lost("communication", 20, phase=None, ranks=[0, 1, 2, 3])
+    said = "Gradients are reduced in every micro-batch: 4 times per step, 25.0 MB each time."
+    foreign: dict[str, Any] = {"traffic": [GRADIENTS], "run": None, "experiment": None}
+    answer = verdict(job(communication, **foreign))
+    assert answer.sentences[0].endswith(f"in every step. {said}")
+    assert answer.sentences[1].startswith("Try next: reduce the gradients once per step: no_sync()")
+    answer = verdict(job(lost(), communication, **foreign))
+    assert answer.further[1].endswith(f"in every step. {said}")
+
+
+def test_of_one_rank_alone_the_file_is_named_that_splits_its_communication() -> None:
+    rows = [Collective(kind="all_reduce", count=1, ranks=1, duration_ns=1, mean_ns=1)]
+    sources = [TraceSource(path="rank0.json", tool="kineto", rank=0)]
+    given: dict[str, Any] = {
+        "world_size": 8,
+        "ranks": [0],
+        "collectives": rows,
+        "sources": sources,
+        "run": None,
+        "experiment": None,
+    }
+    answer = verdict(job(lost("communication", 20, phase=None, ranks=[0]), **given))
+    assert "the trace of any other rank of the group shows it." in answer.sentences[0]
 
 
 @pytest.mark.parametrize(
