@@ -94,8 +94,8 @@ class Summary(SummaryPart):
     quality: Quality = Field(default_factory=Quality)
     """How reliable the recording is. Read it first."""
     findings: list[TimeLost] = Field(default_factory=list)
-    """Causes of lost time: first those that are not steady, the largest loss first, then the steady losses. Empty
-    if the replay differs from the run by over 2 %, and if no noticeable time is lost."""
+    """Causes of lost time, the largest loss first. Without a replay (it differs from the run by over 2 %, or the traces
+    have no work) they are shares of the devices' time. Empty if no cause costs a noticeable time."""
     window: Window = Window.STEPS
     """`steps` or `gpu`."""
     run: dict[str, Any] | None = None
