@@ -297,7 +297,10 @@ class _Chain:
             could[dependencies.target], streams.end_ns[dependencies.source]
         )
         rest = np.where(could >= 0, streams.start_ns - could, 0)
-        gap = np.where(streams.first, 0, between_of + rest)
+        # what a call held up itself, as a copy of pageable memory, lies between its launch and its work
+        held = launched & (streams.launch_ns + latency_of >= streams.previous_ns + between_of)
+        held[dependencies.target] = False
+        gap = np.where(streams.first, 0, between_of + np.where(held, 0, rest))
         own = np.zeros((len(gap), len(_SORTS)), np.int64)
         own[np.arange(len(gap)), _sort_of(m)[streams.row]] = streams.end_ns - streams.start_ns
         before = np.zeros_like(own)
@@ -353,7 +356,10 @@ class _Chain:
         launched, to, since, tail = launched[chosen], to[chosen], since[chosen], tail[chosen]
         arcs = builder.add_arcs(hosts[since], node[to])
         builder.repeat(arcs)
-        thread.give(builder, times[since], self.streams.launch_ns[launched], arcs)
+        launch = self.streams.launch_ns[launched]
+        thread.give(builder, times[since], launch, arcs)
+        # a call that holds its own work up, as a copy of pageable memory does
+        builder.give_activities(thread.activities.between(launch, launch + self.latency[launched], arcs))
         tail = tail.copy()
         tail[:, _SORTS.index(TimeCategory.DEVICE_GAP)] += self.latency[launched]
         builder.give(from_table(arcs, [slot(s) for s in _SORTS], tail))

@@ -212,6 +212,8 @@ def stopped(context: ReplayContext) -> Iterator[Suspect]:
     if continued.any():
         yield from _continued(context, tuple(np.flatnonzero(continued > _MOST * continued.max()).tolist()))
         return
+    if not context.on_cpu:
+        return  # told by `activities`
     processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
     if processes and held[list(processes)].mean() > LEAST * context.step_ns:
         yield counterfactual(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.summary import RankTraining
+from harness.traces.trace import Activity
 from tests.replay.replaying import departures, replayed, step_with
 from tests.synthetic.columns import MAIN, Made
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob, PipelineJob
@@ -292,3 +293,29 @@ def test_a_call_that_launches_waits_for_its_own_stream_not_for_what_a_data_loade
         made.step(at, at + step_ns, step)
     replay, _ = replayed([made.trace()])
     assert step_with(replay, "products-x2") < 0.6 * step_ns, "not held up by the loader's copies"
+
+
+class CopyingJob(GpuJob):
+    """Before each step's work every host waits in a copy of pageable memory, of which the device sees the last part."""
+
+    HELD_NS = 6 * MS
+
+    def _run(self, rank: int, free: int, count: int) -> int:
+        if count == self.kernels:
+            made, begin = self.made[rank], self.now[rank]
+            self.now[rank] = begin + self.HELD_NS
+            end = self.now[rank] - 50 * US
+            made.call(begin, self.now[rank], "cudaMemcpyAsync")
+            made.event(
+                end - 150 * US, end, "Memcpy HtoD (Pageable -> Device)", activity=Activity.MEMCPY,
+                launch_ns=begin, launch_thread=MAIN, copy_kind=1, pageable=1, bytes=1 << 20,
+            )  # fmt: skip
+            free = max(free, end)
+        return super()._run(rank, free, count)
+
+
+def test_a_copy_that_holds_every_host_up_is_charged_with_the_time_before_its_work() -> None:
+    slow = CopyingJob()
+    _, lost = replayed(slow.traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].what) == ("pageable", [0, 1], "cudaMemcpyAsync")
+    assert lost[0].lost_ns == pytest.approx(slow.mean_step_ns() - GpuJob().mean_step_ns(), rel=0.05)
