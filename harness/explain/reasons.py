@@ -108,7 +108,8 @@ def _communication(s: Summary, found: TimeLost) -> Reason:
     waited = waiting_share(s) if s.pipeline is None else None
     more = ", without the pipeline's waiting" if s.pipeline else ""
     if waited is not None and waited > _WAITING:
-        more += f", {percent(waited)} of it waiting for the last rank"
+        of_it = f"{percent(waited)} of it waiting for the last rank"
+        more += f", {of_it}" if found.basis == "share" else ", without the waiting for the last rank"
     unsplit = why_not_split(s) or ""
     if (on_purpose := asked.on_purpose("communication", seen)) is not None:
         return Reason(*on_purpose, more=more)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary
 from harness.format import device_time
 from harness.replay.context import ReplayContext, slots
@@ -25,14 +26,15 @@ _SINGLE = "fp32"
 
 
 def communication(context: ReplayContext) -> Iterator[Suspect]:
-    """Messages that take no time; ranks still wait for each other. Where the other ranks of a collective are not known,
-    its waiting cannot be told from its transfer, and all of it counts."""
+    """Messages that take no time; ranks still wait for each other, and that time counts for those who are waited for.
+    Where the other ranks of a collective are not known, its waiting cannot be told from its transfer: all counts."""
     exposed = context.device_time.exposed_communication_ns
     if not exposed.size or not np.nansum(exposed):
         return
     lengths = ideal(context)
     lengths[context.job.unknown] = 0
-    yield _steady(context, Cause.COMMUNICATION, lengths, np.nanmean(exposed, axis=0))
+    waited = waiting_share(context.summary) if context.summary.pipeline is None else None
+    yield _steady(context, Cause.COMMUNICATION, lengths, (1 - (waited or 0.0)) * np.nanmean(exposed, axis=0))
 
 
 def buckets(context: ReplayContext) -> Iterator[Suspect]:

@@ -19,7 +19,7 @@ from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, FORWARD, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import unpack_graph
-from harness.replay.suspect import NORMAL, Gain, Suspect
+from harness.replay.suspect import NORMAL, Cause, Gain, Suspect
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
@@ -28,6 +28,7 @@ IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no re
 BETWEEN_RUNS = (
     0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (docs/diagnosis.md)
 )
+UNSPECIFIC = (Cause.INTERRUPTED,)
 WORTH = 0.005  # of the step; a smaller change is not listed
 
 
@@ -99,8 +100,8 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         *(edited for _, edited in kinds),
     ]
     ideal, *rest = gains(context, edits)
-    found = zip(suspected, map(partial(_limited, context), suspected, rest), strict=False)
-    lost = [_told(context, s, g) for s, g in found if _stands_out(context, s, g)]
+    found = list(zip(suspected, map(partial(_limited, context), suspected, rest), strict=False))
+    lost = [_told(context, s, g) for s, g in _beyond(context, found) if _stands_out(context, s, g)]
     what_ifs = [
         _what_if(context, kind, edited, gain)
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
@@ -121,6 +122,31 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
     return gain.at_most(limit_ns(context, suspect))
+
+
+def _beyond(context: ReplayContext, found: list[tuple[Suspect, Gain]]) -> list[tuple[Suspect, Gain]]:
+    """The same, where what is not a specific cause counts only beyond those that are: more work of a rank also holds
+    its operators up."""
+    specific = [
+        suspect.lengths
+        for suspect, gain in found
+        if suspect.lengths is not None
+        and not suspect.standing
+        and suspect.cause not in UNSPECIFIC
+        and _stands_out(context, suspect, gain)
+    ]
+    if not specific:
+        return found
+    least = np.minimum.reduce(specific)
+    (without,) = gains(context, [Edited(least)])
+    beyond = list[tuple[Suspect, Gain]]()
+    for suspect, gain in found:
+        if suspect.cause in UNSPECIFIC and suspect.lengths is not None:
+            (both,) = gains(context, [Edited(np.minimum(least, suspect.lengths))])
+            beyond.append((suspect, Gain(without.after, both.after)))
+        else:
+            beyond.append((suspect, gain))
+    return beyond
 
 
 def _model_work(context: ReplayContext) -> int | None:
