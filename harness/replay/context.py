@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.summary import RankTraining, Summary, TimeSplit
-from harness.replay.graph import N_PHASES, SLOTS, TimeCategory
+from harness.replay.graph import DEVICE_PRODUCTS, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
 from harness.traces.trace import F64
 
@@ -27,7 +28,7 @@ WORK_SORTS = (
     TimeCategory.HOST_WORK,
     TimeCategory.HOST_PRODUCT,
     TimeCategory.DEVICE_WORK,
-    TimeCategory.DEVICE_PRODUCT,
+    *DEVICE_PRODUCTS,
 )
 
 
@@ -48,6 +49,17 @@ class ReplayContext:
     job: JobGraph
     summary: Summary = field(default_factory=Summary)
     training: Mapping[int, RankTraining] = field(default_factory=dict)
+
+    @property
+    def device_name(self) -> str | None:
+        """Of a device, if it was recorded."""
+        return next((device.name for device in self.summary.devices if device.name), None)
+
+    @property
+    def batch_bytes(self) -> float:
+        """What a step of one rank copies from the host to its device."""
+        copied = sum(copy.bytes for copy in self.summary.copies if copy.direction == TO_DEVICE)
+        return copied / max(self.summary.steps.counted, 1)
 
     def recorded(self, process: int) -> RankTraining | None:
         """What a process recorded about itself."""

@@ -11,20 +11,33 @@ from numpy.typing import NDArray
 from harness.analysis.process.phases import PHASES
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.replay.context import HOST_SORTS, ReplayContext, slots
-from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, SENDING, TimeCategory
+from harness.replay.graph import (
+    BACKWARD,
+    BETWEEN,
+    DATA,
+    DEVICE_PRODUCTS,
+    FORWARD,
+    OPTIMIZER,
+    SENDING,
+    TimeCategory,
+)
 from harness.replay.suspect import Gain, settled
+from harness.theory.devices import rates_in_16_bits
 from harness.traces.trace import I64
 
 
 @dataclass(frozen=True)
 class Edited:
     """Every arc's length after the change. counted: the steps to look at, None: all that have settled. per: by how many
-    of today's micro-batches the changed step is larger. extra_ns: what a step takes beyond the replayed arcs."""
+    of today's micro-batches the changed step is larger. extra_ns: what a step takes beyond the replayed arcs. best: the
+    lengths at best, where `lengths` are careful; meaning: the change in words, where it depends on the job."""
 
     lengths: I64
     counted: NDArray[np.bool_] | None = None
     per: int = 1
     extra_ns: float = 0.0
+    best: I64 | None = None
+    meaning: str | None = None
 
 
 Edit = Callable[[ReplayContext], Edited | None]
@@ -75,24 +88,22 @@ def in_pairs(steps: int, k: int, skipped: int) -> NDArray[np.bool_]:
 def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     """What a step gains by each change, for the micro-batches that it has now."""
     job = context.job
-    replayed = job.replay(np.stack([job.lengths, *(edited.lengths for edited in edits)])).mean(axis=1)
+    bests = [edited.best for edited in edits if edited.best is not None]
+    lengths = [job.lengths, *(edited.lengths for edited in edits)]
+    replayed = job.replay(np.stack([*lengths, *bests])).mean(axis=1)
+    at_best = iter(replayed[len(lengths) :])
     usual = np.arange(replayed.shape[1]) >= settled(replayed.shape[1])
     found = []
-    for edited, changed in zip(edits, replayed[1:], strict=True):
+    for edited, changed in zip(edits, replayed[1 : len(lengths)], strict=True):
         counted = usual if edited.counted is None else edited.counted
         after = (changed[counted] + edited.extra_ns) / edited.per
-        found.append(Gain(replayed[0][counted].astype(np.float64), after))
+        best = None if edited.best is None else next(at_best)[counted].astype(np.float64)
+        found.append(Gain(replayed[0][counted].astype(np.float64), after, best))
     return found
 
 
 NEVER = -(10**15)  # an arc of this length makes nothing wait
-_WORK = (
-    TimeCategory.HOST_WORK,
-    TimeCategory.HOST_PRODUCT,
-    TimeCategory.DEVICE_WORK,
-    TimeCategory.DEVICE_PRODUCT,
-    TimeCategory.DEVICE_COPY,
-)
+_DEVICE = (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS, TimeCategory.DEVICE_COPY)
 
 
 def accumulated(k: int) -> Edit:
@@ -117,13 +128,65 @@ def accumulated(k: int) -> Edit:
 
 
 def larger(context: ReplayContext) -> Edited | None:
-    """Forward and backward with twice the work between the same gaps; one optimizer step and its messages for both."""
+    """Forward and backward with twice the work between the same gaps; one optimizer step and its messages for both.
+
+    Twice the data is loaded: what the host waits for it, in data loading and between the marked steps, doubles, too."""
     factors = context.job.unchanged()
     for phase in (FORWARD, BACKWARD):
         factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
+    factors[:, [s for phase in (DATA, BETWEEN) for s in slots(HOST_SORTS, phase)]] = 2
     if context.of((TimeCategory.DEVICE_WORK,)).any():
-        factors[:, slots(_WORK[2:])] = 2
+        factors[:, slots(_DEVICE)] = 2
     return Edited(context.job.scaled(factors), per=2)
+
+
+READY_NS = (
+    1_500_000  # to take a batch that a worker has loaded; small batches took 1.4 to 2.4 ms on two cores
+)
+# A worker's batch lies in shared memory, which the training maps and reads for the first time: 19.3 MB took 8 ms longer
+# than a second time (2.4 GB/s), and 5 ms longer than without workers in a public recording of a V100.
+FIRST_READ_GB_PER_S = 4
+
+
+def loaded_ahead(context: ReplayContext) -> Edited | None:
+    """Batches that workers have loaded before they are needed: what is left is to take and to read each of them."""
+    chosen = slots((TimeCategory.HOST_GAP, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD), DATA)
+    waits = context.time_ns[:, :, chosen].sum(axis=2).mean(axis=1)
+    left_ns = READY_NS + context.batch_bytes / FIRST_READ_GB_PER_S
+    if not (waits > left_ns).any():
+        return None
+    factors = context.job.unchanged()
+    factors[:, chosen] = np.minimum(left_ns / np.maximum(waits, 1), 1)[:, None]
+    return Edited(context.job.scaled(factors))
+
+
+_TF32_CAREFUL = 1 / 1.5  # half of the bytes and twice the rate make 2; converting to 16 bits takes some of it
+
+
+def in_16_bits(context: ReplayContext) -> Edited | None:
+    """Products and attention in bf16 (fp16, where a device has no bf16), by the precision that they have now.
+
+    Careful: fp32 twice as fast, tf32 1.5 times. At best: by the device's peaks (configs/devices.yaml), since no kernel
+    exceeds them; and everything else twice as fast, which is limited by bytes, of which there are half."""
+    fp32, tf32 = slots((TimeCategory.DEVICE_FP32,)), slots((TimeCategory.DEVICE_TF32,))
+    products = slots((TimeCategory.HOST_PRODUCT,))
+    job, some = context.job, context.time_ns[:, :, fp32 + tf32 + products].any()
+    if not some:
+        return None
+    careful, best = job.unchanged(), job.unchanged()
+    careful[:, fp32 + products], careful[:, tf32] = 0.5, _TF32_CAREFUL
+    lengths = job.scaled(careful)
+    half, times = rates_in_16_bits(context.device_name)
+    if not context.time_ns[:, :, fp32 + tf32].any():
+        return Edited(lengths)
+    best[:, fp32], best[:, tf32] = 1 / times["fp32"], 1 / times["tf32"]
+    best[:, slots((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_PRODUCT))] = 0.5
+    said = ", ".join(
+        f"{name} {low:g} to {times[name]:.3g}"
+        for name, low, of in (("fp32", 2, fp32), ("tf32", 1.5, tf32))
+        if context.time_ns[:, :, of].any()
+    )
+    return Edited(lengths, best=job.scaled(best), meaning=f"products in {half}: {said} times as fast")
 
 
 def more_in_pipeline(context: ReplayContext) -> Edited | None:

@@ -17,7 +17,7 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.graph import Builder, HostThread, TimeCategory, from_table, slot
+from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
 from harness.replay.host import feeding_calls
 from harness.traces.trace import I64
 
@@ -126,11 +126,15 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
 _SORTS = (
     TimeCategory.DEVICE_WORK,
-    TimeCategory.DEVICE_PRODUCT,
+    *DEVICE_PRODUCTS,
     TimeCategory.DEVICE_COPY,
     TimeCategory.DEVICE_GAP,
 )
 _PRODUCTS = ("gemm", "attention")
+_BY_PRECISION: dict[str | None, TimeCategory] = {
+    "fp32": TimeCategory.DEVICE_FP32,
+    "tf32": TimeCategory.DEVICE_TF32,
+}
 
 
 @dataclass(frozen=True)
@@ -380,11 +384,21 @@ def _low(values: I64) -> int:
     return max(int(np.quantile(values, LATENCY_SHARE)), 0) if len(values) else 0
 
 
+def _category(kind: str, precision: str | None) -> TimeCategory:
+    if kind not in _PRODUCTS:
+        return TimeCategory.DEVICE_WORK
+    return _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
+
+
 def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     table = np.array(
         [
-            _SORTS.index(TimeCategory.DEVICE_PRODUCT if kind in _PRODUCTS else TimeCategory.DEVICE_WORK)
-            for kind, _ in m.kinds.labels
+            _SORTS.index(
+                _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
+                if kind in _PRODUCTS
+                else TimeCategory.DEVICE_WORK
+            )
+            for kind, precision in m.kinds.labels
         ]
         or [0]
     )

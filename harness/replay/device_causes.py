@@ -15,13 +15,12 @@ from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary
 from harness.format import device_time
 from harness.replay.context import ReplayContext, slots
-from harness.replay.counterfactuals import NEVER, ideal, larger_buckets, small_buckets
-from harness.replay.graph import BACKWARD, SLOTS, TimeCategory
+from harness.replay.counterfactuals import NEVER, ideal, larger_buckets, small_buckets, without
+from harness.replay.graph import BACKWARD, TimeCategory
 from harness.replay.suspect import Cause, Suspect
 from harness.theory.devices import peak_flops_per_s
 from harness.traces.trace import F64, I64
 
-_PRODUCTS = ("gemm", "attention")
 _SINGLE = "fp32"
 
 
@@ -72,22 +71,9 @@ def copies(context: ReplayContext) -> Iterator[Suspect]:
 
 def precision(context: ReplayContext) -> Iterator[Suspect]:
     """Products in fp32 on a GPU: in 16 bits they take half the time or less."""
-    slow = [_fp32_part(context, process) for process in range(context.processes)]
-    if not any(slow):
-        return
-    factor = np.ones((context.processes, SLOTS))
-    for process, part in enumerate(slow):
-        factor[process, slots((TimeCategory.DEVICE_PRODUCT,))] = 1 - part / 2
-    yield _steady(context, Cause.PRECISION, context.job.scaled(factor), None)
-
-
-def _fp32_part(context: ReplayContext, process: int) -> float:
-    """The share of fp32 in the time of a process's products."""
-    own = context.job.processes[process]
-    devices = [d for d in context.summary.devices if (d.source, d.pid) == (own.path, own.pid)]
-    products = [k for d in devices if d.device_kind == "gpu" for k in d.kinds if k.kind in _PRODUCTS]
-    total = sum(k.duration_ns for k in products)
-    return sum(k.duration_ns for k in products if k.precision == _SINGLE) / total if total else 0.0
+    found = without(context, slots((TimeCategory.DEVICE_FP32,)), left=0.5)
+    if found is not None:
+        yield _steady(context, Cause.PRECISION, found.lengths, None)
 
 
 def _steady(

@@ -16,7 +16,7 @@ from harness.replay.causes import CAUSES, limit_ns, suspects
 from harness.replay.collectives import EARLY, WAITED_NS
 from harness.replay.context import ReplayContext
 from harness.replay.counterfactuals import Edited, gains
-from harness.replay.graph import BACKWARD, FORWARD, TimeCategory
+from harness.replay.graph import BACKWARD, DEVICE_PRODUCTS, FORWARD, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import unpack_graph
 from harness.replay.suspect import NORMAL, Cause, Gain, Suspect
@@ -154,7 +154,7 @@ def _model_work(context: ReplayContext) -> int | None:
     host = context.of((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), FORWARD) + context.of(
         (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), BACKWARD
     )
-    kernels = context.of((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_PRODUCT))
+    kernels = context.of((TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS))
     work = kernels if kernels.any() else host
     return round(float(np.median(work.mean(axis=0)))) or None
 
@@ -184,17 +184,22 @@ def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
 def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
     step_ns, margin, on_cpu = context.step_ns - gain.mean_ns, gain.margin(), context.job.processes[0].on_cpu
     at_most = kind.more_on_cpus and on_cpu
+    low_ns = step_ns
+    if gain.best is not None:
+        low_ns = context.step_ns - float((gain.before - gain.best).mean())
+        margin = margin or 0.0
     if margin is not None and on_cpu:
         margin = float(np.hypot(margin, NORMAL * BETWEEN_RUNS * step_ns))
     return WhatIf(
         name=kind.name,
-        meaning=kind.meaning,
+        meaning=edited.meaning or kind.meaning,
         step_ns=round(step_ns),
-        low_ns=None if margin is None or at_most else round(step_ns - margin),
+        low_ns=None if margin is None or at_most else round(low_ns - margin),
         high_ns=None if margin is None or kind.bound else round(step_ns + margin),
         gain=gain.mean_ns / context.step_ns,
         bound=kind.bound,
         at_most=at_most,
+        ranged=gain.best is not None,
         same_work=kind.same_work,
         per=edited.per,
     )

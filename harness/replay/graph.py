@@ -34,14 +34,20 @@ class TimeCategory(IntEnum):
     HOST_SENDING = 5  # of the stretch right before a message is issued, what is longer than usual
     WAIT_TAIL = 6  # from the end of what the host waited for until it goes on
     DEVICE_WORK = 7
-    DEVICE_PRODUCT = 8
+    DEVICE_PRODUCT = (
+        8  # matrix products and attention in 16 bits or fewer, in fp64, or in what the name does not show
+    )
     DEVICE_COPY = 9
     DEVICE_GAP = 10  # launch latency, and between kernels of a stream
     START_OF_MESSAGE = 11  # from the issue of a collective until its backend takes part in it
     TRANSFER = 12  # from the last rank's arrival until the collective is done
     TRANSFER_HELD = 13  # of it, what is longer than the same collective takes in other steps
     WAIT_HELD = 14  # of the start of a message and of the tail of a wait, what is longer than usual
+    DEVICE_FP32 = 15  # as DEVICE_PRODUCT, where the kernel's name shows fp32
+    DEVICE_TF32 = 16
 
+
+DEVICE_PRODUCTS = (TimeCategory.DEVICE_PRODUCT, TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32)
 
 SLOTS = len(TimeCategory) * N_PHASES
 

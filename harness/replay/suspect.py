@@ -84,10 +84,12 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Gain:
-    """Nanoseconds that a step would take less: by counted step, and the step before and after, each of n steps."""
+    """The step before and after a change, each of n counted steps, in nanoseconds. best: after the change at its best;
+    None: it has no range."""
 
     before: F64
     after: F64
+    best: F64 | None = None
 
     @property
     def mean_ns(self) -> float:

@@ -16,8 +16,8 @@ from harness.replay import counterfactuals
 from harness.replay.causes import Rule
 from harness.replay.context import ReplayContext, slots
 from harness.replay.counterfactuals import Edit, Edited, without
-from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.host_causes import HELD, STALLED, sending, stopped, without_core
+from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.host_causes import STALLED, sending, stopped, without_core
 from harness.replay.rank_causes import heavier, uneven
 
 
@@ -54,12 +54,8 @@ def _no_gaps(context: ReplayContext) -> Edited | None:
     return without(context, [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots(gaps, phase)])
 
 
-def _faster_products(context: ReplayContext) -> Edited | None:
-    return without(context, slots((TimeCategory.HOST_PRODUCT, TimeCategory.DEVICE_PRODUCT)), left=0.5)
-
-
 WHAT_IFS: tuple[WhatIfKind, ...] = (
-    WhatIfKind("no-data-stall", "no waiting for data", _without((TimeCategory.HOST_GAP, *HELD), DATA)),
+    WhatIfKind("no-data-stall", "data loaded ahead, by workers", counterfactuals.loaded_ahead),
     *(
         WhatIfKind(
             f"no-stall-{PHASES[phase]}",
@@ -99,7 +95,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     ),
     WhatIfKind(
         "micro-batch-x2",
-        "twice the micro-batch, in operators that take twice as long",
+        "twice the micro-batch, in operators and data loading that take twice as long",
         counterfactuals.larger,
         same_work=False,
     ),
@@ -122,7 +118,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind(
         "products-x2",
         "matrix products twice as fast, as bf16 may make them",
-        _faster_products,
+        counterfactuals.in_16_bits,
         same_work=False,
     ),
 )

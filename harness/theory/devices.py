@@ -82,6 +82,28 @@ def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | No
     return found.tflops[precision] * 1e12, TABLE + (f" ({found.note})" if found.note else "")
 
 
+def rates_in_16_bits(device_name: str | None) -> tuple[str, dict[str, float]]:
+    """bf16, or fp16 where a device has no bf16, and by how much its peak is higher than that of fp32 and of tf32.
+
+    Of a device or precision that is not in the table, the highest ratio of any device there. Raises as `find_device`.
+
+    >>> rates_in_16_bits("NVIDIA A100-SXM4-80GB"), rates_in_16_bits("Tesla V100-SXM2-16GB")[0]
+    (('bf16', {'fp32': 16.0, 'tf32': 2.0}), 'fp16')
+    """
+    found = find_device(device_name)
+    half = "fp16" if found is not None and "bf16" not in found.tflops else "bf16"
+    ratios = {
+        of: _ratio(found, half, of) or max(_ratio(d, "fp16", of) or 1.0 for d in _table().devices)
+        for of in ("fp32", "tf32")
+    }
+    return half, ratios
+
+
+def _ratio(device: Device | None, half: str, of: str) -> float | None:
+    peaks = {} if device is None else device.tflops
+    return peaks[half] / peaks[of] if half in peaks and of in peaks else None
+
+
 @cache
 def _table() -> _Devices:
     try:

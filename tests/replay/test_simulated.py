@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import mean, median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.summary import RankTraining
+from harness.analysis.summary import RankTraining, Replay
+from harness.replay.counterfactuals import READY_NS
+from harness.traces.open import open_trace
 from harness.traces.trace import Activity
-from tests.replay.replaying import departures, replayed, step_with
+from tests.real_traces import needs_real_traces, real_trace
+from tests.replay.replaying import departures, replayed, step_with, summary_of
 from tests.synthetic.columns import MAIN, Made
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob, PipelineJob
 
@@ -293,6 +297,72 @@ def test_a_call_that_launches_waits_for_its_own_stream_not_for_what_a_data_loade
         made.step(at, at + step_ns, step)
     replay, _ = replayed([made.trace()])
     assert step_with(replay, "products-x2") < 0.6 * step_ns, "not held up by the loader's copies"
+
+
+def test_twice_the_micro_batch_loads_twice_the_data() -> None:
+    """Neither loading nor computing has a fixed part here, but for the gaps and the optimizer."""
+    slow = replace(COSTS, data_ns=40 * MS, steps=9)
+    replay, _ = replayed(CpuJob(slow).traces())
+    twice = replace(slow, data_ns=2 * slow.data_ns, operator_ns=2 * slow.operator_ns)
+    assert step_with(replay, "micro-batch-x2") == pytest.approx(usually(twice) / 2, rel=0.02)
+
+
+def test_data_that_workers_load_ahead_still_has_to_be_taken() -> None:
+    slow = replace(COSTS, data_ns=40 * MS)
+    replay, _ = replayed(CpuJob(slow).traces())
+    prefetched = replace(slow, data_ns=READY_NS)
+    assert step_with(replay, "no-data-stall") == pytest.approx(usually(prefetched), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_best"), [("NVIDIA A100-SXM4-80GB", 16), ("Tesla V100-SXM2-32GB", 125 / 15.7)]
+)
+def test_16_bits_promise_a_range_from_twice_as_fast_to_the_ratio_of_the_device_s_peaks(
+    name: str, at_best: float
+) -> None:
+    job = GpuJob(kernel_ns=MS, ranks=1, transfer_ns=0)
+    for made in job.made:
+        made.identity["device_names"] = {0: name}
+    replay, _ = replayed(job.traces())
+    found = next(what for what in replay.what_ifs if what.name == "products-x2")
+    best = GpuJob(kernel_ns=round(MS / at_best), ranks=1, transfer_ns=0).mean_step_ns()
+    careful = GpuJob(kernel_ns=MS // 2, ranks=1, transfer_ns=0).mean_step_ns()
+    assert found.ranged and found.step_ns == pytest.approx(careful, rel=0.02)
+    assert found.low_ns == pytest.approx(best, rel=0.05) and found.high_ns == pytest.approx(careful, rel=0.02)
+    assert "in fp16" in found.meaning if "V100" in name else "in bf16" in found.meaning
+    assert f"fp32 2 to {at_best:.3g} times as fast" in found.meaning
+
+
+def test_a_job_whose_products_have_16_bits_gets_no_promise_of_16_bits() -> None:
+    job = GpuJob(kernel_ns=MS)
+    for made in job.made:
+        made.names = [n.replace("ampere_sgemm", "ampere_bf16_s16816gemm_bf16") for n in made.names]
+    assert "products-x2" not in [what.name for what in replayed(job.traces())[0].what_ifs]
+
+
+def measured_ns(path: str) -> tuple[Replay, list[int]]:
+    (trace,) = (open_trace(real_trace(path)),)
+    summary = summary_of([trace])
+    assert summary.replay is not None
+    return summary.replay, [ns for rank in summary.steps.per_rank for ns in rank.durations_ns]
+
+
+@needs_real_traces
+def test_data_loaded_by_workers_takes_about_as_long_as_a_real_recording_with_workers() -> None:
+    """Of the recording with workers, the usual step: while it began, the workers did, too."""
+    replay, _ = measured_ns("kineto_resnet50_workers/num_workers_0.json.gz")
+    _, with_workers = measured_ns("kineto_resnet50_workers/num_workers_4.json.gz")
+    assert step_with(replay, "no-data-stall") == pytest.approx(median(with_workers), rel=0.15)
+    assert step_with(replay, "no-data-stall") == pytest.approx(mean(with_workers[1:]), rel=0.15)
+
+
+@needs_real_traces
+def test_the_range_of_16_bits_holds_what_a_real_recording_in_bf16_took() -> None:
+    replay, _ = measured_ns("../gallery/pairs/sc23_dali.sqlite.gz")
+    other, in_bf16 = measured_ns("../gallery/pairs/sc23_dali_amp_bf16.sqlite.gz")
+    found = next(what for what in replay.what_ifs if what.name == "products-x2")
+    assert found.low_ns < mean(in_bf16) < found.high_ns < 0.6 * replay.step_ns
+    assert "products-x2" not in [what.name for what in other.what_ifs]
 
 
 class CopyingJob(GpuJob):

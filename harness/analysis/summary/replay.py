@@ -73,6 +73,9 @@ class WhatIf(SummaryPart):
     """1 − `step_ns` / the measured step."""
     bound: bool = False
     """True: no run reaches this step. It says how much can be gained at most."""
+    ranged: bool = False
+    """True: how much the change brings depends on what this run does not show, so `low_ns` to `high_ns` is the range of
+    what is possible, and `step_ns` its careful end."""
     at_most: bool = False
     """True: the step is no longer with the change, and may be shorter. Example: if the cores that compute also send the
     messages, fewer messages leave them more time."""

@@ -57,6 +57,8 @@ def _period(found: TimeLost) -> str:
 def _kind(x: WhatIf) -> str:
     if x.bound:
         return "a bound"
+    if x.ranged:
+        return "a range"
     return "upper limit" if x.at_most else "prediction"
 
 
