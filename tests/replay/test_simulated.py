@@ -98,6 +98,14 @@ def test_a_process_that_falls_behind_inside_its_operators_is_not_said_to_be_stop
     assert step_with(replay, "own-cores") == replay.step_ns - lost[0].lost_ns
 
 
+def test_a_host_that_falls_behind_counts_only_beyond_what_has_a_specific_cause() -> None:
+    """What holds operators up is longer where there is more work: it must not count twice."""
+    slow = replace(COSTS, held={(1, step): 25 * MS for step in (1, 3, 6)}, factor={1: 1.6})
+    _, lost = departures(CpuJob(slow).traces())
+    assert (lost[0].cause, lost[0].ranks) == ("long-sequences", [1])
+    assert sum(found.lost_ns for found in lost) <= 1.02 * (usually(slow) - usually(COSTS))
+
+
 def test_a_process_that_is_stopped_between_its_operators_has_no_stall_of_its_own() -> None:
     """Each time it is between two others: the program has no stall there in other steps."""
     stopped = replace(COSTS, strays={(1, step): 25 * MS for step in (1, 3, 6)})
