@@ -140,9 +140,7 @@ def larger(context: ReplayContext) -> Edited | None:
     return Edited(context.job.scaled(factors), per=2)
 
 
-READY_NS = (
-    1_500_000  # to take a batch that a worker has loaded; small batches took 1.4 to 2.4 ms on two cores
-)
+READY_NS = 1_500_000  # to take a batch that a worker has loaded: 1.4 to 2.4 ms in six of ten measurements on two cores
 # A worker's batch lies in shared memory, which the training maps and reads for the first time: 19.3 MB took 8 ms longer
 # than a second time (2.4 GB/s), and 5 ms longer than without workers in a public recording of a V100.
 FIRST_READ_GB_PER_S = 4
