@@ -6,7 +6,6 @@ the others are small loops of our own.
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 from failures import StepError
@@ -14,46 +13,38 @@ from numbers_text import ms
 from place import LAUNCHER, Place, has_gpu, require_packages
 from recorded import recorded
 from results import Result
-from runs import answer, find
+from runs import find
 
 SECONDS = 45.0
 NOT_CLOSE = 0.25  # of the measured cost, by which the finding may be off
-LARGEST = re.compile(
-    r"The largest avoidable part is (?P<what>.+?): (?P<share>[\d.]+) % of the time"
-    r"(?:, about (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) a \w+)?"
-)
-LOST = re.compile(
-    r" loses? (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) (?:per step|of the)[^:]+: (?P<what>[^,]+), "
-)
-NANOSECONDS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
 class Fault(NamedTuple):
-    """A fault: the case with it, the case without it, the expected words, and whether it needs a GPU."""
+    """A fault: the case with it, the case without it, the expected causes, and whether it needs a GPU."""
 
     case: str
     without: str
-    expected: str
+    expected: tuple[str, ...]
     needs_gpu: bool
     says_at_least: bool = False  # the report names only the part that surely goes away
 
 
 OF_RUNS = (
-    Fault("slow-data", "bf16", r"wait\w* for data", needs_gpu=False),
-    Fault("fp32", "bf16", "fp32|precision", needs_gpu=True, says_at_least=True),
+    Fault("slow-data", "bf16", ("data-stall",), needs_gpu=False),
+    Fault("fp32", "bf16", ("fp32",), needs_gpu=True, says_at_least=True),
 )
 OF_LOOPS = (
-    Fault("fault-data-stall", "eager", r"wait\w* for data", needs_gpu=False),
-    Fault("fault-host-stall", "eager", "launch-bound|host", needs_gpu=True),
-    Fault("fault-sync", "eager-small", "synchroni", needs_gpu=True),
-    Fault("fault-pageable", "eager", "cop(y|ies)", needs_gpu=True),
+    Fault("fault-data-stall", "eager", ("data-stall",), needs_gpu=False),
+    Fault("fault-host-stall", "eager", ("host-stall", "tiny-kernels"), needs_gpu=True),
+    Fault("fault-sync", "eager-small", ("sync",), needs_gpu=True),
+    Fault("fault-pageable", "eager", ("pageable", "copies"), needs_gpu=True),
 )
 
 
 class Finding(NamedTuple):
-    """The cause of lost time that the report names first, else the largest avoidable part; None: it names neither."""
+    """The cause of lost time that the report names first; None: it names none."""
 
-    what: str | None
+    cause: str | None
     each_ns: float | None
 
 
@@ -89,28 +80,24 @@ def _of_run(place: Place, result: Result, fault: Fault) -> None:
         return
     steps: list[Any] = [(run.summary["efficiency"] or {}).get("step_ns") for run in (with_it, without)]
     cost = steps[0] - steps[1] if None not in steps else None
-    _judge(result, fault, finding(answer(place, with_it.path)), cost)
+    _judge(result, fault, finding(with_it.summary), cost)
 
 
 def _of_loop(place: Place, result: Result, fault: Fault) -> None:
     without, with_it = (recorded(place, case, SECONDS) for case in (fault.without, fault.case))
-    _judge(result, fault, finding(with_it.text), with_it.recorded_ns - without.recorded_ns)
+    _judge(result, fault, finding(with_it.summary), with_it.recorded_ns - without.recorded_ns)
 
 
-def finding(text: str) -> Finding:
-    """What the report's answer names first; its lines may be wrapped anywhere."""
-    whole = " ".join(text.split())
-    found = LOST.search(whole) or LARGEST.search(whole)
-    if found is None:
-        return Finding(None, None)
-    each = float(found["number"].replace(",", "")) * NANOSECONDS[found["unit"]] if found["number"] else None
-    return Finding(found["what"], each)
+def finding(summary: dict[str, Any]) -> Finding:
+    """The first of the summary's findings."""
+    found = next(iter(summary["findings"]), None)
+    return Finding(None, None) if found is None else Finding(found["cause"], found["lost_ns"])
 
 
 def _judge(result: Result, fault: Fault, said: Finding, cost_ns: float | None) -> None:
-    result.numbers[fault.case] = {"said": said.what, "said_ns": said.each_ns, "measured_ns": cost_ns}
-    named = said.what is not None and re.search(fault.expected, said.what, re.IGNORECASE) is not None
-    text = f"the report names {said.what or 'nothing avoidable'}, {ms(said.each_ns)} a step"
+    result.numbers[fault.case] = {"said": said.cause, "said_ns": said.each_ns, "measured_ns": cost_ns}
+    named = said.cause in fault.expected
+    text = f"the report names {said.cause or 'nothing avoidable'}, {ms(said.each_ns)} a step"
     result.check(f"{fault.case}: is named", named, text)
     if not named or said.each_ns is None or cost_ns is None:
         return
