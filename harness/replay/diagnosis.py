@@ -28,7 +28,10 @@ IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no re
 BETWEEN_RUNS = (
     0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (docs/diagnosis.md)
 )
-UNSPECIFIC = (Cause.INTERRUPTED,)
+GENERAL: dict[Cause, tuple[Cause, ...]] = {  # with the causes that are a part of each; none: every departure
+    Cause.INTERRUPTED: (),
+    Cause.COMMUNICATION: (Cause.SMALL_BUCKETS, Cause.SLOW_LINK),
+}
 WORTH = 0.005  # of the step; a smaller change is not listed
 
 
@@ -125,28 +128,28 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
 
 
 def _beyond(context: ReplayContext, found: list[tuple[Suspect, Gain]]) -> list[tuple[Suspect, Gain]]:
-    """The same, where what is not a specific cause counts only beyond those that are: more work of a rank also holds
-    its operators up."""
+    """The same, where a general cause counts only beyond the specific ones that are a part of it: more work of a rank
+    also holds its operators up, and small buckets are exposed communication."""
+    noticed = [suspect for suspect, gain in found if _stands_out(context, suspect, gain)]
+    return [(suspect, _gain_beyond(context, suspect, noticed) or gain) for suspect, gain in found]
+
+
+def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect]) -> Gain | None:
+    """None where it is no general cause, or none of its specific ones was noticed."""
+    if suspect.cause not in GENERAL or suspect.lengths is None:
+        return None
+    of_it = GENERAL[suspect.cause]
     specific = [
-        suspect.lengths
-        for suspect, gain in found
-        if suspect.lengths is not None
-        and not suspect.standing
-        and suspect.cause not in UNSPECIFIC
-        and _stands_out(context, suspect, gain)
+        other.lengths
+        for other in noticed
+        if other.lengths is not None
+        and (other.cause in of_it if of_it else not other.standing and other.cause not in GENERAL)
     ]
     if not specific:
-        return found
+        return None
     least = np.minimum.reduce(specific)
-    (without,) = gains(context, [Edited(least)])
-    beyond = list[tuple[Suspect, Gain]]()
-    for suspect, gain in found:
-        if suspect.cause in UNSPECIFIC and suspect.lengths is not None:
-            (both,) = gains(context, [Edited(np.minimum(least, suspect.lengths))])
-            beyond.append((suspect, Gain(without.after, both.after)))
-        else:
-            beyond.append((suspect, gain))
-    return beyond
+    without, both = gains(context, [Edited(least), Edited(np.minimum(least, suspect.lengths))])
+    return _limited(context, suspect, Gain(without.after, both.after))
 
 
 def _model_work(context: ReplayContext) -> int | None:
