@@ -150,7 +150,7 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
         who,
         PHASES.index(activity.phase) if activity.phase in PHASES else None,
         steps,
-        _without_activities(context, mine) if context.processes > 1 else None,
+        without_activities(context, mine),
         in_steps(saved / len(who), steps),
         standing=cause in STEADY,
         saved_ns=saved,
@@ -159,7 +159,29 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     )
 
 
-def _without_activities(context: ReplayContext, rows: list[tuple[int, int]]) -> I64:
+STALLS = (
+    "host work",
+    "not recorded",
+    "allocation",
+    _COLLECTING,
+)  # causes of idle time that are stalls of the host
+LAUNCHING = ("launch-bound",)
+
+
+def rows_of(
+    context: ReplayContext, causes: tuple[str, ...], phases: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    """The process and row of the activities with one of these causes, in one of these phases."""
+    names = [PHASES[phase] for phase in phases]
+    return [
+        (process, row)
+        for process, own in enumerate(context.job.processes)
+        for row, activity in enumerate(own.activities)
+        if activity.cause in causes and activity.phase in names
+    ]
+
+
+def without_activities(context: ReplayContext, rows: list[tuple[int, int]]) -> I64:
     """Every arc's length without the time of some activities of the host."""
     job = context.job
     held = job.activity_amounts

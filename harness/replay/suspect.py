@@ -54,7 +54,7 @@ class Cause(str, Enum):
 @dataclass(frozen=True)
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
-    steps: which of the counted steps it hits. lengths: every arc's length without it; None: the graph does not show it.
+    steps: which of the counted steps it hits. lengths: every arc's length without it.
     saved_ns: what each of the steps saves at most, as the devices' time shows; None: it has no such limit.
     evidence: numbers in words. standing: a steady loss, present in every step, which a change of the experiment
     improves. counted: its process counted how often it came, so that this is no chance. what, where: the activity."""
@@ -63,7 +63,7 @@ class Suspect:
     processes: tuple[int, ...]
     phase: int | None
     steps: NDArray[np.bool_]
-    lengths: I64 | None
+    lengths: I64
     evidence: str
     standing: bool = False
     counted: bool = False

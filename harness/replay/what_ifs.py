@@ -6,7 +6,6 @@ takes out what the rule found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +15,17 @@ from harness.replay import counterfactuals
 from harness.replay.causes import Rule
 from harness.replay.context import ReplayContext, slots
 from harness.replay.counterfactuals import Edit, Edited, without
-from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.host_causes import STALLED, sending, stopped, without_core
+from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, N_PHASES, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.host_causes import (
+    LAUNCHING,
+    STALLED,
+    STALLS,
+    rows_of,
+    sending,
+    stopped,
+    without_activities,
+    without_core,
+)
 from harness.replay.rank_causes import heavier, uneven
 
 
@@ -35,21 +43,34 @@ class WhatIfKind:
     more_on_cpus: bool = False
 
 
-def _without(sorts: tuple[TimeCategory, ...], *phases: int) -> Callable[[ReplayContext], Edited | None]:
-    return lambda context: without(context, [each for phase in phases for each in slots(sorts, phase)])
+def _without_stalls(*phases: int) -> Edit:
+    """On a GPU what the host did while the devices had no work; else what is longer than usual."""
+
+    def edit(context: ReplayContext) -> Edited | None:
+        if context.on_cpu:
+            return without(context, [each for phase in phases for each in slots(STALLED, phase)])
+        return _without_rows(context, rows_of(context, STALLS, phases))
+
+    return edit
+
+
+def _without_rows(context: ReplayContext, rows: list[tuple[int, int]]) -> Edited | None:
+    return Edited(without_activities(context, rows)) if rows else None
 
 
 def _without_found(rule: Rule) -> Edit:
     """The job without any of what a rule suspects."""
 
     def edit(context: ReplayContext) -> Edited | None:
-        found = [suspect.lengths for suspect in rule(context) if suspect.lengths is not None]
+        found = [suspect.lengths for suspect in rule(context)]
         return Edited(np.minimum.reduce(found)) if found else None
 
     return edit
 
 
 def _no_gaps(context: ReplayContext) -> Edited | None:
+    if not context.on_cpu:
+        return _without_rows(context, rows_of(context, LAUNCHING, tuple(range(N_PHASES))))
     gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
     return without(context, [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots(gaps, phase)])
 
@@ -60,11 +81,11 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         WhatIfKind(
             f"no-stall-{PHASES[phase]}",
             f"no stall longer than the median gap in {PHASES[phase]}",
-            _without(STALLED, phase),
+            _without_stalls(phase),
         )
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
-    WhatIfKind("no-stall-between", "no stall between the phases", _without(STALLED, OTHER, BETWEEN)),
+    WhatIfKind("no-stall-between", "no stall between the phases", _without_stalls(OTHER, BETWEEN)),
     WhatIfKind("no-pause", "no process that is stopped or falls behind", _without_found(stopped)),
     WhatIfKind(
         "own-cores",
