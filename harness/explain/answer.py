@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
-from harness.analysis.process.steps import by_periodicity
+from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import Problem, RecordingVerdict, Steps, Summary
 from harness.analysis.summary.problem_texts import (
     GRAPH_CAPTURE,
@@ -99,14 +99,27 @@ def verdict(summary: Summary) -> Diagnosis:
         return Diagnosis([*doubt, "The recording does not show where the time went."])
     found = summary.findings or ([] if summary.replay else by_share(summary))
     if not found:
-        return Diagnosis([*doubt, where, _nothing(summary)])
+        return Diagnosis([*doubt, where, *_warm_up(summary), _nothing(summary)])
     first, *others = found
     ending, next_command = _try_next(summary, reason_of(summary, first).changes)
     further = [further_sentence(summary, found) for found in others[:MOST_FURTHER]]
     said = [*doubt, main_sentences(summary, first), *ending]
     if first.basis == "share":
         return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further)
-    return Diagnosis(said, next_command, [where, *further])
+    return Diagnosis(said, next_command, [where, *further, *_warm_up(summary)])
+
+
+def _warm_up(s: Summary) -> list[str]:
+    """The first steps that no number is about, because they are so long."""
+    count = s.steps.excluded_warmup
+    if not count:
+        return []
+    ranks = max(len(s.ranks), 1)
+    steps = "The first step is" if count <= ranks else f"The first {count / ranks:.0f} steps are"
+    takes = "it takes" if count <= ranks else "each takes"
+    return [
+        f"{steps} not counted (warm-up), because {takes} more than {WARMUP_FACTOR:.0f} times as long as later steps."
+    ]
 
 
 def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str], str | None]:

@@ -244,6 +244,15 @@ _ENTRIES = (
         part="the slower rank",
     ),
     CauseOfLoss(
+        Cause.IMBALANCE,
+        rank.in_turn,
+        "uneven work in turn",
+        "it waits for other ranks at its messages, and no rank is always the last",
+        "they wait for each other at their messages, and no rank is always the last",
+        "give the ranks equal work between two messages, for example as many tokens for each expert, or samples of "
+        "equal length",
+    ),
+    CauseOfLoss(
         Cause.COMMUNICATION,
         device.communication,
         "exposed communication",

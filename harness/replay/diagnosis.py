@@ -173,11 +173,16 @@ def _apart(suspect: Suspect) -> NDArray[np.bool_] | None:
 
 def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
     """Whether a loss is more than chance: its interval is above 0, and what hits few steps, at no regular distance, is
-    large."""
+    large, or seen."""
     interval = gain.interval(_apart(suspect))
     share = gain.mean_ns / context.step_ns
     least = NOTICEABLE if suspect.counted or suspect.is_regular else IRREGULAR
-    return (interval is None or interval[0] > 0) and share >= least
+    return (interval is None or interval[0] > 0 or _is_seen(context, suspect)) and share >= least
+
+
+def _is_seen(context: ReplayContext, suspect: Suspect) -> bool:
+    """Whether a device was seen without work because of it: a long wait in a single step is no noise of the steps."""
+    return suspect.saved_ns is not None and CAUSES[suspect.cause.value].of_host and not context.on_cpu
 
 
 def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.context import WORK_SORTS, ReplayContext, slots
-from harness.replay.counterfactuals import with_less
+from harness.replay.counterfactuals import NEVER, ideal, with_less
 from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, TimeCategory
 from harness.replay.suspect import LEAST, Cause, Suspect, hit
 from harness.traces.trace import F64, I64
@@ -129,6 +129,36 @@ def _more_in_forward(context: ReplayContext, process: int, others: list[int]) ->
     time = context.of(_FORWARD, FORWARD)
     more: F64 = (time[process] - np.median(time[others], axis=0)).mean()
     return np.full(time.shape[1], more)
+
+
+def in_turn(context: ReplayContext) -> Iterator[Suspect]:
+    """Ranks that wait for each other in turn: what a step takes with an ideal network beyond the rank with most to do.
+
+    One rank that is always late waits for nobody, so that its own causes explain it. Where all messages are sends and
+    receives, the ranks are stages, and this is the pipeline's bubble."""
+    job, exposed = context.job, context.device_time.exposed_communication_ns
+    if context.on_cpu or context.processes < 2 or context.summary.pipeline is not None or job.alone:
+        return
+    if not len(job.messages.arc) or not np.nansum(exposed):
+        return
+    together, apart = ideal(context), ideal(context)
+    ready = np.unique(job.source[job.messages.arc])  # the moments at which all ranks have come
+    apart[np.isin(job.target, ready)] = NEVER
+    step_ns, own_ns = job.replay(np.stack([together, apart])).astype(np.float64)
+    saved = step_ns.mean(axis=0) - own_ns.mean(axis=1).max()
+    most = float(np.nanmean(exposed))
+    if saved.mean() <= 0:
+        return
+    yield Suspect(
+        Cause.BUBBLE if _in_pipeline(context) else Cause.IMBALANCE,
+        tuple(range(context.processes)),
+        None,
+        np.ones(context.step_count, np.bool_),
+        None,
+        "",
+        standing=True,
+        saved_ns=saved * min(1.0, most / saved.mean()),
+    )
 
 
 def heavier(context: ReplayContext) -> Iterator[Suspect]:

@@ -378,7 +378,7 @@ class CopyingJob(GpuJob):
 
     HELD_NS = 6 * MS
 
-    def _run(self, rank: int, free: int, count: int) -> int:
+    def _run(self, rank: int, free: int, count: int, more: float = 1.0) -> int:
         if count == self.kernels:
             made, begin = self.made[rank], self.now[rank]
             self.now[rank] = begin + self.HELD_NS
@@ -389,7 +389,7 @@ class CopyingJob(GpuJob):
                 launch_ns=begin, launch_thread=MAIN, copy_kind=1, pageable=1, bytes=1 << 20,
             )  # fmt: skip
             free = max(free, end)
-        return super()._run(rank, free, count)
+        return super()._run(rank, free, count, more)
 
 
 def test_a_copy_that_holds_every_host_up_is_charged_with_the_time_before_its_work() -> None:

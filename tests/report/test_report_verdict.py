@@ -50,6 +50,15 @@ def test_no_precision_is_advised_that_the_device_does_not_have(name: str, half: 
     assert {"fp16": "bf16", "bf16": "fp16"}[half] not in said
 
 
+def test_steps_that_are_left_out_as_warm_up_are_told() -> None:
+    """Without a word on it a first step of 80 ms beside three of 10 would be nowhere."""
+    given = summary(compute=99, idle={"other": 1})
+    assert not given.steps.excluded_warmup and "warm-up" not in " ".join(verdict(given).sentences)
+    steps = given.steps.model_copy(update={"excluded_warmup": 1})
+    said = " ".join(verdict(given.model_copy(update={"steps": steps})).sentences)
+    assert "The first step is not counted (warm-up), because it takes more than 2 times as long" in said
+
+
 def test_the_shares_and_the_step_come_first() -> None:
     first = verdict(summary(compute=60, exposed=25, copying=5, idle={"other": 10})).sentences[0]
     assert first == (

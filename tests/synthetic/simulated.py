@@ -225,7 +225,7 @@ class PipelineJob(_Job):
 class GpuJob(_Job):
     """A data-parallel training on GPUs: the host launches, a stream computes, another one reduces the gradients.
 
-    factor: of all kernels of a rank."""
+    factor: of all kernels of a rank; heavier: the same in single steps."""
 
     def __init__(
         self,
@@ -238,8 +238,9 @@ class GpuJob(_Job):
         transfer_ns: int = 500 * US,
         late: Mapping[Where, int] | None = None,
         factor: Mapping[int, float] | None = None,
+        heavier: Mapping[Where, float] | None = None,
     ) -> None:
-        self.late, self.factor = late or {}, factor or {}
+        self.late, self.factor, self.heavier = late or {}, factor or {}, heavier or {}
         self.kernels, self.launch_ns, self.kernel_ns, self.transfer_ns = (
             kernels,
             launch_ns,
@@ -259,7 +260,8 @@ class GpuJob(_Job):
         begins, ready, launched, busy = list(self.now), [], [], []
         for rank, made in enumerate(self.made):
             self.now[rank] += self.late.get((rank, step), 0)
-            free = self._run(rank, self.now[rank], self.kernels)
+            more = self.heavier.get((rank, step), 1.0)
+            free = self._run(rank, self.now[rank], self.kernels, more)
             busy.append(free)
             launched.append(self.now[rank])
             made.call(self.now[rank], self.now[rank] + 5 * US, "cudaLaunchKernelExC")
@@ -276,13 +278,13 @@ class GpuJob(_Job):
             made.step(begins[rank], self.now[rank], step)
             self.step_ns[rank].append(self.now[rank] - begins[rank])
 
-    def _run(self, rank: int, free: int, count: int) -> int:
+    def _run(self, rank: int, free: int, count: int, more: float = 1.0) -> int:
         """Launch and run kernels on a stream that is free from here on; returns when it is free again."""
         made = self.made[rank]
         for _ in range(count):
             made.call(self.now[rank], self.now[rank] + 5 * US, "cudaLaunchKernel")
             start = max(self.now[rank] + 5 * US, free + US)
-            free = start + round(self.kernel_ns * self.factor.get(rank, 1))
+            free = start + round(self.kernel_ns * self.factor.get(rank, 1) * more)
             made.event(start, free, launch_ns=self.now[rank], launch_thread=MAIN)
             self.now[rank] += self.launch_ns
         return free
