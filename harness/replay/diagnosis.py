@@ -99,7 +99,7 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
     kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]
     edits = [
         Edited(counterfactuals.ideal(context)),
-        *(Edited(s.lengths) for s in suspected),
+        *(Edited(job.lengths if s.lengths is None else s.lengths) for s in suspected),
         *(edited for _, edited in kinds),
     ]
     ideal, *rest = gains(context, edits)
@@ -120,7 +120,10 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
 
 
 def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
-    """The gain, at most what the devices' time allows."""
+    """The gain, at most what the devices' time allows; what no change of arcs shows is given as it is."""
+    if suspect.lengths is None and suspect.saved_ns is not None:
+        saved = suspect.saved_ns[-len(gain.before) :]
+        gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
     return gain.at_most(limit_ns(context, suspect))
 
 
@@ -133,13 +136,14 @@ def _beyond(context: ReplayContext, found: list[tuple[Suspect, Gain]]) -> list[t
 
 def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect]) -> Gain | None:
     """None where it is no general cause, or none of its specific ones was noticed."""
-    if suspect.cause not in GENERAL:
+    if suspect.cause not in GENERAL or suspect.lengths is None:
         return None
     of_it = GENERAL[suspect.cause]
     specific = [
         other.lengths
         for other in noticed
-        if (other.cause in of_it if of_it else not other.standing and other.cause not in GENERAL)
+        if other.lengths is not None
+        and (other.cause in of_it if of_it else not other.standing and other.cause not in GENERAL)
     ]
     if not specific:
         return None

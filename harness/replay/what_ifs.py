@@ -62,7 +62,7 @@ def _without_found(rule: Rule) -> Edit:
     """The job without any of what a rule suspects."""
 
     def edit(context: ReplayContext) -> Edited | None:
-        found = [suspect.lengths for suspect in rule(context)]
+        found = [own.lengths for own in rule(context) if own.lengths is not None]
         return Edited(np.minimum.reduce(found)) if found else None
 
     return edit
