@@ -120,8 +120,10 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
 
 
 def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
-    """The gain, at most what the devices' time allows; what no change of arcs shows is given as it is."""
-    if suspect.lengths is None and suspect.saved_ns is not None:
+    """The gain, at most what the devices' time allows; what no change of arcs shows is given as it is. Of one
+    process alone the time in which its device had no work is the loss itself: nobody else waits for it."""
+    alone = context.processes == 1 and _is_seen(context, suspect)
+    if (alone or suspect.lengths is None) and suspect.saved_ns is not None:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
     return gain.at_most(limit_ns(context, suspect))

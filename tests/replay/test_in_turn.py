@@ -87,3 +87,20 @@ def test_a_long_wait_in_a_single_step_is_told_because_the_device_was_seen_withou
     assert first.cause == "host-stall" and "in 1 of 6 steps" in first.evidence
     assert first.lost_ns == pytest.approx(20 * MS / 5, rel=0.25)
     assert not broken(summary)
+
+
+def test_of_one_process_alone_an_idle_device_is_the_loss_also_where_the_host_then_waits_for_it() -> None:
+    """cudaMalloc for 5 ms of each 10, then a call that waits for a device that has long been done."""
+    made = Made(device_names={0: "A100"})
+    for step in range(5):
+        begin = 100 * MS + step * 10 * MS
+        made.call(begin, begin + 5 * MS, "cudaMalloc")
+        made.call(begin + 5 * MS, begin + 5 * MS + 3 * US, "cudaDeviceSynchronize")
+        made.call(begin + 5 * MS + 5 * US, begin + 5 * MS + 10 * US, "cudaLaunchKernel")
+        launched = {"launch_ns": begin + 5 * MS + 5 * US, "launch_thread": MAIN}
+        made.event(begin + 5 * MS + 12 * US, begin + 10 * MS - 10 * US, **launched)
+        made.call(begin + 5 * MS + 20 * US, begin + 10 * MS - 5 * US, "cudaStreamSynchronize")
+        made.step(begin, begin + 10 * MS, step)
+    first = _first(summary_of([made.trace()]).findings)
+    assert (first.cause, first.what) == ("allocation", "cudaMalloc")
+    assert first.lost_ns == pytest.approx(5 * MS, rel=0.05)
