@@ -134,7 +134,7 @@ def _replayed(parts: Sequence[RankPart], summary: Summary, cause: str) -> Found:
     context = ReplayContext(job, summary, {own.rank: own for own in summary.training})
     found: Found = {}
     for suspect in suspects(context):
-        if suspect.cause.value != cause or suspect.every in (None, 1):
+        if suspect.cause.value != cause or suspect.every in (None, 1) or suspect.lengths is None:
             continue
         gain = gains(context, [Edited(suspect.lengths)])[0]
         hits = suspect.steps[-len(gain.before) :]

@@ -97,8 +97,8 @@ def test_of_one_process_alone_an_idle_device_is_the_loss_also_where_the_host_the
         made.call(begin, begin + 5 * MS, "cudaMalloc")
         made.call(begin + 5 * MS, begin + 5 * MS + 3 * US, "cudaDeviceSynchronize")
         made.call(begin + 5 * MS + 5 * US, begin + 5 * MS + 10 * US, "cudaLaunchKernel")
-        launched = {"launch_ns": begin + 5 * MS + 5 * US, "launch_thread": MAIN}
-        made.event(begin + 5 * MS + 12 * US, begin + 10 * MS - 10 * US, **launched)
+        start, end = begin + 5 * MS + 12 * US, begin + 10 * MS - 10 * US
+        made.event(start, end, launch_ns=begin + 5 * MS + 5 * US, launch_thread=MAIN)
         made.call(begin + 5 * MS + 20 * US, begin + 10 * MS - 5 * US, "cudaStreamSynchronize")
         made.step(begin, begin + 10 * MS, step)
     first = _first(summary_of([made.trace()]).findings)

@@ -58,7 +58,7 @@ _HOST_KIND = {
     "python_function": HostKind.PYTHON,
     "overhead": HostKind.PROFILER,
 }
-_COLLECTOR = "Python GC"  # torch.profiler's name, with record_python_gc_info
+_COLLECTORS = ("Python GC", "<built-in function collect>")  # with record_python_gc_info; of gc.collect()
 # Names of the records on the host that issue a collective.
 _ISSUING = {RecordKind.RANGE: ("nccl:", "gloo:"), RecordKind.OPERATOR: (MESSAGE_OPERATOR, "c10d::")}
 _DTYPES = {
@@ -253,8 +253,9 @@ class Gathered:
         records = _only(rows, records)
         columns = self._on_thread(records, start, end)
         kind = np.array([_HOST_KIND[r.cat] for r in records], np.uint8)
-        if _COLLECTOR in self.names:
-            kind[columns["name"] == self.names[_COLLECTOR]] = HostKind.COLLECTOR
+        for name in _COLLECTORS:
+            if name in self.names:
+                kind[columns["name"] == self.names[name]] = HostKind.COLLECTOR
         overhead = np.flatnonzero(kind == HostKind.PROFILER)
         columns["thread"][overhead] = -1  # Kineto says of none on which thread it was
         kind[overhead] = [overhead_kind(records[row].name) for row in overhead]
