@@ -51,7 +51,8 @@ def has_marked_steps(s: Summary) -> bool:
 
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 2  # findings after the first
-_OFF_CORE = "; its thread is on no core there: it sleeps, or waits for another thread, a file or the network"
+_OF_ONE_ACTIVITY = ("host-stall", "pageable")
+_OFF_CORE = "Its thread is on no core there: it sleeps, or waits for another thread, a file or the network."
 
 
 def label_of(found: TimeLost) -> str:
@@ -75,7 +76,7 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
     lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"
     said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
-    return " ".join(filter(None, (said, _in_code(found), own.why)))
+    return " ".join(filter(None, (said, _largest(found, own), _in_code(found), own.why)))
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
@@ -86,13 +87,24 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     lose = "loses" if _is_one(found) else "lose"
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
     lost = f"{duration(found.lost_ns)}{interval}"
-    return f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}.{_needless(s, found)}"
+    said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
+    return " ".join(filter(None, (said, _largest(found, own), _needless(s, found))))
 
 
 def _needless(s: Summary, found: TimeLost) -> str:
     """What of the communication the model does not need, as a sentence, also where another cause is first."""
     needless = excess(s) if found.cause == "communication" else None
-    return f" {needless.what}" if needless else ""
+    return needless.what if needless else ""
+
+
+def _largest(found: TimeLost, own: Reason) -> str:
+    """What most of it is: the host's activity, the class of copies."""
+    if found.what == OFF_CORE:
+        return _OFF_CORE
+    if found.what:
+        whole = found.cause in _OF_ONE_ACTIVITY
+        return f"The host is then in {found.what}." if whole else f"The largest part is in {found.what}."
+    return own.largest and f"The largest part is {own.largest}."
 
 
 def _part(s: Summary, found: TimeLost, own: Reason) -> str:
@@ -111,8 +123,9 @@ def _in_code(found: TimeLost) -> str:
     where = found.where
     if where is None:
         return ""
-    line = f", line {where.line}" if where.line else ""
-    return f"The place in the code is {where.function} ({where.file}{line})."
+    place = f"{where.file}, line {where.line}" if where.line else where.file
+    function = f" (function {where.function})" if where.function != "<module>" else ""
+    return f"The place in the code is {place}{function}."
 
 
 def period_words(every: int | None) -> str:
@@ -127,14 +140,19 @@ def period_words(every: int | None) -> str:
 
 
 def _when(found: TimeLost) -> str:
-    """Its period, else what was seen."""
-    said = period_words(found.every) or found.evidence
-    return f", {said}" if said else ""
+    """Its period, else what was seen; nothing of a steady loss, which is in every step."""
+    if found.standing:
+        return ""
+    if found.every:
+        return f", {period_words(found.every)}"
+    return f" ({found.evidence})" if found.evidence else ""
 
 
 def _certainty(found: TimeLost) -> str:
     if found.low_ns is None:
         return "too few steps for an interval"
+    if duration(found.low_ns) == duration(found.high_ns):
+        return "the same in all steps"
     return f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
 
 
@@ -150,8 +168,7 @@ def _does(found: TimeLost, own: Reason) -> str:
     entry = CAUSES.get(found.cause)
     if entry is None:
         return label_of(found) + _when(found)
-    what = _OFF_CORE if found.what == OFF_CORE else f", in {found.what}" if found.what else ""
-    said = (entry.one if _is_one(found) else entry.many).format(phase=_place(found), what=what)
+    said = (entry.one if _is_one(found) else entry.many).format(phase=_place(found))
     return f"{said}{own.more}{_when(found)}"
 
 
@@ -169,12 +186,23 @@ def _who(s: Summary, found: TimeLost) -> str:
     """The ranks as a sentence's subject."""
     ranks = found.ranks
     if None in ranks or not ranks:
-        return "The process" if len(ranks) < 2 else f"{len(ranks)} processes"
+        return _all_of("processes", s, found) if len(ranks) > 1 else _the_process(s)
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"
     if len(ranks) == _processes(s):
-        return "Both ranks" if len(ranks) == 2 else f"All {len(ranks)} ranks"
+        return _all_of("ranks", s, found)
     return f"Ranks {_listed(list(map(str, ranks)))}"
+
+
+def _the_process(s: Summary) -> str:
+    return "The process" if _processes(s) < 2 else "One process"
+
+
+def _all_of(noun: str, s: Summary, found: TimeLost) -> str:
+    count = len(found.ranks)
+    if count < _processes(s):
+        return f"{count} of {_processes(s)} {noun}"
+    return f"Both {noun}" if count == 2 else f"All {count} {noun}"
 
 
 def _listed(names: Sequence[str]) -> str:

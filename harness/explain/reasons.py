@@ -14,6 +14,7 @@ from harness.experiment.advice import IDLE_FOR_DATA, Change
 from harness.explain.commands import is_ours, without_faults
 from harness.explain.request import asked_of, global_batch, measured, more_work
 from harness.explain.traffic import excess, why_not_split
+from harness.format import device_time
 from harness.format.format import duration_range, percent
 from harness.format.labels import are_cpus
 from harness.replay.causes import CAUSES, FEWER_RANKS
@@ -23,6 +24,7 @@ from harness.replay.device_causes import bubble_communication, has_bf16
 _WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
 _UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule
 _MOSTLY = 0.5  # share of the unexpected bubble: from here unequal stages are the cause
+_MOST_OF_IT = 0.7  # of the exposed communication
 _WORTH_SAYING = 0.005  # of the time
 
 
@@ -33,11 +35,13 @@ _RECORDS_THE_HOST = {
 
 
 class Reason(NamedTuple):
-    """why: sentences, or nothing. changes: what to try, the best first. more: of the part's name."""
+    """why: sentences, or nothing. changes: what to try, the best first. more: of the part's name. largest: what most of
+    it is."""
 
     why: str
     changes: tuple[Change, ...] = ()
     more: str = ""
+    largest: str = ""
 
 
 def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
@@ -120,16 +124,31 @@ def _communication(s: Summary, found: TimeLost) -> Reason:
         change = Change(f"find in the timeline the work of rank {rank} before it arrives")
         return Reason(f"The others wait most often for rank {rank}.", (change,), more)
     why, changes = asked.send_less(seen)
-    return Reason(unsplit or why, changes, more)
+    if found.basis == "replay":
+        why = _in_its_place(s, found)
+    return Reason(f"{why} {unsplit}".strip(), changes, more)
+
+
+def _in_its_place(s: Summary, found: TimeLost) -> str:
+    """Of one rank alone: why a step gains less than its exposed communication; empty if it gains most of it."""
+    exposed = device_time.share(s.devices, "exposed_communication_ns")
+    if exposed is None or found.share >= _MOST_OF_IT * exposed or why_not_split(s) is None:
+        return ""
+    return (
+        f"It is exposed for {percent(exposed)} of the time, but without it the device would have to wait for "
+        "something else, such as the host."
+    )
 
 
 def _copies(s: Summary, found: TimeLost) -> Reason:
     unit = "period" if by_periodicity(s.steps.source) else "step"
     causes = copy_causes(s.copies, CopiedJob(s.devices, s.steps.counted, unit))
     if not causes:
-        return Reason("The device computes nothing meanwhile.")
+        return Reason("The device computes nothing meanwhile." if found.basis == "share" else "")
     most = causes[0]
-    return Reason(most.why, (Change(most.advice),), f" ({most.what})")
+    if found.basis == "share":
+        return Reason(most.why, (Change(most.advice),), f" ({most.what})")
+    return Reason(most.why, (Change(most.advice),), largest=most.what)
 
 
 def _saved_at_best_ns(s: Summary) -> int | None:
@@ -142,11 +161,11 @@ def _saved_at_best_ns(s: Summary) -> int | None:
 
 def _precision(s: Summary, found: TimeLost) -> Reason:
     half = "bf16" if has_bf16(s.devices) else "fp16"
-    why = f"Matrix products run in fp32; in {half} they take half the time or less (half of the time is counted here)."
+    why = f"In {half} such products take half the time or less; half of the time is counted here."
     if (most := _saved_at_best_ns(s)) is not None:
         why = (
-            f"Matrix products run in fp32; {half} saves {duration_range(found.lost_ns, most)} of a step: from half of "
-            "their time to what the ratio of the device's peaks allows, with half of the bytes for all other kernels."
+            f"With {half} a step takes {duration_range(found.lost_ns, most)} less. The smaller number is half of the "
+            "products' time; the larger one follows from the device's peaks, with half of the bytes for other kernels."
         )
     ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
     text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"

@@ -11,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.inferred_phases import INFERRED
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import HostActivity
 from harness.common.metrics_lines import how_many
+from harness.format.format import percent
 from harness.replay.context import ReplayContext, slots
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.suspect import (
@@ -197,8 +199,20 @@ def activity_words(activity: HostActivity) -> str | None:
     """The activity in a few words, as "aten::to, inside forward"; None: nothing was recorded."""
     if not activity.what:
         return None
-    around = [name for name in (activity.operator, activity.range) if name and name != activity.what]
-    return ", ".join([activity.what, *_mostly_in(activity), *(f"inside {name}" for name in around)])
+    names = (activity.what, activity.operator, activity.range)
+    what, *around = dict.fromkeys(short_name(name) for name in names if name and not name.endswith(INFERRED))
+    return ", ".join([what, *_mostly_in(activity), *(f"inside {name}" for name in around)])
+
+
+def short_name(recorded: str) -> str:
+    """A recorded name without what the profiler puts around it.
+
+    >>> short_name("Optimizer.step#SGD.step"), short_name("## sparse_data_dist ##")
+    ('SGD.step', 'sparse_data_dist')
+    >>> short_name("autograd::engine::evaluate_function: AddmmBackward0")
+    'AddmmBackward0'
+    """
+    return recorded.strip("# ").removeprefix("autograd::engine::evaluate_function: ").rpartition("#")[2]
 
 
 def _mostly_in(activity: HostActivity) -> list[str]:
@@ -207,7 +221,7 @@ def _mostly_in(activity: HostActivity) -> list[str]:
     if inner is None or ns < _MOST * activity.idle_ns or inner.function in (activity.what or ""):
         return []
     place = f" ({inner.file})" if inner.file else ""
-    return [f"{ns / activity.idle_ns:.0%} of it in {inner.function}{place}"]
+    return [f"{percent(ns / activity.idle_ns)} of it in {inner.function}{place}"]
 
 
 def _kind_of_stall(context: ReplayContext, found: Suspect) -> Cause:
@@ -279,8 +293,7 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
         None,
         hits,
         job.lengths - np.rint(less).astype(np.int64),
-        f"{usual / 1e6:.1f} ms in {np.count_nonzero(hits)} of {len(hits)} steps; "
-        f"{count} times continued (SIGCONT)",
+        f"{usual / 1e6:.1f} ms in {np.count_nonzero(hits)} of {len(hits)} steps; continued {count} times",
         counted=True,
     )
 

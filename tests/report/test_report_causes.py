@@ -125,11 +125,11 @@ def test_of_one_rank_alone_the_file_is_named_that_splits_its_communication() -> 
     ("given", "said"),
     [
         ({"every": 3}, "in forward, in every 3rd step."),
-        ({"every": None}, "in forward, 20.6 ms in 19 of 20 steps."),
+        ({"every": None}, "in forward (20.6 ms in 19 of 20 steps)."),
         ({"ranks": [0, 1, 2, 3]}, "All 4 ranks lose 22.7 ms per step"),
         ({"ranks": [1, 2]}, "Ranks 1 and 2 lose"),
         ({"ranks": [0, 1, 3]}, "The other rank waits for them."),
-        ({"ranks": [None]}, "The process loses"),
+        ({"ranks": [None]}, "One process loses"),
     ],
 )  # fmt: skip
 def test_who_loses_and_in_which_steps(given: dict[str, Any], said: str) -> None:
@@ -268,7 +268,7 @@ def test_terminal_page_and_files_have_both_tables(tmp_path: Path) -> None:
     )
     (section,) = [x for x in compose(given, Inputs()).before if x.id == "help"]
     causes, changes = section.tables
-    assert list(causes.rows[0])[:5] == ["host stall", "1", "forward", "22.7 ms", "20.1 to 24.9 ms"]
+    assert list(causes.rows[0])[:7] == ["host stall", "1", "forward", "–", "–", "22.7 ms", "20.1 to 24.9 ms"]
     assert [row[-2:] for row in changes.rows] == [("prediction", "bash slurm.sh -e 1"), ("a bound", "–")]
     whole = render(given, 160)
     assert "host stall  1      forward" in whole and "bash slurm.sh -e 1" in whole

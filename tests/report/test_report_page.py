@@ -151,7 +151,7 @@ def test_the_split_of_each_bar_adds_up_to_its_window(made: Made) -> None:
 def test_the_page_says_what_the_summary_says(made: Made) -> None:
     words = " ".join("".join(e.itertext()) for e in parse(made.page.read_text()).iter(NAMESPACE + "p"))
     assert "A step takes 1.00 ms (median): 53.0 % computing" in words
-    assert "both ranks lose 150 µs (150 to 150 µs): they wait for data, in DataLoad batch #" in words
+    assert "both ranks lose 150 µs (150 to 150 µs): they wait for data." in words
 
 
 def test_every_plot_can_be_had_as_a_picture(made: Made, tmp_path: Path) -> None:

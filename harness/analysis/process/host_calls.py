@@ -173,8 +173,11 @@ def feeding_threads(view: View, nesting: Nesting) -> I64:
 
 def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[[I64], I64]) -> Told:
     """What is told of the host beside a GPU. `operators`: the outermost operator's name around the middle of each of
-    some rows of calls, -1: none."""
-    layers = [*_spans(view, nesting, feeding), _captures(view), _calls(view, feeding, operators)]
+    some rows of calls, -1: none. A copy that blocks inside data loading is a copy, not waiting for data."""
+    calls = _calls(view, feeding, operators)
+    of = calls.cause == Cause.COPY
+    copies = _Layer(calls.start_ns[of], calls.end_ns[of], calls.cause[of], calls.source, calls.row[of])
+    layers = [copies, *_spans(view, nesting, feeding), _captures(view), calls]
     start, end = _long_launches(view.calls, view.names)
     return _layered(layers, start, end)
 

@@ -19,7 +19,8 @@ from harness.traces.trace import I64, Activity, RangeKind, Ranges
 
 _BACKWARD = PHASES.index("backward")
 _BORDERS = (PHASES.index("optimizer"), PHASES.index("data loading"))  # a forward pass begins after these
-_INFERRED = ("forward (by its operators)", "backward (by its operators)")
+INFERRED = " (by its operators)"  # how the names of such phases end
+_INFERRED = (f"forward{INFERRED}", f"backward{INFERRED}")
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
 _END_OF_DDP = re.compile(
     r"^torch\.distributed\.ddp\.reducer"

@@ -116,7 +116,8 @@ class IdleCause(SummaryPart):
     the cause."""
 
     cause: str
-    """`data loading`: the main thread is inside a data-loading range, or a function or operator that loads data.
+    """`data loading`: the main thread is inside a data-loading range, or a function or operator that loads data, and
+    not in a blocking copy.
     `garbage collection`: else, Python's collector runs. `profiler`: else, the profiler does its own work. `graph
     capture`: else, a CUDA graph is captured or made. Else by a blocking or long API call of the main thread or of one
     that launches work: `synchronisation` (also a copy for `.item()`), `blocking copy`, `allocation`, `first use` (code

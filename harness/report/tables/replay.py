@@ -50,6 +50,14 @@ def _ranks(found: TimeLost) -> str:
     return ", ".join("?" if rank is None else str(rank) for rank in found.ranks)
 
 
+def _place(found: TimeLost) -> str:
+    where = found.where
+    if where is None:
+        return "–"
+    line = f":{where.line}" if where.line else ""
+    return f"{where.function} ({where.file}{line})"
+
+
 def _period(found: TimeLost) -> str:
     return period_words(found.every) or "none"
 
@@ -68,17 +76,19 @@ LOST = TableOf[TimeLost](
     columns=(
         Column("cause", _cause),
         Column("ranks", _ranks),
-        Column("where", lambda x: x.phase or "–"),
+        Column("phase", lambda x: x.phase or "–"),
+        Column("the host", lambda x: x.what or "–"),
+        Column("where", _place),
         Column("lost per step", lambda x: duration(x.lost_ns)),
         Column("95 % interval", lambda x: duration_range(x.low_ns, x.high_ns)),
         Column("of the step", lambda x: percent(x.share)),
         Column("period", _period),
         Column("seen", lambda x: x.evidence),
     ),
-    left=3,
+    left=5,
     section="help",
     topic="causes of lost time",
-    spare=("seen", "period"),
+    spare=("seen", "period", "where", "the host"),
     file=file_of("findings"),
 )
 
