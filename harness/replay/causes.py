@@ -26,9 +26,9 @@ class CauseOfLoss:
 
     advice: what to try if no option of the run helps; it may have `{phase}` and `{who}`. find: the rule that suspects
     it; a rule may suspect several causes. share, part: where no replay is possible, its share of the devices' time, and
-    what that part is called. of_host: its loss is at most the time in which the devices had no work; on_gpus: so on
-    GPUs only. purpose: its name in an experiment's `on_purpose`. more_work: whether larger micro-batches help.
-    own_cores: whether it helps to bind a rank to its own cores, if there are enough.
+    what that part is called; idle: the cause of idle time that it is. of_host: its loss is at most the time in which
+    the devices had no work; on_gpus: so on GPUs only. purpose: its name in an experiment's `on_purpose`. more_work:
+    whether larger micro-batches help. own_cores: whether it helps to bind a rank to its own cores, if there are enough.
     """
 
     cause: Cause
@@ -38,6 +38,7 @@ class CauseOfLoss:
     many: str
     advice: str
     share: Callable[[Summary], float | None] | None = None
+    idle: str = ""
     part: str = ""
     part_on_cpu: str = ""
     of_host: bool = False
@@ -45,6 +46,12 @@ class CauseOfLoss:
     purpose: Literal["communication", "data"] | None = None
     more_work: bool = False
     own_cores: bool = False
+
+    def share_of(self, s: Summary) -> float | None:
+        """Its share of the devices' time; None: it is not known, or the cause has no such share."""
+        if self.share is not None:
+            return self.share(s)
+        return device.idle_share(s, self.idle) if self.idle else None
 
 
 FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
@@ -126,7 +133,7 @@ _ENTRIES = (
         "it waits for the device and launches no work ahead",
         "they wait for the devices and launch no work ahead",
         "take .item(), .cpu() and synchronize out of the loop, or read the value some steps later",
-        share=lambda s: device.idle_share(s, "synchronisation"),
+        idle="synchronisation",
         part="synchronisation",
         of_host=True,
     ),
@@ -137,7 +144,7 @@ _ENTRIES = (
         "it waits for copies of buffers that are not pinned",
         "they wait for copies of buffers that are not pinned",
         "pin the host buffers (pin_memory=True) and copy with non_blocking=True",
-        share=lambda s: device.idle_share(s, "blocking copy"),
+        idle="blocking copy",
         part="blocking copies",
         of_host=True,
     ),
@@ -149,7 +156,7 @@ _ENTRIES = (
         "they allocate or free memory of the devices",
         "keep buffers instead of making new ones in each step, and leave freed memory to PyTorch's allocator "
         "(no empty_cache in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
-        share=lambda s: device.idle_share(s, "allocation"),
+        idle="allocation",
         part="memory allocation",
         of_host=True,
     ),
@@ -160,7 +167,7 @@ _ENTRIES = (
         "its device waits while the host loads kernels at their first use",
         "their devices wait while the host loads kernels at their first use",
         "record later steps: run several warm-up steps before the recording begins",
-        share=lambda s: device.idle_share(s, "first use"),
+        idle="first use",
         part="the first use of kernels",
         of_host=True,
     ),
@@ -171,7 +178,7 @@ _ENTRIES = (
         "much of its time is CPU overhead between small operators (launch-bound)",
         "much of their time is CPU overhead between small operators (launch-bound)",
         "larger batches, fused operators (torch.compile) or CUDA graphs",
-        share=lambda s: device.idle_share(s, "launch-bound"),
+        idle="launch-bound",
         part="launch-bound idle time",
         part_on_cpu="time between operators",
         of_host=True,
