@@ -124,8 +124,8 @@ class CollectiveSync:
         more_ns = held_up(found.ns, median_of_each(alike, found.ns), least)
         arcs, ns = found.arc[more_ns > 0], more_ns[more_ns > 0]
         less, more = (
-            np.full(len(arcs), slot(sort), np.int16)
-            for sort in (TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD)
+            np.full(len(arcs), slot(category), np.int16)
+            for category in (TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD)
         )
         return joined([Amounts(arcs, less, -ns), Amounts(arcs, more, ns)])
 

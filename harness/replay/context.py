@@ -16,7 +16,7 @@ from harness.replay.graph import DEVICE_PRODUCTS, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
 from harness.traces.trace import F64
 
-HOST_SORTS = (
+HOST_TIME = (
     TimeCategory.HOST_WORK,
     TimeCategory.HOST_PRODUCT,
     TimeCategory.HOST_GAP,
@@ -24,7 +24,7 @@ HOST_SORTS = (
     TimeCategory.HOST_HELD,
     TimeCategory.HOST_SENDING,
 )
-WORK_SORTS = (
+WORK_TIME = (
     TimeCategory.HOST_WORK,
     TimeCategory.HOST_PRODUCT,
     TimeCategory.DEVICE_WORK,
@@ -113,9 +113,9 @@ class ReplayContext:
         """The mean of the counted steps."""
         return float(self.job.measured.mean())
 
-    def of(self, sorts: tuple[TimeCategory, ...], phase: int | None = None) -> NDArray[np.int64]:
-        """Nanoseconds of these sorts, in one phase or in all, by process and step."""
-        found: NDArray[np.int64] = self.time_ns[:, :, slots(sorts, phase)].sum(axis=2)
+    def of(self, categories: tuple[TimeCategory, ...], phase: int | None = None) -> NDArray[np.int64]:
+        """Nanoseconds of these categories, in one phase or in all, by process and step."""
+        found: NDArray[np.int64] = self.time_ns[:, :, slots(categories, phase)].sum(axis=2)
         return found
 
     @property
@@ -123,10 +123,10 @@ class ReplayContext:
         return len(self.job.processes)
 
 
-def slots(sorts: tuple[TimeCategory, ...], phase: int | None = None) -> list[int]:
-    """The slots of some sorts, in one phase or in all."""
+def slots(categories: tuple[TimeCategory, ...], phase: int | None = None) -> list[int]:
+    """The slots of some categories, in one phase or in all."""
     chosen = range(N_PHASES) if phase is None else (phase,)
-    return [sort * N_PHASES + p for sort in sorts for p in chosen]
+    return [category * N_PHASES + p for category in categories for p in chosen]
 
 
 def _of_devices(splits: list[list[list[TimeSplit]]], name: str) -> F64:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.phases import PHASES
 from harness.common.alpha_beta import fit_alpha_beta
-from harness.replay.context import HOST_SORTS, ReplayContext, slots
+from harness.replay.context import HOST_TIME, ReplayContext, slots
 from harness.replay.graph import (
     BACKWARD,
     BETWEEN,
@@ -119,7 +119,7 @@ def accumulated(k: int) -> Edit:
         counted = in_pairs(steps, k, settled(steps))
         quiet = np.arange(steps) % k != (steps - 1) % k
         factors = job.unchanged()
-        factors[:, slots((*HOST_SORTS,), OPTIMIZER)] = 0
+        factors[:, slots((*HOST_TIME,), OPTIMIZER)] = 0
         lengths = job.scaled(factors, quiet)
         lengths[job.messages.arc[np.append(quiet, False)[job.step[job.messages.arc]]]] = NEVER
         return Edited(lengths, counted)
@@ -134,7 +134,7 @@ def larger(context: ReplayContext) -> Edited | None:
     factors = context.job.unchanged()
     for phase in (FORWARD, BACKWARD):
         factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
-    factors[:, [s for phase in (DATA, BETWEEN) for s in slots(HOST_SORTS, phase)]] = 2
+    factors[:, [s for phase in (DATA, BETWEEN) for s in slots(HOST_TIME, phase)]] = 2
     if context.of((TimeCategory.DEVICE_WORK,)).any():
         factors[:, slots(_DEVICE)] = 2
     return Edited(context.job.scaled(factors), per=2)
@@ -195,7 +195,7 @@ def more_in_pipeline(context: ReplayContext) -> Edited | None:
     if not any(call.kind == "send" for call in context.job.calls):
         return None
     phases = (FORWARD, BACKWARD, SENDING)
-    busy = sum(context.of(HOST_SORTS, phase).mean(axis=1) for phase in phases)
+    busy = sum(context.of(HOST_TIME, phase).mean(axis=1) for phase in phases)
     return Edited(context.job.lengths, per=2, extra_ns=float(np.max(busy)))
 
 

@@ -184,11 +184,11 @@ def _usual_place(call: I64, place: I64, waited: I64) -> I64:
     return usual[call]
 
 
-def _give(builder: Builder, arcs: I64, sort: TimeCategory, ns: I64, least: int) -> None:
-    """Lengthen arcs of one sort; what is more than usual is time in which something held it up."""
+def _give(builder: Builder, arcs: I64, category: TimeCategory, ns: I64, least: int) -> None:
+    """Lengthen arcs of one category; what is more than usual is time in which something held it up."""
     usual = int(np.median(ns)) if len(ns) else 0
     held = held_up(ns, usual, least)
-    builder.give_slot(arcs, slot(sort), ns - held)
+    builder.give_slot(arcs, slot(category), ns - held)
     builder.give_slot(arcs, slot(TimeCategory.WAIT_HELD), held)
 
 

@@ -124,7 +124,7 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
 
 
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
-_SORTS = (
+_CATEGORIES = (
     TimeCategory.DEVICE_WORK,
     *DEVICE_PRODUCTS,
     TimeCategory.DEVICE_COPY,
@@ -276,8 +276,8 @@ def _free_ns(streams: Streams) -> I64:
 class _Chain:
     """Each event's place on a stream that never idles.
 
-    table: (n, sorts), what lies between the first event's start and its own. own: (n, sorts), of itself. latency: from
-    its launch to its start at the earliest."""
+    table: (n, categories), what lies between the first event's start and its own. own: (n, categories), of itself.
+    latency: from its launch to its start at the earliest."""
 
     streams: Streams
     table: NDArray[np.int64]
@@ -305,10 +305,10 @@ class _Chain:
         held = launched & (streams.launch_ns + latency_of >= streams.previous_ns + between_of)
         held[dependencies.target] = False
         gap = np.where(streams.first, 0, between_of + np.where(held, 0, rest))
-        own = np.zeros((len(gap), len(_SORTS)), np.int64)
+        own = np.zeros((len(gap), len(_CATEGORIES)), np.int64)
         own[np.arange(len(gap)), _sort_of(m)[streams.row]] = streams.end_ns - streams.start_ns
         before = np.zeros_like(own)
-        before[:, _SORTS.index(TimeCategory.DEVICE_GAP)] = gap
+        before[:, _CATEGORIES.index(TimeCategory.DEVICE_GAP)] = gap
         steps = before.copy()
         steps[1:] += own[:-1]
         return _Chain(streams, np.cumsum(steps, axis=0), own, latency_of + rest)
@@ -328,7 +328,7 @@ class _Chain:
             (self.streams.index[event[1:]] == self.streams.index[event[:-1]]) & ~self._alone(event, is_end)
         )
         arcs = builder.add_arcs(node[same], node[same + 1])
-        builder.give(from_table(arcs, [slot(s) for s in _SORTS], place[same + 1] - place[same]))
+        builder.give(from_table(arcs, [slot(s) for s in _CATEGORIES], place[same + 1] - place[same]))
         # the node that each launch leads to: the first at or after its event's start
         to = np.searchsorted(position, 2 * np.arange(n))
         launched = np.flatnonzero((self.streams.launch_ns >= 0) & (to < len(position)))
@@ -345,7 +345,7 @@ class _Chain:
     def _launch_arcs(
         self, builder: Builder, thread: HostThread, launched: I64, to: I64, nodes: tuple[I64, I64]
     ) -> None:
-        """Arcs to the nodes at `to`; nodes: all nodes of streams, and their places in the chain (n, sorts)."""
+        """Arcs to the nodes at `to`; nodes: all nodes of streams, and their places in the chain (n, categories)."""
         node, place = nodes
         hosts, times, _ = thread.ordered()
         if not len(hosts) or not len(launched):
@@ -365,8 +365,8 @@ class _Chain:
         # a call that holds its own work up, as a copy of pageable memory does
         builder.give_activities(thread.activities.between(launch, launch + self.latency[launched], arcs))
         tail = tail.copy()
-        tail[:, _SORTS.index(TimeCategory.DEVICE_GAP)] += self.latency[launched]
-        builder.give(from_table(arcs, [slot(s) for s in _SORTS], tail))
+        tail[:, _CATEGORIES.index(TimeCategory.DEVICE_GAP)] += self.latency[launched]
+        builder.give(from_table(arcs, [slot(s) for s in _CATEGORIES], tail))
 
 
 def _representatives(group: I64, length: I64, launch: I64) -> NDArray[np.intp]:
@@ -393,7 +393,7 @@ def _category(kind: str, precision: str | None) -> TimeCategory:
 def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     table = np.array(
         [
-            _SORTS.index(
+            _CATEGORIES.index(
                 _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
                 if kind in _PRODUCTS
                 else TimeCategory.DEVICE_WORK
@@ -403,6 +403,6 @@ def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
         or [0]
     )
     found: NDArray[np.intp] = np.where(
-        m.kinds.event_class == MEMORY, _SORTS.index(TimeCategory.DEVICE_COPY), table[m.kinds.code]
+        m.kinds.event_class == MEMORY, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code]
     )
     return found

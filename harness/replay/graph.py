@@ -52,14 +52,9 @@ DEVICE_PRODUCTS = (TimeCategory.DEVICE_PRODUCT, TimeCategory.DEVICE_FP32, TimeCa
 SLOTS = len(TimeCategory) * N_PHASES
 
 
-def slot(sort: int, phase: int = N_PHASES - 1) -> int:
-    """The slot of a sort in a phase, an index into PHASES; device time is in the last one."""
-    return sort * N_PHASES + phase
-
-
-def slots_of(sort: int) -> slice:
-    """All slots of a sort."""
-    return slice(sort * N_PHASES, (sort + 1) * N_PHASES)
+def slot(category: int, phase: int = N_PHASES - 1) -> int:
+    """The slot of a category in a phase, an index into PHASES; device time is in the last one."""
+    return category * N_PHASES + phase
 
 
 I16 = NDArray[np.int16]

@@ -61,19 +61,19 @@ _OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up
 
 def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     """The main thread of a CPU trace; else all threads that call the device's library, as one."""
-    start, end, sort, name = _operators(m) if m.view.on_cpu else _calls(m)
-    start, end, sort, name = _disjoint(
-        *(c[(end > window[0]) & (start < window[1])] for c in (start, end, sort, name))
+    start, end, category, name = _operators(m) if m.view.on_cpu else _calls(m)
+    start, end, category, name = _disjoint(
+        *(c[(end > window[0]) & (start < window[1])] for c in (start, end, category, name))
     )
     edge = _edges(window, start, end, _range_borders(m, window))
     work = np.searchsorted(start, edge[:-1], side="right") - 1
     inside = (work >= 0) & (edge[:-1] < np.append(end, 0)[work])
     work = np.where(inside, work, -1)
-    sort = np.append(sort, TimeCategory.HOST_GAP)[work]
+    category = np.append(category, TimeCategory.HOST_GAP)[work]
     phase = _phase_of(m, edge[:-1])
     step = np.searchsorted(m.steps.start_ns, edge[:-1], side="right")
     same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
-    gap = sort == TimeCategory.HOST_GAP
+    gap = category == TimeCategory.HOST_GAP
     usual = _usual(np.diff(edge), gap, phase, same, least_stall(counted_steps(m)))
     after = np.maximum.accumulate(np.where(gap, -1, np.arange(len(gap))))  # the operator before each gap
     place = np.append(same, -1)[after] * N_PHASES + phase
@@ -83,13 +83,13 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     sending = gap & (np.diff(edge) > usual) & _before_message(m, edge[1:])
     if sending.sum() >= SENDING_MOSTLY * _messages(m, window):
         excess[sending] = TimeCategory.HOST_SENDING
-    return HostSegments(edge, _slots(sort, phase), usual, _slots(excess, phase))
+    return HostSegments(edge, _slots(category, phase), usual, _slots(excess, phase))
 
 
 def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:
     """Start and end of the main thread's operators that compute, in order: a host that is in one waits for nothing."""
-    start, end, sort, _ = _operators(m)
-    keep = sort != TimeCategory.HOST_GAP
+    start, end, category, _ = _operators(m)
+    keep = category != TimeCategory.HOST_GAP
     start, end = start[keep], np.maximum.accumulate(end[keep])
     return start, end
 
@@ -157,14 +157,14 @@ def _before_message(m: MeasuredProcess, moment: I64) -> NDArray[np.bool_]:
     return near
 
 
-def _disjoint(start: I64, end: I64, sort: I64, name: I64) -> tuple[I64, I64, I64, I64]:
+def _disjoint(start: I64, end: I64, category: I64, name: I64) -> tuple[I64, I64, I64, I64]:
     """Stretches in order, each from where the one before ended; empty ones are left out."""
     if not len(start):
-        return start, end, sort, name
+        return start, end, category, name
     reach = np.maximum.accumulate(end)
     start = np.maximum(start, np.concatenate([start[:1], reach[:-1]]))
     keep = end > start
-    return start[keep], end[keep], sort[keep], name[keep]
+    return start[keep], end[keep], category[keep], name[keep]
 
 
 def _edges(window: tuple[int, int], *moments: I64) -> I64:
@@ -232,5 +232,5 @@ def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step
     return found
 
 
-def _slots(sort: I64, phase: I64) -> NDArray[np.int16]:
-    return (sort * N_PHASES + phase).astype(np.int16)
+def _slots(category: I64, phase: I64) -> NDArray[np.int16]:
+    return (category * N_PHASES + phase).astype(np.int16)

@@ -48,11 +48,11 @@ def data(context: ReplayContext) -> Iterator[Suspect]:
     if not context.on_cpu:
         return  # told by `activities`
     least = SLOW_DATA * context.step_ns
-    sorts: tuple[TimeCategory, ...] = HELD
+    categories: tuple[TimeCategory, ...] = HELD
     if context.of((TimeCategory.HOST_GAP,), DATA).mean() > least:
-        sorts = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
-    if context.of(sorts, DATA).mean(axis=1).max() > least:
-        found = without_time(context, Cause.DATA_STALL, slots(sorts, DATA), DATA)
+        categories = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
+    if context.of(categories, DATA).mean(axis=1).max() > least:
+        found = without_time(context, Cause.DATA_STALL, slots(categories, DATA), DATA)
         yield from (own for own in found if not _of_stops(context, DATA)[list(own.processes)].all())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.replay.context import WORK_SORTS, ReplayContext, slots
+from harness.replay.context import WORK_TIME, ReplayContext, slots
 from harness.replay.counterfactuals import NEVER, ideal, with_less
 from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, TimeCategory
 from harness.replay.suspect import LEAST, Cause, Suspect, hit
@@ -20,7 +20,7 @@ _MUCH_MORE = 1.5  # a stage's forward over the others', from which its layers ar
 _APART = 4.0  # standard deviations of the other steps' work, from which steps have more than by chance
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
 _OF_MORE = 0.25  # of a rank's excess: an optimizer with less of it does not run on a slower core
-_FORWARD = (*WORK_SORTS, TimeCategory.HOST_GAP)
+_FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _BY_PHASE: tuple[int | None, ...] = (FORWARD, BACKWARD)
 _ALL: tuple[int | None, ...] = (None,)
 
@@ -61,7 +61,7 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
 def _compared(context: ReplayContext) -> tuple[tuple[int | None, ...], F64]:
     """The phases in which ranks are compared (None: all of the step), and each rank's mean work in them."""
     for phases in _BY_PHASE, _ALL:
-        work = np.stack([context.of(WORK_SORTS, phase).mean(axis=1) for phase in phases])
+        work = np.stack([context.of(WORK_TIME, phase).mean(axis=1) for phase in phases])
         if work.all():
             break
     return phases, work
@@ -72,7 +72,7 @@ def _as_the_others(context: ReplayContext, process: int, phases: tuple[int | Non
     becomes less as well: the less a process runs, the less often it loses its core."""
     factor = context.job.unchanged()
     for phase, by in zip(phases, ratio, strict=True):
-        factor[process, slots((*WORK_SORTS, TimeCategory.HOST_HELD), phase)] = min(by, 1.0)
+        factor[process, slots((*WORK_TIME, TimeCategory.HOST_HELD), phase)] = min(by, 1.0)
     return context.job.scaled(factor)
 
 
@@ -111,7 +111,7 @@ def _kind_of_more(
 
 def _optimizer_too(context: ReplayContext, process: int, others: list[int], ratio: float) -> bool:
     """Whether the optimizer's work is larger as well, which is the same for any batch; True where it is not known."""
-    work = context.of(WORK_SORTS, OPTIMIZER).mean(axis=1)
+    work = context.of(WORK_TIME, OPTIMIZER).mean(axis=1)
     usual = float(np.median(work[others]))
     return not usual or bool(work[process] / usual - 1 >= _OF_MORE * (ratio - 1))
 
@@ -119,7 +119,7 @@ def _optimizer_too(context: ReplayContext, process: int, others: list[int], rati
 def _more_than_usual(
     context: ReplayContext, process: int, others: list[int], phases: tuple[int | None, ...]
 ) -> NDArray[np.bool_]:
-    work = np.sum([context.of(WORK_SORTS, phase) for phase in phases], axis=0)
+    work = np.sum([context.of(WORK_TIME, phase) for phase in phases], axis=0)
     more: F64 = work[process] - np.median(work[others], axis=0)
     return hit(np.maximum(more, 0))
 
