@@ -1,0 +1,186 @@
+"""What the report says of a simulated job, beside what is true of it. The only module here that knows the harness."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from harness.analysis.summary import Summary, TimeLost, Window
+from harness.measure.jobs import summarise
+from harness.measure.paths import measure_files, trace_files
+
+from .cases import Case, Request
+from .faults import CHANGES, WITHOUT, Planted
+from .kineto_file import write_kineto
+from .machine import Recording
+from .nsys_file import write_nsys
+from .training import Training, mean_step_ns
+
+NODE = 4  # ranks
+TOLD = 0.03  # of the step: smaller losses are not told
+SURE = 0.04  # of the step: a larger loss must be told
+SKEW_NS = 1_700_000
+
+
+@dataclass
+class FaultResult:
+    """One planted fault. place: where in the findings it is, from 0; None: not told. own: its loss in the simulation."""
+
+    name: str
+    causes: tuple[str, ...]
+    own_ns: float
+    place: int | None = None
+    cause: bool = False
+    ranks: bool = False
+    where: bool = False
+    told_ns: int | None = None
+
+    @property
+    def right(self) -> bool:
+        return self.cause and self.ranks and self.where
+
+    @property
+    def error(self) -> float | None:
+        """Of the lost time; None if it was not told."""
+        return None if self.told_ns is None else self.told_ns / self.own_ns - 1
+
+
+@dataclass
+class Result:
+    """One job."""
+
+    name: str
+    tool: str
+    bound: str
+    kind: str
+    ranks: int
+    step_ns: float
+    measured_ns: int = 0
+    replay_error: float = 1.0
+    faults: list[FaultResult] = field(default_factory=list)
+    in_order: bool = True
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    false: list[str] = field(default_factory=list)
+    what_ifs: dict[str, tuple[int, float]] = field(default_factory=dict)  # told and simulated
+    unexplained_ns: int | None = None
+    own_ns: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def write(recordings: Sequence[Recording], tool: str, folder: Path, *, python: bool) -> None:
+    """The files of a job."""
+    world = len(recordings)
+    if tool == "kineto":
+        for own in recordings:
+            write_kineto(own, world, folder / f"rank{own.rank}.json", python=python, skew_ns=SKEW_NS)
+        return
+    for node in range(0, world, NODE):
+        write_nsys(
+            recordings[node : node + NODE], world, folder / f"node{node // NODE}.sqlite", node=node // NODE
+        )
+
+
+def summary_of(recordings: Sequence[Recording], tool: str, *, python: bool) -> Summary:
+    """The summary of a job, as `report` makes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(recordings, tool, Path(folder), python=python)
+        read = measure_files(trace_files([Path(folder)]), Window.STEPS, workers=1)
+        (summary,) = summarise(read.parts, read.broken)
+    return summary
+
+
+def judge(request: Request) -> Result:
+    """Make a job, have it reported, and compare."""
+    case = request.case()
+    t = case.training
+    recordings = t.run()
+    step_ns = mean_step_ns(recordings)
+    summary = summary_of(recordings, case.tool, python=t.stacks)
+    result = Result(case.name, case.tool, case.bound, t.kind, t.ranks, step_ns)
+    result.findings = [
+        f.model_dump(exclude={"low_ns", "high_ns", "at_ns", "at_rank"}) for f in summary.findings
+    ]
+    if summary.replay is not None:
+        result.measured_ns, result.replay_error = summary.replay.step_ns, summary.replay.error
+    truth = Truth(t, step_ns)
+    result.faults = [_fault(planted, case, summary.findings, step_ns) for planted in case.planted]
+    result.in_order = _in_order(result.faults, summary.findings, case, truth)
+    result.false = _false(summary.findings, case, truth)
+    if summary.replay is not None:
+        for what in summary.replay.what_ifs:
+            change, per = CHANGES.get(what.name, (None, 1))
+            if change is not None:
+                result.what_ifs[what.name] = (what.step_ns, change(t).run_step_ns() / per)
+    return result
+
+
+class Truth:
+    """What a job loses to each cause, by the simulation."""
+
+    def __init__(self, training: Training, step_ns: float) -> None:
+        self._training, self._step_ns = training, step_ns
+        self._known: dict[str, float] = {}
+
+    def lost_ns(self, cause: str) -> float:
+        """The step less the step of the same program without any of this cause."""
+        if cause not in self._known:
+            change = WITHOUT.get(cause)
+            without = self._step_ns if change is None else change(self._training).run_step_ns()
+            self._known[cause] = self._step_ns - without
+        return self._known[cause]
+
+
+def _fault(planted: Planted, case: Case, findings: Sequence[TimeLost], step_ns: float) -> FaultResult:
+    lost = step_ns - planted.without(case.training).run_step_ns()
+    result = FaultResult(planted.name, planted.causes, lost)
+    for place, found in enumerate(findings):
+        if found.cause in planted.causes and (not result.cause or not result.right):
+            ranks = tuple(found.ranks) == planted.ranks
+            where = _is_there(planted, found, case)
+            if not result.cause or (ranks and where):
+                result.place, result.told_ns = place, found.lost_ns
+                result.cause, result.ranks, result.where = True, ranks, where
+    return result
+
+
+def _is_there(planted: Planted, found: TimeLost, case: Case) -> bool:
+    t = case.training
+    phases = t.ranges or case.tool == "kineto"
+    right = not planted.phases or not phases or found.phase in planted.phases
+    if planted.function and t.stacks and case.tool == "kineto":
+        named = f"{found.what} {found.where.function if found.where else ''}"
+        right = right and planted.function in named
+    if planted.every > 1:
+        right = right and found.every == planted.every
+    return right
+
+
+def _in_order(faults: Sequence[FaultResult], findings: Sequence[TimeLost], case: Case, truth: Truth) -> bool:
+    """Whether the planted faults are in the order of their losses, and before them are only the program's own causes,
+    which lose more."""
+    told = sorted((f for f in faults if f.place is not None), key=lambda f: f.place or 0)
+    for a, b in zip(told, told[1:], strict=False):
+        if a.own_ns < 0.9 * b.own_ns:
+            return False
+    if not told:
+        return True
+    planted = {cause for f in faults for cause in f.causes}
+    before = findings[: told[0].place]
+    return all(f.cause in planted or truth.lost_ns(f.cause) > 0.9 * told[0].own_ns for f in before)
+
+
+def _false(findings: Sequence[TimeLost], case: Case, truth: Truth) -> list[str]:
+    """Findings of what the program does not lose: causes that are neither planted nor its own."""
+    planted = {cause for p in case.planted for cause in p.causes}
+    return [
+        f"{found.cause} {found.lost_ns / 1e6:.2f} ms, {truth.lost_ns(found.cause) / 1e6:.2f} in the simulation"
+        for found in findings
+        if found.cause not in planted and truth.lost_ns(found.cause) < 0.5 * found.lost_ns
+    ]
