@@ -241,6 +241,15 @@ _ENTRIES = (
         "give this stage fewer layers: the embedding and the loss take time as well",
     ),
     CauseOfLoss(
+        Cause.SLOW_DEVICE,
+        rank.uneven,
+        "a slower device",
+        "its device runs the same kernels slower than the other devices",
+        "their devices run the same kernels slower than the other devices",
+        "compare clocks, power limit and temperature of the devices of {who} with the others' (nvidia-smi -q -d "
+        "CLOCK,POWER,PERFORMANCE,TEMPERATURE), and see whether another program uses them (nvidia-smi)",
+    ),
+    CauseOfLoss(
         Cause.LATE_RANK,
         rank.uneven,
         "a late rank",

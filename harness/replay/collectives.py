@@ -38,9 +38,11 @@ class Nodes(NamedTuple):
 
 class Messages(NamedTuple):
     """One row per rank's part in a collective that was joined: its arc of transfer, its size and time, and its call, an
-    index into `CollectiveSync.calls`."""
+    index into `CollectiveSync.calls`. own: the arc from its own arrival to its end, for a replay in which ranks do not
+    wait for each other; it has no length else (graph.NEVER)."""
 
     arc: I64
+    own: I64
     bytes: I64
     ns: I64
     call: I64
@@ -102,7 +104,8 @@ class CollectiveSync:
             self._add(place, own, hub, np.zeros(len(hub), np.int64))
             ns = transfer[waits]
             arcs = self._add(place, hub[waits], end[waits], ns)
-            self.found.append(Messages(arcs, size[waits], ns, call[waits]))
+            direct = self._add(place, own[waits], end[waits], np.zeros(len(arcs), np.int64))
+            self.found.append(Messages(arcs, direct, size[waits], ns, call[waits]))
             if not shared.whole:
                 self.unknown.append(arcs)
             self.alone(place, own[~waits], end[~waits])
@@ -114,7 +117,7 @@ class CollectiveSync:
 
     def messages(self) -> Messages:
         """All that were joined."""
-        none = Messages(*(np.empty(0, np.int64),) * 4)
+        none = Messages(*(np.empty(0, np.int64),) * len(Messages._fields))
         return Messages(*(np.concatenate(column) for column in zip(none, *self.found, strict=True)))
 
     def held_up(self, least: int) -> Amounts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.copies import TO_DEVICE
+from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import RankTraining, Summary, TimeSplit
 from harness.replay.graph import DEVICE_PRODUCTS, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
 from harness.traces.trace import F64
+from harness.traces.vocabulary import is_communication
 
 HOST_TIME = (
     TimeCategory.HOST_WORK,
@@ -44,11 +46,12 @@ class DeviceTime(NamedTuple):
 @dataclass(frozen=True)
 class ReplayContext:
     """One job before any rule has looked at it. summary: its numbers, without findings. training: what its ranks
-    recorded about themselves."""
+    recorded about themselves. parts: of its processes, in any order."""
 
     job: JobGraph
     summary: Summary = field(default_factory=Summary)
     training: Mapping[int, RankTraining] = field(default_factory=dict)
+    parts: Sequence[RankPart] = ()
 
     @property
     def device_name(self) -> str | None:
@@ -65,6 +68,17 @@ class ReplayContext:
         """What a process recorded about itself."""
         rank = self.job.processes[process].rank
         return None if rank is None else self.training.get(rank)
+
+    def kernel_means(self, process: int) -> dict[str, tuple[int, float]]:
+        """Of a process's kernels without communication, by name: how many, and their mean time in nanoseconds."""
+        own = self.job.processes[process]
+        found = (p for p in self.parts if (p.source.path, p.source.pid) == (own.path, own.pid))
+        rows = [row for part in found for row in unpack_tables(part.tables)[0]]
+        return {
+            name: (count, total / count)
+            for name, _, _, count, total, *_ in rows
+            if not is_communication(name)
+        }
 
     def counted(self, counter: str) -> F64:
         """A counter of each process, per step, mean over steps; 0 where a process did not record it."""

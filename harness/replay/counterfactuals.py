@@ -17,6 +17,7 @@ from harness.replay.graph import (
     DATA,
     DEVICE_PRODUCTS,
     FORWARD,
+    NEVER,
     OPTIMIZER,
     SENDING,
     TimeCategory,
@@ -102,7 +103,6 @@ def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     return found
 
 
-NEVER = -(10**15)  # an arc of this length makes nothing wait
 _DEVICE = (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS, TimeCategory.DEVICE_COPY)
 
 
@@ -121,7 +121,8 @@ def accumulated(k: int) -> Edit:
         factors = job.unchanged()
         factors[:, slots((*HOST_TIME,), OPTIMIZER)] = 0
         lengths = job.scaled(factors, quiet)
-        lengths[job.messages.arc[np.append(quiet, False)[job.step[job.messages.arc]]]] = NEVER
+        unsent = np.append(quiet, False)[job.step[job.messages.arc]]
+        lengths[job.messages.arc[unsent]], lengths[job.messages.own[unsent]] = NEVER, 0
         return Edited(lengths, counted)
 
     return edit

@@ -15,7 +15,7 @@ from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary
 from harness.format import device_time
 from harness.replay.context import ReplayContext, slots
-from harness.replay.counterfactuals import NEVER, ideal, larger_buckets, small_buckets, without
+from harness.replay.counterfactuals import ideal, larger_buckets, small_buckets, without
 from harness.replay.graph import BACKWARD, TimeCategory
 from harness.replay.suspect import Cause, Suspect
 from harness.theory.devices import peak_flops_per_s
@@ -53,9 +53,7 @@ def bubble(context: ReplayContext) -> Iterator[Suspect]:
         return
     job = context.job
     sent = np.array([call.kind == "send" for call in job.calls] or [False])[job.messages.call]
-    ready = np.unique(job.source[job.messages.arc[sent]])  # the moments at which both sides have come
-    lengths = job.lengths.copy()
-    lengths[np.isin(job.target, ready)] = NEVER
+    lengths = job.apart(job.lengths, sent)
     yield _steady(context, Cause.BUBBLE, lengths, np.full(context.step_count, share * context.step_ns))
 
 

@@ -49,7 +49,7 @@ def diagnose(
         if job is None:
             break
         try:
-            return _answer(ReplayContext(job, summary, {own.rank: own for own in training}))
+            return _answer(ReplayContext(job, summary, {own.rank: own for own in training}, parts))
         except NoOrderError:
             continue
     return None, by_share(summary)

@@ -58,6 +58,7 @@ def slot(category: int, phase: int = N_PHASES - 1) -> int:
 
 
 I16 = NDArray[np.int16]
+NEVER = -(10**15)  # an arc of this length makes nothing wait
 
 
 class Amounts(NamedTuple):

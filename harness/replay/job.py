@@ -17,7 +17,7 @@ from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
 from harness.replay.collectives import EARLY, Call, CollectiveSync, Messages, Nodes, join_messages
-from harness.replay.graph import SLOTS, Amounts, joined
+from harness.replay.graph import NEVER, SLOTS, Amounts, joined
 from harness.replay.host import least_stall
 from harness.replay.process import ProcessGraph
 from harness.traces.trace import F64, I64
@@ -127,6 +127,7 @@ class JobGraph:
         """Every arc's measured length."""
         total = np.zeros(self.arcs, np.int64)
         np.add.at(total, self.amounts.arc, self.amounts.ns)
+        total[self.messages.own] = NEVER
         return total
 
     @property
@@ -150,7 +151,17 @@ class JobGraph:
         if steps is not None:
             by = np.where(np.append(steps, False)[self.step[a.arc]], by, 1)
         kept = a.ns * by
-        return np.rint(np.bincount(a.arc, kept, self.arcs)).astype(np.int64)
+        lengths = np.rint(np.bincount(a.arc, kept, self.arcs)).astype(np.int64)
+        lengths[self.messages.own] = NEVER
+        return lengths
+
+    def apart(self, lengths: I64, chosen: NDArray[np.bool_]) -> I64:
+        """The same lengths, but at the chosen messages no process waits for another one."""
+        ready = np.unique(self.source[self.messages.arc[chosen]])  # the moments at which all have come
+        changed: I64 = lengths.copy()
+        changed[np.isin(self.target, ready)] = NEVER
+        changed[self.messages.own[chosen]] = 0
+        return changed
 
     def unchanged(self) -> F64:
         """Factors of 1, for `scaled`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.context import WORK_TIME, ReplayContext, slots
-from harness.replay.counterfactuals import NEVER, ideal, with_less
+from harness.replay.counterfactuals import ideal, with_less
 from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, TimeCategory
 from harness.replay.suspect import LEAST, Cause, Suspect, hit
 from harness.traces.trace import F64, I64
@@ -20,16 +21,31 @@ _MUCH_MORE = 1.5  # a stage's forward over the others', from which its layers ar
 _APART = 4.0  # standard deviations of the other steps' work, from which steps have more than by chance
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
 _OF_MORE = 0.25  # of a rank's excess: an optimizer with less of it does not run on a slower core
+_OF_LARGEST = 0.5  # of the largest excess of a rank: ranks with less are not told with it
+_A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
+_SEVERAL = 3  # kernels
+_ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _BY_PHASE: tuple[int | None, ...] = (FORWARD, BACKWARD)
 _ALL: tuple[int | None, ...] = (None,)
 
 
+class _More(NamedTuple):
+    """A process with more work than the others: by how much, in which steps, and every arc's length without it."""
+
+    process: int
+    ratio: float
+    steps: NDArray[np.bool_]
+    lengths: I64
+
+
 def uneven(context: ReplayContext) -> Iterator[Suspect]:
-    """One rank has more work than the others, or one stage of a pipeline than the other stages: in forward and backward
-    where their work is known, else in the whole step."""
+    """Some ranks have more work than the others, or stages of a pipeline than the other stages: in forward and backward
+    where their work is known, else in the whole step. Those with the same cause are told together: without one of them
+    the others are still waited for."""
     if context.processes < 2:
         return
+    groups: dict[tuple[Cause, int | None], list[_More]] = {}
     phases, work = _compared(context)
     for process in range(context.processes):
         others = [p for p in range(context.processes) if p != process]
@@ -47,15 +63,24 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
             lengths = with_less(context, process, slots(_FORWARD, FORWARD), more)
         else:
             lengths = _as_the_others(context, process, phases, usual / own)
-        yield Suspect(
-            cause,
-            (process,),
-            phase,
-            steps,
-            lengths,
-            f"{own.sum() / usual.sum():.2f} times the work of the other {_members(context)}",
-            standing=cause is Cause.UNEVEN_STAGES,
-        )
+        found = _More(process, float(own.sum() / usual.sum()), steps, lengths)
+        groups.setdefault((cause, phase), []).append(found)
+    for (cause, phase), members in groups.items():
+        yield _of_all(context, cause, phase, members)
+
+
+def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: list[_More]) -> Suspect:
+    most = max(own.ratio - 1 for own in members)
+    kept = [own for own in members if own.ratio - 1 >= _OF_LARGEST * most]
+    return Suspect(
+        cause,
+        tuple(own.process for own in kept),
+        phase,
+        np.logical_or.reduce([own.steps for own in kept]),
+        np.minimum.reduce([own.lengths for own in kept]),
+        f"{max(own.ratio for own in kept):.2f} times the work of the other {_members(context)}",
+        standing=cause is Cause.UNEVEN_STAGES,
+    )
 
 
 def _compared(context: ReplayContext) -> tuple[tuple[int | None, ...], F64]:
@@ -99,7 +124,8 @@ def _kind_of_more(
     if only_forward:
         return Cause.EXTRA_COMPUTE, FORWARD
     if len(ratio) == 1:
-        return Cause.EXTRA_COMPUTE, None
+        slower = not context.on_cpu and _is_slower(context, process, others)
+        return (Cause.SLOW_DEVICE if slower else Cause.EXTRA_COMPUTE), None
     only_backward = ratio[0] - 1 < _SPREAD * (ratio[1] - 1)
     with_optimizer = _optimizer_too(context, process, others, float(ratio.mean()))
     if only_backward and not with_optimizer:
@@ -107,6 +133,24 @@ def _kind_of_more(
     gap = context.of((TimeCategory.HOST_GAP,)).mean(axis=1)
     slower = only_backward or gap[process] > _UNEVEN * np.median(gap[others])
     return (Cause.NOISY_NEIGHBOUR if slower and with_optimizer else Cause.LONG_SEQUENCES), None
+
+
+def _is_slower(context: ReplayContext, process: int, others: list[int]) -> bool:
+    """Whether a process runs the same kernels as the others, and all of them take longer: also those whose time does
+    not depend on the batch, as the optimizer's."""
+    own, usual = (context.kernel_means(p) for p in (process, _nearest(context, others)))
+    total = sum(count * mean for count, mean in own.values())
+    same = {name for name, (count, mean) in own.items() if count * mean >= _A_PART * total}
+    if len(same) < _SEVERAL or any(name not in usual or usual[name][0] != own[name][0] for name in same):
+        return False
+    ratios = [own[name][1] / max(usual[name][1], 1) - 1 for name in same]
+    return min(ratios) >= _ALL_ALIKE * max(ratios) > 0
+
+
+def _nearest(context: ReplayContext, others: list[int]) -> int:
+    """Of some processes the one with the median work."""
+    work = context.of(WORK_TIME).mean(axis=1)[others]
+    return others[int(np.argsort(work)[(len(others) - 1) // 2])]
 
 
 def _optimizer_too(context: ReplayContext, process: int, others: list[int], ratio: float) -> bool:
@@ -141,9 +185,8 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
         return
     if not len(job.messages.arc) or not np.nansum(exposed):
         return
-    together, apart = ideal(context), ideal(context)
-    ready = np.unique(job.source[job.messages.arc])  # the moments at which all ranks have come
-    apart[np.isin(job.target, ready)] = NEVER
+    together = ideal(context)
+    apart = job.apart(together, np.ones(len(job.messages.arc), np.bool_))
     step_ns, own_ns = job.replay(np.stack([together, apart])).astype(np.float64)
     saved = step_ns.mean(axis=0) - own_ns.mean(axis=1).max()
     most = float(np.nanmean(exposed))
@@ -162,24 +205,31 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def heavier(context: ReplayContext) -> Iterator[Suspect]:
-    """Some steps have more work than the others: operators, and the time between them."""
+    """Some steps have more work than the others: on a CPU operators in forward, and the time between them; on a GPU,
+    where a kernel belongs to no phase, kernels. Ranks with the same steps are told together."""
+    categories, phase = (_FORWARD, FORWARD) if context.on_cpu else (WORK_TIME, None)
+    groups: dict[bytes, list[tuple[int, I64, float]]] = {}
     for process in range(context.processes):
-        work = context.of(_FORWARD, FORWARD)[process]
+        work = context.of(categories, phase)[process]
         usual = float(np.median(work))
         more = work - usual
         steps = (more > max(_HEAVIER * usual, LEAST * context.step_ns)) & hit(np.maximum(more, 0))
         if not usual or not _in_some(steps):
             continue
         more = work - float(np.median(work[~steps]))
-        each = more[steps].mean() / 1e6
         if more[steps].mean() < _APART * more[~steps].std():
             continue
+        lengths = with_less(context, process, slots(categories, phase), np.where(steps, more, 0))
+        groups.setdefault(steps.tobytes(), []).append((process, lengths, float(more[steps].mean())))
+    for hits, members in groups.items():
+        steps = np.frombuffer(hits, np.bool_)
+        each = np.mean([ns for _, _, ns in members]) / 1e6
         yield Suspect(
             Cause.EXTRA_COMPUTE,
-            (process,),
-            FORWARD,
+            tuple(process for process, _, _ in members),
+            phase,
             steps,
-            with_less(context, process, slots(_FORWARD, FORWARD), np.where(steps, more, 0)),
+            np.minimum.reduce([lengths for _, lengths, _ in members]),
             f"{each:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
         )
 

@@ -49,6 +49,7 @@ class Cause(str, Enum):
     FIRST_USE = "first-use"
     BETWEEN_STEPS = "between-steps"
     LATE_RANK = "late-rank"
+    SLOW_DEVICE = "slow-device"
     IMBALANCE = "imbalance"
 
 

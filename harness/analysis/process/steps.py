@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import Busy
-from harness.analysis.process.by_name import used
+from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
 from harness.traces.trace import I64, Activity, Events, RangeKind, Ranges
+from harness.traces.vocabulary import is_communication
 
 WARMUP_FACTOR = 2.0  # a leading step this many times longer than the median of the others is warm-up
 MIN_PERIODS, MAX_PERIODS = 4, 5000  # fewer repetitions are no periodicity, more are no steps
@@ -139,7 +140,7 @@ def find_steps(
     if found is None:
         return NO_STEPS
     steps = _judge(found, events, busy, until_ns)
-    return _without_warmup(steps if until_ns is not None else _on_device(steps, events))
+    return _without_warmup(steps if until_ns is not None else _on_device(steps, events, names))
 
 
 def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
@@ -245,11 +246,11 @@ def _without_warmup(steps: ProcessSteps) -> ProcessSteps:
     return replace(steps, counted=counted, warmup=warmup)
 
 
-def _on_device(steps: ProcessSteps, events: Events) -> ProcessSteps:
+def _on_device(steps: ProcessSteps, events: Events, names: list[str]) -> ProcessSteps:
     """The steps on the device, if the host is ahead of it and the launches are known; else as they are."""
     if steps.thread is None or not steps.counted.any():
         return steps
-    work = _Work.of(steps, events)
+    work = _Work.of(steps, events, names)
     counted = np.flatnonzero(steps.counted)
     if not np.isin(counted, work.step[work.on_main]).all():
         return steps
@@ -270,7 +271,8 @@ def _is_launched(events: Events) -> NDArray[np.bool_]:
 @dataclass(frozen=True)
 class _Work:
     """n events that a step launched, in the order of their launches: their rows, and the step of each. on_main: they
-    ran on the stream with most work, of the device with most work. done_ns: when all launched so far have ended."""
+    ran on the stream with most computation, of the device with most work: a stream of copies or messages may run far
+    ahead. done_ns: when all launched so far have ended."""
 
     row: NDArray[np.intp]
     step: I64
@@ -278,7 +280,7 @@ class _Work:
     done_ns: I64
 
     @staticmethod
-    def of(steps: ProcessSteps, events: Events) -> _Work:
+    def of(steps: ProcessSteps, events: Events, names: list[str]) -> _Work:
         row = np.flatnonzero(_is_launched(events))
         row = row[np.argsort(events.launch_ns[row], kind="stable")]
         launched = events.launch_ns[row]
@@ -286,14 +288,17 @@ class _Work:
         inside = (step >= 0) & (launched < np.append(steps.end_ns, 0)[step])
         row, step = row[inside], step[inside]
         done = np.maximum.accumulate(events.end_ns[row])
-        return _Work(row, step, _on_main_stream(events, row), done)
+        return _Work(row, step, _on_main_stream(events, row, names), done)
 
 
-def _on_main_stream(events: Events, row: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _on_main_stream(events: Events, row: NDArray[np.intp], names: list[str]) -> NDArray[np.bool_]:
     device, stream = events.device[row], events.stream[row]
     length = (events.end_ns - events.start_ns)[row]
     mine: NDArray[np.bool_] = device == _heaviest(device, length)
-    mine &= stream == _heaviest(stream[mine], length[mine])
+    computes = mine & (events.activity[row] == Activity.KERNEL)
+    computes &= ~matching(events.name[row], names, is_communication)
+    of = computes if computes.any() else mine
+    mine &= stream == _heaviest(stream[of], length[of])
     return mine
 
 
