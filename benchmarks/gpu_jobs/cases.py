@@ -47,8 +47,8 @@ def healthy(rng: random.Random, kind: str, bound: str, fewest: int = 1) -> Train
     kernel_ns = rng.choice((120, 200, 400)) * US if bound == "device" else rng.choice((6, 10)) * US
     t = Training(
         kind=kind, ranks=ranks, stages=stages, layers=layers, micro_batches=micro_batches, kernel_ns=kernel_ns,
-        steps=rng.choice((8, 10, 12)), python_ns=rng.choice((4, 8, 14)) * US, stacks=rng.random() < 0.5,
-        ranges=rng.random() < 0.7, item_every=rng.choice((0, 0, 4)), seed=rng.randrange(1 << 20),
+        steps=rng.choice((9, 13)), python_ns=rng.choice((4, 8, 14)) * US, stacks=rng.random() < 0.5,
+        ranges=rng.random() < 0.7, item_every=rng.choice((0, 1, 4)), seed=rng.randrange(1 << 20),
     )  # fmt: skip
     if bound == "host":
         t = replace(t, python_ns=t.python_ns + 6 * US, load_ns=MS // 4)
@@ -93,7 +93,8 @@ def _single(rng: random.Random, name: str, kind: FaultKind, number: int) -> Case
     base = healthy(rng, rng.choice(kind.kinds), bound, kind.ranks)
     tool = TOOLS[number // len(kind.bound) % 2]
     size = round(rng.uniform(0.15, 0.6) * base.run_step_ns())
-    base = replace(base, steps=STEPS) if name in SOMETIMES else base
+    if name in SOMETIMES:
+        base = replace(base, steps=STEPS, item_every=rng.choice((0, 1)))
     return Case(f"{name}-{number}", tool, bound, base, (kind.apply(base, rng, size),))
 
 
@@ -105,7 +106,7 @@ def _pair(rng: random.Random, number: int) -> Case:
         return _pair(rng, number)
     bound = rng.choice(bounds)
     base = healthy(rng, rng.choice(shared), bound, max(FAULTS[first].ranks, FAULTS[second].ranks))
-    base = replace(base, steps=STEPS)
+    base = replace(base, steps=STEPS, item_every=rng.choice((0, 1)))
     step = base.run_step_ns()
     one = FAULTS[first].apply(base, rng, round(rng.uniform(0.3, 0.6) * step))
     two = FAULTS[second].apply(one.training, rng, round(rng.uniform(0.15, 0.25) * step))

@@ -49,14 +49,16 @@ def _planted(
 
 
 def slow_loader(t: Training, rng: random.Random, ns: int, *, one: bool = False, every: int = 1) -> Planted:
-    """Batches come late: on all ranks, on one, or every n-th."""
+    """Batches come late: on all ranks, on one, or every n-th; loaded by the program itself, or by a worker that is too
+    slow (then nothing else can be the limit)."""
     ranks = _some(t, rng) if one else EVERYONE
-    loads = (*t.slow_loads, (ranks, every, ns * (1 if every == 1 else every)))
-    if every == 1:  # one worker: a batch takes a step and `ns`
-        loads = ((ranks, 1, max(t.run_step_ns() - t.load_ns, 0) + ns),)
-    name = f"slow-loader{'-one' if one else ''}{f'-every-{every}' if every > 1 else ''}"
+    alone = rng.random() < 0.6
+    step = t.run_step_ns()
+    more = ns * every if alone else max(step - t.load_ns, 0) + ns if every == 1 else 2 * step + ns * every
+    slow = replace(t, slow_loads=((ranks, every, more),), slow_workers=0 if alone else 1)
+    name = f"slow-loader{'-one' if one else ''}{f'-every-{every}' if every > 1 else ''}{'' if alone else '-worker'}"
     return _planted(
-        name, replace(t, slow_loads=loads), ("data-stall",), lambda x: replace(x, slow_loads=()),
+        name, slow, ("data-stall",), lambda x: replace(x, slow_loads=()),
         ranks=ranks, phases=("data loading",), every=every,
     )  # fmt: skip
 
@@ -254,7 +256,7 @@ def checkpoint(t: Training, rng: random.Random, ns: int) -> Planted:
     every = rng.choice((3, 4))
     return _planted(
         "checkpoint", replace(t, checkpoint_ns=ns * every, checkpoint_every=every), ("host-stall", "checkpoint"),
-        lambda x: replace(x, checkpoint_ns=0), function="save", every=every,
+        lambda x: replace(x, checkpoint_ns=1), function="save", every=every,
     )  # fmt: skip
 
 
@@ -322,10 +324,10 @@ FAULTS: dict[str, FaultKind] = {
 # What a finding of each cause is worth: the same program without any of it.
 WITHOUT: dict[str, Callable[[Training], Training]] = {
     "data-stall": lambda t: replace(t, slow_loads=(), load_ns=0, fetch_ns=0),
-    "host-stall": lambda t: replace(t, host_work=(), checkpoint_ns=0),
-    "checkpoint": lambda t: replace(t, checkpoint_ns=0),
+    "host-stall": lambda t: replace(t, host_work=(), checkpoint_ns=min(t.checkpoint_ns, 1), collect_ns=0),
+    "checkpoint": lambda t: replace(t, checkpoint_ns=min(t.checkpoint_ns, 1)),
     "between-steps": lambda t: replace(t, host_work=tuple(w for w in t.host_work if w.place != "between")),
-    "pageable": lambda t: replace(t, pageable_bytes=0, blocking_outputs=0),
+    "pageable": lambda t: replace(t, pageable_bytes=0, blocking_outputs=0, checkpoint_bytes=0),
     "sync": lambda t: replace(t, sync_layers=False, item_every=0, blocking_outputs=0),
     "tiny-kernels": lambda t: replace(t, python_ns=0, launch_ns=0),
     "allocation": lambda t: replace(t, allocations_ns=0),
@@ -349,10 +351,15 @@ WITHOUT: dict[str, Callable[[Training], Training]] = {
 # The change that each what-if promises, with the micro-batches of the present step in a step with the change.
 CHANGES: dict[str, tuple[Callable[[Training], Training], int]] = {
     "no-data-stall": (lambda t: replace(t, slow_loads=()), 1),
-    "no-stall-forward": (lambda t: replace(t, host_work=_elsewhere(t, "forward")), 1),
+    "no-stall-forward": (lambda t: replace(t, host_work=_elsewhere(t, "forward"), allocations_ns=0), 1),
     "no-stall-backward": (lambda t: replace(t, host_work=_elsewhere(t, "backward")), 1),
     "no-stall-optimizer": (lambda t: replace(t, host_work=_elsewhere(t, "optimizer")), 1),
-    "no-stall-between": (lambda t: replace(t, host_work=_elsewhere(t, "between"), checkpoint_ns=0), 1),
+    "no-stall-between": (
+        lambda t: replace(
+            t, host_work=_elsewhere(t, "between"), checkpoint_ns=min(t.checkpoint_ns, 1), collect_ns=0
+        ),
+        1,
+    ),
     "no-extra-compute": (lambda t: replace(t, evaluate_every=0), 1),
     "rank-like-others": (lambda t: replace(t, slower={}, more_work={}, stage_layers={}), 1),
     "no-host-gaps": (lambda t: replace(t, python_ns=0, launch_ns=0), 1),

@@ -125,15 +125,15 @@ class Truth:
     """What a job loses to each cause, by the simulation."""
 
     def __init__(self, training: Training, step_ns: float) -> None:
-        self._training, self._step_ns = training, step_ns
+        self._training, self.step_ns = training, step_ns
         self._known: dict[str, float] = {}
 
     def lost_ns(self, cause: str) -> float:
         """The step less the step of the same program without any of this cause."""
         if cause not in self._known:
             change = WITHOUT.get(cause)
-            without = self._step_ns if change is None else change(self._training).run_step_ns()
-            self._known[cause] = self._step_ns - without
+            without = self.step_ns if change is None else change(self._training).run_step_ns()
+            self._known[cause] = self.step_ns - without
         return self._known[cause]
 
 
@@ -152,8 +152,7 @@ def _fault(planted: Planted, case: Case, findings: Sequence[TimeLost], step_ns: 
 
 def _is_there(planted: Planted, found: TimeLost, case: Case) -> bool:
     t = case.training
-    phases = t.ranges or case.tool == "kineto"
-    right = not planted.phases or not phases or found.phase in planted.phases
+    right = not planted.phases or not t.ranges or found.phase in planted.phases
     if planted.function and t.stacks and case.tool == "kineto":
         named = f"{found.what} {found.where.function if found.where else ''}"
         right = right and planted.function in named
@@ -165,7 +164,8 @@ def _is_there(planted: Planted, found: TimeLost, case: Case) -> bool:
 def _in_order(faults: Sequence[FaultResult], findings: Sequence[TimeLost], case: Case, truth: Truth) -> bool:
     """Whether the planted faults are in the order of their losses, and before them are only the program's own causes,
     which lose more."""
-    told = sorted((f for f in faults if f.place is not None), key=lambda f: f.place or 0)
+    due = [f for f in faults if f.place is not None and f.own_ns >= SURE * truth.step_ns]
+    told = sorted(due, key=lambda f: f.place or 0)
     for a, b in zip(told, told[1:], strict=False):
         if a.own_ns < 0.9 * b.own_ns:
             return False

@@ -77,7 +77,7 @@ def _one(
     global_pid = (1 << 48) | (pid << 24)
 
     def thread(number: int) -> int:
-        return global_pid | (pid if number == MAIN else pid + 1)
+        return global_pid | (pid if number == MAIN else pid + 1000)
 
     def nvtx(name: str, start: int, end: int, number: int, domain: int = 0, payload: object = None) -> None:
         said = None if payload is None else json.dumps(payload)

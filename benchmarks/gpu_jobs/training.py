@@ -83,6 +83,7 @@ class Training:
     precision: str = "bf16"
     load_ns: int = 2 * MS
     workers: int = 4
+    slow_workers: int = 1  # of a rank with slow loads; 0: it loads itself
     fetch_ns: int = 60 * US  # to take a batch that is there
     batch_bytes: int = 1 << 20
     work: float = (
@@ -126,7 +127,7 @@ class Training:
         make = PipelineRank if self.kind == "pipeline" else Rank
         programs: list[Program] = [make(self, rank).program() for rank in range(self.ranks)]
         loaders = {
-            rank: Loader(partial(self._load, rank), self.workers if not self._slow(rank) else 1)
+            rank: Loader(partial(self._load, rank), self.slow_workers if self._slow(rank) else self.workers)
             for rank in range(self.ranks)
         }
         contention = {rank: Contention(3 * MS, 3 * MS, self.seed + rank) for rank in self.contended}

@@ -214,8 +214,8 @@ def _pairs(
 def _partners(
     sends: Sequence[_Line], receives: Sequence[_Line], after: Callable[[int, int], float | None]
 ) -> dict[int, int]:
-    """For each line of sends that of its receives, by index: first those that name each other, then the others by
-    time."""
+    """For each line of sends that of its receives, by index: first those that name each other, then the only ones of a
+    group, then the others by time."""
     found: dict[int, int] = {}
     free = set(range(len(receives)))
 
@@ -225,34 +225,63 @@ def _partners(
                 found[i] = j
                 free.remove(j)
 
-    by_names: dict[tuple[int | None, int | None], int] = {(b.peer, b.rank): j for j, b in enumerate(receives)}
-    named = ((i, by_names.get((a.rank, a.peer))) for i, a in enumerate(sends))
+    by_names: dict[tuple[str | None, int | None, int | None], int] = {
+        (b.group, b.peer, b.rank): j for j, b in enumerate(receives)
+    }
+    named = ((i, by_names.get((a.group, a.rank, a.peer))) for i, a in enumerate(sends))
     take((i, j) for i, j in named if j is not None and after(i, j) is not None)
+    for one_way in _of_two(sends, receives):
+        take((i, j) for i, j in one_way if after(i, j) is not None)
     left = [i for i in range(len(sends)) if i not in found]
     possible = [(ns, i, j) for i in left for j in free if (ns := after(i, j)) is not None]
     take((i, j) for _, i, j in sorted(possible))
     return found
 
 
+def _of_two(sends: Sequence[_Line], receives: Sequence[_Line]) -> Iterator[list[tuple[int, int]]]:
+    """For each group of two processes the pairs of its lines: what one sends the other one receives."""
+    lines: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
+    for way, of_way in enumerate((sends, receives)):
+        for i, line in enumerate(of_way):
+            if line.group is not None:
+                lines.setdefault(line.group, ({}, {}))[way][line.place] = i
+    for sending, receiving in lines.values():
+        if len(sending.keys() | receiving.keys()) == 2:
+            yield [(i, j) for a, i in sending.items() for b, j in receiving.items() if a != b]
+
+
 class _Line(NamedTuple):
-    """The sends, or the receives, of a process with one other: its place, its rank and the peer's, rows, sizes and
-    phases."""
+    """The sends, or the receives, of a process with one other: its place, its rank and the peer's, their group, rows,
+    sizes and phases."""
 
     place: int
     rank: int | None
     peer: int
+    group: str | None
     rows: I64
     bytes: I64
     phase: NDArray[np.int8]
 
 
 def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Line]:
-    """Of one kind, one for each peer."""
+    """Of one kind, one for each peer in each group."""
     rows = unpack_rows(part.collectives)
+    groups = [key.group for key in rows.keys]
+    names = list(dict.fromkeys(groups))
     of_kind = np.array([*(key.kind == kind for key in rows.keys), False])[rows.key]
-    for peer in np.unique(rows.peer[of_kind]).tolist():
-        mine = np.flatnonzero(of_kind & (rows.peer == peer))
-        yield _Line(place[_process(part)], part.source.rank, peer, mine, rows.bytes[mine], rows.phase[mine])
+    group = np.array([*map(names.index, groups), -1])[rows.key]
+    mine = np.flatnonzero(of_kind)
+    for number, peer in np.unique(np.stack([group[mine], rows.peer[mine]]), axis=1).T.tolist():
+        own = mine[(group[mine] == number) & (rows.peer[mine] == peer)]
+        yield _Line(
+            place[_process(part)],
+            part.source.rank,
+            peer,
+            names[number],
+            own,
+            rows.bytes[own],
+            rows.phase[own],
+        )
 
 
 def done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:

@@ -80,6 +80,19 @@ class ReplayContext:
             if not is_communication(name)
         }
 
+    @cached_property
+    def shares_of_passes(self) -> F64:
+        """Which part of each process's computing kernels its forward and backward passes launched; 1 where no phase of
+        them is known."""
+        found = np.ones(self.processes)
+        for process, own in enumerate(self.job.processes):
+            for part in self.parts:
+                if (part.source.path, part.source.pid) == (own.path, own.pid):
+                    computed = {name: row[2] or 0 for name, row in part.phases.items()}
+                    others = sum(computed.get(name, 0) for name in ("optimizer", "data loading"))
+                    found[process] = 1 - others / max(sum(computed.values()), 1)
+        return found
+
     def counted(self, counter: str) -> F64:
         """A counter of each process, per step, mean over steps; 0 where a process did not record it."""
         every = (self.recorded(process) for process in range(self.processes))

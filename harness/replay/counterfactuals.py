@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.phases import PHASES
 from harness.common.alpha_beta import fit_alpha_beta
-from harness.replay.context import HOST_TIME, ReplayContext, slots
+from harness.replay.context import HOST_TIME, WORK_TIME, ReplayContext, slots
 from harness.replay.graph import (
     BACKWARD,
     BETWEEN,
@@ -120,6 +120,7 @@ def accumulated(k: int) -> Edit:
         quiet = np.arange(steps) % k != (steps - 1) % k
         factors = job.unchanged()
         factors[:, slots((*HOST_TIME,), OPTIMIZER)] = 0
+        factors[:, slots(_DEVICE)] = context.shares_of_passes[:, None]
         lengths = job.scaled(factors, quiet)
         unsent = np.append(quiet, False)[job.step[job.messages.arc]]
         lengths[job.messages.arc[unsent]], lengths[job.messages.own[unsent]] = NEVER, 0
@@ -137,7 +138,7 @@ def larger(context: ReplayContext) -> Edited | None:
         factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
     factors[:, [s for phase in (DATA, BETWEEN) for s in slots(HOST_TIME, phase)]] = 2
     if context.of((TimeCategory.DEVICE_WORK,)).any():
-        factors[:, slots(_DEVICE)] = 2
+        factors[:, slots(_DEVICE)] = 1 + context.shares_of_passes[:, None]
     return Edited(context.job.scaled(factors), per=2)
 
 
@@ -195,8 +196,11 @@ def more_in_pipeline(context: ReplayContext) -> Edited | None:
     Megatron-LM, 2021, section 2.2."""
     if not any(call.kind == "send" for call in context.job.calls):
         return None
-    phases = (FORWARD, BACKWARD, SENDING)
-    busy = sum(context.of(HOST_TIME, phase).mean(axis=1) for phase in phases)
+    if context.on_cpu:
+        phases = (FORWARD, BACKWARD, SENDING)
+        busy = sum(context.of(HOST_TIME, phase).mean(axis=1) for phase in phases)
+    else:
+        busy = context.of(WORK_TIME).mean(axis=1) * context.shares_of_passes
     return Edited(context.job.lengths, per=2, extra_ns=float(np.max(busy)))
 
 

@@ -30,13 +30,21 @@ RETURN_NS = 30_000  # a call returns this soon after
 BLOCKED_NS = 20_000  # a shorter call waited for nothing
 
 
-@dataclass(frozen=True)
-class StreamDependencies:
-    """n pairs: `target` cannot begin before `source` has ended. `since`: of a call, its beginning."""
+class StreamDependencies(NamedTuple):
+    """n pairs of rows of `Streams`: `target` cannot begin before `source` has ended."""
 
     source: I64
     target: I64
-    since: I64
+
+
+class HostWaits(NamedTuple):
+    """n calls that waited for the end of `source`, a row of `Streams`: when they began and returned, and from when on
+    they only waited; a call that found it done did not."""
+
+    source: I64
+    began_ns: I64
+    since_ns: I64
+    returned_ns: I64
 
 
 def find_stream_dependencies(streams: Streams) -> StreamDependencies:
@@ -56,7 +64,7 @@ def find_stream_dependencies(streams: Streams) -> StreamDependencies:
     pairs = [(source[soon], waited[soon]), _before_messages(streams)]
     source, target = (np.concatenate(c) for c in zip(*pairs, strict=True))
     _, kept = np.unique(target, return_index=True)
-    return StreamDependencies(source[kept], target[kept], streams.start_ns[target[kept]])
+    return StreamDependencies(source[kept], target[kept])
 
 
 def _last_end_elsewhere(streams: Streams, rows: NDArray[np.intp]) -> I64:
@@ -90,10 +98,10 @@ def _before_messages(streams: Streams) -> tuple[I64, I64]:
     return source[holds], rows[holds]
 
 
-def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) -> StreamDependencies:
-    """Calls that waited for the device: source is a row of `streams`, target the moment when the call returned. A call
-    that always waits and found the device done waits for the last event launched before it. A call that launches waits
-    for its own stream only, whose queue is full, or for the copy that it launches."""
+def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) -> HostWaits:
+    """Calls that waited for the device. A call that always waits and found the device done waits for the last event
+    launched before it. A call that launches waits for its own stream only, whose queue is full, or for the copy that it
+    launches."""
     calls = m.view.calls
     rows = feeding_calls(m)
     rows = rows[(calls.start_ns[rows] >= window[0]) & (calls.end_ns[rows] <= window[1])]
@@ -120,7 +128,7 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
     always &= (before >= 0) & (streams.launch_ns[launched] >= 0) & (streams.end_ns[launched] <= end)
     kept = seen | always
     source = np.where(seen, last, launched)[kept]
-    return StreamDependencies(source, end[kept], np.where(seen, start, end)[kept])
+    return HostWaits(source, start[kept], np.where(seen, start, end)[kept], end[kept])
 
 
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
@@ -249,12 +257,16 @@ def _marked(rows_: I64, n: int) -> NDArray[np.bool_]:
 
 
 def _add_host_waits(
-    builder: Builder, thread: HostThread, waits: StreamDependencies, end_node: I64, streams: Streams
+    builder: Builder, thread: HostThread, waits: HostWaits, end_node: I64, streams: Streams
 ) -> None:
-    """The host goes on when what it waited for has ended. `target` are moments here: when the calls returned."""
-    nodes = thread.mark(builder, waits.target, waits.since)
+    """The host goes on when what it waited for has ended, after the rest of the call's own work: that is an activity of
+    the host, as is the work of a call that found the device done."""
+    nodes = thread.mark(builder, waits.returned_ns, waits.since_ns)
     arcs = builder.add_arcs(end_node[waits.source], nodes)
-    builder.give_slot(arcs, slot(TimeCategory.WAIT_TAIL), waits.target - streams.end_ns[waits.source])
+    since = np.maximum(streams.end_ns[waits.source], waits.began_ns)
+    since = np.where(waits.since_ns < waits.returned_ns, streams.end_ns[waits.source], since)
+    builder.give_slot(arcs, slot(TimeCategory.WAIT_TAIL), waits.returned_ns - since)
+    builder.give_activities(thread.activities.between(since, waits.returned_ns, arcs))
 
 
 def _add_stream_dependencies(

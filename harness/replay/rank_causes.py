@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.replay.context import WORK_TIME, ReplayContext, slots
 from harness.replay.counterfactuals import ideal, with_less
 from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, TimeCategory
-from harness.replay.suspect import LEAST, Cause, Suspect, hit
+from harness.replay.suspect import LEAST, Cause, Suspect, hit, settled
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
@@ -21,6 +21,7 @@ _MUCH_MORE = 1.5  # a stage's forward over the others', from which its layers ar
 _APART = 4.0  # standard deviations of the other steps' work, from which steps have more than by chance
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
 _OF_MORE = 0.25  # of a rank's excess: an optimizer with less of it does not run on a slower core
+_NOT_SOME = 0.5  # of the steps: what is in more of them is not in some
 _OF_LARGEST = 0.5  # of the largest excess of a rank: ranks with less are not told with it
 _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 3  # kernels
@@ -217,10 +218,17 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
         if not usual or not _in_some(steps):
             continue
         more = work - float(np.median(work[~steps]))
-        if more[steps].mean() < _APART * more[~steps].std():
+        usual_ones = ~steps & (np.arange(len(steps)) >= settled(len(steps)))
+        if more[steps].mean() < _APART * more[usual_ones].std():
             continue
-        lengths = with_less(context, process, slots(categories, phase), np.where(steps, more, 0))
+        less = np.where(steps, more, 0)
+        lengths = _with_less_work(context, process, slots(categories, phase), less, work)
         groups.setdefault(steps.tobytes(), []).append((process, lengths, float(more[steps].mean())))
+    every = (
+        np.logical_or.reduce([np.frombuffer(hits, np.bool_) for hits in groups]) if groups else np.zeros(1)
+    )
+    if len(groups) > 1 and not context.on_cpu and every.mean() > _NOT_SOME:
+        return  # told by `in_turn`
     for hits, members in groups.items():
         steps = np.frombuffer(hits, np.bool_)
         each = np.mean([ns for _, _, ns in members]) / 1e6
@@ -234,6 +242,68 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
         )
 
 
+def _with_less_work(context: ReplayContext, process: int, chosen: list[int], less_ns: F64, work: I64) -> I64:
+    """Every arc's length with a process's work smaller by `less_ns` in each step. On a CPU the longest operators become
+    shorter. Of kernels those become so that take longer than in other steps, as far as the steps have the same arcs;
+    else all do. Arcs that have the same kernels become shorter together."""
+    if context.on_cpu:
+        return with_less(context, process, chosen, less_ns)
+    job = context.job
+    lengths: I64 = job.lengths.copy()
+    arcs = _arcs_of_kernels(context, process, chosen)
+    usual = np.median(arcs.ns[less_ns <= 0], axis=0) if arcs is not None else None
+    for step in np.flatnonzero(less_ns > 0).tolist():
+        if arcs is None or usual is None:
+            factor = job.unchanged()
+            factor[process, chosen] = 1 - less_ns[step] / work[step]
+            lengths = np.minimum(lengths, job.scaled(factor, np.arange(context.step_count) == step))
+            continue
+        more = np.maximum(arcs.ns[step] - usual, 0)
+        more *= min(1.0, less_ns[step] / max(more.sum(), 1.0))
+        lengths[arcs.same] -= np.minimum(arcs.at_most, np.append(more, 0)[arcs.place[step]]).astype(np.int64)
+    return lengths
+
+
+class _KernelArcs(NamedTuple):
+    """A process's arcs between moments of its streams, k in each of s steps: `ns` (s, k), the time of their kernels.
+    same: all n arcs that have some of this time; at_most: how much; place: (s, n), which of the k in a step, k: none."""
+
+    ns: F64
+    same: I64
+    at_most: I64
+    place: I64
+
+
+def _arcs_of_kernels(context: ReplayContext, process: int, chosen: list[int]) -> _KernelArcs | None:
+    """None where the steps differ in their arcs."""
+    job, amounts = context.job, context.job.amounts
+    mine = (
+        np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process) & (job.step[amounts.arc] >= 0)
+    )
+    same, which = np.unique(amounts.arc[mine], return_inverse=True)
+    at_most = np.bincount(which, amounts.ns[mine], len(same)).astype(np.int64)
+    again = np.isin(same, job.repeated)
+    chain, ns = same[~again], at_most[~again]
+    order = np.lexsort((job.time_ns[job.target[chain]], job.step[chain]))
+    chain, ns = chain[order], ns[order]
+    first = settled(context.step_count)
+    counts = np.bincount(job.step[chain], minlength=context.step_count)
+    k = int(counts[-1])
+    if not k or (counts[first:] != k).any():
+        return None
+    table = np.zeros((context.step_count, k))
+    table[first:] = ns[job.step[chain] >= first].reshape(-1, k)
+    table[:first] = np.median(table[first:], axis=0)
+    place = np.full((context.step_count, len(same)), k, np.int64)
+    for step in range(first, context.step_count):
+        targets = job.target[chain[job.step[chain] == step]]
+        by_target = np.argsort(targets, kind="stable")
+        at = np.minimum(np.searchsorted(targets[by_target], job.target[same]), k - 1)
+        found = targets[by_target][at] == job.target[same]
+        place[step] = np.where(found & (job.step[same] == step), by_target[at], k)
+    return _KernelArcs(table, same, at_most, place)
+
+
 def _in_some(steps: NDArray[np.bool_]) -> bool:
     """Whether it is in several steps, and in no more than half of them."""
-    return bool(1 < np.count_nonzero(steps) <= len(steps) // 2)
+    return bool(1 < np.count_nonzero(steps) <= _NOT_SOME * len(steps))

@@ -69,9 +69,10 @@ def _without_found(rule: Rule) -> Edit:
 
 
 def _no_gaps(context: ReplayContext) -> Edited | None:
+    gaps: tuple[TimeCategory, ...] = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
     if not context.on_cpu:
-        return _without_rows(context, rows_of(context, LAUNCHING, tuple(range(N_PHASES))))
-    gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
+        gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK)
+        return without(context, slots(gaps))
     return without(context, [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots(gaps, phase)])
 
 
