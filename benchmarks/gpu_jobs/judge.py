@@ -116,7 +116,7 @@ def judge(request: Request) -> Result:
     if summary.replay is not None:
         for what in summary.replay.what_ifs:
             change, per = CHANGES.get(what.name, (None, 1))
-            if change is not None:
+            if change is not None and not (t.contended and what.name.startswith("no-")):
                 result.what_ifs[what.name] = (what.step_ns, change(t).run_step_ns() / per)
     return result
 

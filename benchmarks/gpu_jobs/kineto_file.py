@@ -12,6 +12,7 @@ _KIND = {
     "operator": "cpu_op",
     "python": "python_function",
     "range": "user_annotation",
+    "torch": "user_annotation",
     "step": "user_annotation",
     "collector": "python_function",
 }

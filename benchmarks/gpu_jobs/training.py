@@ -127,7 +127,7 @@ class Training:
         make = PipelineRank if self.kind == "pipeline" else Rank
         programs: list[Program] = [make(self, rank).program() for rank in range(self.ranks)]
         loaders = {
-            rank: Loader(partial(self._load, rank), self.slow_workers if self._slow(rank) else self.workers)
+            rank: Loader(partial(self._load, rank), self.slow_workers if self.has_slow_loads(rank) else self.workers)
             for rank in range(self.ranks)
         }
         contention = {rank: Contention(3 * MS, 3 * MS, self.seed + rank) for rank in self.contended}
@@ -137,7 +137,8 @@ class Training:
         """Its mean step."""
         return round(mean_step_ns(self.run()))
 
-    def _slow(self, rank: int) -> bool:
+    def has_slow_loads(self, rank: int) -> bool:
+        """Whether a rank's batches are slow."""
         return any(ranks is None or rank in ranks for ranks, _, _ in self.slow_loads)
 
     def _load(self, rank: int, batch: int) -> int:
@@ -213,19 +214,20 @@ class Rank:
 
     def phase(self, name: str) -> None:
         """A range begins; what torch itself marks is there in any case."""
+        workers = self.t.slow_workers if self.t.has_slow_loads(self.rank) else self.t.workers
+        loader = "_MultiProcessing" if workers else "_SingleProcess"
         own = {
-            "data": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+            "data": f"enumerate(DataLoader)#{loader}DataLoaderIter.__next__",
             "optimizer": "Optimizer.step#AdamW.step",
         }
         marked = {"data": f"DataLoad batch {self.step}", "optimizer": "optimizer_step"}
         if self.t.ranges:
             self.do.append(Begin("range", marked.get(name, name)))
-        elif name in own:
-            self.do.append(Begin("range", own[name]))
+        if name in own:
+            self.do.append(Begin("torch", own[name]))
 
     def phase_end(self, name: str) -> None:
-        if self.t.ranges or name in ("data", "optimizer"):
-            self.do.append(End())
+        self.do += [End()] * (self.t.ranges + (name in ("data", "optimizer")))
 
     # ---- work ----
 
@@ -452,7 +454,7 @@ class Rank:
             self.copy(t.blocking_outputs, "DtoH", "pageable", 5.0)
             self.do.append(Wait("cudaStreamSynchronize", COMPUTE))
             self.python_end()
-        if t.item_every and self.step % t.item_every == 0:
+        if t.item_every and self.step % t.item_every == t.item_every // 2:
             self.item()
         if t.collect_ns and self.step % t.collect_every == t.collect_every - 1:
             self.do.append(Begin("collector", ""))

@@ -267,6 +267,7 @@ def _add_host_waits(
     since = np.where(waits.since_ns < waits.returned_ns, streams.end_ns[waits.source], since)
     builder.give_slot(arcs, slot(TimeCategory.WAIT_TAIL), waits.returned_ns - since)
     builder.give_activities(thread.activities.between(since, waits.returned_ns, arcs))
+    builder.wait(arcs)
 
 
 def _add_stream_dependencies(

@@ -145,6 +145,7 @@ class Builder:
     amounts: list[Amounts] = field(default_factory=list)
     activities: list[Amounts] = field(default_factory=list)
     repeated: list[I64] = field(default_factory=list)
+    waits: list[I64] = field(default_factory=list)
     nodes: int = 0
     arcs: int = 0
 
@@ -164,6 +165,10 @@ class Builder:
     def repeat(self, arcs: I64) -> None:
         """These arcs' time is also that of other arcs: it must not be added up."""
         self.repeated.append(arcs)
+
+    def wait(self, arcs: I64) -> None:
+        """In these arcs the host waits for something else: without the wait they would not be there."""
+        self.waits.append(arcs)
 
     def give(self, amounts: Amounts) -> None:
         """Lengthen arcs."""

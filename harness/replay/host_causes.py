@@ -17,7 +17,8 @@ from harness.analysis.summary import HostActivity
 from harness.common.metrics_lines import how_many
 from harness.format.format import percent
 from harness.replay.context import ReplayContext, slots
-from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, NEVER, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.process import ProcessGraph
 from harness.replay.suspect import (
     LEAST,
     Cause,
@@ -27,9 +28,11 @@ from harness.replay.suspect import (
     hit,
     in_steps,
     is_regular,
+    period,
     without_time,
 )
 from harness.traces.trace import I64
+from harness.traces.vocabulary import OFF_CORE
 
 STALLED = (TimeCategory.HOST_STALL,)
 HELD = (TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
@@ -101,6 +104,13 @@ _KINDS = {
     "host work": Cause.HOST_STALL,
     "not recorded": Cause.HOST_STALL,
 }
+_ANYWHERE = (Cause.INTERRUPTED, Cause.NOISY_NEIGHBOUR)  # in no single place
+_FEW_STEPS = 5  # of fewer it is not known what is at changing places
+_PLACES = 3
+_NEARLY_ALL = 0.9  # of the steps
+_WAITING_FOR = ("synchronisation", "allocation", "data loading")  # causes of idle time: the device, a batch
+_UNEXPECTED = ("host work", "not recorded")
+_OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
 _ONE_EACH = (
     Cause.HOST_STALL,
     Cause.BLOCKING_COPY,
@@ -113,11 +123,36 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
         return  # told by `data`, `host` and `tiny`
     groups: dict[tuple[Cause, object], list[tuple[int, int]]] = {}
     for process, own in enumerate(context.job.processes):
+        scattered = _scattered(own, context.step_count)
+        without = any(own.activities[row].what == OFF_CORE for row in scattered)
         for row, activity in enumerate(own.activities):
-            if (cause := _cause_of(activity)) is not None:
-                groups.setdefault((cause, _alike(cause, activity)), []).append((process, row))
+            if row in scattered:
+                cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED
+                groups.setdefault((cause, None), []).append((process, row))
+            elif (specific := _cause_of(activity)) is not None:
+                groups.setdefault((specific, _alike(specific, activity)), []).append((process, row))
     for (cause, _), rows in groups.items():
         yield from _of_activities(context, cause, rows)
+
+
+def _scattered(own: ProcessGraph, steps: int) -> set[int]:
+    """The rows of a process's activities that are the same interruption at changing places: calls and operators that
+    usually take no such time, each in some steps at no regular distance; at several places, or known to have had no
+    core. Data loading that is interrupted belongs to it."""
+    if steps < _FEW_STEPS:
+        return set()
+    rare = {row for row, ns in enumerate(own.activity_ns) if not _recurs(hit(ns))}
+    of = own.activities
+    rows = {row for row in rare if of[row].cause in _UNEXPECTED and of[row].kind in _OF_NO_LENGTH}
+    places = {(of[row].what, of[row].phase) for row in rows}
+    if len(places) < _PLACES and OFF_CORE not in {what for what, _ in places}:
+        return set()
+    return rows | {row for row in rare if of[row].cause == "data loading"}
+
+
+def _recurs(hits: NDArray[np.bool_]) -> bool:
+    """Whether hits are in nearly all steps, or three of them at one distance."""
+    return bool(hits.mean() >= _NEARLY_ALL or (np.count_nonzero(hits) > 2 and period(hits) is not None))
 
 
 def _cause_of(activity: HostActivity) -> Cause | None:
@@ -150,14 +185,14 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     yield Suspect(
         cause,
         who,
-        PHASES.index(activity.phase) if activity.phase in PHASES else None,
+        None if cause in _ANYWHERE or activity.phase not in PHASES else PHASES.index(activity.phase),
         steps,
         without_activities(context, mine),
         in_steps(saved / len(who), steps),
         standing=cause in STEADY,
         saved_ns=saved,
-        what=activity_words(activity),
-        where=activity.where,
+        what=None if cause in _ANYWHERE else activity_words(activity),
+        where=None if cause in _ANYWHERE else activity.where,
     )
 
 
@@ -184,14 +219,22 @@ def rows_of(
 
 
 def without_activities(context: ReplayContext, rows: list[tuple[int, int]]) -> I64:
-    """Every arc's length without the time of some activities of the host."""
+    """Every arc's length without the time of some activities of the host, and without the waits that they are. What
+    follows a call until the device has work again takes as long without it, unless no such wait is known."""
     job = context.job
-    held = job.activity_amounts
-    number = np.zeros(len(held.arc), np.bool_)
-    for process, row in rows:
-        number |= (job.process[held.arc] == process) & (held.slot == row)
+    held, waits = job.activity_amounts, np.zeros(job.arcs, np.bool_)
+    waits[job.waits] = True
     lengths: I64 = job.lengths.copy()
-    np.subtract.at(lengths, held.arc[number], held.ns[number])
+    for process, row in rows:
+        own, mine = job.processes[process], job.process[held.arc] == process
+        here, after = mine & (held.slot == row), mine & (held.slot == row + len(own.activities))
+        if own.activities[row].cause in _WAITING_FOR:
+            gone = np.unique(held.arc[here & waits[held.arc]])
+            lengths[gone] = NEVER
+            if len(gone) < _MOST * own.activities[row].count:
+                here |= after
+        here &= lengths[held.arc] > NEVER
+        np.subtract.at(lengths, held.arc[here], held.ns[here])
     return lengths
 
 

@@ -88,7 +88,7 @@ def _levels(nodes: int, source: I64, target: I64) -> I64:
 @dataclass(frozen=True)
 class JobGraph:
     """All processes' nodes and arcs; times are aligned. process: of each arc, the process of its target.
-    repeated: arcs whose time is also that of others.
+    repeated: arcs whose time is also that of others. waits: arcs in which a host waits.
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
     the nodes of the steps that all processes counted. alone: collectives with no
@@ -104,6 +104,7 @@ class JobGraph:
     activity_amounts: Amounts
     process: I64
     repeated: I64
+    waits: I64
     step: I64
     step_begin: I64
     step_end: I64
@@ -206,6 +207,7 @@ def join_job(
         activity_amounts=joined(arcs.activities),
         process=process,
         repeated=np.concatenate(arcs.repeated),
+        waits=np.concatenate(arcs.waits),
         step=_steps_of(time[target], process, time[end]),
         step_begin=begin,
         step_end=end,
@@ -230,6 +232,7 @@ class _Arcs:
     activities: list[Amounts]
     process: list[I64]
     repeated: list[I64]
+    waits: list[I64]
     count: int
 
 
@@ -242,6 +245,7 @@ def _arcs_of(graphs: Sequence[ProcessGraph], first: list[int]) -> _Arcs:
         [_later(g.activity_amounts, n) for g, n in zip(graphs, before, strict=False)],
         [np.full(len(g.source), i) for i, g in enumerate(graphs)],
         [g.repeated + n for g, n in zip(graphs, before, strict=False)],
+        [g.waits + n for g, n in zip(graphs, before, strict=False)],
         before[-1],
     )
 

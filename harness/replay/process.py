@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
+from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
-from harness.replay.graph import Amounts, Builder, HostThread, TimeCategory, activity_segments, slot
+from harness.replay.graph import DATA, Amounts, Builder, HostThread, TimeCategory, activity_segments, slot
 from harness.replay.host import host_segments
 from harness.traces.trace import I64
+
+BATCH_NS = 300_000  # a batch that takes less to come was there
+_OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
+_BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
 
 
 @dataclass(frozen=True)
@@ -27,8 +35,10 @@ class ProcessGraph:
     done: the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
     result, -1 where they lie outside the window; the arc between them is the job's, which knows the other ranks.
 
-    activities: what the host did while a device had no work because of it; activity_ns: how long in each counted step,
-    shape (activities, steps); activity_amounts: the parts of arcs that they are, by arc and activity.
+    activities: n things that the host did while a device had no work because of it; activity_ns: how long in each
+    counted step, shape (n, steps); activity_amounts: the parts of arcs that they are, by arc and activity. What follows
+    a call that let the device run dry, until it has work again, is activity n + i: it is the call's only if nothing but
+    its waiting is known. waits: arcs in which the host waits for the device, or for a batch.
     """
 
     rank: int | None
@@ -43,6 +53,7 @@ class ProcessGraph:
     target: I64
     amounts: Amounts
     repeated: I64
+    waits: I64
     step_names: list[str]
     step_begin: I64
     step_end: I64
@@ -59,7 +70,8 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         return None
     span = Span.of(m)
     idle = of_device(m, _main_device(m))
-    segments = activity_segments(idle.start_ns, idle.end_ns, idle.which, span.window)
+    which = np.where(_after_calls(m, idle), idle.which + np.int32(len(idle.rows)), idle.which)
+    segments = activity_segments(idle.start_ns, idle.end_ns, which, span.window)
     builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
     begin = thread.mark(builder, span.mark_ns)
     end = thread.mark(builder, span.end_ns) if span.on_host else builder.add_nodes(span.end_ns[-1:])
@@ -70,6 +82,7 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         arrive, done, last = nodes.arrive, nodes.done, nodes.last
         if span.on_device:
             begin, end = nodes.starts, np.append(nodes.starts[1:], nodes.ends)
+        _add_batches(m, span.window, builder, thread)
     thread.close(builder)
     if not span.marked:
         _end_with(builder, end, np.append(last, thread.last))
@@ -88,6 +101,7 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         target=target,
         amounts=amounts,
         repeated=np.concatenate([np.empty(0, np.int64), *builder.repeated]),
+        waits=np.concatenate([np.empty(0, np.int64), *builder.waits]),
         step_names=span.names,
         step_begin=begin,
         step_end=end,
@@ -97,6 +111,43 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         activity_ns=_by_step(idle, span),
         activity_amounts=builder.all_activities(),
     )
+
+
+def _after_calls(m: MeasuredProcess, idle: IdleActivities) -> NDArray[np.bool_]:
+    """Which stretches follow a call that blocked, while the host launched again."""
+    calls, names = m.view.calls, m.view.names
+    called = np.array([row.kind == "call" and row.cause in _BLOCKING for row in idle.rows] or [False])
+    of = called[idle.which] if len(idle.which) else np.empty(0, np.bool_)
+    blocking = np.flatnonzero(matching(calls.name, names, blocks))
+    ends = np.sort(calls.end_ns[blocking])
+    begins = np.sort(calls.start_ns[blocking])
+    open_ = np.searchsorted(begins, idle.start_ns, side="right") > np.searchsorted(
+        ends, idle.start_ns, side="right"
+    )
+    found: NDArray[np.bool_] = of & ~open_
+    return found
+
+
+def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread) -> None:
+    """Where the program waits for batches of its workers again and again, these come at their own pace: a program with
+    less to do would wait longer."""
+    ranges = m.view.ranges
+    rows = np.flatnonzero(matching(ranges.name, m.view.names, _OF_WORKERS.search))
+    rows = rows[(ranges.start_ns[rows] >= window[0]) & (ranges.end_ns[rows] <= window[1])]
+    rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+    waits = ranges.end_ns[rows] - ranges.start_ns[rows] >= BATCH_NS
+    again = np.flatnonzero(waits[1:] & waits[:-1]) + 1
+    if not len(again):
+        return
+    came = ranges.end_ns[rows]
+    since = came.copy()
+    since[again] = ranges.start_ns[rows[again]]
+    nodes = thread.mark(builder, came, since)
+    arcs = builder.add_arcs(nodes[again - 1], nodes[again])
+    builder.give_slot(arcs, slot(TimeCategory.HOST_STALL, DATA), came[again] - came[again - 1])
+    builder.repeat(arcs)
+    builder.give_activities(thread.activities.between(since[again], came[again], arcs))
+    builder.wait(arcs)
 
 
 def _main_device(m: MeasuredProcess) -> int:
@@ -168,6 +219,7 @@ _COLUMNS = (
     "source",
     "target",
     "repeated",
+    "waits",
     "step_begin",
     "step_end",
     "arrive",
