@@ -3,7 +3,7 @@
 `python -m gpu_jobs.realism PATH…` prints a table. Each path is a trace, or a folder with a file for each rank of a job.
 A recording's kernel times, launch costs and order are the program; where its device's work then starts is the test.
 Where a host is slower than its device this tests little but launches and waits, as the host's own time is given; the
-controls tell which of the two a recording depends on. What differs by more than a per cent has one reason: a kernel
+controls tell which of the two a recording depends on. Where the median differs by a per cent or more, this is why: a kernel
 that is ready on one stream finds no room on a device that a kernel of another stream fills, and starts late. The
 machine has room for all, so it is early there; the note says how often and by how much that was so.
 """
@@ -48,19 +48,20 @@ def realism(path: Path) -> Realism:
     """Simulate a recorded job. Raises ValueError: it has no launches of device work."""
     stories = [story(process) for process in _with_launches(read(path))]
     here = _errors(stories, Change())
+    errors = [abs(error) for error in here.errors]
     tasks = [task for told in stories for task in told.tasks]
     span = max(task.end for task in tasks) - min(task.start for task in tasks)
     steps = max(told.process.steps for told in stories) or UNMARKED
     return Realism(
         name=path.name if path.is_dir() or "rank" not in path.stem else f"{path.parent.name}/{path.name}",
-        kernels=len(here.errors),
+        kernels=len(errors),
         span_ns=span,
-        median_error=median(here.errors) / span,
-        p90_error=sorted(here.errors)[len(here.errors) * 9 // 10] / span,
+        median_error=median(errors) / span,
+        p90_error=sorted(errors)[len(errors) * 9 // 10] / span,
         makespan_ratio=here.makespan_ns / span,
-        step_error=median(here.errors) / (span / steps),
-        device_control=median(_errors(stories, Change(device=LONGER)).errors) / span,
-        host_control=median(_errors(stories, Change(host=LONGER)).errors) / span,
+        step_error=median(errors) / (span / steps),
+        device_control=_control(stories, Change(device=LONGER)) / span,
+        host_control=_control(stories, Change(host=LONGER)) / span,
         note=_note(stories),
     )
 
@@ -72,9 +73,15 @@ def _with_launches(processes: Sequence[Process]) -> list[Process]:
     return found
 
 
+def _control(stories: Sequence[Story], change: Change) -> float:
+    """The median error in ns under a change, without what came before the first task: that would only make it larger."""
+    errors = _errors(stories, change).errors
+    return median(abs(error - errors[0]) for error in errors)
+
+
 @dataclass(frozen=True)
 class _Outcome:
-    errors: list[int]  # of each task's start, ns
+    errors: list[int]  # of each task's start, simulated less recorded, ns
     makespan_ns: int
 
 

@@ -367,7 +367,9 @@ class _Teller:
         self.do: list[Instruction] = []
 
     def program(self) -> list[Instruction]:
-        """What was launched before the recording occupies its streams; then the calls, in the order of time."""
+        """What was launched before the recording occupies its streams; then the calls, in the order of time. A wait
+        that comes before all that is known is for work that is not: its time is the host's."""
+        known = bool(self.told.before)
         for stream, until in sorted(self.told.before.items()):
             ns = max(until - self.start_ns - self.told.costs.latency_ns, 0)
             self.do.append(Launch(partial(Work, "", stream, ns), "", 0))
@@ -376,7 +378,8 @@ class _Teller:
             took = max(call.end - max(call.start, self.at), 0)
             if call.number in self.told.first:
                 self.launch(call, took)
-            elif is_wait(call.name):
+                known = True
+            elif known and is_wait(call.name):
                 self.wait(call, took)
             else:
                 self.host(took)

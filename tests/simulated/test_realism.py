@@ -69,6 +69,17 @@ def test_a_launch_that_waited_for_room_is_told_without_its_waiting() -> None:
     assert len(told.full) > 150
 
 
+def test_a_wait_before_the_first_launch_is_for_what_was_not_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    events = [
+        event("cuda_runtime", "cudaDeviceSynchronize", 0, 9_000, 1, correlation=1),
+        event("cuda_runtime", "cudaLaunchKernel", 9_010, 5, 1, correlation=2),
+        event("kernel", "k", 9_020, 500, 7, stream=7, correlation=2),
+    ]
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert realism(path).median_error < 0.01
+
+
 def event(cat: str, name: str, start_us: int, us: int, thread: int, **args: object) -> dict[str, Any]:
     return {
         "ph": "X",
