@@ -3,9 +3,9 @@
 `python -m gpu_jobs.realism PATH…` prints a table. Each path is a trace, or a folder with a file for each rank of a job.
 A recording's kernel times, launch costs and order are the program; where its device's work then starts is the test.
 Where a host is slower than its device this tests little but launches and waits, as the host's own time is given; the
-controls tell which of the two a recording depends on. Where the median differs by a per cent or more, this is why: a kernel
-that is ready on one stream finds no room on a device that a kernel of another stream fills, and starts late. The
-machine has room for all, so it is early there; the note says how often and by how much that was so.
+controls tell which of the two a recording depends on. Where the median differs by a per cent or more, this is why: a
+kernel that is ready on one stream finds no room on a device that a kernel of another stream fills, and starts late.
+The machine has room for all, so it is early there; the note says how often and by how much that was so.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _with_launches(processes: Sequence[Process]) -> list[Process]:
 
 
 def _control(stories: Sequence[Story], change: Change) -> float:
-    """The median error in ns under a change, without what came before the first task: that would only make it larger."""
+    """The median error in ns under a change, without what came before the first task, which would only add to it."""
     errors = _errors(stories, change).errors
     return median(abs(error - errors[0]) for error in errors)
 
