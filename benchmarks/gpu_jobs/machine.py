@@ -1,7 +1,7 @@
 """A machine in simulated time: hosts that launch, streams that run in order, messages in which ranks meet.
 
-A program is a list of instructions for one rank. Every moment follows from earlier ones, so the order in which ranks are
-looked at does not matter. Times are integer nanoseconds.
+A program is a list of instructions for one rank. Every moment follows from earlier ones, so the order in which ranks
+are looked at does not matter. Times are integer nanoseconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 US, MS = 1_000, 1_000_000
 MAIN, AUTOGRAD = 100, 101  # threads
@@ -98,11 +98,13 @@ class End(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """The host waits: for the device (stream None), or for a stream."""
+    """The host waits: for the device (stream None), a stream, or what an event marks. ns: of the call itself."""
 
     call: str
     stream: int | None = None
     operator: str = ""
+    event: object = None
+    ns: int = 2 * US
 
 
 class Call(NamedTuple):
@@ -392,11 +394,14 @@ class Machine:
         return True
 
     def wait(self, host: Host, do: Wait) -> bool:
-        """Wait for all that a stream, or the device, has got so far."""
+        """Wait for all that a stream, or the device, has got so far, or for what an event marks."""
         if host.began == UNSET:
             host.began = host.now
-            host.compute(2 * US)
-        pending = [w for s, w in host.last.items() if do.stream in (None, s)]
+            host.compute(do.ns)
+        if do.event is None:
+            pending = [w for s, w in host.last.items() if do.stream in (None, s)]
+        else:
+            pending = [host.events[do.event]] if do.event in host.events else []
         for work in pending:
             if work.end == UNSET:
                 work.waiters.append(host)
@@ -449,7 +454,7 @@ class Machine:
         return True
 
 
-_DO: dict[type, Callable[[Machine, Host, object], bool]] = {  # type: ignore[assignment]
+_DO: dict[type, Callable[[Machine, Host, Any], bool]] = {
     Launch: Machine.launch,
     Compute: Machine.do_compute,
     Begin: Machine.begin,
