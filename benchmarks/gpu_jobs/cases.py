@@ -14,7 +14,7 @@ TOOLS = ("kineto", "nsys")
 _RANKS = (2, 2, 4, 4, 8, 16)
 _EASY = ("host-work", "host-work-sometimes", "late-rank", "allocator", "collector", "pageable-copies", "slower-device",
          "more-work", "extra-collective", "checkpoint", "offload", "fp32", "no-overlap", "slow-loader", "late-loads")  # fmt: skip
-SOMETIMES = ("late-loads", "host-work-sometimes", "collector", "checkpoint", "evaluation")
+SOMETIMES = ("late-loads", "late-worker", "host-work-sometimes", "collector", "checkpoint", "evaluation")
 STEPS = 13  # one more than whole periods of 2, 3 and 4: the first one does not count
 
 
@@ -49,6 +49,7 @@ def healthy(rng: random.Random, kind: str, bound: str, fewest: int = 1) -> Train
         kind=kind, ranks=ranks, stages=stages, layers=layers, micro_batches=micro_batches, kernel_ns=kernel_ns,
         steps=rng.choice((9, 13)), python_ns=rng.choice((4, 8, 14)) * US, stacks=rng.random() < 0.5,
         ranges=rng.random() < 0.7, item_every=rng.choice((0, 1, 4)), seed=rng.randrange(1 << 20),
+        fetch_ns=rng.choice((100, 500, 1400)) * US if bound == "device" else 100 * US,
     )  # fmt: skip
     if bound == "host":
         t = replace(t, python_ns=t.python_ns + 6 * US, load_ns=MS // 4)

@@ -16,11 +16,17 @@ KIT_FILE = "train.py"
 NOT_RECORDED = "host-stall"  # what a cause is that leaves no record of its own
 
 
+def same(t: Training) -> Training:
+    """No change."""
+    return t
+
+
 @dataclass(frozen=True)
 class Planted:
     """A fault in a training. causes: any of these is right. ranks: who has it. phases: where, empty: not looked at.
     function: the planted function, which is to be named where Python functions are recorded. every: as in a finding,
-    0: not looked at. without: the same training without it, whatever else is planted."""
+    0: not looked at. without: the same training without it, whatever else is planted; before: what that is compared with,
+    if not with the training itself. marks: only a mark of torch or of the program tells what it is."""
 
     name: str
     training: Training
@@ -30,6 +36,8 @@ class Planted:
     function: str
     every: int
     without: Callable[[Training], Training]
+    before: Callable[[Training], Training] = same
+    marks: bool = False
 
 
 Apply = Callable[[Training, random.Random, int], Planted]  # size in nanoseconds of a step
@@ -42,33 +50,52 @@ def _some(t: Training, rng: random.Random) -> tuple[int, ...]:
 def _planted(
     name: str, t: Training, causes: tuple[str, ...], without: Callable[[Training], Training],
     *, ranks: tuple[int, ...] | None = EVERYONE, phases: tuple[str, ...] = (), function: str = "", every: int = 0,
+    before: Callable[[Training], Training] = same, marks: bool = False,
 ) -> Planted:  # fmt: skip
-    return Planted(
-        name, t, causes, tuple(range(t.ranks)) if ranks is None else ranks, phases, function, every, without
-    )
+    of = tuple(range(t.ranks)) if ranks is None else ranks
+    return Planted(name, t, causes, of, phases, function, every, without, before, marks)
 
 
-def slow_loader(t: Training, rng: random.Random, ns: int, *, one: bool = False, every: int = 1) -> Planted:
-    """Batches come late: on all ranks, on one, or every n-th; loaded by the program itself, or by a worker that is too
-    slow (then nothing else can be the limit)."""
-    ranks = _some(t, rng) if one else EVERYONE
-    alone = rng.random() < 0.6
+def _slow_loads(
+    t: Training, ns: int, ranks: tuple[int, ...] | None, every: int = 1, worker: bool = False
+) -> Planted:
+    """Batches come late: every n-th, on some ranks or all; loaded by the program itself, or by a worker that is too
+    slow (then nothing else can be the limit, and the steps that wait change)."""
     step = t.run_step_ns()
-    more = ns * every if alone else max(step - t.load_ns, 0) + ns if every == 1 else 2 * step + ns * every
-    slow = replace(t, slow_loads=((ranks, every, more),), slow_workers=0 if alone else 1)
-    name = f"slow-loader{'-one' if one else ''}{f'-every-{every}' if every > 1 else ''}{'' if alone else '-worker'}"
+    more = (
+        ns * every if not worker else max(step - t.load_ns, 0) + ns if every == 1 else 2 * step + ns * every
+    )
+    slow = replace(t, slow_loads=((ranks, every, more),), slow_workers=int(worker))
+    name = f"slow-loader{'' if ranks is None else '-one'}{f'-every-{every}' if every > 1 else ''}{'-worker' * worker}"
     return _planted(
         name, slow, ("data-stall",), lambda x: replace(x, slow_loads=()),
-        ranks=ranks, phases=("data loading",), every=every,
+        ranks=ranks, phases=("data loading",), every=0 if worker else every, marks=True,
     )  # fmt: skip
 
 
+def slow_loader(t: Training, rng: random.Random, ns: int) -> Planted:
+    """Each batch, on all ranks."""
+    return _slow_loads(t, ns, EVERYONE)
+
+
+def slow_worker(t: Training, rng: random.Random, ns: int) -> Planted:
+    """The same, by a worker."""
+    return _slow_loads(t, ns, EVERYONE, worker=True)
+
+
 def slow_loader_one(t: Training, rng: random.Random, ns: int) -> Planted:
-    return slow_loader(t, rng, ns, one=True)
+    """Each batch, on one rank."""
+    return _slow_loads(t, ns, _some(t, rng))
 
 
 def late_loads(t: Training, rng: random.Random, ns: int) -> Planted:
-    return slow_loader(t, rng, ns, every=rng.choice((2, 3, 4)))
+    """Every n-th batch."""
+    return _slow_loads(t, ns, EVERYONE, every=rng.choice((2, 3, 4)))
+
+
+def late_worker(t: Training, rng: random.Random, ns: int) -> Planted:
+    """The same, by a worker."""
+    return _slow_loads(t, ns, EVERYONE, every=rng.choice((2, 3, 4)), worker=True)
 
 
 def _host_work(t: Training, rng: random.Random, ns: int, place: str, one: bool, every: int = 1) -> Planted:
@@ -245,6 +272,7 @@ def few_micro_batches(t: Training, rng: random.Random, ns: int) -> Planted:
         replace(t, micro_batches=rng.choice((1, 2))),
         ("bubble",),
         lambda x: replace(x, apart=True),
+        before=_free,
     )
 
 
@@ -294,6 +322,8 @@ FAULTS: dict[str, FaultKind] = {
     "slow-loader": FaultKind(slow_loader),
     "slow-loader-one": FaultKind(slow_loader_one, PARALLEL, 2),
     "late-loads": FaultKind(late_loads),
+    "slow-worker": FaultKind(slow_worker),
+    "late-worker": FaultKind(late_worker),
     "host-work": FaultKind(host_work),
     "host-work-sometimes": FaultKind(host_work_sometimes),
     "late-rank": FaultKind(late_rank, PARALLEL, 2),

@@ -15,7 +15,7 @@ from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
 
 from .cases import Case, Request
-from .faults import CHANGES, WITHOUT, Planted
+from .faults import CHANGES, NOT_RECORDED, WITHOUT, Planted, same
 from .kineto_file import write_kineto
 from .machine import Recording
 from .nsys_file import write_nsys
@@ -70,6 +70,11 @@ class Result:
     unexplained_ns: int | None = None
     own_ns: float = 0.0
 
+    @property
+    def kind_of_fault(self) -> str:
+        """The name without its number."""
+        return self.name.rsplit("-", 1)[0]
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -114,6 +119,8 @@ def judge(request: Request) -> Result:
     result.in_order = _in_order(result.faults, summary.findings, case, truth)
     result.false = _false(summary.findings, case, truth)
     if summary.replay is not None:
+        result.unexplained_ns = summary.replay.unexplained_ns
+        result.own_ns = _without_all(case, summary.findings).run_step_ns()
         for what in summary.replay.what_ifs:
             change, per = CHANGES.get(what.name, (None, 1))
             if change is not None and not (t.contended and what.name.startswith("no-")):
@@ -137,11 +144,28 @@ class Truth:
         return self._known[cause]
 
 
+def _without_all(case: Case, findings: Sequence[TimeLost]) -> Training:
+    """The program without what was planted and told, and without each other cause that is told."""
+    t = case.training
+    told = {found.cause for found in findings}
+    for planted in case.planted:
+        if told & {*planted.causes, NOT_RECORDED}:
+            t = planted.without(t)
+    planted_causes = {cause for planted in case.planted for cause in planted.causes}
+    for cause in sorted(told - planted_causes):
+        t = WITHOUT[cause](t) if cause in WITHOUT else t
+    return t
+
+
 def _fault(planted: Planted, case: Case, findings: Sequence[TimeLost], step_ns: float) -> FaultResult:
-    lost = step_ns - planted.without(case.training).run_step_ns()
-    result = FaultResult(planted.name, planted.causes, lost)
+    t = case.training
+    before_ns = step_ns if planted.before is same else planted.before(t).run_step_ns()
+    lost = before_ns - planted.without(t).run_step_ns()
+    unmarked = planted.marks and case.tool == "nsys" and not t.ranges
+    causes = (*planted.causes, NOT_RECORDED) if unmarked else planted.causes
+    result = FaultResult(planted.name, causes, lost)
     for place, found in enumerate(findings):
-        if found.cause in planted.causes and (not result.cause or not result.right):
+        if found.cause in causes and (not result.cause or not result.right):
             ranks = tuple(found.ranks) == planted.ranks
             where = _is_there(planted, found, case)
             if not result.cause or (ranks and where):
@@ -179,6 +203,8 @@ def _in_order(faults: Sequence[FaultResult], findings: Sequence[TimeLost], case:
 def _false(findings: Sequence[TimeLost], case: Case, truth: Truth) -> list[str]:
     """Findings of what the program does not lose: causes that are neither planted nor its own."""
     planted = {cause for p in case.planted for cause in p.causes}
+    if any(p.marks for p in case.planted) and case.tool == "nsys" and not case.training.ranges:
+        planted.add(NOT_RECORDED)
     return [
         f"{found.cause} {found.lost_ns / 1e6:.2f} ms, {truth.lost_ns(found.cause) / 1e6:.2f} in the simulation"
         for found in findings

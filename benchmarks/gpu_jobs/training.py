@@ -127,7 +127,9 @@ class Training:
         make = PipelineRank if self.kind == "pipeline" else Rank
         programs: list[Program] = [make(self, rank).program() for rank in range(self.ranks)]
         loaders = {
-            rank: Loader(partial(self._load, rank), self.slow_workers if self.has_slow_loads(rank) else self.workers)
+            rank: Loader(
+                partial(self._load, rank), self.slow_workers if self.has_slow_loads(rank) else self.workers
+            )
             for rank in range(self.ranks)
         }
         contention = {rank: Contention(3 * MS, 3 * MS, self.seed + rank) for rank in self.contended}

@@ -23,6 +23,7 @@ from harness.explain.commands import changed_command, is_ours
 from harness.explain.findings import (
     MOST_FURTHER,
     further_sentence,
+    has_marked_steps,
     main_sentences,
     reason_of,
 )
@@ -106,7 +107,18 @@ def verdict(summary: Summary) -> Diagnosis:
     said = [*doubt, main_sentences(summary, first), *ending]
     if first.basis == "share":
         return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further)
-    return Diagnosis(said, next_command, [where, *further, *_warm_up(summary)])
+    return Diagnosis(said, next_command, [where, *further, *_unexplained(summary), *_warm_up(summary)])
+
+
+def _unexplained(s: Summary) -> list[str]:
+    """The part of a step that no finding explains."""
+    if s.replay is None or s.replay.unexplained_ns is None:
+        return []
+    whole = "step" if has_marked_steps(s) else "recording"
+    return [
+        f"No finding explains {duration(s.replay.unexplained_ns)} of the mean {whole}, "
+        f"{duration(s.replay.step_ns)}: most of it is the program's own work."
+    ]
 
 
 def _warm_up(s: Summary) -> list[str]:

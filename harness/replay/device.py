@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.breakdown import MEMORY, NOT_WORK
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
-from harness.analysis.process.host_calls import blocks
+from harness.analysis.process.host_calls import LONG_CALL_NS, blocks
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
 from harness.replay.host import feeding_calls
@@ -131,6 +131,8 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
     return HostWaits(source, start[kept], np.where(seen, start, end)[kept], end[kept])
 
 
+USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
+_ENOUGH = 20
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
 _CATEGORIES = (
     TimeCategory.DEVICE_WORK,
@@ -201,7 +203,7 @@ def on_gpu(
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
     _add_host_waits(builder, thread, waits, end_node, streams)
     _add_stream_dependencies(builder, dependencies, start_node, end_node, streams)
-    _Chain.of(m, streams, dependencies).add_arcs(builder, thread, start_node, end_node)
+    _Chain.of(m, streams, dependencies, waits).add_arcs(builder, thread, start_node, end_node)
     at_start, at_end = (np.append(nodes, -1) for nodes in (start_node, end_node))
     return DeviceNodes(
         at_start[place[event]],
@@ -298,13 +300,17 @@ class _Chain:
     latency: I64
 
     @staticmethod
-    def of(m: MeasuredProcess, streams: Streams, dependencies: StreamDependencies) -> _Chain:
+    def of(
+        m: MeasuredProcess, streams: Streams, dependencies: StreamDependencies, waits: HostWaits
+    ) -> _Chain:
         launched = streams.launch_ns >= 0
         delay = streams.start_ns - streams.launch_ns
         waited = streams.start_ns - streams.previous_ns
         latency = _low(delay[launched & (streams.launch_ns >= streams.previous_ns)])
-        between = _low(waited[~streams.first & (streams.launch_ns < streams.previous_ns)])
-        latency_of = np.where(launched, np.minimum(latency, delay), 0)
+        queued = waited[~streams.first & (streams.launch_ns < streams.previous_ns)]
+        between = _low(queued) if len(queued) >= _ENOUGH else USUAL_GAP_NS
+        calls_ns = _long_calls(m, streams.launch_ns, waits)
+        latency_of = np.where(launched, np.minimum(latency + calls_ns, delay), 0)
         between_of = np.where(streams.first, 0, np.minimum(between, waited))
         could = np.maximum(
             np.where(launched, streams.launch_ns + latency_of, -1),
@@ -391,6 +397,20 @@ def _representatives(group: I64, length: I64, launch: I64) -> NDArray[np.intp]:
         last = np.append(group[order][1:] != group[order][:-1], True)
         chosen.append(order[last])
     return np.unique(np.concatenate(chosen))
+
+
+def _long_calls(m: MeasuredProcess, launch_ns: I64, waits: HostWaits) -> I64:
+    """How long the call behind each launch took, where that is long and it did not wait for the device: its work cannot
+    begin before it returns. 0 for all others."""
+    calls = m.view.calls
+    long = calls.end_ns - calls.start_ns >= LONG_CALL_NS
+    rows = np.flatnonzero(long & ~np.isin(calls.end_ns, waits.returned_ns))
+    rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+    if not len(rows):
+        return np.zeros(len(launch_ns), np.int64)
+    at = np.minimum(np.searchsorted(calls.start_ns[rows], launch_ns), len(rows) - 1)
+    found = calls.start_ns[rows][at] == launch_ns
+    return np.where(found, (calls.end_ns - calls.start_ns)[rows][at], 0)
 
 
 def _low(values: I64) -> int:

@@ -104,7 +104,8 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
     ]
     ideal, *rest = gains(context, edits)
     found = list(zip(suspected, map(partial(_limited, context), suspected, rest), strict=False))
-    lost = [_told(context, s, g) for s, g in _beyond(context, found) if _stands_out(context, s, g)]
+    told = [(s, g) for s, g in _beyond(context, found) if _stands_out(context, s, g)]
+    lost = [_told(context, s, g) for s, g in told]
     what_ifs = [
         _what_if(context, kind, edited, gain)
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
@@ -113,6 +114,7 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
     replayed = replayed.model_copy(
         update={
             "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
+            "unexplained_ns": round(context.step_ns - _together(context, told)),
             "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
         }
     )
@@ -120,10 +122,8 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
 
 
 def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
-    """The gain, at most what the devices' time allows; what no change of arcs shows is given as it is. Of one
-    process alone the time in which its device had no work is the loss itself: nobody else waits for it."""
-    alone = context.processes == 1 and _is_seen(context, suspect)
-    if (alone or suspect.lengths is None) and suspect.saved_ns is not None:
+    """The gain, at most what the devices' time allows; what no change of arcs shows is given as it is."""
+    if suspect.lengths is None and suspect.saved_ns is not None:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
     return gain.at_most(limit_ns(context, suspect))
@@ -149,9 +149,17 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
     ]
     if not specific:
         return None
-    least = np.minimum.reduce(specific)
-    without, both = gains(context, [Edited(least), Edited(np.minimum(least, suspect.lengths))])
+    least, with_it = context.job.least(specific), context.job.least([*specific, suspect.lengths])
+    without, both = gains(context, [Edited(least), Edited(with_it)])
     return _limited(context, suspect, Gain(without.after, both.after))
+
+
+def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float:
+    """What a step gains without all of these, in nanoseconds: at most what it gains without each."""
+    edited = [suspect.lengths for suspect, _ in told if suspect.lengths is not None]
+    others = sum(gain.mean_ns for suspect, gain in told if suspect.lengths is None)
+    gain = gains(context, [Edited(context.job.least(edited))])[0].mean_ns if edited else 0.0
+    return min(gain + others, sum(gain.mean_ns for _, gain in told))
 
 
 def _model_work(context: ReplayContext) -> int | None:

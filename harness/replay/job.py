@@ -156,6 +156,13 @@ class JobGraph:
         lengths[self.messages.own] = NEVER
         return lengths
 
+    def least(self, edited: Sequence[I64]) -> I64:
+        """Several edits of the arcs' lengths as one: what any of them makes shorter is shorter."""
+        own = self.messages.own
+        found: I64 = np.minimum.reduce(edited)
+        found[own] = np.maximum.reduce([lengths[own] for lengths in edited])
+        return found
+
     def apart(self, lengths: I64, chosen: NDArray[np.bool_]) -> I64:
         """The same lengths, but at the chosen messages no process waits for another one."""
         ready = np.unique(self.source[self.messages.arc[chosen]])  # the moments at which all have come

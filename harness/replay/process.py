@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
 from harness.analysis.process.host_calls import blocks
-from harness.analysis.process.intervals import Intervals, lengths_within
+from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
@@ -22,7 +22,7 @@ from harness.replay.graph import DATA, Amounts, Builder, HostThread, TimeCategor
 from harness.replay.host import host_segments
 from harness.traces.trace import I64
 
-BATCH_NS = 300_000  # a batch that takes less to come was there
+BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
 _BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
 
@@ -129,13 +129,15 @@ def _after_calls(m: MeasuredProcess, idle: IdleActivities) -> NDArray[np.bool_]:
 
 
 def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread) -> None:
-    """Where the program waits for batches of its workers again and again, these come at their own pace: a program with
-    less to do would wait longer."""
+    """Where the program, and its device, wait for batches of its workers again and again, these come at their own pace:
+    a program with less to do would wait longer."""
     ranges = m.view.ranges
     rows = np.flatnonzero(matching(ranges.name, m.view.names, _OF_WORKERS.search))
     rows = rows[(ranges.start_ns[rows] >= window[0]) & (ranges.end_ns[rows] <= window[1])]
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
-    waits = ranges.end_ns[rows] - ranges.start_ns[rows] >= BATCH_NS
+    idle = m.idle[_main_device(m)]
+    without = lengths_within(union(idle.start_ns, idle.end_ns), ranges.start_ns[rows], ranges.end_ns[rows])
+    waits = without >= BATCH_NS
     again = np.flatnonzero(waits[1:] & waits[:-1]) + 1
     if not len(again):
         return

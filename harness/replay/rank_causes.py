@@ -244,64 +244,56 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
 
 def _with_less_work(context: ReplayContext, process: int, chosen: list[int], less_ns: F64, work: I64) -> I64:
     """Every arc's length with a process's work smaller by `less_ns` in each step. On a CPU the longest operators become
-    shorter. Of kernels those become so that take longer than in other steps, as far as the steps have the same arcs;
-    else all do. Arcs that have the same kernels become shorter together."""
+    shorter. Kernels become so between the messages where they take longer than in other steps; if the steps' messages
+    differ, all of a step do."""
     if context.on_cpu:
         return with_less(context, process, chosen, less_ns)
     job = context.job
     lengths: I64 = job.lengths.copy()
-    arcs = _arcs_of_kernels(context, process, chosen)
-    usual = np.median(arcs.ns[less_ns <= 0], axis=0) if arcs is not None else None
+    stretches = _between_messages(context, process, chosen)
+    usual = np.median(stretches.ns[less_ns <= 0], axis=0)
     for step in np.flatnonzero(less_ns > 0).tolist():
-        if arcs is None or usual is None:
-            factor = job.unchanged()
-            factor[process, chosen] = 1 - less_ns[step] / work[step]
-            lengths = np.minimum(lengths, job.scaled(factor, np.arange(context.step_count) == step))
-            continue
-        more = np.maximum(arcs.ns[step] - usual, 0)
+        own = stretches.ns[step]
+        more = np.maximum(own - usual, 0)
         more *= min(1.0, less_ns[step] / max(more.sum(), 1.0))
-        lengths[arcs.same] -= np.minimum(arcs.at_most, np.append(more, 0)[arcs.place[step]]).astype(np.int64)
+        share = np.append(more / np.maximum(own, 1), 0)[stretches.place[step]]
+        lengths[stretches.arc] -= np.rint(stretches.arc_ns * share).astype(np.int64)
     return lengths
 
 
-class _KernelArcs(NamedTuple):
-    """A process's arcs between moments of its streams, k in each of s steps: `ns` (s, k), the time of their kernels.
-    same: all n arcs that have some of this time; at_most: how much; place: (s, n), which of the k in a step, k: none."""
+class _Stretches(NamedTuple):
+    """A process's kernels in the k stretches between its messages in each of s steps: `ns` (s, k). arc: all n arcs that
+    have some of them; arc_ns: how much; place: (s, n), which stretch of a step an arc is in, k: none."""
 
     ns: F64
-    same: I64
-    at_most: I64
+    arc: I64
+    arc_ns: I64
     place: I64
 
 
-def _arcs_of_kernels(context: ReplayContext, process: int, chosen: list[int]) -> _KernelArcs | None:
-    """None where the steps differ in their arcs."""
+def _between_messages(context: ReplayContext, process: int, chosen: list[int]) -> _Stretches:
+    """One stretch for the whole step where the steps have different numbers of messages."""
     job, amounts = context.job, context.job.amounts
     mine = (
         np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process) & (job.step[amounts.arc] >= 0)
     )
-    same, which = np.unique(amounts.arc[mine], return_inverse=True)
-    at_most = np.bincount(which, amounts.ns[mine], len(same)).astype(np.int64)
-    again = np.isin(same, job.repeated)
-    chain, ns = same[~again], at_most[~again]
-    order = np.lexsort((job.time_ns[job.target[chain]], job.step[chain]))
-    chain, ns = chain[order], ns[order]
-    first = settled(context.step_count)
-    counts = np.bincount(job.step[chain], minlength=context.step_count)
-    k = int(counts[-1])
-    if not k or (counts[first:] != k).any():
-        return None
-    table = np.zeros((context.step_count, k))
-    table[first:] = ns[job.step[chain] >= first].reshape(-1, k)
-    table[:first] = np.median(table[first:], axis=0)
-    place = np.full((context.step_count, len(same)), k, np.int64)
-    for step in range(first, context.step_count):
-        targets = job.target[chain[job.step[chain] == step]]
-        by_target = np.argsort(targets, kind="stable")
-        at = np.minimum(np.searchsorted(targets[by_target], job.target[same]), k - 1)
-        found = targets[by_target][at] == job.target[same]
-        place[step] = np.where(found & (job.step[same] == step), by_target[at], k)
-    return _KernelArcs(table, same, at_most, place)
+    arc, which = np.unique(amounts.arc[mine], return_inverse=True)
+    arc_ns = np.bincount(which, amounts.ns[mine], len(arc)).astype(np.int64)
+    step, steps = job.step[arc], np.arange(context.step_count)
+    own = job.messages.own[job.process[job.messages.own] == process]
+    arrived = np.sort(job.time_ns[job.source[own]])
+    first = np.searchsorted(arrived, job.time_ns[job.step_begin[process]])
+    counts = np.searchsorted(arrived, job.time_ns[job.step_end[process]]) - first
+    k = int(counts[-1]) + 1
+    if (counts[settled(len(steps)) :] != k - 1).any():
+        k = 1
+    number = np.searchsorted(arrived, job.time_ns[job.target[arc]]) - first[step]
+    number = np.clip(number, 0, k - 1)
+    again = np.isin(arc, job.repeated)
+    ns = np.bincount((step * k + number)[~again], arc_ns[~again].astype(np.float64), len(steps) * k)
+    return _Stretches(
+        ns.astype(np.float64).reshape(len(steps), k), arc, arc_ns, np.where(step == steps[:, None], number, k)
+    )
 
 
 def _in_some(steps: NDArray[np.bool_]) -> bool:

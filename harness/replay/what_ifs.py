@@ -63,7 +63,7 @@ def _without_found(rule: Rule) -> Edit:
 
     def edit(context: ReplayContext) -> Edited | None:
         found = [own.lengths for own in rule(context) if own.lengths is not None]
-        return Edited(np.minimum.reduce(found)) if found else None
+        return Edited(context.job.least(found)) if found else None
 
     return edit
 

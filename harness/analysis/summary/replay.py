@@ -106,6 +106,9 @@ class Replay(SummaryPart):
     """abs(`replayed_ns` − `step_ns`) / `step_ns`. Above 2 % no question is answered."""
     ideal_network_ns: int | None = None
     """The step replayed with a network of zero latency and infinite bandwidth."""
+    unexplained_ns: int | None = None
+    """The step replayed without all findings together: the time that no finding explains, which is the program's own
+    work and what is too small to be told."""
     model_work_ns: int | None = None
     """Operators of forward and backward on CPUs, kernels without communication on GPUs: median over steps of the mean
     over ranks. Null without any."""
