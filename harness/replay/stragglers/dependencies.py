@@ -151,21 +151,27 @@ class _Builder:
         self.valid[stage, role] = []
         if not launched or not passes:
             return
-        missing = len(passes) - len(launched)
-        if missing < 0 or missing > 1:
-            raise IncompleteError(
-                f"stage {stage} has {len(launched)} {_word(role)} for {len(passes)} passes"
-            )
-        first = 0 if is_send else missing  # the first receive of the first stage may not be recorded
-        for number, row in enumerate(launched, first):
+        needed = self._needed(stage, role, passes, len(launched))
+        for row, number in zip(launched, needed, strict=False):
             its_pass = passes[number]
             if is_send:
                 self.arcs.append((its_pass, row))
             else:
                 self.arcs.append((row, its_pass))
                 self.arcs += [(passes[number - 1], row)] if number else []
-            if self._has_partner(role, int(self.pipe.chunk[its_pass]) * self.stages + stage):
+            if self._has_partner(role, its_pass, stage):
                 self.valid[stage, role].append(row)
+
+    def _needed(self, stage: int, role: Role, passes: list[int], count: int) -> Sequence[int]:
+        """Which passes so many sends or receives belong to: all of them, also where the model ends and nothing is sent;
+        or only those where it goes on. Of the first stage the first receive may not be recorded."""
+        partners = [i for i, row in enumerate(passes) if self._has_partner(role, row, stage)]
+        if count == len(partners):
+            return partners
+        missing = len(passes) - count
+        if missing not in (0, 1):
+            raise IncompleteError(f"stage {stage} has {count} {_word(role)} for {len(partners)} passes")
+        return range(0 if role in SENDS else missing, len(passes))
 
     def _launched(self, mine: list[int], passes: list[int], is_send: bool) -> list[int]:
         """Without those that a profiler records and no pass uses: receives after the last pass, sends before any."""
@@ -177,8 +183,9 @@ class _Builder:
         most = int(self.pipe.start_ns[passes].max()) + _CLOCK_NS
         return [row for row in mine if self.pipe.start_ns[row] <= most]
 
-    def _has_partner(self, role: Role, model_chunk: int) -> bool:
+    def _has_partner(self, role: Role, its_pass: int, stage: int) -> bool:
         """Whether the model goes on in that direction: its first chunk receives no forward, its last sends none."""
+        model_chunk = int(self.pipe.chunk[its_pass]) * self.stages + stage
         return 0 <= model_chunk + _PEER[role][1] < self.chunks * self.stages
 
     def _pair_stages(self) -> None:

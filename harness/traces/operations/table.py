@@ -11,10 +11,11 @@ import numpy as np
 
 from harness.traces.errors import TraceError
 from harness.traces.operations.errors import lacks
-from harness.traces.operations.vocabulary import TIMES, UNITS_NS, column_of
+from harness.traces.operations.vocabulary import COLUMNS, TIMES, UNITS_NS, column_of
 from harness.traces.trace import F64, I64
 
 MOST_ROWS = 20_000_000
+_CLOCK_NS = 1e7  # by which clocks may be wrong: an operation that ends so much before it starts took no time
 _LONGEST_S = 1e6  # of an operation, and between the first and the last one of a step
 
 
@@ -60,8 +61,6 @@ def _is_better(
     heads: Sequence[str], column: str, head: str, found: Mapping[str, tuple[int, float | None]]
 ) -> bool:
     """Whether a head is the column rather than the one that was found: the earlier of the declared names is."""
-    from harness.traces.operations.vocabulary import COLUMNS
-
     if column not in found:
         return True
     order = COLUMNS[column].names
@@ -95,10 +94,10 @@ def table_of(
     with np.errstate(invalid="ignore", over="ignore"):
         length = scaled["duration"] if "duration" in scaled else scaled["end"] - scaled["start"]
         start = scaled["start"]
-        valid = np.isfinite(start) & np.isfinite(length) & (length >= 0) & (length < _LONGEST_S * 1e9)
+        valid = np.isfinite(start) & np.isfinite(length) & (length > -_CLOCK_NS) & (length < _LONGEST_S * 1e9)
     if not valid.any():
         raise TraceError(path, "no row has a start and a duration that are times")
-    return Table(path, names, operation, numbers | {"start": start, "duration": length}, ~valid, notes)
+    return Table(path, names, operation, numbers | {"start": start, "duration": np.maximum(length, 0.0)}, ~valid, notes)
 
 
 def _guessed_ns(times: Mapping[str, F64]) -> float:
