@@ -94,9 +94,7 @@ class Diagnosis:
 def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
     if (slow := summary.slowdown) is not None:
-        return Diagnosis(
-            [*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow)
-        )
+        return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
     doubt, where = doubts(summary), _where(summary)
     if instead := _record_instead(summary):
         return Diagnosis([*doubt, *instead], further=[where] if where else [])

@@ -8,10 +8,11 @@ from harness.analysis.summary import Stragglers, StragglerStage, StragglerWorker
 from harness.format.format import duration, percent
 
 _TOGETHER = 0.7  # a correlation of forward and backward from which a micro-batch's own length is the reason
-_ALSO = 0.2  # of the loss, from which a second cause is told
+_ALSO = 0.1  # of the loss, from which a second cause is told
 _MOST_NAMED = 4
 _MANY = 0.01  # of a recorded step, from which the delays between operations are told
 _SHOWN = 1.01  # a smaller slowdown of an operation is not named
+_ON_ONE_WORKER = ("gc", "optimizer", "optimizer-step")
 _HALF = 0.5  # of a slowdown, which the worst worker has beyond the next
 
 
@@ -23,20 +24,22 @@ def straggler_sentences(s: Stragglers) -> list[str]:
             f"{duration(max(s.step_ns - s.ideal_step_ns, 0))} of a step of {duration(s.step_ns)}."
         ]
     lost = (
-        f"The job is {s.slowdown:.3f} times as slow as without stragglers: {duration(s.step_ns - s.ideal_step_ns)} of a "
-        f"step of {duration(s.step_ns)}."
+        f"The job is {s.slowdown:.3f} times as slow as without stragglers: {duration(s.step_ns - s.ideal_step_ns)} of "
+        f"a step of {duration(s.step_ns)}."
     )
     return [f"{lost} {_CAUSES[s.cause](s)}", f"Try next: {advice(s)}."]
 
 
 def further_sentences(s: Stragglers) -> list[str]:
     """What is worth knowing after the answer: a second cause, and the delays that are not stragglers."""
-    also = [f"Also: {name} ({percent(share)} of the loss)." for name, share in _others(s) if share >= _ALSO][:2]
+    also = [f"Also: {name} ({percent(share)} of the loss)." for name, share in _others(s) if share >= _ALSO][
+        :2
+    ]
     delays = s.recorded_step_ns - s.step_ns
     if delays >= _MANY * s.recorded_step_ns:
         also.append(
-            f"A recorded step takes {duration(s.recorded_step_ns)}: {duration(delays)} of it passes between operations, "
-            "before the next one is launched, which is not counted here."
+            f"A recorded step takes {duration(s.recorded_step_ns)}: {duration(delays)} of it passes between "
+            "operations, before the next one is launched, which is not counted here."
         )
     return also
 
@@ -76,9 +79,7 @@ def _workers(s: Stragglers) -> str:
     by = f"{percent(named[0].slower)} " if named and named[0].slower else ""
     up_to = "up to " if len(named) > 1 and by else ""
     there = "the others of the same stage" if len(named) < 2 else "the others of their stages"
-    return (
-        f"{who} {verb} {up_to}{by}slower than {there}, in every step. With even workers {_share(s)} of the loss would go."
-    )
+    return f"{who} {verb} {up_to}{by}slower than {there}. With even workers {_share(s)} of the loss would go."
 
 
 def worker_name(worker: StragglerWorker) -> str:
@@ -90,8 +91,8 @@ def _micro_batches(s: Stragglers) -> str:
     together = s.forward_backward_correlation
     if together is not None and together >= _TOGETHER:
         why = (
-            f"Micro-batches differ in work: their forward and backward are long together (correlation {together:.2f}), on "
-            "no fixed rank and stage, so their sequences differ in length"
+            "Micro-batches differ in work: their forward and backward are long together (correlation "
+            f"{together:.2f}), on no fixed rank and stage, so their sequences differ in length"
         )
     else:
         said = "" if together is None else f" (correlation {together:.2f})"
@@ -105,11 +106,12 @@ def _micro_batches(s: Stragglers) -> str:
 def _operation(s: Stragglers) -> str:
     name = s.cause_operation or ""
     slow = s.by_operation.get(name, 1.0)
-    what = "communication" if not name.startswith(("optimizer", "gc")) or name.endswith("grad") else "operation"
+    what = "operation" if name in _ON_ONE_WORKER else "communication"
     alone = s.worst_worker is not None and _is_alone(s)
     where = f", most of all of {_lower(worker_name(s.worst_worker))}" if alone and s.worst_worker else ""
     return (
-        f"One {what} is slow at times: {name} (S {slow:.3f}){where}. With an even {name} {_share(s)} of the loss would go."
+        f"One {what} is slow at times: {name} (S {slow:.3f}){where}. With an even {name} {_share(s)} of the loss "
+        "would go."
     )
 
 
@@ -149,14 +151,18 @@ def advice(s: Stragglers) -> str:
     if s.cause == "micro-batches":
         together = (s.forward_backward_correlation or 0.0) >= _TOGETHER
         return (
-            "give every micro-batch and data-parallel rank about the same work: pack sequences by the sum of their squared "
-            "lengths"
+            "give every micro-batch and data-parallel rank about the same work: pack sequences by the sum of their "
+            "squared lengths"
             if together
             else "collect Python's garbage in the same step on all ranks (in Megatron --manual-gc), and look for other "
             "processes on the nodes"
         )
+    if s.cause == "operation" and s.cause_operation in _ON_ONE_WORKER:
+        return "look on its workers for what else runs then, and collect Python's garbage in the same step on all ranks"
     if s.cause == "operation":
-        return "test the network between the ranks of that communication (link speed, errors, other jobs on it)"
+        return (
+            "test the network between the ranks of that communication (link speed, errors, other jobs on it)"
+        )
     return "compare the stages and workers in the table of the slowdown"
 
 

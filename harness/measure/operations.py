@@ -25,7 +25,7 @@ from harness.analysis.summary import (
 )
 from harness.replay.stragglers.cause import LEAST_SLOWDOWN, cause_of
 from harness.replay.stragglers.graph import Graphs, graphs_of
-from harness.replay.stragglers.lengths import Lengths, lengths_of
+from harness.replay.stragglers.lengths import lengths_of
 from harness.replay.stragglers.slowdown import Slowdown, in_turn, slowdown_of
 from harness.replay.stragglers.work import Work, slowest, work_of
 from harness.traces.errors import TraceError
@@ -54,8 +54,8 @@ def split_timelines(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def measure_timelines(files: Sequence[Path], progress: OnProgress = silent) -> MeasuredTimelines:
-    """Each timeline measured. Of files in one folder with the same operations, such as a table and its Chrome events, the
-    first one counts, a table before events.
+    """Each timeline measured. Of files in one folder with the same operations, such as a table and its Chrome events,
+    the first one counts, a table before events.
 
     Raises:
         ColumnsError: a table lacks a column.
@@ -82,7 +82,8 @@ def _is_same(a: Operations, b: Operations) -> bool:
     if len(a) != len(b) or a.names != b.names or a.steps != b.steps:
         return False
     return all(
-        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("kind", "dp", "stage", "step", "chunk")
+        np.array_equal(getattr(a, name), getattr(b, name))
+        for name in ("kind", "dp", "stage", "step", "chunk")
     )
 
 
@@ -100,13 +101,19 @@ def summary_of(ops: Operations) -> Summary:
     found = slowdown_of(ops, graphs.graphs, lengths, LEAST_SLOWDOWN)
     ranks = _ranks(ops)
     replayed = np.isin(ops.step, [step for graph in graphs.graphs for step in graph.steps])
+    work = work_of(ops, lengths)
     return Summary(
         quality=_quality(ops, graphs),
         sources=[TraceSource(path=ops.path, tool=_TOOL, notes=ops.notes)],
         world_size=len(ranks) if ops.rank.max() < len(ranks) else int(ops.rank.max()) + 1,
         ranks=sorted(ranks.values()),
         steps=_steps(ops, replayed, ranks),
-        stragglers=_stragglers(ops, lengths, found, work_of(ops, lengths), ranks, replayed),
+        stragglers=_stragglers(
+            found,
+            work,
+            ranks,
+            _Recorded(_recorded_ns(ops, replayed), int(ops.chunk.max()) + 1, in_turn(ops, lengths)),
+        ),
     )
 
 
@@ -163,24 +170,27 @@ def _quality(ops: Operations, graphs: Graphs) -> Quality:
     return Quality(verdict=verdict, problems=problems)
 
 
-def _stragglers(
-    ops: Operations,
-    lengths: Lengths,
-    found: Slowdown,
-    work: Work,
-    ranks: Ranks,
-    replayed: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> Stragglers:
+class _Recorded(NamedTuple):
+    """What the operations say without a replay: the mean step, a worker's model chunks, the correlation of passes."""
+
+    step_ns: int
+    chunks: int
+    together: float | None
+
+
+def _stragglers(found: Slowdown, work: Work, ranks: Ranks, recorded: _Recorded) -> Stragglers:
     workers = _workers(found, work, ranks)
     cause = cause_of(found.shares)
     by_place = {(worker.dp_rank, worker.stage): worker for worker in workers}
-    slow = [by_place[work.dps[i], work.stages[j]] for i, j in slowest(work)] if cause.what == "workers" else []
+    slow = (
+        [by_place[work.dps[i], work.stages[j]] for i, j in slowest(work)] if cause.what == "workers" else []
+    )
     order = np.argsort(found.steps)
     return Stragglers(
         slowdown=found.slowdown,
         step_ns=round(float(found.step_ns.mean())),
         ideal_step_ns=round(float(found.ideal_ns.mean())),
-        recorded_step_ns=_recorded_ns(ops, replayed),
+        recorded_step_ns=recorded.step_ns,
         by_operation=dict(sorted(found.by_operation.items(), key=lambda item: -item[1])),
         by_stage=found.by_stage,
         by_dp_rank=found.by_dp,
@@ -194,12 +204,12 @@ def _stragglers(
         cause_operation=cause.operation,
         slow_workers=slow,
         shares=_shares(found),
-        forward_backward_correlation=in_turn(ops, lengths),
+        forward_backward_correlation=recorded.together,
         stages=_stages(found, work),
         workers=workers,
         dp_size=len(work.dps),
         pp_size=len(work.stages),
-        chunks=int(ops.chunk.max()) + 1,
+        chunks=recorded.chunks,
     )
 
 

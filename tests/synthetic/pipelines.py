@@ -163,7 +163,15 @@ def job(shape: Shape, scale: Scale = lambda op, batch: 1.0, noise: float = 0.01,
     """A job whose operations last as `LENGTHS_MS` says, times `scale` and noise."""
     made, chance = Job(shape), random.Random(seed)
 
-    def add(kind: str, place: tuple[int, int, int], number: int, after: list[Op], batch: int = -1, chunk: int = -1) -> Op:
+    def add(
+        kind: str,
+        place: tuple[int, int, int],
+        number: int,
+        after: list[Op],
+        *,
+        batch: int = -1,
+        chunk: int = -1,
+    ) -> Op:
         op = Op(kind, *place, number)
         made.lengths[op] = LENGTHS_MS[kind] * chance.lognormvariate(0, noise) * scale(op, batch)
         made.after[op] = list(after)
@@ -202,7 +210,10 @@ def _worker(made: Job, shape: Shape, place: tuple[int, int, int], add: Callable[
         receives = place_in_model != (0 if forward else shape.chunks * shape.pp - 1)
         if receives or shape.no_ops:
             kind = f"{name}-recv"
-            after = [*([previous[kind]] if kind in previous else []), *([previous[name]] if name in previous else [])]
+            after = [
+                *([previous[kind]] if kind in previous else []),
+                *([previous[name]] if name in previous else []),
+            ]
             after += early if kind not in previous else []
             op = add(kind, place, counts.get(kind, 0), after)
             counts[kind] = counts.get(kind, 0) + 1
@@ -210,7 +221,7 @@ def _worker(made: Job, shape: Shape, place: tuple[int, int, int], add: Callable[
             needs.append(op)
             if receives:
                 made.meets[op] = (name, dp, step, batch, place_in_model - (1 if forward else -1))
-        computed = add(f"{name}-compute", place, order[i].number, needs, batch, chunk)
+        computed = add(f"{name}-compute", place, order[i].number, needs, batch=batch, chunk=chunk)
         previous[name] = computed
         sends = place_in_model != last[forward]
         if sends or shape.no_ops:
@@ -222,21 +233,13 @@ def _worker(made: Job, shape: Shape, place: tuple[int, int, int], add: Callable[
             previous[kind] = op
             if sends:
                 made.meets[op] = (name, dp, step, batch, place_in_model)
-    _end(made, shape, place, order, gathers, passes, add)
+    _end(made, place, gathers[shape.chunks - 1], order, add)
 
 
-def _end(
-    made: Job,
-    shape: Shape,
-    place: tuple[int, int, int],
-    order: list[Op],
-    gathers: dict[int, Op],
-    passes: list[tuple[bool, int, int]],
-    add: Callable[..., Op],
-) -> None:
-    """What follows the passes: gradients, their norm, the optimizer."""
+def _end(made: Job, place: tuple[int, int, int], stream: Op, order: list[Op], add: Callable[..., Op]) -> None:
+    """What follows the passes: gradients, their norm, the optimizer. stream: the last gathering of parameters."""
     _, stage, step = place
-    stream = gathers[shape.chunks - 1]
+    shape, passes = made.shape, schedule(made.shape, stage)
     before = [add("gc", place, 0, [order[-1]])]
     if shape.overlap:
         for number, chunk in enumerate(reversed(range(shape.chunks))):

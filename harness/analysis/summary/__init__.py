@@ -151,7 +151,7 @@ class Summary(SummaryPart):
     collective_fits: list[CollectiveFit] = Field(default_factory=list)
     """Latency and time per byte."""
     stragglers: list[Straggler] | Stragglers = Field(default_factory=list)
-    """A list of the ranks that others wait for; of a timeline of operations an object, see [Stragglers](#stragglers)."""
+    """A list of the ranks that others wait for; of a timeline of operations an object: [Stragglers](#stragglers)."""
     clocks: list[Clock] = Field(default_factory=list)
     """Clock offsets, if ranks have more than one clock."""
     pipeline: Pipeline | None = None

@@ -52,21 +52,21 @@ class StragglerShares(SummaryPart):
 
 
 class Stragglers(SummaryPart):
-    """Stragglers in a timeline of operations: the rank, stage, operation, start and duration of each, from Parquet, CSV or
-    Chrome events. (Of traces of processes, `stragglers` is a list: see [Straggler](#straggler).)
+    """Stragglers in a timeline of operations: the rank, stage, operation, start and duration of each, from Parquet, CSV
+    or Chrome events. (Of traces of processes, `stragglers` is a list: see [Straggler](#straggler).)
 
     **Replay.** A graph has the order of the operations on each worker, the sends and receives between stages and the
     collectives over data-parallel ranks and stages. It is solved with the durations of the file: T, without the delays
     between operations; and with ideal ones: T_ideal. Ideal is the mean over all operations of that name that compute
     (forward, backward, `gc`, `optimizer`), and the median over those that communicate. Of a communication only the
-    transfer counts: from the start of its last member to its end. S = T / T_ideal, of the mean steps. S of an operation, a
-    stage, a data-parallel rank: with its durations, and ideal ones for all others, over T_ideal; it can be below 1. Source:
-    Lin et al., *Understanding Stragglers in Large Model Training Using What-if Analysis*, OSDI 2025; on the published
-    example every number is that of the authors to 0.0001 %.
+    transfer counts: from the start of its last member to its end. S = T / T_ideal, of the mean steps. S of an
+    operation, a stage, a data-parallel rank: with its durations, and ideal ones for all others, over T_ideal; it can
+    be below 1. Source: Lin et al., *Understanding Stragglers in Large Model Training Using What-if Analysis*, OSDI
+    2025; on the published example `ST` every number is that of the authors to 0.0001 %.
 
     **Cause.** Below S = 1.03 there is none that counts. Else the largest of `shares` is the cause if it is at least a
-    quarter: the stages differ in their work; some workers are slower than the others of their stage; micro-batches differ
-    from each other, on no fixed worker; one kind of communication, or of other operation, is slow at times."""
+    quarter: the stages differ in their work; some workers are slower than the others of their stage; micro-batches
+    differ from each other, on no fixed worker; one kind of communication, or of other operation, is slow at times."""
 
     slowdown: float
     """S: how many times as slow the job is as without stragglers."""
@@ -100,13 +100,13 @@ class Stragglers(SummaryPart):
     cause_operation: str | None = None
     """If the cause is an operation, its name."""
     slow_workers: list[StragglerWorker] = Field(default_factory=list)
-    """If the cause is workers: those at least 5 % slower than the others of their stage, and half as much as the slowest
-    one; the slowest first, at most 16."""
+    """If the cause is workers: those at least 5 % slower than the others of their stage, and half as much as the
+    slowest one; the slowest first, at most 16."""
     shares: StragglerShares | None = None
     """Null below S = 1.03."""
     forward_backward_correlation: float | None = None
-    """How forward and backward of a micro-batch change together, each relative to its worker's mean (Pearson). About 1 if
-    sequences differ in length. Null if they do not change."""
+    """How forward and backward of a micro-batch change together, each relative to its worker's mean (Pearson). About 1
+    if sequences differ in length. Null if they do not change."""
     stages: list[StragglerStage] = Field(default_factory=list)
     """One entry per stage."""
     workers: list[StragglerWorker] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The cause of a slowdown, by rules over its numbers: the stages' work, slow workers, micro-batches, or an operation."""
+"""The cause of a slowdown by rules over its numbers: the stages' work, slow workers, micro-batches, an operation."""
 
 from __future__ import annotations
 

@@ -63,14 +63,18 @@ def dependencies(pipe: Pipeline) -> Dependencies:
     Raises:
         IncompleteError: sends and receives do not fit together.
     """
-    return _Builder(pipe).built()
+    try:
+        return _Builder(pipe, only_launched=True).built()
+    except IncompleteError:  # by clocks that differ, what was launched may seem not to be
+        return _Builder(pipe, only_launched=False).built()
 
 
 class _Builder:
     """Arcs and groups while they are collected."""
 
-    def __init__(self, pipe: Pipeline) -> None:
+    def __init__(self, pipe: Pipeline, only_launched: bool) -> None:
         self.pipe = pipe
+        self.only_launched = only_launched
         self.stages = int(pipe.stage.max()) + 1
         self.chunks = int(pipe.chunk.max()) + 1
         self.arcs: list[tuple[int, int]] = []
@@ -123,11 +127,13 @@ class _Builder:
     # --- sends and receives
 
     def _passes(self) -> None:
-        """The passes of both directions; where one half of the sends and receives is missing, a pass follows that of the
-        stage before it."""
+        """The passes of both directions; where one half of the sends and receives is missing, a pass follows that of
+        the stage before it."""
         for forward in (True, False):
             send, receive = (
-                (Role.FORWARD_SEND, Role.FORWARD_RECV) if forward else (Role.BACKWARD_SEND, Role.BACKWARD_RECV)
+                (Role.FORWARD_SEND, Role.FORWARD_RECV)
+                if forward
+                else (Role.BACKWARD_SEND, Role.BACKWARD_RECV)
             )
             whole = self._total(send) and self._total(receive)
             if not whole:
@@ -175,8 +181,8 @@ class _Builder:
 
     def _launched(self, mine: list[int], passes: list[int], is_send: bool) -> list[int]:
         """Without those that a profiler records and no pass uses: receives after the last pass, sends before any."""
-        if not passes:
-            return []
+        if not passes or not self.only_launched:
+            return mine
         if is_send:
             least = int(self.pipe.end_ns[passes].min()) - _CLOCK_NS
             return [row for row in mine if self.pipe.end_ns[row] >= least]

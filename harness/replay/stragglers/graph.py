@@ -20,8 +20,8 @@ _AT_ONCE_NUMBERS = 16 << 20  # of arcs' lengths in memory
 class StepGraph:
     """A graph of n operations, and the steps that have them. rows: shape (steps, n), of each step its operations.
 
-    group: of each operation its communication, or -1; of all ranks. replayed: the others take no time. plan: the graph's
-    arcs, of which the first n are the operations' own.
+    group: of each operation its communication, or -1; of all ranks. replayed: the others take no time. plan: the
+    graph's arcs, of which the first n are the operations' own.
     """
 
     steps: list[int]
@@ -40,7 +40,9 @@ class StepGraph:
             some = lengths[first : first + at_once]
             whole = np.zeros((len(some), self.arcs), np.int64)
             whole[:, : some.shape[1]] = some * self.replayed
-            found[first : first + at_once] = solve(self.plan, np.zeros(self.nodes, np.int64), whole).max(axis=1)
+            found[first : first + at_once] = solve(self.plan, np.zeros(self.nodes, np.int64), whole).max(
+                axis=1
+            )
         return found
 
 
@@ -70,7 +72,9 @@ def graphs_of(ops: Operations) -> Graphs:
     return Graphs(graphs, left_out)
 
 
-Found = list[tuple[int, int, int, bytes]]  # data-parallel rank, its first and last row in the step, what it consists of
+Found = list[
+    tuple[int, int, int, bytes]
+]  # data-parallel rank, its first and last row in the step, what it consists of
 
 
 def _without_workers(ops: Operations) -> dict[int, str]:
@@ -100,7 +104,10 @@ def _graph(
     ops: Operations, found: Sequence[Found], steps: list[int], known: dict[bytes, Dependencies]
 ) -> StepGraph:
     """The graph of steps with the same operations, by the order in the first of them."""
-    source, target, group, replayed = [], [], [], []
+    source: list[I64] = []
+    target: list[I64] = []
+    group: list[I64] = []
+    replayed: list[NDArray[np.bool_]] = []
     groups: dict[tuple[int, ...], int] = {}
     at = 0
     for _, first, last, key in found[0]:
@@ -120,7 +127,12 @@ def _graph(
 
 def _pipeline(ops: Operations, rows: slice) -> Pipeline:
     return Pipeline(
-        ops.role[rows], ops.stage[rows], ops.chunk[rows], ops.start_ns[rows], ops.end_ns[rows], ops.micro_batch[rows]
+        ops.role[rows],
+        ops.stage[rows],
+        ops.chunk[rows],
+        ops.start_ns[rows],
+        ops.end_ns[rows],
+        ops.micro_batch[rows],
     )
 
 
@@ -137,7 +149,9 @@ def _numbered(
     return found
 
 
-def _keys(one: Dependencies, ops: Operations, first: int, pipeline: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _keys(
+    one: Dependencies, ops: Operations, first: int, pipeline: int
+) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Of each group what other pipelines know it by: kind, stage and place; of one of this pipeline its number."""
     synced = set(one.synced)
     begins = np.full(int(one.group.max(initial=-1)) + 1, len(one.group))
@@ -153,7 +167,7 @@ def _keys(one: Dependencies, ops: Operations, first: int, pipeline: int) -> Iter
 
 
 def _plan(source: I64, target: I64, group: I64) -> tuple[Schedule, int, int]:
-    """Each operation's own arc from its start to its end, then the dependencies. The members of a group share a start."""
+    """Each operation's own arc from its start to its end, then the dependencies. A group's members share a start."""
     n = len(group)
     is_member = group >= 0
     starts = np.cumsum(~is_member) - 1 + int(group.max(initial=-1)) + 1

@@ -13,14 +13,16 @@ from harness.traces.operations.timeline import Operations
 from harness.traces.operations.vocabulary import BY_MEAN
 from harness.traces.trace import F64, I64
 
-_MOST_EARLY_NS = 10_000_000  # a communication that seems to end so long before its last member begins took no time
+_MOST_EARLY_NS = (
+    10_000_000  # a communication that seems to end so long before its last member begins took no time
+)
 
 
 @dataclass(frozen=True)
 class Lengths:
     """Of each operation of a timeline (length n): own_ns, its duration, or of a communication the time from the start
-    of its last member to its own end; ideal_ns, of its kind over the whole job: the mean of what computes, the median of
-    what communicates. used: those of the replayed steps."""
+    of its last member to its own end; ideal_ns, of its kind over the whole job: the mean of what computes, the median
+    of what communicates. used: those of the replayed steps."""
 
     own_ns: I64
     ideal_ns: I64
@@ -38,7 +40,9 @@ def lengths_of(ops: Operations, graphs: Sequence[StepGraph]) -> Lengths:
     for kind, role in enumerate(ops.roles):
         mine = (ops.kind == kind) & used
         if mine.any():
-            ideal[ops.kind == kind] = round(float(np.mean(own[mine]) if role in BY_MEAN else np.median(own[mine])))
+            ideal[ops.kind == kind] = round(
+                float(np.mean(own[mine]) if role in BY_MEAN else np.median(own[mine]))
+            )
     return Lengths(own, ideal, used)
 
 

@@ -6,8 +6,8 @@ lengths of the part, and ideal ones elsewhere (Lin et al., OSDI 2025, equations 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,9 +51,7 @@ class Slowdown:
         return float(self.step_ns.mean() / self.ideal_ns.mean())
 
 
-def slowdown_of(
-    ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, least: float
-) -> Slowdown:
+def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, least: float) -> Slowdown:
     """The slowdown of the replayed steps. least: a smaller one has no shares."""
     replay = _Replay(ops, graphs, lengths)
     own, ideal = replay.own(), replay.ideal()
@@ -64,9 +62,7 @@ def slowdown_of(
         steps=[ops.steps[step] for graph in graphs for step in graph.steps],
         step_ns=own,
         ideal_ns=ideal,
-        by_operation={
-            name: replay.ratio(of_kind == number, ideal) for number, name in enumerate(names)
-        },
+        by_operation={name: replay.ratio(of_kind == number, ideal) for number, name in enumerate(names)},
         by_stage={int(s): replay.ratio(ops.stage == s, ideal) for s in np.unique(ops.stage)},
         by_dp={int(d): replay.ratio(ops.dp == d, ideal) for d in np.unique(ops.dp)},
         shares=None,
@@ -81,7 +77,7 @@ def slowdown_of(
             for number, name in enumerate(names)
         },
     )
-    return Slowdown(**{**found.__dict__, "shares": shares})
+    return replace(found, shares=shares)
 
 
 def _evened(replay: _Replay, own: I64, lost: float) -> dict[str, float]:
@@ -146,8 +142,8 @@ class _Replay:
 
 
 def in_turn(ops: Operations, lengths: Lengths) -> float | None:
-    """How forward and backward of a micro-batch change together: their correlation over all micro-batches, each over the
-    mean of its worker and chunk. None of fewer than three pairs, or where one of them does not change."""
+    """How forward and backward of a micro-batch change together: their correlation over all micro-batches, each over
+    the mean of its worker and chunk. None of fewer than three pairs, or where one of them does not change."""
     forward, backward = (_passes(ops, lengths, role) for role in COMPUTE)
     shared = sorted(forward.keys() & backward.keys())
     if len(shared) < 3:
@@ -158,7 +154,7 @@ def in_turn(ops: Operations, lengths: Lengths) -> float | None:
     spread = relative.std(axis=1)
     if spread.min() < 1e-6:
         return None
-    return float(np.corrcoef(relative)[0, 1])
+    return float(np.mean(relative[0] * relative[1]) / spread.prod())
 
 
 def _relative(values: F64, group: NDArray[np.intp]) -> F64:
@@ -178,6 +174,6 @@ def _passes(ops: Operations, lengths: Lengths, role: int) -> dict[Key, float]:
     place = np.empty(len(rows), np.int64)
     place[by_start] = np.arange(len(rows)) - np.searchsorted(group[by_start], group[by_start])
     batch = np.where(ops.micro_batch[rows] >= 0, ops.micro_batch[rows], place)
-    columns: Callable[[I64], list[int]] = lambda column: column[rows].tolist()  # noqa: E731 - used five times below
-    keys = zip(columns(ops.step), columns(ops.dp), columns(ops.stage), columns(ops.chunk), batch.tolist(), strict=True)
+    columns = (column[rows].tolist() for column in (ops.step, ops.dp, ops.stage, ops.chunk))
+    keys = zip(*columns, batch.tolist(), strict=True)
     return dict(zip(keys, lengths.own_ns[rows].astype(float).tolist(), strict=True))

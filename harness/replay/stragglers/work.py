@@ -17,7 +17,8 @@ _MOST_NAMED = 16
 
 @dataclass(frozen=True)
 class Work:
-    """Mean pass in nanoseconds, shape (data-parallel ranks, stages, 2): forward and backward, NaN for a worker without."""
+    """passes: the mean pass in nanoseconds, shape (data-parallel ranks, stages, 2): forward and backward, NaN where
+    there is none."""
 
     dps: list[int]
     stages: list[int]

@@ -55,8 +55,8 @@ def _heat(slow: Stragglers) -> Figure:
     ]
     axes = plotly_json.layout("data-parallel rank", plotly_json.NAMES)
     words = (
-        "How much slower the job is by each worker alone. A red row is a stage with more work, a red cell a slow worker; "
-        "if all are red, no worker is the cause."
+        "How much slower the job is by each worker alone. A red row is a stage with more work, a red cell a slow "
+        "worker; if all are red, no worker is the cause."
     )
     height = 150 + min(max(26 * len(stages), 60), 900)
     return Figure("straggler-workers", words, data, axes, height, wide=True)

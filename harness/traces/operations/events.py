@@ -126,9 +126,7 @@ def read_events(path: Path, progress: OnProgress = silent) -> Table:
     for event in _events(path, records):
         gathered.add(event)
         if len(gathered.operation) > MOST_ROWS:
-            raise TraceError(
-                path, f"has more than {MOST_ROWS:,} events, more than any job of a few steps"
-            )
+            raise TraceError(path, f"has more than {MOST_ROWS:,} events, more than any job of a few steps")
     numbers = gathered.columns() | {
         "start": as_numbers(gathered.start),
         "duration": as_numbers(gathered.duration),

@@ -1,5 +1,5 @@
-"""Whether a file is a timeline of operations: of a table its columns say so, of JSON its events. Imports no reader, since
-every search for traces asks."""
+"""Whether a file is a timeline of operations: of a table its columns say so, of JSON its events. Imports no reader,
+since every search for traces asks."""
 
 from __future__ import annotations
 
@@ -72,12 +72,10 @@ _OF_OPERATIONS = re.compile(
 
 
 def _are_operations(start: bytes) -> bool:
-    """Whether a JSON text that begins so has operations as its events, and is not a profiler's. A name of one word, such
-    as `forward`, is one only beside a step, a micro-batch or a stage."""
+    """Whether a JSON text that begins so has operations as its events, and is not a profiler's. A name of one word,
+    such as `forward`, is one only beside a step, a micro-batch or a stage."""
     if _OF_PROFILERS.search(start):
         return False
     names = {plain_operation(found[1].decode("ascii", "replace")) for found in _NAME.finditer(start)}
     known = [name for name in names if name in ROLES or name in FUSED]
     return any("-" in name for name in known) or (bool(known) and bool(_OF_OPERATIONS.search(start)))
-
-

@@ -97,7 +97,9 @@ def table_of(
         valid = np.isfinite(start) & np.isfinite(length) & (length > -_CLOCK_NS) & (length < _LONGEST_S * 1e9)
     if not valid.any():
         raise TraceError(path, "no row has a start and a duration that are times")
-    return Table(path, names, operation, numbers | {"start": start, "duration": np.maximum(length, 0.0)}, ~valid, notes)
+    return Table(
+        path, names, operation, numbers | {"start": start, "duration": np.maximum(length, 0.0)}, ~valid, notes
+    )
 
 
 def _guessed_ns(times: Mapping[str, F64]) -> float:

@@ -34,8 +34,8 @@ class Operations:
     """n operations, sorted by step, data-parallel rank, stage, kind and start. All columns have length n.
 
     kind: index into `names`; dp, stage, rank: the worker's numbers, where `rank` is -1 if the file has none;
-    step: index into `steps`, which are as the file numbers them; chunk: of the worker's model chunks, 0 where not known;
-    micro_batch: -1 where not known. start_ns, end_ns: since the step's first operation.
+    step: index into `steps`, which are as the file numbers them; chunk: of the worker's model chunks, 0 where not
+    known; micro_batch: -1 where not known. start_ns, end_ns: since the step's first operation.
     """
 
     path: str
@@ -77,7 +77,9 @@ def operations_of(table: Table) -> Operations:
     step_values = np.unique(rows["step"])
     keep = ~np.isin(rows["step"], np.unique(rows["step"][rows["bad"] > 0]))
     if not keep.any():
-        raise TraceError(table.path, "has a time that is no time, or a worker that is no number, in every step")
+        raise TraceError(
+            table.path, "has a time that is no time, or a worker that is no number, in every step"
+        )
     left_out = len(step_values) - len(np.unique(rows["step"][keep]))
     rows = {name: column[keep] for name, column in rows.items()}
     rows = _first_of_tensor_parallel(rows, notes)
@@ -115,15 +117,14 @@ def _known(table: Table, notes: list[str]) -> tuple[Table, list[str], list[Role]
     for code, written in enumerate(table.names):
         plain = plain_operation(written)
         rows = np.flatnonzero(table.operation == code)
-        names = FUSED.get(plain) or ((plain,) if plain in ROLES else ())
-        unknown += [] if names else [written]
-        parts += [(rows, ONE_NAME.get(name, name)) for name in names]
+        meant = FUSED.get(plain) or ((plain,) if plain in ROLES else ())
+        unknown += [] if meant else [written]
+        parts += [(rows, ONE_NAME.get(name, name)) for name in meant]
     if not parts:
         shown = ", ".join(printable(name)[:40] for name in unknown[:_MOST_NAMED])
         raise TraceError(
             table.path,
-            f"has no operation that is known (it has {shown}; known are {', '.join(ONE_NAME.values())[:0]}"
-            f"{', '.join(dict.fromkeys(ONE_NAME.values()))})",
+            f"has no operation that is known: it has {shown}; known are {', '.join(dict.fromkeys(ONE_NAME.values()))}",
         )
     if unknown:
         count = len(table) - sum(len(rows) for rows in {id(rows): rows for rows, _ in parts}.values())
@@ -148,7 +149,10 @@ def _rows(table: Table, roles: list[Role], notes: list[str]) -> Rows:
     bad = table.unreadable.copy()
     with np.errstate(invalid="ignore"):
         origin = float(np.min(numbers["start"][~bad])) if not bad.all() else 0.0
-        for name, column, least in (("start", numbers["start"] - origin, 0.0), ("length", numbers["duration"], 0.0)):
+        for name, column, least in (
+            ("start", numbers["start"] - origin, 0.0),
+            ("length", numbers["duration"], 0.0),
+        ):
             valid = np.isfinite(column) & (column >= least) & (column < 4e18)
             bad |= ~valid
             rows[name] = np.rint(np.where(valid, column, 0.0)).astype(np.int64)
@@ -179,7 +183,9 @@ def _place_workers(table: Table, roles: list[Role], rows: Rows) -> None:
     if "stage" not in there:
         if any(role in BETWEEN_STAGES for role in roles) and "dp_rank" not in there:
             raise lacks(table.path, ["stage"], [*there, "operation"])
-        rows["stage"] = _order_within(rows["dp_rank"], rows["rank"]) if "dp_rank" in there else 0 * rows["kind"]
+        rows["stage"] = (
+            _order_within(rows["dp_rank"], rows["rank"]) if "dp_rank" in there else 0 * rows["kind"]
+        )
     if "dp_rank" not in there:
         rows["dp_rank"] = _order_within(rows["stage"], rows["rank"])
     workers = len(np.unique(rows["dp_rank"] * _MOST_NUMBER + rows["stage"]))

@@ -1,4 +1,5 @@
-"""The names of operations and of a timeline's columns, as Megatron's timers and ByteDance's StragglerAnalysis write them.
+"""The names of operations and of a timeline's columns, as Megatron's timers and ByteDance's StragglerAnalysis write
+them.
 
 A new name is one line here. Knows no file.
 """
@@ -52,7 +53,7 @@ _ROLES = {
     Role.OPTIMIZER: ("optimizer", "optimizer-step"),
 }
 ROLES = {name: role for role, names in _ROLES.items() for name in names}
-# The first name of each role stands for the others; what reduces gradients keeps its name, since there are several ways.
+# The first name of each role stands for the others; what reduces gradients keeps its name: there are several ways.
 ONE_NAME = {name: names[0] for role, names in _ROLES.items() if role != Role.REDUCE for name in names}
 # One timer of Megatron around two operations that run at once: both last as long as it.
 FUSED = {
