@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from harness.measure.paths import measure_one
 from tests.gallery import gallery
 from tests.synthetic.pipelines import (
     Job,
+    Op,
     Scale,
     Shape,
     interrupted,
@@ -96,6 +98,14 @@ def test_the_example_s_last_stage_has_more_work(example: Stragglers) -> None:
     assert "give stage 3 fewer layers" in text
 
 
+def of_stage(stage: int) -> Callable[[Op], bool]:
+    return lambda op: op.stage == stage
+
+
+def of_kind(kind: str) -> Callable[[Op], bool]:
+    return lambda op: op.kind == kind
+
+
 SHAPES = [
     pytest.param(RANKS_64, slow_stage(3, 1.5), id="64 ranks, the last stage"),
     pytest.param(RANKS_64, slow_worker(5, 2, 1.6), id="64 ranks, one worker"),
@@ -120,12 +130,9 @@ def test_the_slowdown_is_that_of_an_independent_simulation(
     assert (found.dp_size, found.pp_size, found.chunks) == (shape.dp, shape.pp, shape.chunks)
     assert found.recorded_step_ns == pytest.approx(1e6 * made.mean_step(), rel=near)
     for stage in {0, shape.pp - 1}:
-        assert found.by_stage[stage] == pytest.approx(
-            made.slowdown(lambda op, s=stage: op.stage == s), rel=near
-        )
+        assert found.by_stage[stage] == pytest.approx(made.slowdown(of_stage(stage)), rel=near)
     for kind in ("backward-compute", "grads-reduce-scatter", "optimizer-clip-main-grad"):
-        expected = made.slowdown(lambda op, k=kind: op.kind == k)
-        assert found.by_operation[kind] == pytest.approx(expected, rel=near)
+        assert found.by_operation[kind] == pytest.approx(made.slowdown(of_kind(kind)), rel=near)
     sends = made.slowdown(lambda op: op.kind in ("forward-send", "forward-recv"))
     if shape.pp > 1:
         assert found.by_operation["forward-pp-comm"] == pytest.approx(sends, rel=near)

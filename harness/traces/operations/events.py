@@ -144,5 +144,5 @@ def _events(path: Path, records: Records) -> Iterator[_Event]:
         for record in block:
             try:
                 yield decoder.decode(record)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise TraceError(path, f"has a record that is no event: {error}") from None
