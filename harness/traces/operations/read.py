@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 from harness.traces.errors import TraceError
 from harness.traces.open import LFS_MAGIC, beginning
 from harness.traces.operations.events import read_events
 from harness.traces.operations.files import read_csv, read_parquet
-from harness.traces.operations.recognise import EVENTS, TABLES, is_timeline
+from harness.traces.operations.recognise import EVENTS, TABLES, is_of_profiler, is_timeline
 from harness.traces.operations.timeline import Operations, operations_of
 from harness.traces.progress import OnProgress, silent
 
@@ -40,6 +41,16 @@ def is_meant_as_timeline(path: Path) -> bool:
     if not path.name.endswith(EVENTS):
         return False
     try:
-        return is_timeline(path, beginning(path, unpack=True))
+        # A profiler's file says so in its first line; a job has thousands of them.
+        return not is_of_profiler(_first_text(path)) and is_timeline(path, beginning(path, unpack=True))
     except TraceError:
         return False
+
+
+def _first_text(path: Path) -> bytes:
+    """The first bytes, unpacked as far as they can be; of a damaged file none."""
+    start = beginning(path)
+    try:
+        return zlib.decompressobj(wbits=31).decompress(start) if start.startswith(b"\x1f\x8b") else start
+    except zlib.error:
+        return b""

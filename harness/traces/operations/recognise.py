@@ -71,10 +71,15 @@ _OF_OPERATIONS = re.compile(
 )
 
 
+def is_of_profiler(start: bytes) -> bool:
+    """Whether a JSON text that begins so is a profiler's."""
+    return _OF_PROFILERS.search(start) is not None
+
+
 def _are_operations(start: bytes) -> bool:
     """Whether a JSON text that begins so has operations as its events, and is not a profiler's. A name of one word,
     such as `forward`, is one only beside a step, a micro-batch or a stage."""
-    if _OF_PROFILERS.search(start):
+    if is_of_profiler(start):
         return False
     names = {plain_operation(found[1].decode("ascii", "replace")) for found in _NAME.finditer(start)}
     known = [name for name in names if name in ROLES or name in FUSED]
