@@ -284,7 +284,7 @@ main() {
     exit 0
   fi
   ensure
-  if ! current train || ! current tables; then
+  if ! current train || { [[ $* == *.parquet* ]] && ! current tables; }; then
     local code=0
     set +e # as a condition, the command would not stop at an error
     (set -e; start "$@")
