@@ -43,6 +43,8 @@ readonly NAMES=(python3.11 python3.12 python3.13 python3.10 python3 python)
 # Python's exit status where it needs the train extra: install it and start Python again (harness/common/errors.py).
 # PyTorch is a gigabyte, and only Python knows whether this machine itself is about to train.
 readonly NEEDS_TRAINING=88
+# The same of the tables extra: a recording in Parquet is read with pyarrow.
+readonly NEEDS_TABLES=89
 
 say() { printf 'slurm.sh: %s\n' "$*" >&2; }
 
@@ -282,14 +284,17 @@ main() {
     exit 0
   fi
   ensure
-  if ! current train; then
+  if ! current train || { [[ $* == *.parquet* ]] && ! current tables; }; then
     local code=0
     set +e # as a condition, the command would not stop at an error
     (set -e; start "$@")
     code=$?
     set -e
-    [ "$code" = "$NEEDS_TRAINING" ] || exit "$code"
-    ensure train
+    case $code in
+      "$NEEDS_TRAINING") ensure train ;;
+      "$NEEDS_TABLES") ensure tables ;;
+      *) exit "$code" ;;
+    esac
   fi
   start "$@"
 }

@@ -3,7 +3,8 @@
     HarnessError          anything a person should read as one sentence
     ├── RequestError      the request was wrong: exit code 2, nothing written
     ├── WorkError         the work failed: exit code 1, what there is stays on disk
-    └── TrainingNeeded    the training packages come first: exit code 88, nothing written
+    ├── TrainingNeeded    the training packages come first: exit code 88, nothing written
+    └── TablesNeeded      pyarrow comes first: exit code 89, nothing written
 
 Everything else that escapes is a bug and may show its traceback.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+from harness.common.paths import IN_CHECKOUT
 
 
 class HarnessError(Exception):
@@ -40,6 +43,16 @@ class TrainingNeeded(HarnessError):
             "a run on this machine needs the training packages, about a gigabyte, and .venv does not have them "
             "(bash slurm.sh --install train)"
         )
+
+
+class TablesNeeded(HarnessError):
+    """A Parquet file needs the `tables` extra, or elsewhere pyarrow. As with TrainingNeeded, slurm.sh installs it."""
+
+    exit_code = 89  # not used by Python, shells, or signals
+
+    def __init__(self, path: str) -> None:
+        install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
+        super().__init__(f"{path}: Parquet is read with pyarrow, which is not installed: run `{install}`")
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:

@@ -28,6 +28,7 @@ from harness.explain.findings import (
     reason_of,
 )
 from harness.explain.request import slowest
+from harness.explain.stragglers import further_sentences, straggler_sentences
 from harness.format import device_time
 from harness.format.format import duration, percent
 from harness.format.labels import are_cpus, step_parts
@@ -93,6 +94,8 @@ class Diagnosis:
 
 def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
+    if (slow := summary.slowdown) is not None:
+        return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
     doubt, where = doubts(summary), _where(summary)
     if instead := _record_instead(summary):
         return Diagnosis([*doubt, *instead], further=[where] if where else [])

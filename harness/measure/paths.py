@@ -14,7 +14,9 @@ from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
 from harness.measure.jobs import summarise
+from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import PageData
+from harness.measure.run_contents import with_problems
 from harness.replay.process import pack_graph, process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, map_traces
@@ -57,8 +59,13 @@ def measure_jobs(
     """One summary per job found in `paths`. workers: processes that read at once; None chooses."""
     wanted = [Path(p) for p in paths]
     found = look_for_traces(wanted)
-    read = measure_files(found.files, Window(window), workers, progress)
-    return summarise(read.parts, [*found.left_out, *read.broken], run_directories(wanted))
+    timelines, files = split_timelines(found.files)
+    measured = measure_timelines(timelines, progress)
+    if measured.summaries and not files and not run_directories(wanted):
+        return [with_problems(summary, [*found.left_out, *measured.broken]) for summary in measured.summaries]
+    read = measure_files(files, Window(window), workers, progress)
+    broken = [*found.left_out, *measured.broken, *read.broken]
+    return [*measured.summaries, *summarise(read.parts, broken, run_directories(wanted))]
 
 
 def trace_files(paths: Sequence[Path]) -> list[Path]:

@@ -19,9 +19,11 @@ from harness.analysis.summary import Problem, Summary, Window, problem_texts
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.measure.jobs import summarise
+from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.partial_merge import is_many, measure_merge, summarise_partial_merge
 from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories
+from harness.measure.run_contents import with_problems
 from harness.measure.several_jobs import refuse_several_jobs
 from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import OnProgress, Progress
@@ -83,6 +85,13 @@ def measure_request(request: Request) -> Measurement:
         refuse_several_jobs(path, files)
     window = Window(request.window)
     page_data: list[PageData] = []
+    timelines, files = split_timelines(files)
+    with Progress("reading timelines") as progress:
+        of_timelines, broken = measure_timelines(timelines, progress)
+    if of_timelines and not files and not run_directories(paths):
+        summaries = [with_problems(summary, [*left_out, *broken]) for summary in of_timelines]
+        return Measurement(summaries, [])
+    left_out = [*left_out, *broken]
     if is_many(files):
         summaries = _many(files, window, request, left_out, run_directories(paths))
     else:
@@ -91,7 +100,7 @@ def measure_request(request: Request) -> Measurement:
         page_data = read.page_data
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
-    return Measurement(summaries, page_data)
+    return Measurement([*of_timelines, *summaries], page_data)
 
 
 def resolve_path(token: str) -> Path:

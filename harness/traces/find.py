@@ -11,6 +11,7 @@ import harness.traces.open as opening
 from harness.common.errors import RequestError
 from harness.common.walk import Walk
 from harness.traces.errors import TraceError
+from harness.traces.operations.recognise import is_timeline
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace
 MOST_LOOKED_AT = 500_000  # in all
@@ -107,16 +108,19 @@ class _Folder:
         known = next((f for f in opening.FORMATS if name.endswith(f.suffixes)), None)
         if known is None or ".nsys-rep." in name:
             return False
-        if not known.contains:
+        if not known.contains and known.is_one is None:
             return True
         self._opened += 1
         try:
             start = opening.beginning(file, unpack=True)
         except TraceError:
             start = b""
+        if known.is_one is not None:
+            return known.is_one(file, start)
         # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
         is_damaged = not start and _TRACE_NAME.search(name) is not None
-        return known.contains in start or start.startswith(opening.LFS_MAGIC) or is_damaged
+        is_trace = known.contains in start or start.startswith(opening.LFS_MAGIC) or is_damaged
+        return is_trace or is_timeline(file, start)
 
 
 def _superseded(report: Path, files: set[Path]) -> list[Path]:

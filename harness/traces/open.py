@@ -12,6 +12,7 @@ from harness.common.bounded_read import BoundedReadError, open_regular
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
 from harness.traces.clock_origin import moved_to_zero
 from harness.traces.errors import TraceError
+from harness.traces.operations.recognise import is_timeline
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
@@ -32,7 +33,8 @@ class HowToRead(NamedTuple):
 class TraceFormat(NamedTuple):
     """A kind of trace file, known by the end of its name or by its first bytes (`magic`).
 
-    `contains`: what is near the beginning of a trace, where other files have such names too.
+    `contains`: what is near the beginning of a trace, where other files have such names too; `is_one` tells them apart
+    by more than that.
     """
 
     suffixes: tuple[str, ...]
@@ -40,6 +42,7 @@ class TraceFormat(NamedTuple):
     magic: bytes = b""
     contains: bytes = b""
     name: str = ""
+    is_one: Callable[[Path, bytes], bool] | None = None
 
 
 # Each reader is imported when it is needed: together they would be half of a short command's time.
@@ -61,12 +64,22 @@ def _kineto(path: Path, how: HowToRead) -> Trace:
     return read_kineto(path, how.progress, how.workers)
 
 
+def _operations(path: Path, how: HowToRead) -> Trace:
+    raise TraceError(
+        path,
+        "is a timeline of operations, without the events of any process: `report` and `compare` read it, nothing else "
+        "does",
+    )
+
+
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
 FORMATS = [
     TraceFormat(
         (".db",), _rocpd, contains=b"rocpd_metadata", name="rocpd"
     ),  # first: what is SQLite is nsys' otherwise
     TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0", name="nsys"),
+    # Chrome events of such a timeline have the names of Kineto's files; find.py knows them by their content.
+    TraceFormat((".parquet", ".csv", ".csv.gz"), _operations, name="operations", is_one=is_timeline),
     TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"', name="Kineto"),
 ]
 

@@ -23,7 +23,7 @@ NO_NETWORK = re.compile(
     r"|ReadTimeoutError|ProtocolError"
     r"|Failed to fetch|error sending request|Failed to download"  # uv's
 )
-USES = {"launcher": "the launcher", "train": "training", "test": "tests"}
+USES = {"launcher": "the launcher", "train": "training", "test": "tests", "tables": "Parquet"}
 DOING = re.compile(r"^\s*(Collecting|Downloading|Building|Using cached)\b")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args
 
 import html5lib
@@ -102,6 +103,8 @@ def filled(annotation: Any, number: int) -> Any:  # noqa: PLR0911  # one for eac
     inner = get_args(annotation)
     if type(None) in inner:
         return None if number == 0 else filled(inner[-2], number)  # of an experiment, the mapping
+    if isinstance(annotation, UnionType):  # of stragglers, the list
+        return filled(inner[0], number)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return a_part(annotation, number)
     origin = getattr(annotation, "__origin__", None)

@@ -63,6 +63,10 @@ from harness.analysis.summary.reference import ReferenceStep as ReferenceStep
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
+from harness.analysis.summary.stragglers import Stragglers as Stragglers
+from harness.analysis.summary.stragglers import StragglerShares as StragglerShares
+from harness.analysis.summary.stragglers import StragglerStage as StragglerStage
+from harness.analysis.summary.stragglers import StragglerWorker as StragglerWorker
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
 from harness.analysis.summary.time import HostActivity as HostActivity
@@ -146,8 +150,8 @@ class Summary(SummaryPart):
     """Per kind, group size and message size."""
     collective_fits: list[CollectiveFit] = Field(default_factory=list)
     """Latency and time per byte."""
-    stragglers: list[Straggler] = Field(default_factory=list)
-    """The ranks that others wait for."""
+    stragglers: list[Straggler] | Stragglers = Field(default_factory=list)
+    """A list of the ranks that others wait for; of a timeline of operations an object: [Stragglers](#stragglers)."""
     clocks: list[Clock] = Field(default_factory=list)
     """Clock offsets, if ranks have more than one clock."""
     pipeline: Pipeline | None = None
@@ -183,6 +187,16 @@ class Summary(SummaryPart):
     run with a fault or a mystery."""
     predictions: list[Predicted] = Field(default_factory=list)
     """What the run's plan predicted, beside what was measured. Empty without a plan that can be read."""
+
+    @property
+    def late_ranks(self) -> list[Straggler]:
+        """The ranks that others wait for, in traces of processes."""
+        return self.stragglers if isinstance(self.stragglers, list) else []
+
+    @property
+    def slowdown(self) -> Stragglers | None:
+        """The slowdown by stragglers, of a timeline of operations."""
+        return self.stragglers if isinstance(self.stragglers, Stragglers) else None
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         """What IPython keeps beside the HTML. repr, 55 kB of two ranks, would be in every saved notebook too."""

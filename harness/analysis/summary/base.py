@@ -125,7 +125,7 @@ class TraceSource(SummaryPart):
     path: str
     """The file."""
     tool: str
-    """`nsys`, `kineto`, or `rocpd`: a database of rocprofv3 ([AMD GPUs](amd.md))."""
+    """`nsys`, `kineto`, `rocpd`: a database of rocprofv3 ([AMD GPUs](amd.md)), or `operations`: a timeline of them."""
     tool_version: str | None = None
     """As recorded."""
     rank: int | None = None

@@ -41,7 +41,8 @@ class Steps(SummaryPart):
     source: str
     """`ProfilerStep`; else `range <word>`: ranges that count up, the outermost of iteration, iter, global step, train
     step, step, batch; else `periodicity of <kernel>`: the rarest kernel whose occurrences are even (90th over 10th
-    percentile of their distances below 1.5) and cover 70 % of the device's time; else `none`."""
+    percentile of their distances below 1.5) and cover 70 % of the device's time; else `none`. Of a timeline of
+    operations `the timeline's steps`: each lasts from its first operation to the last one of the rank."""
     found: int = 0
     """Steps of all ranks."""
     counted: int = 0

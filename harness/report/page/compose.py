@@ -41,6 +41,7 @@ from harness.report.page.memory import memory_section
 from harness.report.page.pipeline import pipeline_section
 from harness.report.page.run import quality_section, run_section, title
 from harness.report.page.steps import steps_section
+from harness.report.page.stragglers import stragglers_section
 from harness.report.page.time import split_section
 from harness.report.page.work import work_section
 from harness.report.palette import CAUSES, KINDS
@@ -57,7 +58,7 @@ DOCS = {"numbers": "metrics.md", "what would help": "whatif.md", "finding a caus
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
-_HELP: tuple[Make, ...] = (tests_section, help_section)
+_HELP: tuple[Make, ...] = (tests_section, help_section, stragglers_section)
 _TIME: tuple[Make, ...] = (steps_section, split_section, efficiency_section)
 _FOLDED: tuple[Make, ...] = (
     work_section,

@@ -18,6 +18,7 @@ from harness.report.tables import (
     pipeline,
     plan,
     replay,
+    stragglers,
     time,
     work,
 )
@@ -26,6 +27,7 @@ from harness.report.tables.table import File, TableOf, file_of, file_per_device
 # A table in one of these modules is shown; the terminal shows them in the order in which they stand there.
 _MODULES = (
     replay,
+    stragglers,
     efficiency,
     time,
     pacing,

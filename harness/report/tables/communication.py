@@ -16,7 +16,7 @@ from harness.analysis.summary import (
     Traffic,
 )
 from harness.format.format import amount, cut, duration, per_step, percent, rate
-from harness.report.tables.table import Column, TableOf, file_of
+from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 SHOWN = 30  # of collectives, on the page
 _IN_TERMINAL = 12
@@ -176,7 +176,7 @@ def inverse(beta_ns_per_byte: float | None) -> str:
 
 STRAGGLERS = TableOf[Straggler](
     caption="Ranks that the others wait for",
-    rows=lambda s: s.stragglers,
+    rows=lambda s: s.late_ranks,
     columns=(
         Column("rank", lambda x: f"rank {x.rank}"),
         Column("arrives last", lambda x: f"{x.last_arrivals:,} of {x.collectives:,}"),
@@ -184,7 +184,7 @@ STRAGGLERS = TableOf[Straggler](
     ),
     section="collectives",
     topic="collectives",
-    file=file_of("stragglers"),
+    file=File("stragglers", lambda s: map(plain, s.late_ranks)),
 )
 
 CLOCKS = TableOf[Clock](

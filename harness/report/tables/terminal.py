@@ -61,7 +61,7 @@ def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", pa
     blocks += [_quality(summary, screen), speed]
     further = [t.topic for t in catalogue.TABLES if t.topic and _table(t, summary, screen)]
     topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
-    timeline = ", with a timeline" if summary.sources else ""
+    timeline = ", with a timeline" if summary.sources and summary.slowdown is None else ""
     shows_all = "the page shows all of it" if page else "--html FILE writes a page with all of it"
     more = f"More: {whole} shows {', '.join(topics)}; {shows_all}{timeline}."
     return _joined([*blocks, screen.wrapped(more, "  ") if further else []], screen)

@@ -1,0 +1,1 @@
+"""Slowdown by stragglers: a pipeline's operations replayed with ideal durations, and what explains the difference."""
