@@ -37,7 +37,7 @@ class Case:
 def healthy(rng: random.Random, kind: str, bound: str, fewest: int = 1) -> Training:
     """A training without faults: bound by its device (the host is ahead), or by its host (the device waits)."""
     ranks = 1 if kind == "alone" else rng.choice([n for n in _RANKS if n >= fewest])
-    layers = rng.choice((6, 8, 12))
+    layers = rng.choice((6, 8, 12)) if bound == "device" else rng.choice((12, 20))
     stages = 1
     micro_batches = 1
     if kind == "pipeline":
@@ -99,11 +99,17 @@ def _single(rng: random.Random, name: str, kind: FaultKind, number: int) -> Case
     return Case(f"{name}-{number}", tool, bound, base, (kind.apply(base, rng, size),))
 
 
+# faults that a report tells as one finding, so that two of them cannot be told apart
+_AS_HOST_STALLS = ("host-work", "host-work-sometimes", "late-rank", "checkpoint", "collector")
+_AS_COPIES = ("checkpoint", "offload", "pageable-copies", "blocking-copy")
+
+
 def _pair(rng: random.Random, number: int) -> Case:
     first, second = rng.sample(_EASY, 2)
+    one_cause = all(name in _AS_HOST_STALLS for name in (first, second)) or {first, second} <= set(_AS_COPIES)
     shared = [k for k in FAULTS[first].kinds if k in FAULTS[second].kinds]
     bounds = [b for b in FAULTS[first].bound if b in FAULTS[second].bound]
-    if not shared or not bounds or {first, second} == {"extra-collective", "no-overlap"}:
+    if one_cause or not shared or not bounds or {first, second} == {"extra-collective", "no-overlap"}:
         return _pair(rng, number)
     bound = rng.choice(bounds)
     base = healthy(rng, rng.choice(shared), bound, max(FAULTS[first].ranks, FAULTS[second].ranks))

@@ -68,7 +68,7 @@ def _slow_loads(
     slow = replace(t, slow_loads=((ranks, every, more),), slow_workers=int(worker))
     name = f"slow-loader{'' if ranks is None else '-one'}{f'-every-{every}' if every > 1 else ''}{'-worker' * worker}"
     return _planted(
-        name, slow, ("data-stall",), lambda x: replace(x, slow_loads=()),
+        name, slow, ("data-stall",), lambda x: replace(x, slow_loads=(), fetch_ns=0),
         ranks=ranks, phases=("data loading",), every=0 if worker else every, marks=True,
     )  # fmt: skip
 
@@ -283,7 +283,9 @@ def fp32(t: Training, rng: random.Random, ns: int) -> Planted:
 def checkpoint(t: Training, rng: random.Random, ns: int) -> Planted:
     every = rng.choice((3, 4))
     return _planted(
-        "checkpoint", replace(t, checkpoint_ns=ns * every, checkpoint_every=every), ("host-stall", "checkpoint"),
+        "checkpoint",
+        replace(t, checkpoint_ns=ns * every, checkpoint_every=every, checkpoint_bytes=ns * every),  # 5 GB/s: a fifth
+        ("host-stall", "checkpoint"),
         lambda x: replace(x, checkpoint_ns=1), function="save", every=every,
     )  # fmt: skip
 
@@ -380,7 +382,7 @@ WITHOUT: dict[str, Callable[[Training], Training]] = {
 
 # The change that each what-if promises, with the micro-batches of the present step in a step with the change.
 CHANGES: dict[str, tuple[Callable[[Training], Training], int]] = {
-    "no-data-stall": (lambda t: replace(t, slow_loads=()), 1),
+    "no-data-stall": (lambda t: replace(t, slow_loads=(), load_ns=0), 1),
     "no-stall-forward": (lambda t: replace(t, host_work=_elsewhere(t, "forward"), allocations_ns=0), 1),
     "no-stall-backward": (lambda t: replace(t, host_work=_elsewhere(t, "backward")), 1),
     "no-stall-optimizer": (lambda t: replace(t, host_work=_elsewhere(t, "optimizer")), 1),

@@ -166,12 +166,20 @@ def _fault(planted: Planted, case: Case, findings: Sequence[TimeLost], step_ns: 
     result = FaultResult(planted.name, causes, lost)
     for place, found in enumerate(findings):
         if found.cause in causes and (not result.cause or not result.right):
-            ranks = tuple(found.ranks) == planted.ranks
+            ranks = _of_its_ranks(planted, found, case)
             where = _is_there(planted, found, case)
             if not result.cause or (ranks and where):
                 result.place, result.told_ns = place, found.lost_ns
                 result.cause, result.ranks, result.where = True, ranks, where
     return result
+
+
+def _of_its_ranks(planted: Planted, found: TimeLost, case: Case) -> bool:
+    """The ranks that have it. Beside a fault of one rank, which the others wait for, only that rank's share costs time."""
+    if tuple(found.ranks) == planted.ranks:
+        return True
+    beside = [other.ranks for other in case.planted if len(other.ranks) < len(planted.ranks)]
+    return tuple(found.ranks) in beside
 
 
 def _is_there(planted: Planted, found: TimeLost, case: Case) -> bool:

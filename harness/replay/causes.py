@@ -329,10 +329,11 @@ def suspects(context: ReplayContext) -> list[Suspect]:
 
 
 def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
-    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work."""
+    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
+    they then waited for."""
     entry = CAUSES[suspect.cause.value]
     most = context.step_ns
-    if suspect.saved_ns is not None:
+    if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
         most = min(most, float(suspect.saved_ns[settled(len(suspect.saved_ns)) :].mean()))
     if not entry.of_host or (entry.on_gpus and context.on_cpu):
         return most

@@ -242,7 +242,9 @@ def changed(latency: float, inverse_bandwidth: float) -> Edit:
 def small_buckets(context: ReplayContext) -> NDArray[np.bool_] | None:
     """Which messages are gradients in buckets so small that the latency counts; None: they are not."""
     job, messages = context.job, context.job.messages
-    gradient = [call.kind in _REDUCES and PHASES[call.phase] == "backward" for call in job.calls]
+    phases = {PHASES[call.phase] for call in job.calls}
+    of_gradients = "backward" if phases & {"forward", "backward"} else "other"  # where no phase is known
+    gradient = [call.kind in _REDUCES and PHASES[call.phase] == of_gradients for call in job.calls]
     reduces = np.array([*gradient, False])[messages.call]
     each = np.count_nonzero(reduces) / job.measured.size
     if each < MANY or messages.bytes[reduces].mean() > SMALL:

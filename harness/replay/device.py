@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import MEMORY, NOT_WORK
+from harness.analysis.process.breakdown import COMPUTE, MEMORY, NOT_WORK
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
 from harness.analysis.process.host_calls import LONG_CALL_NS, blocks
@@ -125,10 +125,21 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
     )
     seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
     always = matching(calls.name[rows], m.view.names, blocks) & ~seen
+    until = _latest_until(streams, by_launch)[np.maximum(before, 0)]
+    launched = np.where(streams.end_ns[until] <= end, until, launched)
     always &= (before >= 0) & (streams.launch_ns[launched] >= 0) & (streams.end_ns[launched] <= end)
     kept = seen | always
     source = np.where(seen, last, launched)[kept]
-    return HostWaits(source, start[kept], np.where(seen, start, end)[kept], end[kept])
+    waited = seen | (streams.end_ns[launched] > start)
+    return HostWaits(source, start[kept], np.where(waited, start, end)[kept], end[kept])
+
+
+def _latest_until(streams: Streams, by_launch: NDArray[np.intp]) -> NDArray[np.intp]:
+    """For each event in the order of launches that one of those launched until then which ends last."""
+    ends = streams.end_ns[by_launch]
+    latest = np.maximum.accumulate(ends)
+    place = np.where(ends == latest, np.arange(len(ends)), 0)
+    return by_launch[np.maximum.accumulate(place)]
 
 
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
@@ -167,11 +178,12 @@ class Streams:
 
 class DeviceNodes(NamedTuple):
     """Nodes, -1 where there is none: where each row of the process's collectives arrives and where it ends; the last
-    ends of the streams; and the starts and ends of the wanted events."""
+    ends of the streams, and of the one with most computation; and the starts and ends of the wanted events."""
 
     arrive: I64
     done: I64
     last: I64
+    last_computed: I64
     starts: I64
     ends: I64
 
@@ -190,7 +202,7 @@ def on_gpu(
     place = np.full(len(m.view.events) + 1, -1, np.int64)
     place[streams.row] = np.arange(count)
     if not count:
-        return DeviceNodes(*(np.full(len(rows_), -1) for rows_ in (event, event, (), *wanted)))
+        return DeviceNodes(*(np.full(len(rows_), -1) for rows_ in (event, event, (), (), *wanted)))
     dependencies, waits = find_stream_dependencies(streams), host_waits(m, window, streams)
     last = np.flatnonzero(np.diff(streams.index, append=-1))
     first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
@@ -209,9 +221,17 @@ def on_gpu(
         at_start[place[event]],
         at_end[place[event]],
         end_node[last],
+        end_node[last[_most_computed(m, streams)]],
         at_start[place[wanted[0]]],
         at_end[place[wanted[1]]],
     )
+
+
+def _most_computed(m: MeasuredProcess, streams: Streams) -> I64:
+    """The number of the stream with most computation, as an array of length one."""
+    computes = m.kinds.event_class[streams.row] == COMPUTE
+    work = np.where(computes, streams.end_ns - streams.start_ns, 0)
+    return np.array([np.argmax(np.bincount(streams.index, weights=work))])
 
 
 def _streams(m: MeasuredProcess, window: tuple[int, int], message_events: I64) -> Streams:

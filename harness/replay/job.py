@@ -88,7 +88,8 @@ def _levels(nodes: int, source: I64, target: I64) -> I64:
 @dataclass(frozen=True)
 class JobGraph:
     """All processes' nodes and arcs; times are aligned. process: of each arc, the process of its target.
-    repeated: arcs whose time is also that of others. waits: arcs in which a host waits.
+    repeated: arcs whose time is also that of others. waits: arcs in which a host waits. last: of each process the node
+    after which it has nothing left to compute, -1: none.
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
     the nodes of the steps that all processes counted. alone: collectives with no
@@ -105,6 +106,7 @@ class JobGraph:
     process: I64
     repeated: I64
     waits: I64
+    last: I64
     step: I64
     step_begin: I64
     step_end: I64
@@ -138,10 +140,19 @@ class JobGraph:
         return found
 
     def replay(self, lengths: I64) -> I64:
-        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs)."""
+        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs). A host that no longer waits
+        ends its steps before the work that they launched: what is left to compute at the end belongs to all steps."""
         moments = solve(self.plan, self.time_ns, lengths)
         found: I64 = moments[:, self.step_end] - moments[:, self.step_begin]
+        more = self._left_ns(moments) - self._left_ns(self.time_ns[None, :])
+        found += np.maximum(more, 0)[:, :, None] // self.step_begin.shape[1]
         return found
+
+    def _left_ns(self, moments: I64) -> I64:
+        """How long each process still computes after its last step, shape (v, processes)."""
+        ends = moments[:, self.step_end[:, -1]]
+        left: I64 = np.where(self.last >= 0, np.maximum(moments[:, self.last] - ends, 0), 0)
+        return left
 
     def scaled(self, factor: F64, steps: NDArray[np.bool_] | None = None) -> I64:
         """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS).
@@ -215,6 +226,7 @@ def join_job(
         process=process,
         repeated=np.concatenate(arcs.repeated),
         waits=np.concatenate(arcs.waits),
+        last=np.array([g.last[0] + n if len(g.last) else -1 for g, n in zip(graphs, first, strict=False)]),
         step=_steps_of(time[target], process, time[end]),
         step_begin=begin,
         step_end=end,

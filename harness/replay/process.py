@@ -38,7 +38,7 @@ class ProcessGraph:
     activities: n things that the host did while a device had no work because of it; activity_ns: how long in each
     counted step, shape (n, steps); activity_amounts: the parts of arcs that they are, by arc and activity. What follows
     a call that let the device run dry, until it has work again, is activity n + i: it is the call's only if nothing but
-    its waiting is known. waits: arcs in which the host waits for the device, or for a batch.
+    its waiting is known. last: the nodes after which nothing is left to do. waits: arcs in which the host waits for the device, or for a batch.
     """
 
     rank: int | None
@@ -53,6 +53,7 @@ class ProcessGraph:
     target: I64
     amounts: Amounts
     repeated: I64
+    last: I64
     waits: I64
     step_names: list[str]
     step_begin: I64
@@ -77,9 +78,10 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
     end = thread.mark(builder, span.end_ns) if span.on_host else builder.add_nodes(span.end_ns[-1:])
     if m.view.on_cpu:
         arrive, done, last = cpu_collectives.on_cpu(m, span.window, builder, thread)
+        computed = np.empty(0, np.int64)
     else:
         nodes = device.on_gpu(m, span.window, builder, thread, (span.first_event, span.last_event))
-        arrive, done, last = nodes.arrive, nodes.done, nodes.last
+        arrive, done, last, computed = nodes.arrive, nodes.done, nodes.last, nodes.last_computed
         if span.on_device:
             begin, end = nodes.starts, np.append(nodes.starts[1:], nodes.ends)
         _add_batches(m, span.window, builder, thread)
@@ -101,6 +103,7 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         target=target,
         amounts=amounts,
         repeated=np.concatenate([np.empty(0, np.int64), *builder.repeated]),
+        last=computed,
         waits=np.concatenate([np.empty(0, np.int64), *builder.waits]),
         step_names=span.names,
         step_begin=begin,
@@ -221,6 +224,7 @@ _COLUMNS = (
     "source",
     "target",
     "repeated",
+    "last",
     "waits",
     "step_begin",
     "step_end",
