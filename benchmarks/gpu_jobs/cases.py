@@ -12,8 +12,11 @@ from .training import Training
 
 TOOLS = ("kineto", "nsys")
 _RANKS = (2, 2, 4, 4, 8, 16)
-_EASY = ("host-work", "host-work-sometimes", "late-rank", "allocator", "collector", "pageable-copies", "slower-device",
-         "more-work", "extra-collective", "checkpoint", "offload", "fp32", "no-overlap", "slow-loader", "late-loads")  # fmt: skip
+_EASY = (
+    *("host-work", "host-work-sometimes", "late-rank", "allocator", "collector", "pageable-copies"),
+    *("slower-device", "more-work", "extra-collective", "checkpoint", "offload", "fp32", "no-overlap"),
+    *("slow-loader", "late-loads"),
+)  # of which two can be planted
 SOMETIMES = ("late-loads", "late-worker", "host-work-sometimes", "collector", "checkpoint", "evaluation")
 STEPS = 13  # one more than whole periods of 2, 3 and 4: the first one does not count
 

@@ -25,8 +25,8 @@ def same(t: Training) -> Training:
 class Planted:
     """A fault in a training. causes: any of these is right. ranks: who has it. phases: where, empty: not looked at.
     function: the planted function, which is to be named where Python functions are recorded. every: as in a finding,
-    0: not looked at. without: the same training without it, whatever else is planted; before: what that is compared with,
-    if not with the training itself. marks: only a mark of torch or of the program tells what it is."""
+    0: not looked at. without: the same training without it, whatever else is planted; before: what that is compared
+    with, if not with the training itself. marks: only a mark of torch or of the program tells what it is."""
 
     name: str
     training: Training
@@ -98,9 +98,10 @@ def late_worker(t: Training, rng: random.Random, ns: int) -> Planted:
     return _slow_loads(t, ns, EVERYONE, every=rng.choice((2, 3, 4)), worker=True)
 
 
-def _host_work(t: Training, rng: random.Random, ns: int, place: str, one: bool, every: int = 1) -> Planted:
+def _host_work(t: Training, rng: random.Random, ns: int, place: str, *, one: bool, every: int = 1) -> Planted:
     ranks = _some(t, rng) if one else EVERYONE
-    function = f"{KIT_FILE}({200 + rng.randrange(99)}): {rng.choice(('count_tokens', 'augment', 'metrics', 'tokenise'))}_{place}"
+    name = rng.choice(("count_tokens", "augment", "metrics", "tokenise"))
+    function = f"{KIT_FILE}({200 + rng.randrange(99)}): {name}_{place}"
     work = HostWork(place, ns * every, ranks, every, function)
     causes = ("host-stall", "between-steps") if place == "between" else ("host-stall",)
     named = "CustomFunctionBackward" if place == "backward" else function.split(": ")[1]

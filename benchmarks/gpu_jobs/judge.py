@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ SKEW_NS = 1_700_000
 
 @dataclass
 class FaultResult:
-    """One planted fault. place: where in the findings it is, from 0; None: not told. own: its loss in the simulation."""
+    """One planted fault. place: where in the findings it is, from 0; None: not told. own_ns: its loss in the
+    simulation; told_ns: in the report."""
 
     name: str
     causes: tuple[str, ...]
@@ -175,7 +177,8 @@ def _fault(planted: Planted, case: Case, findings: Sequence[TimeLost], step_ns: 
 
 
 def _of_its_ranks(planted: Planted, found: TimeLost, case: Case) -> bool:
-    """The ranks that have it. Beside a fault of one rank, which the others wait for, only that rank's share costs time."""
+    """The ranks that have it. Beside a fault of one rank, for which the others wait, only that rank's part costs
+    time."""
     if tuple(found.ranks) == planted.ranks:
         return True
     beside = [other.ranks for other in case.planted if len(other.ranks) < len(planted.ranks)]
@@ -198,7 +201,7 @@ def _in_order(faults: Sequence[FaultResult], findings: Sequence[TimeLost], case:
     which lose more."""
     due = [f for f in faults if f.place is not None and f.own_ns >= SURE * truth.step_ns]
     told = sorted(due, key=lambda f: f.place or 0)
-    for a, b in zip(told, told[1:], strict=False):
+    for a, b in pairwise(told):
         if a.own_ns < 0.9 * b.own_ns:
             return False
     if not told:

@@ -29,7 +29,8 @@ def write_kineto(
     device = rank % _NODE
     lines = [_process(pid, rank)]
 
-    def add(cat: str, name: str, start: int, end: int, process: int, thread: int, args: str) -> None:
+    def add(cat: str, name: str, span: tuple[int, int], place: tuple[int, int], args: str) -> None:
+        (start, end), (process, thread) = span, place
         at, took = start + begin, end - start
         lines.append(
             f'{{"ph": "X", "cat": "{cat}", "name": {json.dumps(name)}, "pid": {process}, "tid": {thread}, '
@@ -43,17 +44,15 @@ def write_kineto(
         add(
             _KIND[kind],
             shown,
-            start,
-            end,
-            pid,
-            thread,
+            (start, end),
+            (pid, thread),
             '"External id": 1' if kind != "python" else '"Python id": 1',
         )
     for thread, name, start, end, number in recording.calls:
-        add("cuda_runtime", name, start, end, pid, thread, f'"cbid": 211, "correlation": {number}')
+        add("cuda_runtime", name, (start, end), (pid, thread), f'"cbid": 211, "correlation": {number}')
     for work, number in recording.work:
         args = f'"device": {device}, "context": 1, "stream": {work.stream}, "correlation": {number}{_arguments(work)}'
-        add(_CATEGORY[work.kind], _name(work), work.start, work.end, device, work.stream, args)
+        add(_CATEGORY[work.kind], _name(work), (work.start, work.end), (device, work.stream), args)
     group = [
         {"pg_name": "0", "pg_desc": "default_pg", "pg_size": world_size, "ranks": list(range(world_size))}
     ]
@@ -72,7 +71,8 @@ def write_kineto(
 
 
 def _process(pid: int, rank: int) -> str:
-    return f'{{"name": "process_name", "ph": "M", "ts": 1, "pid": {pid}, "tid": {MAIN}, "args": {{"name": "python {rank}"}}}}'
+    record = {"name": "process_name", "ph": "M", "ts": 1, "pid": pid, "tid": MAIN}
+    return json.dumps(record | {"args": {"name": f"python {rank}"}})
 
 
 def _name(work: Work) -> str:

@@ -21,13 +21,14 @@ _TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": f"{_WORK}, demangledName INT, shortName INT",
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_WORK}, bytes INT, copyKind INT, srcKind INT, dstKind INT",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT",
-    "NVTX_EVENTS": "start INT, end INT, eventType INT, rangeId INT, text TEXT, globalTid INT, textId INT, domainId INT, jsonText TEXT",
+    "NVTX_EVENTS": "start INT, end INT, eventType INT, rangeId INT, text TEXT, globalTid INT, textId INT, "
+    "domainId INT, jsonText TEXT",
     "SCHED_EVENTS": "start INT, cpu INT, isSchedIn INT, globalTid INT",
 }
 _COPY_KIND = {"HtoD": 1, "DtoH": 2}
 _MEMORY = {"pageable": 0, "pinned": 1}
 _DEVICE_MEMORY = 2
-_PUSH_POP, _DOMAIN, _NCCL = 59, 75, 1
+_PUSH_POP, _DOMAIN, _DEFAULT, _NCCL = 59, 75, 0, 1
 _NCCL_NAME = {
     "all_reduce": "ncclAllReduce",
     "all_gather": "ncclAllGather",
@@ -79,7 +80,8 @@ def _one(
     def thread(number: int) -> int:
         return global_pid | (pid if number == MAIN else pid + 1000)
 
-    def nvtx(name: str, start: int, end: int, number: int, domain: int = 0, payload: object = None) -> None:
+    def nvtx(name: str, start: int, end: int, number: int, payload: object = None) -> None:
+        domain = _DEFAULT if payload is None else _NCCL
         said = None if payload is None else json.dumps(payload)
         rows["NVTX_EVENTS"].append(
             (start + _BEGIN, end + _BEGIN, _PUSH_POP, None, name, thread(number), None, domain, said)
@@ -89,7 +91,7 @@ def _one(
     nvtx(f"epoch_0-rank_{rank}", 0, recording.end, MAIN)
     if world_size > 1:
         world = {"NCCL communicator ID": 1, "No. of ranks": world_size, "Rank": rank}
-        nvtx("ncclCommInitRank", 0, 1, MAIN, _NCCL, world)
+        nvtx("ncclCommInitRank", 0, 1, MAIN, world)
     for kind, number, name, start, end in recording.spans:
         if kind == "step":
             nvtx(f"batch_{name}", start, end, number)
@@ -125,7 +127,7 @@ def _one(
             }
             if message.kind in ("send", "recv"):
                 said["Peer"] = message.members.index(rank) ^ 1
-            nvtx(_NCCL_NAME[message.kind], called.start - 500, called.end + 500, called.thread, _NCCL, said)
+            nvtx(_NCCL_NAME[message.kind], called.start - 500, called.end + 500, called.thread, said)
     rows["SCHED_EVENTS"] += _scheduled(recording.off_core, thread)
 
 

@@ -5,10 +5,8 @@ A training without faults is healthy; a fault is `replace(training, …)`, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from .machine import (
     AUTOGRAD,
@@ -43,7 +41,7 @@ PRODUCTS = {
     "bf16": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
     "fp32": "ampere_sgemm_128x64_nn",
 }
-ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>>(int)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
 ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float, 4>>()"
 CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIterator&)>(int)"
@@ -176,8 +174,8 @@ class Rank:
 
     def program(self) -> Program:
         """All its instructions."""
-        for self.step in range(self.t.steps):
-            self.slot = 0
+        for step in range(self.t.steps):
+            self.step, self.slot = step, 0
             self.do.append(Begin("step", f"{self.step}"))
             self.python("train.py(120): train_step")
             self.one_step()
@@ -309,7 +307,7 @@ class Rank:
         self.phase("forward")
         self.host_work("forward")
         for layer in range(self.layers):
-            self.python(f"model.py(40): forward")
+            self.python("model.py(40): forward")
             self.before_layer(layer, "forward")
             self.layer(layer, "forward")
             self.python_end()

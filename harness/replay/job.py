@@ -140,8 +140,10 @@ class JobGraph:
         return found
 
     def replay(self, lengths: I64) -> I64:
-        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs). A host that no longer waits
-        ends its steps before the work that they launched: what is left to compute at the end belongs to all steps."""
+        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs).
+
+        A host that no longer waits ends its steps before the work that they launched: what is left to compute at the
+        end belongs to all steps."""
         moments = solve(self.plan, self.time_ns, lengths)
         found: I64 = moments[:, self.step_end] - moments[:, self.step_begin]
         more = self._left_ns(moments) - self._left_ns(self.time_ns[None, :])

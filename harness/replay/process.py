@@ -38,7 +38,8 @@ class ProcessGraph:
     activities: n things that the host did while a device had no work because of it; activity_ns: how long in each
     counted step, shape (n, steps); activity_amounts: the parts of arcs that they are, by arc and activity. What follows
     a call that let the device run dry, until it has work again, is activity n + i: it is the call's only if nothing but
-    its waiting is known. last: the nodes after which nothing is left to do. waits: arcs in which the host waits for the device, or for a batch.
+    its waiting is known. last: the node after which nothing is left to compute. waits: arcs in which the host waits for
+    the device, or for a batch.
     """
 
     rank: int | None

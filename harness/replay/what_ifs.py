@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from harness.analysis.process.phases import PHASES
 from harness.replay import counterfactuals
 from harness.replay.causes import Rule
 from harness.replay.context import ReplayContext, slots
 from harness.replay.counterfactuals import Edit, Edited, without
-from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, N_PHASES, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.host_causes import (
-    LAUNCHING,
     STALLED,
     STALLS,
     rows_of,
