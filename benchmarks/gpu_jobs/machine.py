@@ -20,7 +20,8 @@ UNSET = -1
 
 @dataclass(frozen=True)
 class Costs:
-    """What the hardware adds to each program. depth: launches that may wait for the device before the host must.
+    """What the hardware adds to each program. depth: launches that may
+    wait on a stream before the host must.
 
     latency: from a launch to its start on an idle device; gap: between two kernels of a stream; event: from the end of
     what another stream waits for to its start; wake: from the end of what the host waits for until it goes on."""
@@ -222,7 +223,7 @@ class Host:
         self.last: dict[int, Work] = {}
         self.follows: dict[int, list[Work]] = {}
         self.events: dict[object, Work] = {}
-        self.launched: list[Work] = []
+        self.queues: dict[int, list[Work]] = {}  # by stream
         self.ready: dict[int, int] = {}
         self.consumed: dict[int, int] = {}
         self.began = self.called = UNSET  # of the instruction and of the call in which the host is
@@ -313,7 +314,6 @@ class Machine:
                 other.dependents.append((work, after))
                 work.missing += 1
         host.last[work.stream] = work
-        host.launched.append(work)
         host.recording.work.append((work, number))
         if not work.missing:
             self._start(work)
@@ -357,18 +357,20 @@ class Machine:
             host.called = host.now
         number = len(host.recording.calls) + 1
         if not host.submitted:
-            depth = host.costs.depth
-            if len(host.launched) >= depth:
-                oldest = host.launched[-depth]
+            depth, work = host.costs.depth, do.make()
+            queue = host.queues.setdefault(work.stream, [])
+            if len(queue) >= depth:
+                oldest = queue[-depth]
                 if oldest.start == UNSET:
                     oldest.starters.append(host)
                     return False
                 host.now = max(host.now, oldest.start)
             host.compute(do.call_ns + do.hold_ns)
             host.submitted = True
-            self.submit(host, do.make(), number, host.now)
+            queue.append(work)
+            self.submit(host, work, number, host.now)
         if do.blocks:
-            own = host.launched[-1]
+            own, _ = host.recording.work[-1]
             if own.end == UNSET:
                 own.waiters.append(host)
                 return False

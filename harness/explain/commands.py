@@ -211,7 +211,9 @@ FIELDS: dict[str, FieldsOf] = {
     "own-cores": _without("pinned-together", "noisy-neighbour"),
     "no-late-messages": _without("slow-link"),
     "no-extra-compute": _without("extra-compute"),
-    "rank-like-others": _without("extra-compute", "long-sequences", "noisy-neighbour", "uneven-stages"),
+    "rank-like-others": _without(
+        "extra-compute", "long-sequences", "noisy-neighbour", "slow-device", "uneven-stages"
+    ),
     "gas-x2": _accumulated(2),
     "gas-x4": _accumulated(4),
     "micro-batch-x2": _larger_micro_batch,

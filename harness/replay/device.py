@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.breakdown import COMPUTE, MEMORY, NOT_WORK
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
-from harness.analysis.process.host_calls import LONG_CALL_NS, blocks
+from harness.analysis.process.host_calls import LONG_CALL_NS, blocks, only_waits
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
 from harness.replay.host import feeding_calls
@@ -39,12 +39,13 @@ class StreamDependencies(NamedTuple):
 
 class HostWaits(NamedTuple):
     """n calls that waited for the end of `source`, a row of `Streams`: when they began and returned, and from when on
-    they only waited; a call that found it done did not."""
+    they only waited; a call that found it done did not. synchronises: it does nothing else than wait."""
 
     source: I64
     began_ns: I64
     since_ns: I64
     returned_ns: I64
+    synchronises: NDArray[np.bool_]
 
 
 def find_stream_dependencies(streams: Streams) -> StreamDependencies:
@@ -131,7 +132,8 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
     kept = seen | always
     source = np.where(seen, last, launched)[kept]
     waited = seen | (streams.end_ns[launched] > start)
-    return HostWaits(source, start[kept], np.where(waited, start, end)[kept], end[kept])
+    synchronises = matching(calls.name[rows], m.view.names, only_waits)[kept]
+    return HostWaits(source, start[kept], np.where(waited, start, end)[kept], end[kept], synchronises)
 
 
 def _latest_until(streams: Streams, by_launch: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -290,6 +292,7 @@ def _add_host_waits(
     builder.give_slot(arcs, slot(TimeCategory.WAIT_TAIL), waits.returned_ns - since)
     builder.give_activities(thread.activities.between(since, waits.returned_ns, arcs))
     builder.wait(arcs)
+    builder.synchronise(arcs[waits.synchronises])
 
 
 def _add_stream_dependencies(

@@ -146,6 +146,7 @@ class Builder:
     activities: list[Amounts] = field(default_factory=list)
     repeated: list[I64] = field(default_factory=list)
     waits: list[I64] = field(default_factory=list)
+    syncs: list[I64] = field(default_factory=list)
     nodes: int = 0
     arcs: int = 0
 
@@ -169,6 +170,10 @@ class Builder:
     def wait(self, arcs: I64) -> None:
         """In these arcs the host waits for something else: without the wait they would not be there."""
         self.waits.append(arcs)
+
+    def synchronise(self, arcs: I64) -> None:
+        """Some of the waits are calls that do nothing else."""
+        self.syncs.append(arcs)
 
     def give(self, amounts: Amounts) -> None:
         """Lengthen arcs."""

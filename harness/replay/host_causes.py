@@ -21,6 +21,7 @@ from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, NEVER, OPTIMI
 from harness.replay.process import ProcessGraph
 from harness.replay.suspect import (
     LEAST,
+    MOSTLY,
     Cause,
     Suspect,
     counterfactual,
@@ -109,6 +110,7 @@ _FEW_STEPS = 5  # of fewer it is not known what is at changing places
 _PLACES = 3
 _NEARLY_ALL = 0.9  # of the steps
 _WAITING_FOR = ("synchronisation", "allocation", "data loading")  # causes of idle time: the device, a batch
+STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
 _UNEXPECTED = ("host work", "not recorded")
 _OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
 _ONE_EACH = (
@@ -131,8 +133,30 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
                 groups.setdefault((cause, None), []).append((process, row))
             elif (specific := _cause_of(activity)) is not None:
                 groups.setdefault((specific, _alike(specific, activity)), []).append((process, row))
+    synchronising = groups.pop((Cause.SYNCHRONISATION, None), [])
     for (cause, _), rows in groups.items():
         yield from _of_activities(context, cause, rows)
+    yield from _synchronising(context, synchronising)
+
+
+def _synchronising(context: ReplayContext, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
+    """Hosts that wait for their devices in most steps. That also costs the time of what they do next without work
+    ahead, though no device was idle in the waiting itself; rows: the activities in which one was."""
+    job, own = context.job, context.job.process[context.job.syncs]
+    pairs = np.unique(np.stack([own, job.step[job.syncs]]), axis=1)
+    steps = np.bincount(pairs[0][pairs[1] >= 0], minlength=context.processes)
+    who = tuple(np.flatnonzero(steps >= MOSTLY * context.step_count).tolist())
+    if not who or any(process not in who for process, _ in rows):
+        yield from _of_activities(context, Cause.SYNCHRONISATION, rows) if rows else ()
+        return
+    lengths = without_activities(context, rows)
+    lengths[job.syncs[np.isin(own, who)]] = NEVER
+    found = next(_of_activities(context, Cause.SYNCHRONISATION, rows), None) if rows else None
+    every = np.ones(context.step_count, np.bool_)
+    if found is not None:
+        yield replace(found, processes=who, lengths=lengths)
+    else:
+        yield Suspect(Cause.SYNCHRONISATION, who, None, every, lengths, "", standing=True)
 
 
 def _scattered(own: ProcessGraph, steps: int) -> set[int]:
@@ -151,8 +175,9 @@ def _scattered(own: ProcessGraph, steps: int) -> set[int]:
 
 
 def _recurs(hits: NDArray[np.bool_]) -> bool:
-    """Whether hits are in nearly all steps, or three of them at one distance."""
-    return bool(hits.mean() >= _NEARLY_ALL or (np.count_nonzero(hits) > 2 and period(hits) is not None))
+    """Whether hits are in nearly all steps, or three of them at one distance, with others between them."""
+    apart = np.count_nonzero(hits) > 2 and period(hits) not in (None, 1)
+    return bool(hits.mean() >= _NEARLY_ALL or apart)
 
 
 def _cause_of(activity: HostActivity) -> Cause | None:
@@ -177,7 +202,7 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
         by_step[process] += job.processes[process].activity_ns[row, : context.step_count]
     who = culprits(by_step.sum(axis=1))
     saved = by_step[list(who)].sum(axis=0)
-    if not who or saved.mean() < LEAST * context.step_ns:
+    if not who or (saved.mean() < LEAST * context.step_ns and cause not in STEADY_WAITS):
         return
     mine = [(process, row) for process, row in rows if process in who]
     most = max(mine, key=lambda at: job.processes[at[0]].activity_ns[at[1]].sum())

@@ -88,7 +88,8 @@ def _levels(nodes: int, source: I64, target: I64) -> I64:
 @dataclass(frozen=True)
 class JobGraph:
     """All processes' nodes and arcs; times are aligned. process: of each arc, the process of its target.
-    repeated: arcs whose time is also that of others. waits: arcs in which a host waits. last: of each process the node
+    repeated: arcs whose time is also that of others. waits: arcs in which a host waits; syncs: of these,
+    calls that do nothing else. last: of each process the node
     after which it has nothing left to compute, -1: none.
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
@@ -106,6 +107,7 @@ class JobGraph:
     process: I64
     repeated: I64
     waits: I64
+    syncs: I64
     last: I64
     step: I64
     step_begin: I64
@@ -228,6 +230,7 @@ def join_job(
         process=process,
         repeated=np.concatenate(arcs.repeated),
         waits=np.concatenate(arcs.waits),
+        syncs=np.concatenate(arcs.syncs),
         last=np.array([g.last[0] + n if len(g.last) else -1 for g, n in zip(graphs, first, strict=False)]),
         step=_steps_of(time[target], process, time[end]),
         step_begin=begin,
@@ -254,6 +257,7 @@ class _Arcs:
     process: list[I64]
     repeated: list[I64]
     waits: list[I64]
+    syncs: list[I64]
     count: int
 
 
@@ -267,6 +271,7 @@ def _arcs_of(graphs: Sequence[ProcessGraph], first: list[int]) -> _Arcs:
         [np.full(len(g.source), i) for i, g in enumerate(graphs)],
         [g.repeated + n for g, n in zip(graphs, before, strict=False)],
         [g.waits + n for g, n in zip(graphs, before, strict=False)],
+        [g.syncs + n for g, n in zip(graphs, before, strict=False)],
         before[-1],
     )
 

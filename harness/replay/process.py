@@ -39,7 +39,7 @@ class ProcessGraph:
     counted step, shape (n, steps); activity_amounts: the parts of arcs that they are, by arc and activity. What follows
     a call that let the device run dry, until it has work again, is activity n + i: it is the call's only if nothing but
     its waiting is known. last: the node after which nothing is left to compute. waits: arcs in which the host waits for
-    the device, or for a batch.
+    the device, or for a batch; syncs: of these, calls that do nothing else.
     """
 
     rank: int | None
@@ -56,6 +56,7 @@ class ProcessGraph:
     repeated: I64
     last: I64
     waits: I64
+    syncs: I64
     step_names: list[str]
     step_begin: I64
     step_end: I64
@@ -106,6 +107,7 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         repeated=np.concatenate([np.empty(0, np.int64), *builder.repeated]),
         last=computed,
         waits=np.concatenate([np.empty(0, np.int64), *builder.waits]),
+        syncs=np.concatenate([np.empty(0, np.int64), *builder.syncs]),
         step_names=span.names,
         step_begin=begin,
         step_end=end,
@@ -227,6 +229,7 @@ _COLUMNS = (
     "repeated",
     "last",
     "waits",
+    "syncs",
     "step_begin",
     "step_end",
     "arrive",

@@ -99,6 +99,11 @@ def blocks(call: str) -> bool:
     return any(pattern.search(call) for _, pattern in _BLOCKING)
 
 
+def only_waits(call: str) -> bool:
+    """Whether a call does nothing but wait for the device."""
+    return _by_name(call, _BLOCKING, -1) == Cause.SYNCHRONISATION
+
+
 def awaits_communication(name: str) -> bool:
     """Whether an operator of a CPU trace only starts or awaits a collective."""
     return _COMMUNICATION_CALL.search(name) is not None
