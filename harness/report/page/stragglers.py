@@ -9,6 +9,7 @@ from harness.report.plots import plotly_json
 from harness.report.plots.pacing import SLOWER_AND_FASTER
 from harness.report.tables.catalogue import page_tables
 
+_TICKS = 16  # columns that have a tick each
 _LEAST_END = 0.05  # of S beyond 1: the colours' end is at least this
 _LEAD = (
     "The job's operations are replayed as they were and with ideal durations; S is the ratio of the two steps. S of an "
@@ -53,7 +54,8 @@ def _heat(slow: Stragglers) -> Figure:
             "colorbar": {"title": {"text": "S − 1 (%)", "side": "right"}, "thickness": 12},
         }
     ]
-    axes = plotly_json.layout("data-parallel rank", plotly_json.NAMES)
+    each = {"dtick": 1} if len(dps) <= _TICKS else {}
+    axes = plotly_json.layout(plotly_json.axis("data-parallel rank", **each), plotly_json.NAMES)
     words = (
         "How much slower the job is by each worker alone. A red row is a stage with more work, a red cell a slow "
         "worker; if all are red, no worker is the cause."
