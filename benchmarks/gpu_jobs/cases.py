@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .faults import FAULTS, FaultKind, Planted
-from .machine import MS, US
+from .program import MS, US
 from .training import Training
 
 TOOLS = ("kineto", "nsys")

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .machine import MS, US
+from .program import MS, US
 from .training import HostWork, Training
 
 EVERYONE: tuple[int, ...] | None = None

@@ -18,8 +18,8 @@ from harness.measure.paths import measure_files, trace_files
 from .cases import Case, Request
 from .faults import CHANGES, NOT_RECORDED, WITHOUT, Planted, same
 from .kineto_file import write_kineto
-from .machine import Recording
 from .nsys_file import write_nsys
+from .program import Recording
 from .training import Training, mean_step_ns
 
 NODE = 4  # ranks

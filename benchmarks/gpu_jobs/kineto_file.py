@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .machine import MAIN, Recording, Work
+from .program import MAIN, Recording, Work
 
 _CATEGORY = {"kernel": "kernel", "copy": "gpu_memcpy", "set": "gpu_memset"}
 _KIND = {

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from .machine import US, Machine, Message, Program, Recording
+from .machine import Machine
+from .program import US, Message, Program, Recording
 from .recorded import Process, Task, read
 from .retold import Change, Story, held_back, program, story
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean, median
 
-from .machine import US, Compute, Costs, Follow, Instruction, Launch, Message, Record, Wait, Work
-from .machine import Call as Do
+from .machine import Costs
+from .program import US, Compute, Follow, Instruction, Launch, Message, Record, Wait, Work
+from .program import Call as Do
 from .recorded import Call, Process, Task
 
 _FREES = ("cudaFree", "cudaFreeHost", "hipFree", "hipHostFree", "cuMemFree")

@@ -1,8 +1,5 @@
-"""What waits for something on another stream, and which calls of the host wait for the device.
-
-Neither is recorded. A kernel that was launched long before and whose stream was free began right after something on
-another stream ended: it waited for that. A call that returns right after something on the device ended waited for it.
-"""
+"""A process's streams as nodes and arcs of its graph: each event's place on a stream that never idles, and the arcs
+from the launches on the host and from what it waits for."""
 
 from __future__ import annotations
 
@@ -12,137 +9,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import COMPUTE, MEMORY, NOT_WORK
-from harness.analysis.process.by_name import matching
+from harness.analysis.process.breakdown import MEMORY
 from harness.analysis.process.collective_rows import row_events
-from harness.analysis.process.host_calls import LONG_CALL_NS, blocks, only_waits
+from harness.analysis.process.host_calls import LONG_CALL_NS
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
-from harness.replay.host import feeding_calls
+from harness.replay.streams import (
+    HostWaits,
+    StreamDependencies,
+    Streams,
+    find_stream_dependencies,
+    host_waits,
+    most_computed,
+    streams_of,
+)
 from harness.traces.trace import I64
-
-IDLE_NS = 3_000  # a stream that is free for less has only its usual gap
-_FURTHER = 8  # events back
-SOON_NS = 15_000  # after the end of what it waited for
-SOON_SHARE = 0.02  # the same, of a long wait
-SOON_AT_MOST_NS = 100_000
-RETURN_NS = 30_000  # a call returns this soon after
-BLOCKED_NS = 20_000  # a shorter call waited for nothing
-
-
-class StreamDependencies(NamedTuple):
-    """n pairs of rows of `Streams`: `target` cannot begin before `source` has ended."""
-
-    source: I64
-    target: I64
-
-
-class HostWaits(NamedTuple):
-    """n calls that waited for the end of `source`, a row of `Streams`: when they began and returned, and from when on
-    they only waited; a call that found it done did not. synchronises: it does nothing else than wait."""
-
-    source: I64
-    began_ns: I64
-    since_ns: I64
-    returned_ns: I64
-    synchronises: NDArray[np.bool_]
-
-
-def find_stream_dependencies(streams: Streams) -> StreamDependencies:
-    """Events that waited for another stream. source and target: rows of `streams`."""
-    free = np.maximum(streams.launch_ns, streams.previous_ns)
-    late = (
-        (streams.start_ns - free > IDLE_NS)
-        & (streams.launch_ns >= 0)
-        & (streams.launch_ns < streams.start_ns - IDLE_NS)
-    )
-    waited = np.flatnonzero(late)
-    source = _last_end_elsewhere(streams, waited)
-    found = source >= 0
-    waited, source = waited[found], source[found]
-    long = np.minimum(SOON_SHARE * (streams.start_ns - free)[waited], SOON_AT_MOST_NS)
-    soon = streams.start_ns[waited] - streams.end_ns[source] <= np.maximum(SOON_NS, long)
-    pairs = [(source[soon], waited[soon]), _before_messages(streams)]
-    source, target = (np.concatenate(c) for c in zip(*pairs, strict=True))
-    _, kept = np.unique(target, return_index=True)
-    return StreamDependencies(source[kept], target[kept])
-
-
-def _last_end_elsewhere(streams: Streams, rows: NDArray[np.intp]) -> I64:
-    """For each row, of the events on other streams the one that ended last before the row began; -1: none is near."""
-    order = np.argsort(streams.end_ns, kind="stable")
-    ends = streams.end_ns[order]
-    at = np.searchsorted(ends, streams.start_ns[rows], side="right") - 1
-    found = np.full(len(rows), -1, np.int64)
-    for _ in range(_FURTHER):  # a stream's own events may lie between
-        usable = (at >= 0) & (found < 0)
-        other = usable & (streams.index[order[np.maximum(at, 0)]] != streams.index[rows])
-        found[other] = order[at[other]]
-        at = at - 1
-    return found
-
-
-def _before_messages(streams: Streams) -> tuple[I64, I64]:
-    """A collective waits for what was launched before it on the stream with most work, which made its data."""
-    rows = np.flatnonzero(streams.message & (streams.launch_ns >= 0))
-    if not len(rows):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    work = np.bincount(streams.index[~streams.message], minlength=int(streams.index.max()) + 1)
-    main = np.flatnonzero((streams.index == int(np.argmax(work))) & (streams.launch_ns >= 0))
-    rows = rows[streams.index[rows] != int(np.argmax(work))]
-    if not len(main) or not len(rows):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    launches = np.maximum.accumulate(streams.launch_ns[main])
-    before = np.searchsorted(launches, streams.launch_ns[rows]) - 1
-    source = main[np.maximum(before, 0)]
-    holds = (before >= 0) & (streams.end_ns[source] <= streams.start_ns[rows])
-    return source[holds], rows[holds]
-
-
-def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) -> HostWaits:
-    """Calls that waited for the device. A call that always waits and found the device done waits for the last event
-    launched before it. A call that launches waits for its own stream only, whose queue is full, or for the copy that it
-    launches."""
-    calls = m.view.calls
-    rows = feeding_calls(m)
-    rows = rows[(calls.start_ns[rows] >= window[0]) & (calls.end_ns[rows] <= window[1])]
-    start, end = calls.start_ns[rows], calls.end_ns[rows]
-    order = np.argsort(streams.end_ns, kind="stable")
-    ends = streams.end_ns[order]
-    at = np.searchsorted(ends, end, side="right") - 1
-    by_launch = np.argsort(streams.launch_ns, kind="stable")
-    before = np.searchsorted(streams.launch_ns[by_launch], start, side="right") - 1
-    launched = by_launch[np.maximum(before, 0)]
-    own = np.where((before >= 0) & (streams.launch_ns[launched] == start), streams.index[launched], -1)
-    for _ in range(_FURTHER):  # other streams' events may have ended after its own
-        other = (at >= 0) & (own >= 0) & (streams.index[order[np.maximum(at, 0)]] != own)
-        at = at - other
-    last = order[np.maximum(at, 0)]
-    seen = (
-        (at >= 0)
-        & ((own < 0) | (streams.index[last] == own))
-        & (end - start >= BLOCKED_NS)
-        & (streams.end_ns[last] > start)
-    )
-    seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
-    always = matching(calls.name[rows], m.view.names, blocks) & ~seen
-    until = _latest_until(streams, by_launch)[np.maximum(before, 0)]
-    launched = np.where(streams.end_ns[until] <= end, until, launched)
-    always &= (before >= 0) & (streams.launch_ns[launched] >= 0) & (streams.end_ns[launched] <= end)
-    kept = seen | always
-    source = np.where(seen, last, launched)[kept]
-    waited = seen | (streams.end_ns[launched] > start)
-    synchronises = matching(calls.name[rows], m.view.names, only_waits)[kept]
-    return HostWaits(source, start[kept], np.where(waited, start, end)[kept], end[kept], synchronises)
-
-
-def _latest_until(streams: Streams, by_launch: NDArray[np.intp]) -> NDArray[np.intp]:
-    """For each event in the order of launches that one of those launched until then which ends last."""
-    ends = streams.end_ns[by_launch]
-    latest = np.maximum.accumulate(ends)
-    place = np.where(ends == latest, np.arange(len(ends)), 0)
-    return by_launch[np.maximum.accumulate(place)]
-
 
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
 _ENOUGH = 20
@@ -158,24 +39,6 @@ _BY_PRECISION: dict[str | None, TimeCategory] = {
     "fp32": TimeCategory.DEVICE_FP32,
     "tf32": TimeCategory.DEVICE_TF32,
 }
-
-
-@dataclass(frozen=True)
-class Streams:
-    """n events by (stream, start). `row`: in the process's events. `previous_ns`: when the stream was free, -1 for the
-    first of a stream. `index`: a number per stream of a device. `message`: it is a row of collectives."""
-
-    row: NDArray[np.intp]
-    start_ns: I64
-    end_ns: I64
-    launch_ns: I64
-    index: I64
-    previous_ns: I64
-    message: NDArray[np.bool_]
-
-    @property
-    def first(self) -> NDArray[np.bool_]:
-        return self.previous_ns < 0
 
 
 class DeviceNodes(NamedTuple):
@@ -199,7 +62,7 @@ def on_gpu(
 ) -> DeviceNodes:
     """Adds the streams of the window. wanted: rows of events whose starts, and whose ends, must be nodes."""
     event = row_events(m.view, m.kinds)
-    streams = _streams(m, window, event)
+    streams = streams_of(m, window, event)
     count = len(streams.row)
     place = np.full(len(m.view.events) + 1, -1, np.int64)
     place[streams.row] = np.arange(count)
@@ -223,55 +86,10 @@ def on_gpu(
         at_start[place[event]],
         at_end[place[event]],
         end_node[last],
-        end_node[last[_most_computed(m, streams)]],
+        end_node[last[most_computed(m, streams)]],
         at_start[place[wanted[0]]],
         at_end[place[wanted[1]]],
     )
-
-
-def _most_computed(m: MeasuredProcess, streams: Streams) -> I64:
-    """The number of the stream with most computation, as an array of length one."""
-    computes = m.kinds.event_class[streams.row] == COMPUTE
-    work = np.where(computes, streams.end_ns - streams.start_ns, 0)
-    return np.array([np.argmax(np.bincount(streams.index, weights=work))])
-
-
-def _streams(m: MeasuredProcess, window: tuple[int, int], message_events: I64) -> Streams:
-    events = m.view.events
-    inside = (
-        (events.start_ns >= window[0]) & (events.start_ns < window[1]) & (m.kinds.event_class != NOT_WORK)
-    )
-    rows_ = np.flatnonzero(inside)
-    rows_ = rows_[
-        np.lexsort((events.end_ns[rows_], events.start_ns[rows_], events.stream[rows_], events.device[rows_]))
-    ]
-    device, stream = events.device[rows_], events.stream[rows_]
-    changes = (
-        np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))
-        if len(rows_)
-        else np.empty(0, bool)
-    )
-    index = np.cumsum(changes) - 1
-    start, end = events.start_ns[rows_], events.end_ns[rows_]
-    reach = _reach(end, index)
-    previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
-    message = np.zeros(len(events) + 1, np.bool_)
-    message[message_events] = True
-    return Streams(
-        rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message[rows_]
-    )
-
-
-def _reach(end: I64, index: I64) -> I64:
-    """The latest end so far on each event's own stream."""
-    if not len(end):
-        return end
-    low = int(end.min())
-    span = int(end.max()) - low + 1
-    if (int(index[-1]) + 1) * span >= 1 << 63:  # streams without number, or days apart
-        own = np.split(end, np.flatnonzero(np.diff(index)) + 1)
-        return np.concatenate([np.maximum.accumulate(part) for part in own])
-    return np.maximum.accumulate((end - low) + index * span) - index * span + low
 
 
 def _marked(rows_: I64, n: int) -> NDArray[np.bool_]:

@@ -10,21 +10,19 @@ from pathlib import Path
 
 import gpu_jobs
 import pytest
-from gpu_jobs.machine import (
+from gpu_jobs.machine import Costs, Loader, Machine
+from gpu_jobs.program import (
     COMM,
     COMPUTE,
     US,
     Begin,
     Call,
     Compute,
-    Costs,
     End,
     Fetch,
     Follow,
     Instruction,
     Launch,
-    Loader,
-    Machine,
     Message,
     Record,
     Recording,
