@@ -50,7 +50,7 @@ def healthy(rng: random.Random, kind: str, bound: str, fewest: int = 1) -> Train
     kernel_ns = rng.choice((120, 200, 400)) * US if bound == "device" else rng.choice((6, 10)) * US
     t = Training(
         kind=kind, ranks=ranks, stages=stages, layers=layers, micro_batches=micro_batches, kernel_ns=kernel_ns,
-        steps=rng.choice((9, 13)), python_ns=rng.choice((4, 8, 14)) * US, stacks=rng.random() < 0.5,
+        steps=rng.choice((13, 17)), python_ns=rng.choice((4, 8, 14)) * US, stacks=rng.random() < 0.5,
         ranges=rng.random() < 0.7, item_every=rng.choice((0, 1, 4)), seed=rng.randrange(1 << 20),
         fetch_ns=rng.choice((100, 500, 1400)) * US if bound == "device" else 100 * US,
     )  # fmt: skip
@@ -98,12 +98,13 @@ def _single(rng: random.Random, name: str, kind: FaultKind, number: int) -> Case
     tool = TOOLS[number // len(kind.bound) % 2]
     size = round(rng.uniform(0.15, 0.6) * base.run_step_ns())
     if name in SOMETIMES:
-        base = replace(base, steps=STEPS, item_every=rng.choice((0, 1)))
+        base = replace(base, steps=STEPS, item_every=rng.choice((0, 1)), ranges=True)
     return Case(f"{name}-{number}", tool, bound, base, (kind.apply(base, rng, size),))
 
 
 # faults that a report tells as one finding, so that two of them cannot be told apart
 _AS_HOST_STALLS = ("host-work", "host-work-sometimes", "late-rank", "checkpoint", "collector")
+_SAME = ({"extra-collective", "no-overlap"}, {"slow-loader", "late-loads"})
 _AS_COPIES = ("checkpoint", "offload", "pageable-copies", "blocking-copy")
 
 
@@ -112,7 +113,7 @@ def _pair(rng: random.Random, number: int) -> Case:
     one_cause = all(name in _AS_HOST_STALLS for name in (first, second)) or {first, second} <= set(_AS_COPIES)
     shared = [k for k in FAULTS[first].kinds if k in FAULTS[second].kinds]
     bounds = [b for b in FAULTS[first].bound if b in FAULTS[second].bound]
-    if one_cause or not shared or not bounds or {first, second} == {"extra-collective", "no-overlap"}:
+    if one_cause or not shared or not bounds or {first, second} in _SAME:
         return _pair(rng, number)
     bound = rng.choice(bounds)
     base = healthy(rng, rng.choice(shared), bound, max(FAULTS[first].ranks, FAULTS[second].ranks))

@@ -24,6 +24,7 @@ from harness.traces.trace import I64
 
 BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
+_LAUNCHING = ("launch-bound", "synchronisation")  # causes of idle time that are no work of the host's own
 _BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
 
 
@@ -74,7 +75,7 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
     span = Span.of(m)
     idle = of_device(m, _main_device(m))
     which = np.where(_after_calls(m, idle), idle.which + np.int32(len(idle.rows)), idle.which)
-    segments = activity_segments(idle.start_ns, idle.end_ns, which, span.window)
+    segments = activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
     builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
     begin = thread.mark(builder, span.mark_ns)
     end = thread.mark(builder, span.end_ns) if span.on_host else builder.add_nodes(span.end_ns[-1:])
@@ -117,6 +118,23 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         activity_ns=_by_step(idle, span),
         activity_amounts=builder.all_activities(),
     )
+
+
+def _begun_ns(m: MeasuredProcess, idle: IdleActivities) -> I64:
+    """When the host began what it did in each stretch: it may have done so while the device still had work. After the
+    last call before, or with the call in which the stretch lies; where launches follow one another, with the stretch."""
+    calls = m.view.calls
+    order = np.argsort(calls.start_ns, kind="stable")
+    begins, ends = calls.start_ns[order], np.maximum.accumulate(calls.end_ns[order])
+    if m.view.on_cpu or not len(begins):
+        return idle.start_ns
+    at = np.searchsorted(begins, idle.start_ns, side="right") - 1
+    inside = (at >= 0) & (calls.end_ns[order][at] > idle.start_ns)
+    since = np.where(inside, begins[at], np.minimum(ends[at], idle.start_ns))
+    longer = np.array([row.cause not in _LAUNCHING for row in idle.rows] or [False])[idle.which]
+    begun = np.where(longer & (at >= 0), np.minimum(since, idle.start_ns), idle.start_ns)
+    found: I64 = np.maximum(begun, np.append(0, idle.end_ns[:-1])[: len(begun)])
+    return found
 
 
 def _after_calls(m: MeasuredProcess, idle: IdleActivities) -> NDArray[np.bool_]:
