@@ -122,7 +122,7 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
 
 def _begun_ns(m: MeasuredProcess, idle: IdleActivities) -> I64:
     """When the host began what it did in each stretch: it may have done so while the device still had work. After the
-    last call before, or with the call in which the stretch lies; where launches follow one another, with the stretch."""
+    last call before, or with the call in which the stretch lies; if launches follow one another, with the stretch."""
     calls = m.view.calls
     order = np.argsort(calls.start_ns, kind="stable")
     begins, ends = calls.start_ns[order], np.maximum.accumulate(calls.end_ns[order])

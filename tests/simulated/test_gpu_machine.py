@@ -73,7 +73,7 @@ def test_a_message_is_done_after_its_last_rank_has_come() -> None:
 
 def test_ranks_that_wait_for_each_other_for_ever_are_named() -> None:
     message = Message(("m", 1), "all_reduce", (0, 1), 8, "Float", "0", US)
-    alone = [
+    alone: list[Instruction] = [
         Launch(partial(Work, "nccl", COMM, 0, message=message), "launch", US),
         Wait("cudaDeviceSynchronize"),
     ]
