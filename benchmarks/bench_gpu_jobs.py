@@ -1,6 +1,6 @@
 """What the report says of simulated GPU jobs with planted faults, beside what is true of them.
 
-    python benchmarks/bench_gpu_jobs.py OUT [--each 10] [--pairs 60] [--healthy 100] [--seed 1] [--only NAME]
+    python benchmarks/bench_gpu_jobs.py OUT [--each 9] [--pairs 50] [--healthy 90] [--seed 1] [--only NAME]
 
 Each job is a program in simulated time (gpu_jobs/), written as Kineto or nsys files and reported; the same program
 without the fault says what the fault costs. OUT/jobs.jsonl has every job, OUT/tables.md the tables of
@@ -39,9 +39,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path, help="where the results are kept")
-    parser.add_argument("--each", type=int, default=10, help="jobs of each fault")
-    parser.add_argument("--pairs", type=int, default=60, help="jobs with two faults")
-    parser.add_argument("--healthy", type=int, default=100, help="jobs without a fault")
+    parser.add_argument("--each", type=int, default=9, help="jobs of each fault")
+    parser.add_argument("--pairs", type=int, default=50, help="jobs with two faults")
+    parser.add_argument("--healthy", type=int, default=90, help="jobs without a fault")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only jobs whose name has this")
     given = parser.parse_args()

@@ -24,7 +24,7 @@ from gpu_jobs import realism
 from gpu_jobs.tables import tables
 
 HERE = Path(__file__).parent
-COUNTS = (10, 60, 100)  # of each fault, of pairs, of healthy jobs
+COUNTS = (9, 50, 90)  # of each fault, of pairs, of healthy jobs
 
 
 def own_runs(out: Path, minutes: float, seed: int) -> str:

@@ -272,7 +272,7 @@ def few_micro_batches(t: Training, rng: random.Random, ns: int) -> Planted:
         "few-micro-batches",
         replace(t, micro_batches=rng.choice((1, 2))),
         ("bubble",),
-        lambda x: replace(x, apart=True),
+        lambda x: replace(_free(x), apart=True),
         before=_free,
     )
 
