@@ -217,10 +217,15 @@ def _in_order(faults: Sequence[FaultResult], findings: Sequence[TimeLost], case:
 def _false(findings: Sequence[TimeLost], case: Case, truth: Truth) -> list[str]:
     """Findings of what the program does not lose: causes that are neither planted nor its own."""
     planted = {cause for p in case.planted for cause in p.causes}
-    if any(p.marks for p in case.planted) and case.tool == "nsys" and not case.training.ranges:
+    unmarked = case.tool == "nsys" and not case.training.ranges  # nothing says what data loading is
+    if any(p.marks for p in case.planted) and unmarked:
         planted.add(NOT_RECORDED)
     return [
         f"{found.cause} {found.lost_ns / 1e6:.2f} ms, {truth.lost_ns(found.cause) / 1e6:.2f} in the simulation"
         for found in findings
-        if found.cause not in planted and truth.lost_ns(found.cause) < 0.5 * found.lost_ns
+        if found.cause not in planted
+        and truth.lost_ns(found.cause) < 0.5 * found.lost_ns
+        and not (
+            unmarked and found.cause == NOT_RECORDED and truth.lost_ns("data-stall") > 0.5 * found.lost_ns
+        )
     ]
