@@ -23,7 +23,6 @@ from .program import Recording
 from .training import Training, mean_step_ns
 
 NODE = 4  # ranks
-TOLD = 0.03  # of the step: smaller losses are not told
 SURE = 0.04  # of the step: a larger loss must be told
 SKEW_NS = 1_700_000
 
