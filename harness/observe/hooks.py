@@ -47,7 +47,6 @@ class Observer:
 
     def __init__(self, run_dir: Path, asked: dict[str, Any]) -> None:
         self.watch = Watch(run_dir, asked)
-        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._made = 0
         self.steps = Steps(self.watch, lambda: self._made)
         self._main = threading.main_thread().ident
@@ -55,7 +54,6 @@ class Observer:
         self._modules: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
         self._looked_at = -1  # number of modules when the outermost ones were looked for
         self._level = 0
-        self._called: set[type] = set()
 
     # -- care ----------------------------------------------------------------------------------------------------------
 
@@ -195,6 +193,7 @@ class Observer:
         )
 
     def _optimizer_begins(self, optimizer: Any, *_arguments: Any) -> bool:
+        self._look_for_models()
         return self.steps.optimizer_begins(id(optimizer))
 
     def _scaler_begins(self, scaler: Any, optimizer: Any, *_arguments: Any) -> bool:

@@ -119,7 +119,7 @@ class MetricsWriter:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         status, reason = "completed", None
         if error is not None:
-            status, reason = "failed", f"{type(error).__name__}: {error}"
+            status, reason = "failed", f"{type(error).__name__}: {error}".strip().splitlines()[0]
         elif self._stop_reason is not None:
             status, reason = "stopped", self._stop_reason
         end = EndLine(self._rank, status, reason, self._steps)

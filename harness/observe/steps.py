@@ -30,7 +30,7 @@ class Listener(Protocol):
     """Is told about steps and phases as they happen."""
 
     def step_begins(self, number: int) -> None:
-        """The first phase of a step is about to begin."""
+        """The first phase of a step is about to begin. What the listener does here is in no step."""
 
     def phase_begins(self, phase: str) -> None:
         """A phase begins."""
@@ -86,7 +86,9 @@ class Steps:
         if not self._open:
             self._open = True
             self.listener.step_begins(self.number)
-            self._since_ns = self.clock()
+            now = self.clock()
+            self._begin_ns += now - self._since_ns
+            self._since_ns = now
         self._stack.append(phase)
         self.listener.phase_begins(phase)
         return True
