@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from harness.common.errors import nearest
 from harness.common.faults import Setup
 from harness.common.precision import Precision
-from harness.experiment.base import MOST, Broken, Count
+from harness.experiment.base import MOST, Broken, Count, Experiment
 from harness.experiment.options import BATCH, VALUE, Flag, options_of, switch, value
 from harness.experiment.profiled import Profiled
 
@@ -54,15 +54,9 @@ class Mystery(BaseModel):
     sealed: str
 
 
-class Training(Profiled):
-    """What the training exercises share. `default_model` is trained if no other is requested."""
+class Modelled(Experiment):
+    """What is trained: a base of its own, so that its flags come before those of the profiler."""
 
-    default_model: ClassVar[str]
-    precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16")
-
-    exercise: Annotated[
-        int, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
-    ]
     model: str | None = value("--model", metavar="NAME|PATH", free=True).option(
         None, "a name from configs/models, a model file, or a checkpoint folder", min_length=1
     )
@@ -89,6 +83,17 @@ class Training(Profiled):
     activation_checkpointing: bool = switch(
         "--activation-checkpointing", tag="actckpt", free=True, train="--activation-checkpointing"
     ).option(False, "recompute activations in the backward pass; needs --mixed-precision")
+
+
+class Training(Profiled, Modelled):
+    """What the training exercises share. `default_model` is trained if no other is requested."""
+
+    default_model: ClassVar[str]
+    precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16")
+
+    exercise: Annotated[
+        int, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
+    ]
     # NumPy takes twice as much, and Megatron-LM adds to it by rank.
     seed: int = value("--seed", free=True, compared=False, train="--seed", rare=True).option(
         1234, "seed of weights and sample order", ge=0, le=2**31 - 1
