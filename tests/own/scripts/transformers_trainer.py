@@ -37,6 +37,13 @@ class Sentences(Dataset[dict[str, Tensor]]):
         return {"input_ids": self.tokens[index], "labels": self.tokens[index]}
 
 
+def collate(samples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """A batch whose first tokens are no labels, as a prompt's are not."""
+    batch = {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
+    batch["labels"][:, :8] = -100
+    return batch
+
+
 class TimedTrainer(Trainer):  # type: ignore[misc]  # transformers is not read for types
     """Times the model's forward and keeps each loss."""
 
@@ -101,7 +108,10 @@ def main() -> None:
             ddp_backend="gloo" if "RANK" in os.environ else None,
         )
         trainer = TimedTrainer(
-            model=LlamaForCausalLM(config), args=arguments, train_dataset=Sentences(4096, 48, 1000)
+            model=LlamaForCausalLM(config),
+            args=arguments,
+            train_dataset=Sentences(4096, 48, 1000),
+            data_collator=collate,
         )
         trainer.watch = Stopwatch(args.truth, int(os.environ.get("RANK", "0")), unknown=("data", "backward"))
         trainer.add_callback(Steps(trainer.watch))
