@@ -16,8 +16,10 @@ from typing import Any
 import torch
 import torch.utils.data.dataloader as loading
 
+from harness.observe.by_clock import by_clock
+from harness.observe.lines import innermost_place
 from harness.observe.own_profiler import watch_own_profiler
-from harness.observe.steps import BACKWARD, DATA, FORWARD, Steps
+from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps
 from harness.observe.watch import Watch
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
@@ -36,6 +38,7 @@ def place(
     observer.watch_backward()
     observer.watch_data()
     watch_own_profiler(observer.watch)
+    by_clock(observer.tick)
     os.register_at_fork(after_in_child=observer.in_child)
     after_import("deepspeed.runtime.engine", observer.watch_deepspeed)
     after_import("megatron.core.optimizer.optimizer", observer.watch_megatron_optimizers)
@@ -49,6 +52,7 @@ class Observer:
         self.watch = Watch(run_dir, asked)
         self._made = 0
         self.steps = Steps(self.watch, lambda: self._made)
+        self.watch.last_step = self.steps.close
         self._main = threading.main_thread().ident
         self._off = False
         self._modules: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
@@ -97,6 +101,15 @@ class Observer:
             return result
 
         return observed
+
+    def tick(self) -> bool:
+        """A second has passed. False: the calls tell of steps, or this is no program of the user's."""
+        begun = self.watch.steps_ended_by == CLOCK
+        if self._off or (self.watch.rank >= 0 and not begun) or (not begun and innermost_place() is None):
+            return False
+        self._try(self.steps.tick)
+        self.watch.steps_ended_by = CLOCK
+        return True
 
     # -- forward -------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -67,6 +68,7 @@ class Watch:
         self.steps_ended_by: str | None = None
         self.notes: list[str] = []
         self.rank = -1
+        self.last_step: Callable[[], None] = lambda: None  # ends the step that is not known to be over
 
     # -- as steps.py tells ---------------------------------------------------------------------------------------------
 
@@ -99,6 +101,18 @@ class Watch:
         if not self.own_profiler:
             self._capture.step_ends(step.number)
 
+    def restarts(self) -> None:
+        """All steps so far were none: they were seconds before the training began."""
+        while self._marks:
+            self._marks.pop().end()
+        self._capture.abandon()
+        self.trace_file.unlink(missing_ok=True)
+        if self._writer is not None:
+            self._writer.close()
+        metrics_file(self._run_dir, self.rank).unlink(missing_ok=True)
+        self.steps_ended_by = None
+        self._open()
+
     def _line(self, step: StepTimes) -> StepLine:
         return StepLine(
             step=step.number,
@@ -125,7 +139,7 @@ class Watch:
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        rank, world, local = rank_now()
+        rank, *_ = rank_now()
         path = metrics_file(self._run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -136,13 +150,17 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._writer = MetricsWriter(self._run_dir, self._start(rank, world, local))
         self._sampler = LineSampler(self._run_dir, rank)
+        self._open()
+        on_termination(partial(self.close, "SIGTERM"))
+
+    def _open(self) -> None:
+        _, world, local = rank_now()
+        self._writer = MetricsWriter(self._run_dir, self._start(self.rank, world, local))
         memory = bool(self._asked.get("profile_memory"))
         self._capture = open_capture(
-            self._asked["profiler"], self._window, self._run_dir, rank, profile_memory=memory
+            self._asked["profiler"], self._window, self._run_dir, self.rank, profile_memory=memory
         )
-        on_termination(partial(self.close, "SIGTERM"))
 
     def _start(self, rank: int, world: int, local: int) -> StartLine:
         parameters = [] if self.model is None else list(self.model.parameters())
@@ -191,11 +209,12 @@ class Watch:
         """The process ends, or the observer switches itself off: write what there is. stopped_by: a signal's name."""
         if self.rank < 0 or os.getpid() != self._owner:
             return
-        self.rank = -2
         with suppress(Exception):  # the end of somebody's training: nothing here may change it
+            self.last_step()
             while self._marks:
                 self._marks.pop().end()
             self._capture.close()
+        self.rank = -2
         if self._sampler is not None:
             self._sampler.close()
         if self._writer is not None:
