@@ -11,6 +11,17 @@ KEEP = "HARNESS_NSYS_KEEP"
 # As a whole word of the name: NCCL_IB_PKEY and TOKENIZERS_PARALLELISM are none.
 _WORDS = "KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|JWT|PAT|WEBHOOK"
 _SECRET = re.compile(rf"(?:^|_)(?:{_WORDS})(?:_|$)", re.IGNORECASE)
+_NAME = rf"""\b(?:\w+_)?(?:{_WORDS})(?:_\w+)?["']?\]?"""
+_IS = r"\s*(?::\s*\w+\s*)?[:=]\s*[rbuf]?"
+_ASSIGNED = re.compile(rf"""({_NAME}{_IS}("{{3}}|'{{3}}|["']))(.*?)(\2|$)""", re.IGNORECASE)
+# As Hugging Face, GitHub, OpenAI, GitLab, Slack, AWS and Weights & Biases give them, and JSON web tokens.
+_TOKENS = re.compile(
+    r"\b(?:hf_|gh[opusr]_|github_pat_|sk-|glpat-|xox[abeprs]-|AKIA|ASIA|eyJ)[\w.~+/=-]{8,}|\b[0-9a-f]{40}\b"
+    r"|(?<=bearer )[\w.~+/=-]{8,}|(?<=://)[^\s/@'\"]+:[^\s/@'\"]+(?=@)",
+    re.IGNORECASE,
+)
+_SHORTEST = 6  # characters of a secret's value: shorter ones are other words, such as "input"
+MASK = "***"
 # Needed by the processes of a job to find and trust each other, and void when the job has ended.
 _OF_THE_JOB = re.compile(r"PMI|PMIX|PALS|OMPI|MPICH|UCX|NCCL|FI", re.IGNORECASE)
 
@@ -22,6 +33,22 @@ def secret_names(names: Iterable[str]) -> list[str]:
     ['HF_TOKEN', 'WANDB_API_KEY']
     """
     return sorted(n for n in names if _SECRET.search(n) and not _OF_THE_JOB.fullmatch(n.partition("_")[0]))
+
+
+def masked_text(text: str) -> str:
+    """One line of a program or a log without what looks like a secret.
+
+    >>> masked_text('login(token="hf_abcdefghijk")'), masked_text("os.environ['WANDB_API_KEY'] = 'abcdef0123'")
+    ('login(token="***")', "os.environ['WANDB_API_KEY'] = '***'")
+    >>> masked_text('batch["key"] = keys["token"]'), masked_text("git clone https://me:pass@host/x")
+    ('batch["key"] = keys["token"]', 'git clone https://***@host/x')
+    """
+    return _TOKENS.sub(MASK, _ASSIGNED.sub(_without_value, text))
+
+
+def _without_value(found: re.Match[str]) -> str:
+    is_short = len(found[3]) < _SHORTEST and not re.search("pass|secret", found[1], re.IGNORECASE)
+    return found[0] if is_short or not found[3] else found[1] + MASK + found[4]
 
 
 def kept_from_nsys(environ: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Summary, TimeLost
+from harness.analysis.summary import LineShare, Summary, TimeLost
 from harness.explain.reasons import Reason, reason
 from harness.explain.traffic import excess
 from harness.format.format import duration, duration_range, ordinal, percent
@@ -90,7 +90,8 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
     lost = f"{duration(found.lost_ns)}{interval}"
     said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
-    return " ".join(filter(None, (said, _largest(found, own), _needless(s, found))))
+    in_code = _at_lines(found.lines[:1]) if found.lines else ""
+    return " ".join(filter(None, (said, _largest(found, own), in_code, _needless(s, found))))
 
 
 def _needless(s: Summary, found: TimeLost) -> str:
@@ -121,13 +122,29 @@ def _part(s: Summary, found: TimeLost, own: Reason) -> str:
 
 
 def _in_code(found: TimeLost) -> str:
-    """The place in the program, if it was recorded."""
+    """The lines of the program with most of it, or its place, if it was recorded."""
+    if found.lines:
+        return _at_lines(found.lines)
     where = found.where
     if where is None:
         return ""
     place = f"{where.file}, line {where.line}" if where.line else where.file
     function = f" (function {where.function})" if where.function != "<module>" else ""
     return f"The place in the code is {place}{function}."
+
+
+def _at_lines(lines: Sequence[LineShare]) -> str:
+    first, *others = lines
+    more = "".join(f", {100 * line.share:.0f} % at {line_words(line)}" for line in others)
+    return f"{100 * first.share:.0f} % of it is at {line_words(first)}{more}."
+
+
+def line_words(line: LineShare) -> str:
+    """The line as it is in a sentence: "train.py:42 in `train`"."""
+    where = line.where
+    function = where.function.replace("`", "'")
+    inside = "" if function == "<module>" else f" in `{function}`"
+    return f"{where.file.replace('`', chr(39))}:{where.line}{inside}"
 
 
 def period_words(every: int | None) -> str:

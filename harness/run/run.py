@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
-from harness.common.metrics_lines import metrics_file
+from harness.common.metrics_lines import lines_file, metrics_file
 from harness.experiment.nccl import LOG_FOLDER
 from harness.run.files import write_atomically
 from harness.run.record import NodeStatus, Record, State, Status
@@ -106,6 +106,11 @@ class Run:
     def metrics(self) -> list[Path]:
         """What the training wrote about its steps, one file per rank."""
         pattern = metrics_file(self.path, "*")
+        return sorted(pattern.parent.glob(pattern.name))
+
+    def lines(self) -> list[Path]:
+        """Where the ranks' main threads were in their programs, as their observers sampled it; one file per rank."""
+        pattern = lines_file(self.path, "*")
         return sorted(pattern.parent.glob(pattern.name))
 
     def monitors(self) -> list[Path]:
