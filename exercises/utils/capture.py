@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.memory_snapshot import Snapshot
 from harness.observe import capture
 from harness.observe.capture import Capture
+from harness.observe.lines import LineSampler
 
-__all__ = ["Capture", "MemorySnapshot", "open_capture"]
+__all__ = ["Capture", "Lines", "MemorySnapshot", "open_capture"]
+
+
+class Lines(Capture):
+    """Another capture, and which line of the training's code the main thread is in, sampled in every step.
+
+    Code that injects a fault is passed over: the line is the one that it slows.
+    """
+
+    def __init__(self, inner: Capture, arguments: TrainingArguments, rank: int) -> None:
+        self._inner, self._window = inner, arguments.window
+        self._run_dir, self._rank = arguments.run_dir, rank
+        self._sampler: LineSampler | None = None
+
+    def step_begins(self, step: int) -> None:
+        if self._sampler is not None:
+            self._sampler.faster(self._window.start <= step < self._window.end)
+        self._inner.step_begins(step)
+
+    def step_ends(self, step: int) -> None:
+        self._inner.step_ends(step)
+
+    def __enter__(self) -> Capture:
+        self._sampler = LineSampler(self._run_dir, self._rank, Path(__file__).parent / "faults")
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._inner.__exit__(kind, error, trace)
+        if self._sampler is not None:
+            self._sampler.close()
 
 
 class MemorySnapshot(Capture):
@@ -53,4 +86,5 @@ def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
         lead=arguments.gradient_accumulation_steps,
         profile_memory=arguments.profile_memory,
     )
-    return MemorySnapshot(profiler, arguments, rank) if arguments.memory_snapshot else profiler
+    watched = MemorySnapshot(profiler, arguments, rank) if arguments.memory_snapshot else profiler
+    return Lines(watched, arguments, rank)

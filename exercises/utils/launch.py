@@ -1,7 +1,8 @@
 """accelerate or torchrun, with the training's own exit status.
 
 Both launchers turn every failure into exit status 1 and so hide that of the failed rank. Start this module instead of
-them: `python -m exercises.utils.launch accelerate|torchrun ARGUMENTS…`.
+them: `python -m exercises.utils.launch accelerate|torchrun|deepspeed ARGUMENTS…`; or start the file by its path, where
+neither the project nor this folder may be on the path of the ranks. It runs on any Python from 3.8 on.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from exercises.utils.announce import announce
-from harness.common.torchrun import TORCHRUN, TORCHRUN_JSC
+# Executed, not imported: a file that was started by its path cannot import the project, and must not.
+_PROJECT = Path(__file__).resolve().parents[2]
+announce = runpy.run_path(str(_PROJECT / "exercises/utils/announce.py"))["announce"]
+_NAMES = runpy.run_path(str(_PROJECT / "harness/common/torchrun.py"))
+TORCHRUN, TORCHRUN_JSC = str(_NAMES["TORCHRUN"]), str(_NAMES["TORCHRUN_JSC"])
 
 
 def _accelerate(arguments: list[str]) -> None:
@@ -30,6 +36,13 @@ def _torchrun(arguments: list[str]) -> None:
     from torch.distributed import run
 
     run.run(run.parse_args(arguments))  # type: ignore[no-untyped-call]
+
+
+def _deepspeed(arguments: list[str]) -> None:
+    from deepspeed.launcher import launch
+
+    sys.argv = [launch.__file__, *arguments]
+    launch.main()
 
 
 def meet_as_at_jsc() -> None:
@@ -68,7 +81,11 @@ def meet_as_at_jsc() -> None:
     run.run = repaired
 
 
-LAUNCHERS: dict[str, Callable[[list[str]], None]] = {"accelerate": _accelerate, "torchrun": _torchrun}
+LAUNCHERS: dict[str, Callable[[list[str]], None]] = {
+    "accelerate": _accelerate,
+    "torchrun": _torchrun,
+    "deepspeed": _deepspeed,
+}
 
 
 def shell_status(code: int) -> int:
@@ -93,8 +110,12 @@ def launch(launcher: str, arguments: list[str]) -> int:
         return shell_status(error.returncode)
     except SignalException as error:
         return 128 + error.sigval
+    except SystemExit as error:  # deepspeed's launcher, with the status of the rank that failed
+        return shell_status(error.code) if isinstance(error.code, int) else int(error.code is not None)
     return 0
 
 
 if __name__ == "__main__":
+    if not __package__:
+        del sys.path[0]  # this folder
     sys.exit(launch(sys.argv[1], sys.argv[2:]))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
+from harness.cli.script_words import split_launch
 from harness.common.errors import given_twice
 from harness.common.printable import printable
 from harness.experiment.options import VALUE, Option, options_of
@@ -35,6 +36,7 @@ class LaunchLine(NamedTuple):
     complaints: list[
         str
     ]  # a sentence for each flag without its value, with one that it does not take, or with two
+    script: tuple[str, ...] | None = None  # the words of the user's own training
 
 
 DRY_RUN = "print the script and its warnings, start nothing"
@@ -91,6 +93,12 @@ def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
         else:
             _take(line, flags[name], arguments.popleft() if value is None else value)
     return line
+
+
+def read_launch(argv: list[str], flags: Mapping[str, Declared], is_run: bool = False) -> LaunchLine:
+    """`argv` as `read_line` reads it, up to the words of the user's own training. is_run: `run` was typed before it."""
+    words = split_launch(argv, is_run)
+    return read_line(words.launcher, flags)._replace(script=words.script)
 
 
 def _take(line: LaunchLine, flag: Declared, value: str) -> None:

@@ -18,6 +18,7 @@ from typing import NoReturn, TextIO, cast
 from harness.cli.commands import COMMANDS, run_command
 from harness.cli.help import asked_page
 from harness.cli.mistyped import refuse_mistyped
+from harness.cli.script_words import split_line
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
@@ -108,8 +109,9 @@ def _refuse_other_than_unicode(argv: list[str]) -> None:
 
 def _dispatch(argv: list[str]) -> int:
     _refuse_other_than_unicode(argv)
-    refuse_mistyped(argv)
-    if (page := asked_page(argv)) is not None:
+    words = split_line(argv)
+    refuse_mistyped(words)
+    if (page := asked_page(words.launcher)) is not None:
         print(page)
         return 0
     if not IN_CHECKOUT and _launches(argv):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from harness.cli.script_words import Words
 from harness.common.errors import RequestError
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 
@@ -19,17 +20,19 @@ _DASH = f"[{''.join(_DASHES)}]"
 _FLAG = re.compile(rf"(?P<before>^|\s)-?{_DASH}[-{_DASH[1:]}*(?P<name>\S*)")
 
 
-def refuse_mistyped(argv: Sequence[str]) -> None:
+def refuse_mistyped(words: Words) -> None:
     """Raises RequestError, with the corrected line: a flag begins with a dash that a slide or a document has made of
     hyphens, or the first word is the number of an exercise."""
+    argv = words.launcher
     arguments = [_with_hyphens(word) for word in argv]
+    rest = [] if words.script is None else ["--", *words.script]
     changed = [pair for pair in zip(argv, arguments, strict=True) if pair[0] != pair[1]]
     if changed:
         wrong, right = changed[0]
         sign = next(sign for sign in wrong if sign in _DASHES)
         raise RequestError(
             f"{wrong}: a flag begins with a hyphen (-), and this is {_DASHES[sign]} ({sign}), as slides and documents "
-            f"have it: type {right}. The corrected line:\n  {typed(arguments)}"
+            f"have it: type {right}. The corrected line:\n  {typed([*arguments, *rest])}"
         )
     if IN_CHECKOUT and argv and argv[0].isascii() and argv[0].isdigit():
         from harness.experiment.exercises import EXERCISES, listing

@@ -6,7 +6,7 @@ The command line, its refusals, the help, `slurm.sh faults`, docs/faults.md and 
 
 from __future__ import annotations
 
-from harness.common.fault_kinds import LARGEST_RANK, FaultKind, InMystery, Key, Need
+from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, FaultKind, InMystery, Key, Need
 
 
 def _ms(meaning: str) -> Key:
@@ -35,6 +35,7 @@ _TIMED = (
         mystery=InMystery(
             "one phase of a step grew: check whether the device has no work before forward begins"
         ),
+        exercises=ALSO_OWN,
     ),
     FaultKind(
         "host-stall",
@@ -47,6 +48,7 @@ _TIMED = (
         ),
         "the sleep",
         mystery=InMystery("in one phase the host calls no operator for a while, always at the same place"),
+        exercises=ALSO_OWN,
     ),
     FaultKind(
         "extra-compute",
@@ -65,6 +67,7 @@ _TIMED = (
         mystery=InMystery(
             "the gap comes at a different moment of each such step, also in the middle of an operator"
         ),
+        exercises=ALSO_OWN,
     ),
     FaultKind(
         "checkpoint",
@@ -78,18 +81,21 @@ _TIMED = (
         "PyTorch and 20 ms for each 100 thousand more, on a server of 2023",
         (Key("objects", "additional objects on the heap, in thousands", "500", most=100_000), _rank(), EVERY),
         "the collecting",
+        exercises=ALSO_OWN,
     ),
     FaultKind(
         "noisy-neighbour",
         "other processes compute on the cores of a rank, at the same priority; they end with the training",
         (Key("procs", "number of processes; each uses one core at a time", "1", least=1, most=1024), _rank()),
         "the time for which the training thread waited for a core",
+        exercises=ALSO_OWN,
     ),
     FaultKind(
         "pinned-together",
         "all ranks of a node are bound to one core",
         (),
         "the time for which the training thread waited for the core",
+        exercises=ALSO_OWN,
     ),
     FaultKind(
         "slow-link",
@@ -114,6 +120,7 @@ _TIMED = (
                 "a single rank sends no messages: ask for more with -g or -n",
             ),
         ),
+        exercises=ALSO_OWN,
     ),
 )
 _SETTINGS = (

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from harness.common.errors import RequestError, nearest
 
 CPU_AND_GPU = ("cpu", "cuda")
-TRAININGS = (1, 2, 3)
+Exercise = int | Literal["own"]
+"""The number of an exercise, or a training of the user's own."""
+TRAININGS: tuple[Exercise, ...] = (1, 2, 3)
+ALSO_OWN: tuple[Exercise, ...] = (*TRAININGS, "own")
+"""Of a fault that needs nothing from the training's script."""
 LARGEST_RANK = 640_000
 
 
@@ -71,7 +75,7 @@ class Setup(NamedTuple):
     pipeline; virtual_stages: per rank.
     """
 
-    exercise: int | None
+    exercise: Exercise | None
     world_size: int | None = None
     mixed_precision: bool | None = None
     micro_batch_size: int | None = None
@@ -115,7 +119,7 @@ class FaultKind:
     meaning: str
     keys: tuple[Key, ...] = ()
     recorded: str = ""
-    exercises: tuple[int, ...] = TRAININGS
+    exercises: tuple[Exercise, ...] = TRAININGS
     devices: tuple[str, ...] = CPU_AND_GPU
     needs: tuple[Need, ...] = ()
     mystery: InMystery | None = None

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from harness.common.declared_faults import FAULTS, PHASES
 from harness.common.errors import RequestError, nearest, nearest_or_list
-from harness.common.fault_kinds import CPU_AND_GPU, Fault, FaultKind, InMystery, Key, Setup
+from harness.common.fault_kinds import CPU_AND_GPU, Exercise, Fault, FaultKind, InMystery, Key, Setup
 
 __all__ = [
     "CPU_AND_GPU",
     "FAULTS",
     "PHASES",
+    "Exercise",
     "Fault",
     "FaultKind",
     "FaultLine",
@@ -93,12 +94,13 @@ def misfits(faults: Iterable[Fault], setup: Setup) -> Iterator[str]:
     yield from _repeated(asked)
 
 
-def _wrong_exercise(fault: Fault, exercise: int) -> str:
-    homes = fault.kind.exercises
-    return (
-        f"--fault {fault.name} works in exercise {' and '.join(map(str, homes))}, not in exercise {exercise}: "
-        f"drop it or use -e {homes[0]}"
-    )
+def _wrong_exercise(fault: Fault, exercise: Exercise) -> str:
+    homes = [each for each in fault.kind.exercises if each != "own"]
+    works = f"--fault {fault.name} works in exercise {' and '.join(map(str, homes))}"
+    if exercise == "own":
+        others = ", ".join(name for name, kind in FAULTS.items() if exercise in kind.exercises)
+        return f"{works}, whose script takes part in it: in your own training use one of {others}"
+    return f"{works}, not in exercise {exercise}: drop it or use -e {homes[0]}"
 
 
 def _repeated(faults: Iterable[Fault]) -> Iterator[str]:

@@ -7,84 +7,19 @@ Knows no cluster, no path and no launcher.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import astuple
-from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from harness.common.errors import RequestError, nearest
-from harness.common.faults import Setup, misfits, parse_fault
-from harness.common.precision import Precision
-from harness.common.profile_window import FINE_TUNING, ProfileWindow
+from harness.common.faults import Exercise
 from harness.experiment import nccl
 from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
-from harness.experiment.options import (
-    BATCH,
-    FAULT,
-    SIZE,
-    VALUE,
-    Flag,
-    for_nsys,
-    options_of,
-    switch,
-    tags_of,
-    value,
-)
+from harness.experiment.options import SIZE, tags_of, value
 
 # Larger than any profiled run, and small enough for every 32-bit count behind it.
 MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
-Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
-# The options of nsys by which it waits for the profiled steps: left out, it records by the clock.
-BY_TIME: Mapping[str, object] = dict.fromkeys(("capture-range", "capture-range-end", "nvtx-capture"))
-# Of --precision; the field has the switch's values, so that both flags are one setting.
-SWITCHES: Mapping[str, bool] = {"fp32": False, "bf16": True}
-PRECISIONS = Flag(
-    {"--mixed-precision": True, "--no-mixed-precision": False, "--precision": VALUE},
-    takes=get_args(Precision),
-    words=SWITCHES,
-    metavar="NAME",
-    help="compute in bf16, keep fp32 master weights; --precision takes fp32, tf32, bf16, and in exercise 1 fp8",
-    tag="mixed",
-    free=True,
-    train="--mixed-precision",
-    train_value="--precision",
-)
-
-
-def _canonical(text: str) -> str:
-    try:
-        return str(parse_fault(text))
-    except RequestError as error:
-        raise ValueError(str(error)) from None
-
-
-FaultText = Annotated[str, AfterValidator(_canonical)]
-
-
-def _switched(word: object) -> object:
-    """A precision's name as the field has it."""
-    names = get_args(Precision)
-    if isinstance(word, str) and word not in names:
-        near = nearest(word, names)
-        hint = f": did you mean {near}?" if near else ""
-        raise ValueError(f"got {word!r}, takes one of {', '.join(names)}{hint}")
-    return SWITCHES.get(word, word) if isinstance(word, str) else word
-
-
-MixedPrecision = Annotated[bool | Literal["tf32", "fp8"], BeforeValidator(_switched)]
-
-
-class Mystery(BaseModel):
-    """Faults that a run does not show. commitment: as in harness.common.mystery, to prove them
-    later; sealed: the faults, which only the training reads."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    level: Literal[1, 2, 3]
-    commitment: str
-    sealed: str
 
 
 class Broken(NamedTuple):
@@ -114,7 +49,7 @@ class Experiment(BaseModel):
     instead: ClassVar[Mapping[str, str]] = {}
 
     exercise: Annotated[
-        int, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
+        Exercise, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
     ]
     nodes: int = value("-n", "--nodes", tag="n", tag_place=SIZE, group="where").option(
         1, "number of nodes", ge=1, le=10_000
@@ -134,6 +69,11 @@ class Experiment(BaseModel):
     def heading(self) -> str:
         """The title of a run's page."""
         return f"Exercise {self.exercise}: {self.title}"
+
+    @property
+    def job_name(self) -> str:
+        """The name of its jobs in a queue."""
+        return f"e{self.exercise}-{self.folder.split('_', 2)[2]}"
 
     def name(self, model: str | None) -> tuple[str, str]:
         """The run's name before and after the job's id. model: the trained model's name."""
@@ -184,233 +124,3 @@ class Experiment(BaseModel):
     def broken_rules(self) -> Iterator[Broken]:
         """Every rule between fields that does not hold."""
         yield from (Broken(*found) for found in nccl.contradictions(self))
-
-
-class Training(Experiment):
-    """What the training exercises share. `default_model` is trained if no other is requested."""
-
-    default_model: ClassVar[str]
-    precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16")
-
-    model: str | None = value("--model", metavar="NAME|PATH", free=True).option(
-        None, "a name from configs/models, a model file, or a checkpoint folder", min_length=1
-    )
-    random_weights: bool = switch("--random-weights", free=True, train="--random-weights").option(
-        False, "start from random weights: the profile is the same and no licence is needed"
-    )
-    data: str | None = value("--data", metavar="FILE", free=True, compared=False, path=True).option(
-        None,
-        "instruction data in Alpaca's JSON format (default: the site's, else the harness's)",
-        min_length=1,
-    )
-    steps: Count | None = value("--steps", free=True, train="--steps").option(
-        None, "total number of batches (default: until the profiling window closes)"
-    )
-    seq_length: int | None = value("--seq-length", free=True, train="--seq-length").option(
-        None, "tokens per sequence (default: the model's)", ge=8, le=MOST
-    )
-    mixed_precision: MixedPrecision = PRECISIONS.option(
-        False, "compute in bf16, keep fp32 master weights; tf32 and fp8: compute in these"
-    )
-    micro_batch_size: Count | None = value(
-        "--micro-batch-size", tag="mbs", tag_place=BATCH, free=True, train="--micro-batch-size"
-    ).option(None, "samples per rank and forward pass (default: the model's)")
-    activation_checkpointing: bool = switch(
-        "--activation-checkpointing", tag="actckpt", free=True, train="--activation-checkpointing"
-    ).option(False, "recompute activations in the backward pass; needs --mixed-precision")
-    skip_steps: CountOrZero = value("--skip-steps", free=True, train="--skip").option(
-        FINE_TUNING.skip, "batches before the profiler is set up"
-    )
-    wait_steps: CountOrZero = value("--wait-steps", free=True, train="--wait", rare=True).option(
-        FINE_TUNING.wait, "batches for which the profiler waits"
-    )
-    warmup_steps: CountOrZero = value("--warmup-steps", free=True, train="--warmup").option(
-        FINE_TUNING.warmup, "batches for which the profiler warms up"
-    )
-    active_steps: Count = value("--active-steps", free=True, train="--active").option(
-        FINE_TUNING.active, "batches that are profiled"
-    )
-    # NumPy takes twice as much, and Megatron-LM adds to it by rank.
-    seed: int = value("--seed", free=True, compared=False, train="--seed", rare=True).option(
-        1234, "seed of weights and sample order", ge=0, le=2**31 - 1
-    )
-    profiler: Literal["auto", "nsys", "torch", "none"] = Flag(
-        {"--profiler": VALUE, "--no-profile": "none"}, metavar="NAME", free=True
-    ).option(
-        "auto",
-        "nsys, torch (torch.profiler), none; auto: nsys if the site has it and NVIDIA GPUs, else torch",
-    )
-    nsys_per: Literal["node", "rank"] = value(
-        "--nsys-per", metavar="WHAT", free=True, nsys_only=True, rare=True
-    ).option("node", "node: one nsys and one report for all ranks of a node; rank: one for each rank")
-    capture_delay: Seconds | None = value(
-        "--capture-delay", metavar="S", free=True, nsys={"delay": VALUE, **BY_TIME}, rare=True
-    ).option(
-        None, "nsys starts to record this many seconds after its start, instead of at the profiled steps"
-    )
-    capture_duration: Seconds | None = value(
-        "--capture-duration", metavar="S", free=True, nsys={"duration": VALUE, **BY_TIME}, rare=True
-    ).option(
-        None, "nsys records for this many seconds, instead of the profiled steps; the training continues"
-    )
-    nic_metrics: bool = switch("--nic-metrics", free=True, nsys={"nic-metrics": "true"}, rare=True).option(
-        False, "nsys samples the network adapters too"
-    )
-    python_sampling: int | None = Flag(
-        {"--python-sampling": 1000, "--python-sampling-frequency": VALUE},
-        metavar="HZ",
-        help="nsys samples Python's call stacks 1000 times per second; the second flag sets another rate",
-        nsys={"python-sampling": "true", "python-sampling-frequency": VALUE},
-        free=True,
-        rare=True,
-    ).option(None, "samples of Python's call stacks per second", ge=1, le=2000)
-    python_trace: str | None = value(
-        "--python-trace", metavar="NAME|FILE", free=True, nsys={"python-functions-trace": VALUE}, rare=True
-    ).option(
-        None,
-        "nsys records calls of the Python functions that a file lists; pytorch: the harness's list",
-        min_length=1,
-    )
-    memory_snapshot: bool = switch(
-        "--memory-snapshot", tag="memory", tag_if_on=True, train="--memory-snapshot", rare=True
-    ).option(False, "record the memory by category, also when memory runs out")
-    nsys2prv: bool = switch("--nsys2prv", free=True).option(
-        False, "convert the reports to a Paraver trace afterwards"
-    )
-    faults: tuple[FaultText, ...] = value(
-        "--fault",
-        metavar="NAME[,KEY=VALUE…]",
-        tag="fault-",
-        tag_place=FAULT,
-        tag_if_on=True,
-        train="--fault",
-        repeats=True,
-    ).option((), "inject a fault, to see what it looks like; `slurm.sh faults` lists them")
-    mystery: Mystery | None = None  # no flag sets it: `slurm.sh mystery` draws it
-
-    def name(self, model: str | None) -> tuple[str, str]:
-        before, after = super().name(model)
-        return before, after if self.mystery is None else f"{after}-mystery{self.mystery.level}"
-
-    @property
-    def precision(self) -> Precision:
-        """What matrix products are computed in; fp8: those of the layers, all others in bf16."""
-        asked = self.mixed_precision
-        return asked if isinstance(asked, str) else "bf16" if asked else "fp32"
-
-    @property
-    def in_bf16(self) -> bool:
-        return self.precision in ("bf16", "fp8")
-
-    def _spelling(self, field: str) -> str:
-        """A flag as this exercise writes it."""
-        return next(option.spelling for option in options_of(type(self)) if option.field == field)
-
-    @property
-    def _how_bf16(self) -> str:
-        """What to type if a rule needs bf16."""
-        return f"use it in place of --precision {self.precision}" if self.mixed_precision else "add it"
-
-    @property
-    def recorded_by_time(self) -> bool:
-        """Whether nsys records by the clock, whatever step the training is at."""
-        return self.capture_delay is not None or self.capture_duration is not None
-
-    @property
-    def window(self) -> ProfileWindow:
-        return ProfileWindow(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
-
-    @property
-    def fault_setup(self) -> Setup:
-        """What faults must fit to."""
-        steps = self.window.end if self.steps is None else self.steps
-        ranks = self.world_size
-        bf16 = (
-            None if self.mixed_precision is None else self.in_bf16
-        )  # None: in Megatron, until it is resolved
-        return Setup(self.exercise, ranks, bf16, self.micro_batch_size, steps, replicas=ranks)
-
-    def broken_rules(self) -> Iterator[Broken]:
-        yield from super().broken_rules()
-        for sentence in misfits(map(parse_fault, self.faults), self.fault_setup):
-            yield Broken({"faults", "nodes", "gpus_per_node", "steps", "active_steps"}, sentence)
-        if self.precision not in self.precisions:
-            yield Broken(
-                {"mixed_precision"},
-                f"--precision {self.precision} is for exercise 1: exercise {self.exercise} computes in "
-                f"{', '.join(self.precisions)}, and the nearest is --precision bf16",
-            )
-        if self.activation_checkpointing and self.mixed_precision in (False, "tf32"):
-            yield Broken(
-                {"activation_checkpointing", "mixed_precision"},
-                f"--activation-checkpointing needs --mixed-precision: {self._how_bf16}",
-            )
-        if self.nsys2prv and self.profiler == "none":
-            yield Broken(
-                {"nsys2prv", "profiler"},
-                "--nsys2prv converts what the profiler recorded, and --no-profile records nothing: drop one",
-            )
-        if self.profiler in ("torch", "none"):
-            instead = (
-                "--no-profile records nothing"
-                if self.profiler == "none"
-                else "--profiler torch records instead"
-            )
-            for field, flag in for_nsys(self).items():
-                yield Broken({"profiler", field}, f"{flag} is for nsys, and {instead}: drop one")
-        if (
-            self.profiler != "none"
-            and not self.recorded_by_time
-            and self.steps is not None
-            and self.steps < self.window.end
-        ):
-            yield Broken(
-                {"steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"},
-                f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
-                f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "
-                "raise it, lower --skip-steps or --active-steps, or use --no-profile",
-            )
-
-
-Workers = Annotated[
-    Annotated[int, Field(ge=0, le=64)] | None,
-    Field(
-        description="processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)"
-    ),
-    value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
-]
-PinMemory = Annotated[
-    bool | None,
-    Field(description="collate batches into pinned memory (default: on GPUs)"),
-    Flag(
-        {"--pin-memory": True, "--no-pin-memory": False},
-        tag="pin",
-        train="--pin-memory",
-        train_off="--no-pin-memory",
-        gpus_only=True,
-        rare=True,
-    ),
-]
-NonBlocking = Annotated[
-    bool | None,
-    Field(description="copy batches to the GPU without waiting (default); off: wait for each copy"),
-    Flag(
-        {"--non-blocking": True, "--no-non-blocking": False},
-        tag="nonblocking",
-        train="--non-blocking",
-        train_off="--no-non-blocking",
-        gpus_only=True,
-        rare=True,
-    ),
-]
-Accumulation = Annotated[
-    Count,
-    Field(description="micro-batches per optimizer step"),
-    value(
-        "--gradient-accumulation-steps",
-        tag="gas",
-        tag_place=BATCH,
-        free=True,
-        train="--gradient-accumulation-steps",
-    ),
-]

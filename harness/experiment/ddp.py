@@ -10,8 +10,9 @@ from pydantic import Field
 from harness.common.faults import Setup
 from harness.common.precision import FP8_BLOCK, Precision
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
-from harness.experiment.base import Accumulation, Broken, NonBlocking, PinMemory, Training, Workers
+from harness.experiment.base import Broken
 from harness.experiment.options import VALUE, Flag, switch, value
+from harness.experiment.training import Accumulation, NonBlocking, PinMemory, Training, Workers
 
 LoraRank = Annotated[int, Field(ge=1, le=65_536)]
 BucketSize = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]

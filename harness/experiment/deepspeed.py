@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
 from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, MeasuredRun, Sharding
-from harness.experiment.base import Accumulation, Broken, Count, NonBlocking, PinMemory, Training, Workers
+from harness.experiment.base import Broken, Count
 from harness.experiment.options import switch, value
+from harness.experiment.training import Accumulation, NonBlocking, PinMemory, Training, Workers
 
 
 class DeepSpeed(Training):

@@ -6,19 +6,25 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, PlainSerializer, TypeAdapter
 
-from harness.experiment.base import Experiment, Training
+from harness.experiment.base import Experiment
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.megatron import Megatron
+from harness.experiment.own import Own
+from harness.experiment.profiled import Profiled
+from harness.experiment.training import Training
 
 __all__ = ["DDP", "EXERCISES", "AnyExperiment", "CommTests", "DeepSpeed", "Experiment", "Megatron",
-           "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
+           "Own", "Profiled", "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
 
-AnyExperiment = Annotated[CommTests | DDP | DeepSpeed | Megatron, Field(discriminator="exercise")]
+AnyExperiment = Annotated[CommTests | DDP | DeepSpeed | Megatron | Own, Field(discriminator="exercise")]
 EXERCISES: dict[int, type[Experiment]] = {
-    cls.model_fields["exercise"].default: cls for cls in get_args(get_args(AnyExperiment)[0])
+    cls.model_fields["exercise"].default: cls
+    for cls in get_args(get_args(AnyExperiment)[0])
+    if cls is not Own
 }
+"""Number → the exercise; a training of the user's own has no number."""
 
 
 def listing() -> str:

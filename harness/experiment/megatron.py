@@ -10,8 +10,9 @@ from harness.common.faults import Setup
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, MeasuredRun
-from harness.experiment.base import PRECISIONS, Broken, Count, CountOrZero, MixedPrecision, Training
+from harness.experiment.base import Broken, Count, CountOrZero
 from harness.experiment.options import BATCH, value
+from harness.experiment.training import PRECISIONS, MixedPrecision, Training
 
 
 class Megatron(Training):

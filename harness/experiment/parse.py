@@ -16,21 +16,23 @@ from pydantic.fields import FieldInfo
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.printable import printable
-from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
+from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
+from harness.experiment.own import HOW_TO_TYPE
 
 Given = Mapping[str, Any]
 """Field name → the word or fixed value that was given for it."""
 
 
 @cache
-def all_options() -> dict[str, list[tuple[int, Option]]]:
-    """Spelling → the (exercise, option) pairs that know it."""
-    found: dict[str, list[tuple[int, Option]]] = {}
-    for number, cls in EXERCISES.items():
+def all_options() -> dict[str, list[tuple[type[Experiment], Option]]]:
+    """Spelling → the (experiment, option) pairs that know it."""
+    found: dict[str, list[tuple[type[Experiment], Option]]] = {}
+    classes: list[type[Experiment]] = [*EXERCISES.values(), Own]
+    for cls in classes:
         for option in options_of(cls):
             for name in option.flag.names:
-                found.setdefault(name, []).append((number, option))
+                found.setdefault(name, []).append((cls, option))
     return found
 
 
@@ -55,11 +57,36 @@ def build_experiment(
     number, complaint = _exercise(pairs)
     if number is None:
         raise RequestError("\n".join([complaint, *errors, *_wrong_for_every_exercise(pairs)]))
-    cls = EXERCISES[number]
+    return _built(EXERCISES[number], pairs, errors, defaults or {})
+
+
+def build_own(
+    pairs: list[tuple[str, Any]],
+    unknown: Iterable[str],
+    spellings: Iterable[str],
+    own: Given,
+    defaults: Given | None = None,
+) -> Experiment:
+    """The training of the user's own that a command line asks for.
+
+    own: the fields that no flag sets: the words after `--`, and where they were typed. The rest as `build_experiment`.
+    """
+    errors = [
+        f"{printable(word)}: a training of your own comes after --: {HOW_TO_TYPE}"
+        if not word.startswith("-")
+        else _unknown_sentence(word, spellings)
+        for word in unknown
+    ]
+    return _built(Own, pairs, errors, {**(defaults or {}), **own})
+
+
+def _built(
+    cls: type[Experiment], pairs: list[tuple[str, Any]], errors: list[str], defaults: Given
+) -> Experiment:
     given, misplaced = flags_as_fields(cls, pairs)
-    usual = {name: value for name, value in (defaults or {}).items() if name in cls.model_fields}
+    usual = {name: value for name, value in defaults.items() if name in cls.model_fields}
     experiment, wrong = validate(cls, usual | given)
-    errors += [*misplaced, *wrong]
+    errors = [*errors, *misplaced, *wrong]
     if errors or experiment is None:
         raise RequestError("\n".join(errors))
     return experiment
@@ -187,7 +214,7 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
 def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
     """The errors in the flags that all exercises take, if the exercise is not known."""
     cls, options = next(iter(EXERCISES.values())), all_options()
-    shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
+    shared = [(name, word) for name, word in pairs if cls in (home for home, _ in options.get(name, ()))]
     given, wrong = flags_as_fields(cls, shared)
     return [*wrong, *validate(cls, given)[1]]
 
@@ -215,11 +242,15 @@ def flags_as_fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tupl
 
 
 def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
-    homes = sorted(number for number, _ in all_options()[name])
+    homes = [number for number, home in EXERCISES.items() if home in (cls for cls, _ in all_options()[name])]
+    if not homes:
+        return f"{name} is for a training of your own, as in {HOW_TO_TYPE}: drop it"
     *most, last = (f"{n} ({EXERCISES[n].title})" for n in homes)
     where = " and ".join([*([", ".join(most)] if most else []), last])
     number = cls.model_fields["exercise"].default
     belongs = f"{name} belongs to exercise {where}"
+    if cls is Own:
+        return f"{belongs}; a flag of your own script comes after its name: {HOW_TO_TYPE}"
     if not issubclass(cls, Training):
         return f"{belongs}; exercise {number} ({cls.title}) takes no training flags: drop it"
     if name in cls.instead:

@@ -18,13 +18,38 @@ from harness.site.alphabets import VARIABLE
 
 @dataclass(frozen=True)
 class Var:
-    """A shell variable, expanded when the script runs."""
+    """A shell variable, expanded when the script runs.
+
+    before: a sign to write before its value, both left out where it is unset or empty. otherwise: its value there.
+    """
 
     var: str
+    before: str = ""
+    otherwise: str = ""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.var):
             raise ValueError(f"{self.var!r} is not the name of a shell variable")
+        if not re.fullmatch(r":?", self.before) or not re.fullmatch(r"[0-9]*", self.otherwise):
+            raise ValueError(
+                f"{self.before!r} or {self.otherwise!r} is no text that may stand in an expansion"
+            )
+
+    @property
+    def expansion(self) -> str:
+        """As bash reads it, without quotes around it."""
+        if self.before:
+            return f"${{{self.var}:+{self.before}${{{self.var}}}}}"
+        return f"${{{self.var}:-{self.otherwise}}}" if self.otherwise else f"${{{self.var}}}"
+
+    def read(self, environ: Mapping[str, str]) -> str:
+        """Its text in an environment."""
+        value = environ.get(self.var, "")
+        return (self.before + value if value else "") if self.before else value or self.otherwise
+
+    @property
+    def must_be_set(self) -> bool:
+        return not (self.before or self.otherwise)
 
 
 @dataclass(frozen=True)
@@ -99,8 +124,9 @@ class Here(NamedTuple):
 def read_here(word: Word, environ: Mapping[str, str]) -> Here:
     """The word with its variables expanded from `environ`."""
     parts = word.parts if isinstance(word, Shell) else (word,)
-    text = "".join(environ.get(p.var, "") if isinstance(p, Var) else p for p in parts)
-    return Here(text, [p.var for p in parts if isinstance(p, Var) and not environ.get(p.var)])
+    text = "".join(p.read(environ) if isinstance(p, Var) else p for p in parts)
+    unset = [p.var for p in parts if isinstance(p, Var) and p.must_be_set and not environ.get(p.var)]
+    return Here(text, unset)
 
 
 def shown(word: Word) -> str:
@@ -116,7 +142,7 @@ def quote(word: Word) -> str:
         ValueError: the text holds a NUL byte, which no command line can carry.
     """
     if isinstance(word, Shell):
-        return "".join(f'"${{{p.var}}}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"
+        return "".join(f'"{p.expansion}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"
     if "\0" in word:
         raise ValueError("a NUL byte cannot be part of a command line")
     return shlex.quote(word)

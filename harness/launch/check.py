@@ -48,7 +48,7 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
 def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     """For a dry run: why a launch would stop, or first install, for what is missing."""
     found = [f"a launch would stop here: {sentence}" for sentence in _missing_still(job, environ)]
-    return [_FIRST_INSTALLS, *found] if lacks_training(job.site) else found
+    return [_FIRST_INSTALLS, *found] if lacks_training(job) else found
 
 
 def require_training(job: Job, environ: Mapping[str, str]) -> None:
@@ -57,18 +57,23 @@ def require_training(job: Job, environ: Mapping[str, str]) -> None:
     Raises:
         TrainingNeeded: this machine trains, and only the training packages are missing.
     """
-    if lacks_training(job.site) and not _missing_still(job, environ):
+    if lacks_training(job) and not _missing_still(job, environ):
         raise TrainingNeeded
 
 
-def lacks_training(site: Site) -> bool:
-    """Whether a run at `site` would train on this machine, outside of a container, and PyTorch is missing."""
+def lacks_training(job: Job) -> bool:
+    """Whether the job would train on this machine, with our Python, and PyTorch is missing there."""
+    return launch_of(job.experiment).uses_our_python(job.experiment) and site_lacks_training(job.site)
+
+
+def site_lacks_training(site: Site) -> bool:
+    """Whether an exercise at `site` would train on this machine, outside of a container, and PyTorch is missing."""
     return backend_of(site).RUNS_HERE and site.container is None and not _has_torch()
 
 
 def _missing_still(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What is missing also after slurm.sh has installed the training packages."""
-    installed = list(_programs(job, environ)) if lacks_training(job.site) else []
+    installed = list(_programs(job, environ)) if lacks_training(job) else []
     return [sentence for sentence in missing(job, environ) if sentence not in installed]
 
 
@@ -89,7 +94,7 @@ def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
                 f"site {job.site.name}: its container image {why}: build it (containers/README.md) or name yours in a "
                 "site file"
             )
-    elif not _has_torch():
+    elif launch_of(job.experiment).uses_our_python(job.experiment) and not _has_torch():
         yield (
             f"site {job.site.name} names no container, and the training packages are not in .venv: "
             "run `bash slurm.sh --install train`, or name a container in a site file"

@@ -14,7 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.common.torchrun import TORCHRUN
-from harness.experiment.exercises import AnyExperiment, Experiment, Training
+from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
 from harness.launch.argv import RUN_DIR, Word, from_site, join, prefixed
@@ -77,6 +77,16 @@ class Job:
         return dumped
 
     @property
+    def what(self) -> str:
+        """What the job is, for the first lines of its script: a text without characters that could end a line."""
+        asked = self.experiment
+        return (
+            f"Exercise {asked.exercise} ({asked.title})"
+            if asked.exercise != "own"
+            else "A training of the user's own"
+        )
+
+    @property
     def nsys_inside(self) -> bool:
         """Whether nsys runs in the container, and not around it."""
         return self.site.container is not None and self.site.container.in_srun
@@ -92,6 +102,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     Raises:
         RequestError: the experiment cannot run at the site; one line per reason.
     """
+    site = launch_of(experiment).site_for(experiment, site)
     device = _device(site, machine)
     chosen = _model(experiment, device)
     model = chosen.model
@@ -115,10 +126,11 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     )
     plan = launch.plan(asked, place)
     image = from_site(plan.image or site.container.image) if site.container else None
-    output_dir = f"{machine.runs_dir}/{asked.folder}"
+    runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(asked, Own) else machine.runs_dir
+    output_dir = f"{runs_dir}/{asked.folder}"
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
     env = _environment(asked, site, device, plan.environment, _threads(asked, site, machine, cpus))
-    own: list[Word] = [str(ROOT), machine.runs_dir, *plan.folders]
+    own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
     return Job(
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
         site=site,
@@ -162,7 +174,7 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What works and is probably not intended, one sentence each. environ: the variables that sbatch passes on."""
     asked = job.experiment
     found = [*launch_of(asked).warnings(asked), *backend_of(job.site).warnings(asked, job.site, environ)]
-    if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
+    if isinstance(asked, Profiled) and asked.profiler == "auto" and job.device == "cuda":
         without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
         is_told = job.site.profiler is None and job.site.gpus.vendor == "nvidia"
         found += [without] * (job.profiler == "torch" and is_told)
@@ -203,7 +215,7 @@ def _model(experiment: Experiment, device: DeviceKind) -> Chosen:
 def _profiler(
     asked: Experiment, launch: Launch[Experiment], site: Site, device: DeviceKind, machine: Machine
 ) -> Literal["nsys", "torch", "none"]:
-    if not isinstance(asked, Training):
+    if not isinstance(asked, Profiled):
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
@@ -217,7 +229,7 @@ def _profiler(
 
 def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
     """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
-    if isinstance(asked, Training) and asked.nsys_per == "rank" and site.container and site.container.in_srun:
+    if isinstance(asked, Profiled) and asked.nsys_per == "rank" and site.container and site.container.in_srun:
         raise RequestError(
             f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"
@@ -302,7 +314,7 @@ def _profiles(asked: Experiment, profiler: str) -> list[str]:
     if profiler != "nsys":
         return []
     nodes = [f"nsys/profile_node{node}" for node in range(asked.nodes)]
-    if isinstance(asked, Training) and asked.nsys_per == "rank":
+    if isinstance(asked, Profiled) and asked.nsys_per == "rank":
         ranks, per_node = range(asked.world_size or 1), asked.gpus_per_node or 1
         return [f"{nodes[rank // per_node]}_rank{rank}.nsys-rep" for rank in ranks]
     return [f"{node}.nsys-rep" for node in nodes]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
-from harness.experiment.exercises import Training
+from harness.experiment.exercises import Profiled
 from harness.run import NodeStatus, Record, Run, State, Status
 
 STOPPED = 143  # by TERM
@@ -69,7 +69,7 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
         return ""
     nothing = "nsys recorded nothing (its own messages are in log.err): "
     asked = record.experiment
-    if isinstance(asked, Training) and asked.capture_delay is not None:
+    if isinstance(asked, Profiled) and asked.capture_delay is not None:
         return (
             f"{nothing}the training may have ended before the {asked.capture_delay} s of --capture-delay were over: "
             "use more --steps or a shorter delay"

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harness.common.errors import RequestError
-from harness.experiment.base import Experiment, Training
+from harness.experiment.base import Experiment
 from harness.experiment.options import for_nsys, options_of
 from harness.experiment.parse import validate
+from harness.experiment.profiled import Profiled
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import Chosen, DeviceKind, Launch, Target, launch_of
 from harness.site.site import Site
@@ -27,6 +28,7 @@ class Machine(NamedTuple):
     has_nsys: bool
     python: str  # the interpreter the launcher runs in
     runs_dir: str  # the folder that holds the exercises' logs and profiler folders
+    own_runs_dir: str = ""  # the same of the user's own trainings; empty: it is the exercises'
 
 
 def resolve_defaults(
@@ -63,6 +65,8 @@ def resolve_defaults(
 def _gpus_per_node(
     experiment: Experiment, launch: Launch[Experiment], site: Site, machine: Machine, device: DeviceKind
 ) -> int:
+    if device == "cpu" and launch.usual_cpu_ranks is not None:
+        return launch.usual_cpu_ranks
     if not backend_of(site).RUNS_HERE:
         return site.gpus.per_node or USUAL_GPUS_PER_NODE
     if device == "cuda":
@@ -82,7 +86,7 @@ def _for_gpus_only(experiment: Experiment, site: Site, device: DeviceKind) -> li
 
 
 def _for_nvidia_only(experiment: Experiment, launch: Launch[Experiment], site: Site) -> list[str]:
-    if site.gpus.vendor == "nvidia" or not isinstance(experiment, Training):
+    if site.gpus.vendor == "nvidia" or not isinstance(experiment, Profiled):
         return []
     flags = ["--profiler nsys"] * (experiment.profiler == "nsys") + list(for_nsys(experiment).values())
     if launch.profiler(experiment) == "nsys":

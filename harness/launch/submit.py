@@ -29,7 +29,18 @@ from harness.launch.outcome import why_nothing_was_recorded
 from harness.launch.render import render, render_joint
 from harness.launch.resolve import Machine
 from harness.monitor.cores import usable_cores
-from harness.run import FINAL, Part, Record, Run, Stage, State, disk_error, runs_root, write_atomically
+from harness.run import (
+    FINAL,
+    Part,
+    Record,
+    Run,
+    Stage,
+    State,
+    disk_error,
+    own_runs_root,
+    runs_root,
+    write_atomically,
+)
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
@@ -47,6 +58,7 @@ def this_machine() -> Machine:
         has_nsys=shutil.which("nsys") is not None,
         python=str(wrapper) if wrapper.is_file() else sys.executable,
         runs_dir=str(runs_root()),
+        own_runs_dir=str(own_runs_root()),
     )
 
 

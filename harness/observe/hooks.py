@@ -20,15 +20,15 @@ from harness.observe.own_profiler import watch_own_profiler
 from harness.observe.steps import BACKWARD, DATA, FORWARD, Steps
 from harness.observe.watch import Watch
 
-AfterImport = Callable[[str, Callable[[Any], object]], None]
-Function = Callable[..., Any]
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
 _MOST_LOOKED_AT = 8  # values of a batch
 
 _is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
-def place(after_import: AfterImport, run_dir: Path, asked: dict[str, Any]) -> None:
+def place(
+    after_import: Callable[[str, Callable[[Any], object]], None], run_dir: Path, asked: dict[str, Any]
+) -> None:
     """Place all hooks. asked: as observe.json has it."""
     observer = Observer(run_dir, asked)
     observer.watch_modules()
@@ -79,7 +79,9 @@ class Observer:
             self._off = True
             self.watch.in_child()
 
-    def around(self, function: Function, begin: Callable[..., Any], end: Callable[..., Any]) -> Function:
+    def around(
+        self, function: Callable[..., Any], begin: Callable[..., Any], end: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """`function` with `begin` before it, which says whether `end` is to be called after it, with the result."""
 
         @functools.wraps(function)
@@ -170,7 +172,7 @@ class Observer:
         hook, patch = optimizer.profile_hook_step, optimizer._patch_step_function
 
         @functools.wraps(hook)
-        def hooked(step: Function) -> Function:
+        def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
             return self._optimizer(hook(step))
 
         @functools.wraps(patch)
@@ -187,7 +189,7 @@ class Observer:
                 lambda _result, _scaler, stepped, *_: self._optimizer_ends(stepped),
             )
 
-    def _optimizer(self, step: Function) -> Function:
+    def _optimizer(self, step: Callable[..., Any]) -> Callable[..., Any]:
         return self.around(
             step, self._optimizer_begins, lambda _result, stepped, *_: self._optimizer_ends(stepped)
         )

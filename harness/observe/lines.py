@@ -40,15 +40,19 @@ def lines_file(run: Path, rank: int | str) -> Path:
 
 
 class LineSampler:
-    """Samples the main thread until `close`. `faster` while the profiled steps run."""
+    """Samples the main thread until `close`. `faster` while the profiled steps run.
 
-    def __init__(self, run_dir: Path, rank: int) -> None:
+    others: a folder whose code is not the user's either.
+    """
+
+    def __init__(self, run_dir: Path, rank: int, others: Path | None = None) -> None:
         path = lines_file(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open(
             "w", buffering=1, encoding="utf-8"
         )  # a child of fork has nothing to write again
         self._main = threading.main_thread().ident
+        self._others = () if others is None else (f"{others}{os.sep}",)
         self._own: dict[CodeType, bool] = {}
         self._ids: dict[Place, int] = {}
         self._last: int | None = -1
@@ -99,7 +103,7 @@ class LineSampler:
             code = frame.f_code
             own = self._own.get(code)
             if own is None:
-                own = self._own[code] = is_users(code.co_filename)
+                own = self._own[code] = is_users(code.co_filename, *self._others)
             if own:
                 return Place(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
             frame = frame.f_back
@@ -132,12 +136,12 @@ def source_around(file: str, line: int) -> tuple[int, list[str]]:
     return first, [text.rstrip("\n")[:LONGEST] for text in lines[first - 1 : line + AROUND]]
 
 
-def is_users(file: str) -> bool:
-    """Whether a file is neither the standard library's, nor an installed package's, nor the observer's."""
+def is_users(file: str, *others: str) -> bool:
+    """Whether a file is of none of these: standard library, installed packages, the observer, `others`."""
     if file.startswith("<") or any(part in file for part in _OTHERS):
         return False
     path = str(Path(file).absolute())
-    return not path.startswith((*_STANDARD, _HERE))
+    return not path.startswith((*_STANDARD, _HERE, *others))
 
 
 _STANDARD = tuple(

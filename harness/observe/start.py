@@ -30,10 +30,7 @@ def begin() -> None:
 
 
 def _place(finder: AfterImport, run_dir: Path, asked: dict[str, Any]) -> None:
-    if asked.get("mode") == "lines":
-        _loaded("watch").watch_lines(run_dir)
-    else:
-        _loaded("hooks").place(finder.after, run_dir, asked)
+    _loaded("hooks").place(finder.after, run_dir, asked)
 
 
 def _loaded(name: str) -> types.ModuleType:

@@ -10,7 +10,6 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
-import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -234,17 +233,3 @@ class Mark:
         if self._record is not None:
             self._record.__exit__(None, None, None)
         self._pop()
-
-
-def watch_lines(run_dir: Path) -> None:
-    """Only sample the lines of a rank whose script marks its own steps, from its first module on."""
-    make = torch.nn.Module.__init__
-
-    def first_module(module: torch.nn.Module, *arguments: Any, **named: Any) -> None:
-        torch.nn.Module.__init__ = make  # type: ignore[method-assign]
-        if "RANK" in os.environ and threading.current_thread() is threading.main_thread():
-            sampler = LineSampler(run_dir, int(os.environ["RANK"]))
-            atexit.register(sampler.close)
-        make(module, *arguments, **named)
-
-    torch.nn.Module.__init__ = first_module  # type: ignore[method-assign,assignment]

@@ -15,6 +15,8 @@ from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
 from harness.common.users import whose
 
+OWN_FOLDER = "own"
+
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else the checkout's exercises/.
@@ -23,6 +25,21 @@ def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     """
     given = environ.get("HARNESS_RUNS")
     return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
+
+
+def own_runs_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """The same for the user's own trainings: HARNESS_RUNS, else `runs` in the folder where the command is typed."""
+    return runs_root(environ) if environ.get("HARNESS_RUNS") else Path.cwd() / "runs"
+
+
+def run_roots(root: Path | None = None) -> list[Path]:
+    """The folders in which runs are looked for: both of the above, or only `root`."""
+    return [root] if root is not None else list(dict.fromkeys([runs_root(), own_runs_root()]))
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The folders below a root that hold the runs of one exercise, or of the user's own trainings."""
+    return [*root.glob("exercise_*"), *root.glob(OWN_FOLDER)]
 
 
 def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True) -> bool:

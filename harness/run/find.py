@@ -10,7 +10,7 @@ from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
 from harness.common.users import whose
-from harness.run.files import runs_root
+from harness.run.files import run_folders, run_roots, runs_root
 from harness.run.record import Part
 from harness.run.run import Run
 
@@ -37,7 +37,7 @@ def closed(root: Path) -> list[Path]:
     if not _is_open(root):
         return [root]
     found: list[Path] = []
-    for folder in root.glob("exercise_*"):
+    for folder in run_folders(root):
         profiler = folder / "profiler"
         if not _is_open(folder):
             found.append(folder)
@@ -54,8 +54,8 @@ def _is_open(folder: Path) -> bool:
 
 def all_runs(root: Path | None = None) -> list[Run]:
     """Every run, oldest first."""
-    found = (root or runs_root()).glob("exercise_*/profiler/[!.]*/run.json")
-    runs = [Run(p.parent) for p in found]
+    folders = [folder for each in run_roots(root) for folder in run_folders(each)]
+    runs = [Run(p.parent) for folder in folders for p in folder.glob("profiler/[!.]*/run.json")]
     return sorted(runs, key=lambda r: (_created_ns(r), r.name))
 
 

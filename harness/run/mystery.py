@@ -14,7 +14,7 @@ from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.faults import FaultLine
 from harness.common.mystery import Secret, sealed_file, unseal
-from harness.experiment.base import Mystery, Training
+from harness.experiment.training import Mystery, Training
 from harness.run.files import disk_error, read_json_lines, write_atomically
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, parse_fault
 from harness.common.mystery import Secret
-from harness.experiment.base import Mystery, Training
 from harness.experiment.model import Model
+from harness.experiment.training import Mystery, Training
 
 Level = Literal[1, 2, 3]
 LEVELS = {

@@ -20,7 +20,7 @@ from tests.launch.launch_shared import ROOT
 EXPERIMENT = """
 from typing import Annotated, ClassVar, Literal
 
-from harness.experiment.base import Training
+from harness.experiment.training import Training
 from harness.experiment.options import switch, value
 
 

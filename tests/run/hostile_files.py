@@ -13,9 +13,9 @@ from pathlib import Path
 
 from harness.analysis.summary import RankTraining, Summary
 from harness.common.mystery import Secret
-from harness.experiment.base import Mystery
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.exercises import DDP
+from harness.experiment.training import Mystery
 from harness.run import NodeStatus, Record, Run, Stage, Status
 from harness.run.mystery import Answer, AnswerLine, Revealed
 from harness.site.site import load_site

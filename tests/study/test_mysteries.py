@@ -14,9 +14,9 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS, Setup, misfits, parse_fault, wrong_device
 from harness.common.mystery import Secret, sealed_file
-from harness.experiment.base import Mystery
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron
 from harness.experiment.parse import command_of
+from harness.experiment.training import Mystery
 from harness.explain.answer import answer as said_of
 from harness.measure.mystery import without_diagnosis
 from harness.run import Run

@@ -181,7 +181,7 @@ def test_a_reference_is_not_compared_with_itself(root: Path) -> None:
 
 
 def test_a_mystery_is_compared_with_nothing(root: Path) -> None:
-    from harness.experiment.base import Mystery
+    from harness.experiment.training import Mystery
 
     recorded(root, "then")
     run = made_run(

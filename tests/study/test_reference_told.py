@@ -13,8 +13,8 @@ import pytest
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Withheld
 from harness.cli.main import main
-from harness.experiment.base import Mystery
 from harness.experiment.exercises import DDP
+from harness.experiment.training import Mystery
 from harness.explain.answer import answer
 from harness.measure.matching import with_reference
 from harness.study.reference.request import checked_runs

@@ -6,14 +6,17 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from harness.cli.command_line import BEHAVIOUR, LaunchLine, declared, read_line
+from harness.cli.command_line import BEHAVIOUR, LaunchLine, declared, read_launch
+from harness.cli.script_words import RUN
 from harness.common.errors import RequestError
 from harness.common.printable import unguarded
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
-from harness.experiment.parse import build_experiment
+from harness.experiment.own import HOW_TO_TYPE
+from harness.experiment.parse import build_experiment, build_own
 from harness.run import Run
 from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override
@@ -33,21 +36,21 @@ class Behaviour(NamedTuple):
 
 
 def run(arguments: list[str]) -> int:
-    """`slurm.sh run -e 1 …`, which is `slurm.sh -e 1 …`; returns the exit code.
+    """`slurm.sh run -e 1 …`, which is `slurm.sh -e 1 …`, or `slurm.sh run … -- train.py …`; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    return launch_argv(arguments)
+    return launch_argv(arguments, is_run=True)
 
 
-def launch_argv(argv: list[str]) -> int:
-    """Launch from the arguments of `slurm.sh`; returns the exit code.
+def launch_argv(argv: list[str], is_run: bool = False) -> int:
+    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code.
 
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    line = read_line(argv, declared())
+    line = read_launch(argv, declared(), is_run)
     given: dict[str, Any] = line.given
     if "--help" in given:
         print(page(argv))
@@ -57,7 +60,8 @@ def launch_argv(argv: list[str]) -> int:
     from harness.launch.exercises.base import launch_of
 
     launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
-    return go(experiment, choice, behaviour, ["slurm.sh", *argv])
+    words = argv if line.script is None else [RUN, *argv]
+    return go(experiment, choice, behaviour, ["slurm.sh", *words])
 
 
 def behaviour_of(line: LaunchLine) -> Behaviour:
@@ -70,7 +74,7 @@ def page(arguments: list[str]) -> str:
     """All flags, with the defaults of the site among the words; with --all, also those of single experiments."""
     from harness.cli.all_flags import help_text
 
-    line = read_line(arguments, declared())
+    line = read_launch(arguments, declared())
     site = line.given.get("--site")
     choice, complaint = (choose_site(site), None) if isinstance(site, str) else site_to_show()
     if complaint:
@@ -91,8 +95,15 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
     choice = _or_error(errors, lambda: choose_site(given.get("--site")))
     asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
     defaults = choice.site.defaults if choice else {}
+    spellings = [*declared(), *further, "--version"]
+    script = line.script
     experiment = _or_error(
-        errors, lambda: build_experiment(asked, line.unknown, [*declared(), *further, "--version"], defaults)
+        errors,
+        lambda: (
+            build_experiment(asked, line.unknown, spellings, defaults)
+            if script is None
+            else build_own(asked, line.unknown, spellings, _own_fields(script), defaults)
+        ),
     )
     # The site's flags are checked even where the site is not known.
     place = choice.site if choice else Site(name="unknown", description="")
@@ -101,6 +112,25 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
     if errors or choice is None or experiment is None or site is None:
         raise RequestError("\n".join(errors))
     return experiment, SiteChoice(site=site, reason=choice.reason)
+
+
+def _own_fields(script: tuple[str, ...]) -> dict[str, Any]:
+    """What the words after `--` say of a training of the user's own.
+
+    Raises RequestError: no program begins there.
+    """
+    if not script:
+        raise RequestError(f"nothing comes after --: name your script there, as in {HOW_TO_TYPE}")
+    if script[0].startswith("-") and (script[0] != "-m" or len(script) == 1):
+        what = (
+            "-m: a module's name comes after it"
+            if script[0] == "-m"
+            else f"{script[0]}: it comes before your script"
+        )
+        raise RequestError(
+            f"{what}: after -- comes a script, -m and a module, or a program, as in {HOW_TO_TYPE}"
+        )
+    return {"command": script, "start_in": str(Path.cwd())}
 
 
 def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:

@@ -75,7 +75,7 @@ def lesson(
 ) -> int:
     """List the lessons, or do one: print its question, make its two runs if they are missing, give hints and the
     answer."""
-    from harness.launch.check import lacks_training
+    from harness.launch.check import site_lacks_training
     from harness.site.detection import choose_site
     from harness.study.lessons import FoundPair, lesson_command, lesson_names, load_lesson
 
@@ -99,7 +99,7 @@ def lesson(
     if lacks_gpus and (answer or again or run or (run is None and not reading)):
         raise RequestError(_needs_gpus(chosen, here))
     run = False if lacks_gpus else run
-    if missing and lacks_training(here) and wants_runs(again or run, reading, here):
+    if missing and site_lacks_training(here) and wants_runs(again or run, reading, here):
         raise TrainingNeeded  # before the question: slurm.sh installs the packages and starts the lesson again
     if not (answer or as_json):
         _question(asked, found)

@@ -13,7 +13,8 @@ from harness.cli.page import Page, as_text, of_function
 from harness.common.errors import RequestError, nearest, nearest_or_list
 
 if TYPE_CHECKING:
-    from harness.experiment.base import Experiment, Training
+    from harness.experiment.base import Experiment
+    from harness.experiment.training import Training
     from harness.study.mysteries import Level
 
 PARTS = {

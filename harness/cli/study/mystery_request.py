@@ -14,7 +14,7 @@ from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal,
 
 if TYPE_CHECKING:
     from harness.common.faults import Fault
-    from harness.experiment.base import Mystery, Training
+    from harness.experiment.training import Mystery, Training
     from harness.study.mystery_grades import Result
 
 RunArgument = Annotated[

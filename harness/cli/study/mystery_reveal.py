@@ -112,7 +112,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     from harness.cli.study.lesson import wants_runs
     from harness.cli.watch.follow import complete
     from harness.experiment.parse import command_of
-    from harness.launch.check import lacks_training
+    from harness.launch.check import site_lacks_training
     from harness.launch.submit import prepare
     from harness.study.mysteries import without_mystery
     from harness.study.start import start_run
@@ -123,7 +123,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
         return before
     if not wants_runs(start, False, site):
         return None
-    if lacks_training(site):
+    if site_lacks_training(site):
         from harness.common.errors import TrainingNeeded
 
         raise TrainingNeeded

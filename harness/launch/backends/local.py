@@ -23,7 +23,7 @@ from harness.launch.argv import Word
 from harness.launch.backends import local_poll, processes
 from harness.launch.backends.local_poll import SUBMITTER, asked_to_end, controller, is_alive, is_kept
 from harness.launch.backends.protocol import Joint, Submission, Together
-from harness.run import Run, claim_local_id, disk_error, release_local_id, runs_root, write_atomically
+from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
@@ -83,7 +83,7 @@ def submit(asked: Submission) -> Run:
         WorkError: it could not be written or started; nothing is left behind.
     """
     stage, site = asked.stage, asked.record.site
-    job_id, folder = claim_local_id(runs_root())
+    job_id, folder = claim_local_id(stage.output_dir.parent)
     run = None
     try:
         write_atomically(folder / SUBMITTER, str(os.getpid()))

@@ -66,7 +66,7 @@ def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
         "none": None,
     }[site.gpus.request]
     found = [
-        f"--job-name=e{asked.exercise}-{asked.folder.split('_', 2)[2]}",
+        f"--job-name={asked.job_name}",
         f"--nodes={asked.nodes}",
         "--ntasks-per-node=1",
         request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from harness.common.paths import CONFIGS
-from harness.experiment.base import Training
+from harness.experiment.base import Experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.exercises.base import CommandPlace
@@ -21,7 +21,7 @@ def accelerate(place: CommandPlace) -> list[Word]:
     return [*program, *config, *meeting]
 
 
-def accelerate_files(asked: Training, base: str) -> dict[str, str]:
+def accelerate_files(asked: Experiment, base: str) -> dict[str, str]:
     """One file per node, from `base`.yaml, as each node has a machine rank of its own."""
     common = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
         "num_machines": asked.nodes,

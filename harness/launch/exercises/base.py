@@ -30,6 +30,7 @@ class Command:
     observed: bool = False  # run under the profiler
     contained: bool = True  # run inside the site's container, if it has one
     decisive: bool = True  # its failure is the job's
+    folder: Word | None = None  # where it starts; None: anywhere
 
 
 class CommandPlace(NamedTuple):
@@ -83,6 +84,17 @@ class Launch(Generic[Requested]):
     """How one exercise is launched. The methods here are for an exercise without needs of its own."""
 
     takes_weights = True  # of the site's checkpoints, or of one that --model names
+    usual_cpu_ranks: int | None = (
+        None  # without GPUs, where -g is not given; None: as many as the machine has cores for
+    )
+
+    def site_for(self, asked: Requested, site: Site) -> Site:
+        """The site as this request uses it."""
+        return site
+
+    def uses_our_python(self, asked: Requested) -> bool:
+        """Whether the harness's own Python trains where there is no container."""
+        return True
 
     def plan(self, asked: Requested, place: CommandPlace) -> ExercisePlan:
         """What a resolved experiment runs. GPUs per node, model and batch are filled in."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from harness.experiment.base import Experiment, Training
+from harness.experiment.base import Experiment
+from harness.experiment.training import Training
 from harness.launch.exercises.base import DeviceKind, Target
 from harness.site.site import Site
 from harness.theory.devices import Device, find_device

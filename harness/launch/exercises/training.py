@@ -16,9 +16,10 @@ from harness.common.errors import RequestError
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.mystery import sealed_file
 from harness.common.paths import ROOT, expanded
-from harness.experiment.base import Training
 from harness.experiment.model import model_names
 from harness.experiment.options import options_of
+from harness.experiment.profiled import Profiled
+from harness.experiment.training import Training
 from harness.launch.argv import NODE, RUN_DIR, Word, from_site, join, parent
 from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
 from harness.launch.exercises.device_needs import device_misfits
@@ -88,10 +89,16 @@ def training_plan(
         files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
     if asked.mystery is not None:
         files[sealed_file(Path()).name] = asked.mystery.sealed
-    convert: list[Word] = [place.launcher_python, "-m", "harness", "paraver", join(RUN_DIR)]
-    after = [Command("Paraver trace", convert, contained=False, decisive=False)] if asked.nsys2prv else []
+    after = [paraver_command(place)] if asked.nsys2prv else []
     training = Command("training", argv, observed=place.profiler == "nsys")
     return ExercisePlan([training], after, files, _folders(asked, place))
+
+
+def paraver_command(place: CommandPlace) -> Command:
+    """The conversion of the run's traces, by the harness on the first node."""
+    ours: list[Word] = ["env", f"PYTHONPATH={ROOT}", place.launcher_python]  # whatever the training's is
+    convert = [*ours, "-m", "harness", "paraver", join(RUN_DIR)]
+    return Command("Paraver trace", convert, contained=False, decisive=False)
 
 
 def _folders(asked: Training, place: CommandPlace) -> list[Word]:
@@ -102,7 +109,7 @@ def _folders(asked: Training, place: CommandPlace) -> list[Word]:
     return [path for path in (place.checkpoint, place.data, prefix, own) if path]
 
 
-def around_each_rank(asked: Training, place: CommandPlace) -> list[Word]:
+def around_each_rank(asked: Profiled, place: CommandPlace) -> list[Word]:
     """The words between the launcher and the training script: what the launcher starts in its place, if anything."""
     if place.profiler != "nsys" or asked.nsys_per == "node":
         return []

@@ -10,10 +10,11 @@ from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
 from harness.common.precision import Precision
 from harness.experiment.advice import Sharding
-from harness.experiment.base import Experiment, Training
+from harness.experiment.base import Experiment
 from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.megatron import Megatron
+from harness.experiment.training import Training
 from harness.launch.exercises.base import DeviceKind
 from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.launch.job import Job

@@ -1,0 +1,207 @@
+"""What the exercises' trainings share: a model, its data, its batch and its precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
+from typing import Annotated, ClassVar, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from harness.common.errors import nearest
+from harness.common.faults import Setup
+from harness.common.precision import Precision
+from harness.experiment.base import MOST, Broken, Count, Experiment
+from harness.experiment.options import BATCH, VALUE, Flag, options_of, switch, value
+from harness.experiment.profiled import Profiled
+
+# Of --precision; the field has the switch's values, so that both flags are one setting.
+SWITCHES: Mapping[str, bool] = {"fp32": False, "bf16": True}
+PRECISIONS = Flag(
+    {"--mixed-precision": True, "--no-mixed-precision": False, "--precision": VALUE},
+    takes=get_args(Precision),
+    words=SWITCHES,
+    metavar="NAME",
+    help="compute in bf16, keep fp32 master weights; --precision takes fp32, tf32, bf16, and in exercise 1 fp8",
+    tag="mixed",
+    free=True,
+    train="--mixed-precision",
+    train_value="--precision",
+)
+
+
+def _switched(word: object) -> object:
+    """A precision's name as the field has it."""
+    names = get_args(Precision)
+    if isinstance(word, str) and word not in names:
+        near = nearest(word, names)
+        hint = f": did you mean {near}?" if near else ""
+        raise ValueError(f"got {word!r}, takes one of {', '.join(names)}{hint}")
+    return SWITCHES.get(word, word) if isinstance(word, str) else word
+
+
+MixedPrecision = Annotated[bool | Literal["tf32", "fp8"], BeforeValidator(_switched)]
+
+
+class Mystery(BaseModel):
+    """Faults that a run does not show. commitment: as in harness.common.mystery, to prove them
+    later; sealed: the faults, which only the training reads."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal[1, 2, 3]
+    commitment: str
+    sealed: str
+
+
+class Modelled(Experiment):
+    """What is trained: a base of its own, so that its flags come before those of the profiler."""
+
+    model: str | None = value("--model", metavar="NAME|PATH", free=True).option(
+        None, "a name from configs/models, a model file, or a checkpoint folder", min_length=1
+    )
+    random_weights: bool = switch("--random-weights", free=True, train="--random-weights").option(
+        False, "start from random weights: the profile is the same and no licence is needed"
+    )
+    data: str | None = value("--data", metavar="FILE", free=True, compared=False, path=True).option(
+        None,
+        "instruction data in Alpaca's JSON format (default: the site's, else the harness's)",
+        min_length=1,
+    )
+    steps: Count | None = value("--steps", free=True, train="--steps").option(
+        None, "total number of batches (default: until the profiling window closes)"
+    )
+    seq_length: int | None = value("--seq-length", free=True, train="--seq-length").option(
+        None, "tokens per sequence (default: the model's)", ge=8, le=MOST
+    )
+    mixed_precision: MixedPrecision = PRECISIONS.option(
+        False, "compute in bf16, keep fp32 master weights; tf32 and fp8: compute in these"
+    )
+    micro_batch_size: Count | None = value(
+        "--micro-batch-size", tag="mbs", tag_place=BATCH, free=True, train="--micro-batch-size"
+    ).option(None, "samples per rank and forward pass (default: the model's)")
+    activation_checkpointing: bool = switch(
+        "--activation-checkpointing", tag="actckpt", free=True, train="--activation-checkpointing"
+    ).option(False, "recompute activations in the backward pass; needs --mixed-precision")
+
+
+class Training(Profiled, Modelled):
+    """What the training exercises share. `default_model` is trained if no other is requested."""
+
+    default_model: ClassVar[str]
+    precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16")
+
+    exercise: Annotated[
+        int, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
+    ]
+    # NumPy takes twice as much, and Megatron-LM adds to it by rank.
+    seed: int = value("--seed", free=True, compared=False, train="--seed", rare=True).option(
+        1234, "seed of weights and sample order", ge=0, le=2**31 - 1
+    )
+    memory_snapshot: bool = switch(
+        "--memory-snapshot", tag="memory", tag_if_on=True, train="--memory-snapshot", rare=True
+    ).option(False, "record the memory by category, also when memory runs out")
+    mystery: Mystery | None = None  # no flag sets it: `slurm.sh mystery` draws it
+
+    def name(self, model: str | None) -> tuple[str, str]:
+        before, after = super().name(model)
+        return before, after if self.mystery is None else f"{after}-mystery{self.mystery.level}"
+
+    @property
+    def precision(self) -> Precision:
+        """What matrix products are computed in; fp8: those of the layers, all others in bf16."""
+        asked = self.mixed_precision
+        return asked if isinstance(asked, str) else "bf16" if asked else "fp32"
+
+    @property
+    def in_bf16(self) -> bool:
+        return self.precision in ("bf16", "fp8")
+
+    def _spelling(self, field: str) -> str:
+        """A flag as this exercise writes it."""
+        return next(option.spelling for option in options_of(type(self)) if option.field == field)
+
+    @property
+    def _how_bf16(self) -> str:
+        """What to type if a rule needs bf16."""
+        return f"use it in place of --precision {self.precision}" if self.mixed_precision else "add it"
+
+    @property
+    def fault_setup(self) -> Setup:
+        """What faults must fit to."""
+        steps = self.window.end if self.steps is None else self.steps
+        ranks = self.world_size
+        bf16 = (
+            None if self.mixed_precision is None else self.in_bf16
+        )  # None: in Megatron, until it is resolved
+        return Setup(self.exercise, ranks, bf16, self.micro_batch_size, steps, replicas=ranks)
+
+    def broken_rules(self) -> Iterator[Broken]:
+        yield from super().broken_rules()
+        if self.precision not in self.precisions:
+            yield Broken(
+                {"mixed_precision"},
+                f"--precision {self.precision} is for exercise 1: exercise {self.exercise} computes in "
+                f"{', '.join(self.precisions)}, and the nearest is --precision bf16",
+            )
+        if self.activation_checkpointing and self.mixed_precision in (False, "tf32"):
+            yield Broken(
+                {"activation_checkpointing", "mixed_precision"},
+                f"--activation-checkpointing needs --mixed-precision: {self._how_bf16}",
+            )
+        if (
+            self.profiler != "none"
+            and not self.recorded_by_time
+            and self.steps is not None
+            and self.steps < self.window.end
+        ):
+            yield Broken(
+                {"steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"},
+                f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
+                f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "
+                "raise it, lower --skip-steps or --active-steps, or use --no-profile",
+            )
+
+
+Workers = Annotated[
+    Annotated[int, Field(ge=0, le=64)] | None,
+    Field(
+        description="processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)"
+    ),
+    value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
+]
+PinMemory = Annotated[
+    bool | None,
+    Field(description="collate batches into pinned memory (default: on GPUs)"),
+    Flag(
+        {"--pin-memory": True, "--no-pin-memory": False},
+        tag="pin",
+        train="--pin-memory",
+        train_off="--no-pin-memory",
+        gpus_only=True,
+        rare=True,
+    ),
+]
+NonBlocking = Annotated[
+    bool | None,
+    Field(description="copy batches to the GPU without waiting (default); off: wait for each copy"),
+    Flag(
+        {"--non-blocking": True, "--no-non-blocking": False},
+        tag="nonblocking",
+        train="--non-blocking",
+        train_off="--no-non-blocking",
+        gpus_only=True,
+        rare=True,
+    ),
+]
+Accumulation = Annotated[
+    Count,
+    Field(description="micro-batches per optimizer step"),
+    value(
+        "--gradient-accumulation-steps",
+        tag="gas",
+        tag_place=BATCH,
+        free=True,
+        train="--gradient-accumulation-steps",
+    ),
+]
