@@ -157,7 +157,7 @@ def _ends_step(statement: ast.stmt) -> bool:
 
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, bool]]:
-    """Each statement of a body that always runs, also those inside of `with`; and whether it is the last of its block."""
+    """Each statement of a body that always runs, also inside of `with`; and whether it is its block's last."""
     for number, statement in enumerate(body):
         if not _is_text(statement):
             yield statement, number == len(body) - 1
