@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,14 @@ _is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "i
 
 
 def place(
-    after_import: Callable[[str, Callable[[Any], object]], None], run_dir: Path, asked: dict[str, Any]
+    after_import: Callable[[str, Callable[[Any], object]], None],
+    run_dir: Path,
+    asked: dict[str, Any],
+    ours: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Place all hooks. asked: as observe.json has it."""
+    """Place all hooks. asked: as observe.json has it; ours: lets the checkout's packages be imported."""
     observer = Observer(run_dir, asked)
+    observer.watch.ours = ours
     observer.watch_modules()
     observer.watch_optimizers()
     observer.watch_backward()
@@ -265,6 +270,7 @@ class Observer:
         return self.steps.begin(DATA)
 
     def _data_ends(self, batch: Any, *_: Any) -> None:
+        self.watch.reach("load")
         self.steps.end()
         samples, tokens = size_of(batch)
         if samples is not None:

@@ -6,12 +6,13 @@ A process that never trains (a launcher, a worker that loads data) writes nothin
 from __future__ import annotations
 
 import atexit
+import importlib
 import multiprocessing
 import multiprocessing.util
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_byt
 from harness.observe.ranges import nvtx_functions
 from harness.observe.steps import BACKWARD, DATA, FORWARD, OPTIMIZER, StepTimes
 
+INJECTORS = Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults"
 MARKS = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer_step"}  # as exercise 1 writes them
 
 
@@ -56,6 +58,8 @@ class Watch:
         self._window = as_recorded(ProfileWindow(**asked["window"]), os.environ)
         self._marks: list[Mark] = []
         self._number = 0
+        self._moments: Any = None  # of injected faults
+        self.ours: Callable[[], AbstractContextManager[None]] = nullcontext
         self._writer: MetricsWriter | None = None
         self._capture: Capture = Capture()
         self._sampler: LineSampler | None = None
@@ -82,10 +86,14 @@ class Watch:
             self._capture.step_begins(number)
         self._number = number
         self._mark(f"batch_{number}")
+        if self._moments is not None:
+            self._moments.begin()
 
     def phase_begins(self, phase: str) -> None:
         """A phase begins."""
         self._mark(MARKS.get(phase) or f"DataLoad batch {self._number}")
+        if phase != DATA:
+            self.reach(phase)
 
     def phase_ends(self) -> None:
         """The innermost phase ends."""
@@ -95,11 +103,17 @@ class Watch:
         """A step has ended."""
         while self._marks:
             self._marks.pop().end()
+        self.reach("updated")
         if self._writer is not None:
             self._writer.step(self._line(step))
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step.number)
+
+    def reach(self, moment: str) -> None:
+        """Let the injected faults act that wait for this moment of a step."""
+        if self._moments is not None:
+            self._moments.reach(moment)
 
     def restarts(self) -> None:
         """All steps so far were none: they were seconds before the training began."""
@@ -150,8 +164,12 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._sampler = LineSampler(self._run_dir, rank)
+        self._sampler = LineSampler(self._run_dir, rank, INJECTORS)
         self._open()
+        if self._asked.get("faults"):
+            with self.ours():
+                module = importlib.import_module("exercises.utils.faults.observed")
+                self._moments = module.begin(self._run_dir, rank, self.model, self._asked["faults"])
         on_termination(partial(self.close, "SIGTERM"))
 
     def _open(self) -> None:
