@@ -1,11 +1,12 @@
-"""Which environment variables hold secrets, by their names, and how a process forgets them. Standard library only."""
+"""Which variables and words of a command hold secrets, by their names and forms, and how a process forgets them.
+Standard library only."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 KEEP = "HARNESS_NSYS_KEEP"
 # As a whole word of the name: NCCL_IB_PKEY and TOKENIZERS_PARALLELISM are none.
@@ -22,6 +23,52 @@ def secret_names(names: Iterable[str]) -> list[str]:
     ['HF_TOKEN', 'WANDB_API_KEY']
     """
     return sorted(n for n in names if _SECRET.search(n) and not _OF_THE_JOB.fullmatch(n.partition("_")[0]))
+
+
+MASK = "***"
+# The special tokens of a text, which are no secrets.
+_OF_A_TOKENIZER = re.compile(
+    r"(?:^|_)(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS|START|END|STOP|SPECIAL|IMAGE|EOT)_TOKEN(?:_|$)", re.IGNORECASE
+)
+# As Hugging Face, GitHub, GitLab, OpenAI, Slack, Google and AWS write theirs, and a long number in hexadecimal.
+_TOKEN = re.compile(
+    r"(?<![\w-])(?:(?:hf_|api_org_|gh[pousr]_|github_pat_|glpat-|xox[abp]-|sk-)[\w-]{4,}|AIza[\w-]{20,}|AKIA[A-Z0-9]{12,}"
+    r"|[0-9a-fA-F]{40,}(?!\w))"
+)
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line with `***` in place of what looks like a secret: the value of a flag that is named
+    like one, and a word that has the form of a token.
+
+    >>> masked_words(["--api-key=abc", "--hf-token", "abc", "--pad-token", "<s>", "hf_12345678", "--max-tokens", "9"])
+    ['--api-key=***', '--hf-token', '***', '--pad-token', '<s>', '***', '--max-tokens', '9']
+    """
+    return list(_masked(words))
+
+
+def holds_secret(words: Sequence[str]) -> bool:
+    """Whether `masked_words` would change them."""
+    return masked_words(words) != list(words)
+
+
+def _masked(words: Sequence[str]) -> Iterator[str]:
+    is_value = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if is_value and not word.startswith("--"):
+            yield MASK
+        elif equals and value and _is_secret_name(name) and not value.isdecimal():
+            yield f"{name}={MASK}"
+        else:
+            yield _LOGIN.sub(f"{MASK}@", _TOKEN.sub(MASK, word))
+        is_value = not equals and word.startswith("-") and _is_secret_name(name)
+
+
+def _is_secret_name(flag: str) -> bool:
+    name = re.sub(r"\W+", "_", flag).strip("_")
+    return _SECRET.search(name) is not None and _OF_A_TOKENIZER.search(name) is None
 
 
 def kept_from_nsys(environ: Mapping[str, str]) -> list[str]:
