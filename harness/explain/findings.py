@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import LineShare, Summary, TimeLost
+from harness.analysis.summary import Summary, TimeLost
+from harness.explain.code_lines import lines_sentence
 from harness.explain.reasons import Reason, reason
 from harness.explain.traffic import excess
 from harness.format.format import duration, duration_range, ordinal, percent
@@ -78,7 +79,7 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
     lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"
     said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
-    return " ".join(filter(None, (said, _largest(found, own), _in_code(found), own.why)))
+    return " ".join(filter(None, (said, _largest(found, own), _in_code(s, found), own.why)))
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
@@ -90,7 +91,7 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
     lost = f"{duration(found.lost_ns)}{interval}"
     said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
-    in_code = _at_lines(found.lines[:1]) if found.lines else ""
+    in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
     return " ".join(filter(None, (said, _largest(found, own), in_code, _needless(s, found))))
 
 
@@ -121,30 +122,16 @@ def _part(s: Summary, found: TimeLost, own: Reason) -> str:
     return f"{part}{own.more}: {percent(found.share)} of the time{each}"
 
 
-def _in_code(found: TimeLost) -> str:
+def _in_code(s: Summary, found: TimeLost) -> str:
     """The lines of the program with most of it, or its place, if it was recorded."""
     if found.lines:
-        return _at_lines(found.lines)
+        return lines_sentence(s, found.lines)
     where = found.where
     if where is None:
         return ""
     place = f"{where.file}, line {where.line}" if where.line else where.file
     function = f" (function {where.function})" if where.function != "<module>" else ""
     return f"The place in the code is {place}{function}."
-
-
-def _at_lines(lines: Sequence[LineShare]) -> str:
-    first, *others = lines
-    more = "".join(f", {100 * line.share:.0f} % at {line_words(line)}" for line in others)
-    return f"{100 * first.share:.0f} % of it is at {line_words(first)}{more}."
-
-
-def line_words(line: LineShare) -> str:
-    """The line as it is in a sentence: "train.py:42 in `train`"."""
-    where = line.where
-    function = where.function.replace("`", "'")
-    inside = "" if function == "<module>" else f" in `{function}`"
-    return f"{where.file.replace('`', chr(39))}:{where.line}{inside}"
 
 
 def period_words(every: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.analysis.process.view import View
-from harness.common.metrics_lines import lines_file
+from harness.observe.lines import lines_file
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces.sampled_lines import SampledLines, read_about, read_sampled_lines
 

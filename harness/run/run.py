@@ -15,8 +15,9 @@ from pydantic import BaseModel, ValidationError
 from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
-from harness.common.metrics_lines import lines_file, metrics_file
+from harness.common.metrics_lines import metrics_file
 from harness.experiment.nccl import LOG_FOLDER
+from harness.observe.lines import lines_file
 from harness.run.files import SECRET_MODE, write_atomically
 from harness.run.record import NodeStatus, Record, State, Status
 
