@@ -26,7 +26,7 @@ from harness.common.metrics_lines import EndLine, ObservedLine, Process, StartLi
 from harness.common.profile_window import ProfileWindow
 from harness.observe.host_counters import HostCounters
 
-PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "megatron-core")
+PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
 
 
 class StepTimer:
@@ -124,6 +124,10 @@ class MetricsWriter:
             status, reason = "stopped", self._stop_reason
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
+        self.close()
+
+    def close(self) -> None:
+        """No line follows."""
         self._counters.close()
         self._lines.close()
 

@@ -17,7 +17,8 @@ from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import metrics_file
 from harness.experiment.nccl import LOG_FOLDER
-from harness.run.files import write_atomically
+from harness.observe.lines import lines_file
+from harness.run.files import SECRET_MODE, write_atomically
 from harness.run.record import NodeStatus, Record, State, Status
 
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
@@ -108,6 +109,11 @@ class Run:
         pattern = metrics_file(self.path, "*")
         return sorted(pattern.parent.glob(pattern.name))
 
+    def lines(self) -> list[Path]:
+        """Where the ranks' main threads were in their programs, as their observers sampled it; one file per rank."""
+        pattern = lines_file(self.path, "*")
+        return sorted(pattern.parent.glob(pattern.name))
+
     def monitors(self) -> list[Path]:
         """The monitor's folders, one per node."""
         return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
@@ -158,7 +164,8 @@ class Run:
         return own is None or not own.is_settled or own.told_by is not None
 
     def write_record(self, record: Record) -> None:
-        write_atomically(self.record_file, record.model_dump_json(indent=1) + "\n")
+        text = record.model_dump_json(indent=1) + "\n"
+        write_atomically(self.record_file, text, mode=SECRET_MODE if record.holds_secret else None)
         self.__dict__.pop("record", None)
 
 

@@ -57,6 +57,8 @@ class ExercisePlan:
     files: dict[str, str] = field(default_factory=dict)  # small files of the run
     folders: list[Word] = field(default_factory=list)  # a container must see them
     environment: dict[str, Word] = field(default_factory=dict)
+    python_path: str = str(ROOT)  # where the training's Python finds what is ours
+    keeps_users: bool = False  # PYTHONPATH and OMP_NUM_THREADS as the user or a module has set them
     image: str | None = None  # its own container's file; None: the site's usual one
     nsys_options: str = "default"  # by name, if the site asks for none of its own
     expects: list[str] | None = None  # reports that must be there afterwards; None: the profiler's

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +17,16 @@ from typing import Any
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.paths import ROOT, expanded
 from harness.experiment.own import Own
-from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Var, Word, join
+from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.exercises.accelerate import accelerate_files
 from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
-from harness.launch.exercises.training import around_each_rank, paraver_command
+from harness.launch.exercises.own_missing import program_missing, python_missing, without_torch
+from harness.launch.exercises.training import (
+    around_each_rank,
+    paraver_command,
+    whole_trace_list,
+    wrong_trace_list,
+)
 from harness.site.site import Site
 
 START_RANKS = f"{ROOT}/exercises/utils/launch.py"
@@ -48,9 +55,26 @@ class OwnLaunch(Launch[Own]):
     def misfits(self, asked: Own, resolved: Own | None, target: Target) -> Iterator[str]:
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
+    def warnings(self, asked: Own) -> Iterator[str]:
+        if warning := without_torch(asked):
+            yield warning
+
+    def missing(self, asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        yield from program_missing(asked, site, environ)
+        yield from python_missing(asked, site)
+        yield from wrong_trace_list(asked)
+
     def with_whole_paths(self, asked: Own) -> Own:
-        whole = super().with_whole_paths(asked)
-        return whole.model_copy(update={"python": whole.python or active_python(os.environ)})
+        python = asked.python
+        if python is not None and "/" not in python and not Path(python).exists():
+            python = shutil.which(python) or python
+        whole = super().with_whole_paths(asked.model_copy(update={"python": python}))
+        return whole.model_copy(
+            update={
+                "python": whole.python or active_python(os.environ),
+                "python_trace": whole_trace_list(asked),
+            }
+        )
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command(
@@ -66,8 +90,9 @@ class OwnLaunch(Launch[Own]):
             folders=list(_folders(asked)),
             environment={
                 "HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}"),
-                "PYTHONPATH": join(OBSERVER, Var("PYTHONPATH", before=":")),
             },
+            python_path=OBSERVER,
+            keeps_users=True,
             expects=[],
         )
 
@@ -94,7 +119,7 @@ def observe_text(asked: Own, profiler: str) -> str:
 def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     node: list[Word] = [f"NNODES={asked.nodes}", join("NODE_RANK=", NODE)]
     if asked.form == "command":
-        return ["env", *node, *asked.command]
+        return ["env", *node, _found_here(asked), *asked.arguments]
     python = asked.python or place.python
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
@@ -109,6 +134,13 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     module = ["--module"] if asked.form == "module" and not ranks else []
     program = list(asked.command) if ranks or not module else list(asked.command[1:])
     return [*words, *module, *ranks, *program]
+
+
+def _found_here(asked: Own) -> str:
+    """The program's name as `env` finds it: one that only lies in the folder gets its path."""
+    name = asked.program
+    is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
+    return f"./{name}" if is_here and shutil.which(name) is None else name
 
 
 def _torchrun(asked: Own) -> list[Word]:
