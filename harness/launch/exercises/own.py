@@ -5,7 +5,6 @@ Nothing of the checkout is on the training's path but the observer: the user's o
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -157,9 +156,8 @@ def _accelerate(_asked: Own) -> list[Word]:
 
 def _deepspeed(asked: Own) -> list[Word]:
     world = {f"node{node}": list(range(asked.gpus_per_node or 1)) for node in range(asked.nodes)}
-    coded = base64.urlsafe_b64encode(json.dumps(world).encode()).decode()
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
-    return [f"--world_info={coded}", join("--node_rank=", NODE), *meeting]
+    return [json.dumps(world), join(NODE), *meeting]
 
 
 _LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "deepspeed": _deepspeed, None: _torchrun}
