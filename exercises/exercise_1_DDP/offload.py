@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from exercises.utils.ranges import annotate
+from harness.observe.ranges import annotate
 
 LEAST_BYTES = 1024  # smaller tensors cost more to move than they take
 

@@ -34,7 +34,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_1_DDP import fp8, fsdp, lora, offload
-from exercises.utils import metrics, models, unified_memory
+from exercises.utils import models, unified_memory
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments, positive
 from exercises.utils.capture import Capture, open_capture
@@ -51,10 +51,11 @@ from exercises.utils.loaders import (
     prepared_loader,
 )
 from exercises.utils.precision import set_precision
-from exercises.utils.ranges import annotate  # noqa: F401 - for the gaps
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
 from harness.common.metrics_lines import StartLine, StepLine
+from harness.observe import metrics
+from harness.observe.ranges import annotate  # noqa: F401 - for the gaps
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_2_DeepSpeed import zero
-from exercises.utils import metrics, models
+from exercises.utils import models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
@@ -35,11 +35,12 @@ from exercises.utils.errors import run_script
 from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader
 from exercises.utils.precision import set_precision
-from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
 from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
+from harness.observe import metrics
+from harness.observe.ranges import annotate
 
 
 @dataclass(frozen=True)

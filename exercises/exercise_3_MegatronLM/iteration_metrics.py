@@ -10,10 +10,10 @@ from megatron.core import parallel_state
 from exercises.exercise_3_MegatronLM.engine import Engine
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.describe import describe
-from exercises.utils.metrics import StepTimer, peak_memory_bytes, rank_of_process
 from harness.common.megatron_layout import BatchSizes, Layout
 from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
+from harness.observe.metrics import StepTimer, peak_memory_bytes, rank_of_process
 
 
 @dataclass(frozen=True)

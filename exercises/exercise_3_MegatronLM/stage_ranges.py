@@ -13,8 +13,8 @@ from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import schedules
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 
-from exercises.utils.metrics import StepTimer
-from exercises.utils.ranges import annotate
+from harness.observe.metrics import StepTimer
+from harness.observe.ranges import annotate
 
 
 def install() -> StageRanges:

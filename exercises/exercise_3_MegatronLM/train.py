@@ -24,11 +24,11 @@ from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.announce import announce
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.errors import run_script
-from exercises.utils.metrics import MetricsWriter, StepTimer, rank_of_process
 from exercises.utils.models import load_model_config
 from exercises.utils.precision import set_precision
-from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
+from harness.observe.metrics import MetricsWriter, StepTimer, rank_of_process
+from harness.observe.ranges import annotate
 
 if TYPE_CHECKING:  # the import of megatron looks for CUDA, so `main` first installs the CPU shim
     from exercises.exercise_3_MegatronLM.data import Samples

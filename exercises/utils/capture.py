@@ -1,268 +1,46 @@
-"""Switches the profiler on and off around the profiled steps. Knows nothing of the content of a step."""
+"""The capture that a training script's arguments ask for, with the record of who held its memory."""
 
 from __future__ import annotations
 
-import gzip
-import shutil
-import tempfile
-import time
-from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.meeting import first_said, meet
 from exercises.utils.memory_snapshot import Snapshot
-from exercises.utils.ranges import nvtx_functions
-from harness.common.captures import folder_of, given_up_file, is_ready, read_request, stop_file
-from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
+from harness.observe import capture
+from harness.observe.capture import Capture
+from harness.observe.lines import LineSampler
 
-LOOK_S = 0.5  # between two looks for a request
+__all__ = ["Capture", "Lines", "MemorySnapshot", "open_capture"]
 
 
-class Capture:
-    """Switches a profiler with the window; this one records nothing.
+class Lines(Capture):
+    """Another capture, and which line of the training's code the main thread is in, sampled in every step.
 
-    Call `step_begins` before and `step_ends` after each step, outside of every range that must be recorded whole.
+    Code that injects a fault is passed over: the line is the one that it slows.
     """
 
-    def step_begins(self, step: int) -> None:
-        """Step `step` is about to begin."""
-
-    def step_ends(self, step: int) -> None:
-        """Step `step` has ended."""
-
-    def close(self) -> None:
-        """Training has ended or failed: finish the recording."""
-
-    def __enter__(self) -> Capture:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.close()
-
-
-class _NsysRecording:
-    """Tells nsys when to record: with cudaProfilerStart and cudaProfilerStop, or without CUDA with an NVTX range.
-
-    One nsys records all ranks of a node: the first rank that starts or stops it does so for all ranks. Under gradient
-    accumulation the ranks can be many steps apart, so they meet there. name: of the meetings, each once in a training.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._records = False
-
-    def begin(self) -> None:
-        _wait_for_the_device()  # kernels of earlier steps must not run into the recording
-        meet(f"before {self._name}")
-        _start_nsys()
-        self._records = True
-        meet(self._name)
-
-    def end(self, together: bool) -> None:
-        """End it, where it has begun. together: every rank does so after the same step."""
-        if not self._records:
-            return
-        _wait_for_the_device()  # the recording must have all kernels of the last step
-        if together:
-            meet(f"after {self._name}")
-            _wait_for_the_device()
-        _stop_nsys()
-        self._records = False
-
-
-class NsysCapture(Capture):
-    """Marks the window for nsys. A rank that is stopped early or fails does not wait for the others."""
-
-    def __init__(self, window: ProfileWindow) -> None:
-        self._window = window
-        self._recording = _NsysRecording("recording")
+    def __init__(self, inner: Capture, arguments: TrainingArguments, rank: int) -> None:
+        self._inner, self._window = inner, arguments.window
+        self._run_dir, self._rank = arguments.run_dir, rank
+        self._sampler: LineSampler | None = None
 
     def step_begins(self, step: int) -> None:
-        if step == self._window.start:
-            self._recording.begin()
-
-    def step_ends(self, step: int) -> None:
-        if step == self._window.end - 1:
-            self._recording.end(together=True)
-
-    def close(self) -> None:
-        self._recording.end(together=False)
-
-
-def _wait_for_the_device() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def _start_nsys() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
-    else:
-        nvtx_functions()[0](WINDOW_RANGE)
-
-
-def _stop_nsys() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
-    else:
-        nvtx_functions()[1]()
-
-
-class TorchCapture(Capture):
-    """Records the window with torch.profiler into `<folder>/rank<R>.json.gz` (Kineto's format)."""
-
-    def __init__(self, window: ProfileWindow, folder: Path, rank: int, profile_memory: bool = False) -> None:
-        self._path = folder / f"rank{rank}.json.gz"
-        self._profile = _profiler(
-            schedule=torch.profiler.schedule(
-                skip_first=window.skip, wait=window.wait, warmup=window.warmup, active=window.active, repeat=1
-            ),
-            on_trace_ready=partial(_write, path=self._path),
-            profile_memory=profile_memory,
-        )
-        self._started = False
-
-    def step_begins(self, step: int) -> None:
-        if not self._started:
-            self._profile.start()
-            self._started = True
-
-    def step_ends(self, step: int) -> None:
-        self._profile.step()
-
-    def close(self) -> None:
-        if self._started:
-            self._profile.stop()
-            self._started = False
-
-
-def _profiler(**settings: Any) -> Any:
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    # Message sizes of collectives and precisions of GEMMs come from the shapes.
-    return torch.profiler.profile(activities=activities, record_shapes=True, **settings)
-
-
-def _write(profile: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Readers look for rank*.json.gz: an unfinished file must not have that name.
-    packed = path.with_name(f".unfinished-{path.name}")
-    # Kineto writes the path of its file into the JSON without escapes: a quote in it would break the JSON.
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / "trace.json"
-        profile.export_chrome_trace(str(plain))
-        # PyTorch would compress line by line, which is slow; after SIGTERM only seconds may be left.
-        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
-            shutil.copyfileobj(source, target, length=1 << 20)
-    packed.replace(path)
-
-
-class _TorchRecording:
-    """Records with torch.profiler into a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._profile: Any = None
-
-    def begin(self) -> None:
-        self._profile = _profiler()
-        self._profile.start()
-
-    def end(self, together: bool) -> None:
-        """End it, where it has begun; no rank needs another for it."""
-        profile, self._profile = self._profile, None
-        if profile is not None:
-            profile.stop()
-            _write(profile, self._path)
-
-
-class OnRequest(Capture):
-    """Another capture, and after its window what `slurm.sh capture` asks for, with torch.profiler or by nsys.
-
-    Every rank must record the same steps. The first rank looks into the run's folder, at most twice a second, and
-    writes the first step to record, or the first that is no longer recorded, into the process group's store, where all
-    ranks look before each step. `lead`: steps that one rank can be ahead of another.
-    """
-
-    def __init__(
-        self, inner: Capture, run_dir: Path, rank: int, *, first_step: int, lead: int, by_nsys: bool = False
-    ) -> None:
-        self._inner, self._run_dir, self._rank = inner, run_dir, rank
-        self._first_step, self._lead, self._by_nsys = first_step, lead, by_nsys
-        self._looked_s = -LOOK_S
-        self._number = 1  # of the recording that comes next, or runs
-        self._steps: range | None = None
-        self._recording: _NsysRecording | _TorchRecording | None = None
-
-    def step_begins(self, step: int) -> None:
-        if step >= self._first_step:
-            self._agree(step)
-            if self._steps is not None and self._recording is None and step >= self._steps.start:
-                self._recording = self._new()
-                self._recording.begin()
+        if self._sampler is not None:
+            self._sampler.faster(self._window.start <= step < self._window.end)
         self._inner.step_begins(step)
 
     def step_ends(self, step: int) -> None:
         self._inner.step_ends(step)
-        if self._steps is not None and self._recording is not None and step + 1 >= self._steps.stop:
-            self._recording.end(together=True)
-            self._recording = None
-            self._go_on()
 
-    def close(self) -> None:
-        self._inner.close()
-        if self._recording is not None:
-            self._recording.end(together=False)
+    def __enter__(self) -> Capture:
+        self._sampler = LineSampler(self._run_dir, self._rank, Path(__file__).parent / "faults")
+        self._inner.__enter__()
+        return self
 
-    def _agree(self, step: int) -> None:
-        if self._steps is None:
-            agreed = self._share("steps", self._first_word(step + self._lead))
-            self._steps = range(*map(int, agreed.split(":"))) if agreed else None
-            if self._steps is not None and not self._steps:
-                self._go_on()
-        else:
-            ended = self._looks() and stop_file(self._run_dir, self._number).exists()
-            agreed = self._share("end", str(step + self._lead + 1) if ended else None)
-            if agreed:
-                self._steps = range(self._steps.start, min(self._steps.stop, int(agreed)))
-
-    def _first_word(self, ahead: int) -> str | None:
-        """The steps that are asked for, no steps where that is taken back, or None."""
-        asked = read_request(self._run_dir) if self._looks() else None
-        if asked is None or asked.number != self._number:
-            return None
-        if is_ready(self._run_dir, asked):
-            return f"{ahead}:{ahead + asked.steps}"
-        if stop_file(self._run_dir, asked.number).exists():
-            given_up_file(self._run_dir, asked.number).touch()
-            return "0:0"
-        return None
-
-    def _looks(self) -> bool:
-        """Whether this rank looks into the folder now."""
-        if self._rank != 0 or time.monotonic() - self._looked_s < LOOK_S:
-            return False
-        self._looked_s = time.monotonic()
-        return True
-
-    def _share(self, what: str, said: str | None) -> str | None:
-        """What the first rank has said of it, now or before."""
-        return first_said(f"capture/{self._number}/{what}", said)
-
-    def _new(self) -> _NsysRecording | _TorchRecording:
-        if self._by_nsys:
-            return _NsysRecording(f"recording {self._number}")
-        return _TorchRecording(folder_of(self._run_dir, self._number) / f"rank{self._rank}.json.gz")
-
-    def _go_on(self) -> None:
-        """To the recording of the next number."""
-        self._steps = None
-        self._number += 1
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._inner.__exit__(kind, error, trace)
+        if self._sampler is not None:
+            self._sampler.close()
 
 
 class MemorySnapshot(Capture):
@@ -300,16 +78,13 @@ class MemorySnapshot(Capture):
 
 def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
     """The capture for `--profiler nsys|torch|none` and `--memory-snapshot`; use it as a context manager."""
-    profiler = _of_profiler(arguments, rank)
-    return MemorySnapshot(profiler, arguments, rank) if arguments.memory_snapshot else profiler
-
-
-def _of_profiler(arguments: TrainingArguments, rank: int) -> Capture:
-    window, lead = arguments.window, arguments.gradient_accumulation_steps
-    if arguments.profiler == "nsys":
-        own: Capture = NsysCapture(window)
-        return OnRequest(own, arguments.run_dir, rank, first_step=window.end, lead=lead, by_nsys=True)
-    if arguments.profiler == "torch":
-        own = TorchCapture(window, arguments.run_dir / "torch", rank, arguments.profile_memory)
-        return OnRequest(own, arguments.run_dir, rank, first_step=window.end, lead=lead)
-    return OnRequest(Capture(), arguments.run_dir, rank, first_step=0, lead=lead)
+    profiler = capture.open_capture(
+        arguments.profiler,
+        arguments.window,
+        arguments.run_dir,
+        rank,
+        lead=arguments.gradient_accumulation_steps,
+        profile_memory=arguments.profile_memory,
+    )
+    watched = MemorySnapshot(profiler, arguments, rank) if arguments.memory_snapshot else profiler
+    return Lines(watched, arguments, rank)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.metrics import backend_name, rank_of_process
 from exercises.utils.peak import measured_peak_flops_per_s
 from harness.common.metrics_lines import StartLine
 from harness.common.model_config import ModelConfig
 from harness.common.precision import DTYPES, Precision
+from harness.observe.metrics import backend_name, rank_of_process
 
 
 def describe(

@@ -28,8 +28,8 @@ from exercises.utils.data import (
 )
 from exercises.utils.faults import pageable
 from exercises.utils.python_tokenizer import PythonTokenizer, UnsupportedTokenizerError
-from exercises.utils.ranges import annotate
 from harness.common.errors import RequestError
+from harness.observe.ranges import annotate
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from exercises.utils import ranges
 from exercises.utils.memory_log import Block, moment, timeline
 from exercises.utils.memory_tracker import MemoryTracker
 from harness.common.memory_snapshot import CATEGORIES, MOST_STEPS, VERSION, memory_file
+from harness.observe import ranges
 
 # Of torch.cuda.memory_stats: what tensors have, what PyTorch took from CUDA, and what of split blocks lies idle.
 _ALLOCATOR = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from exercises.utils import unified_memory
+from harness.observe import metrics
 
 REPEATS = 10
 # Large enough to fill the device, small enough to leave training its memory: 400, 800 and 200 MB.
@@ -19,7 +19,7 @@ def measured_peak_flops_per_s(device: torch.device, dtype: str) -> float | None:
 
     None in others, without CUDA, without memory for it, and where it would count as the training's (unified memory).
     """
-    if device.type != "cuda" or dtype not in SIZES or unified_memory.in_use():
+    if device.type != "cuda" or dtype not in SIZES or metrics.other_allocators:
         return None
     size, kind = SIZES[dtype], torch.bfloat16 if dtype == "bfloat16" else torch.float32
     try:

@@ -16,7 +16,7 @@ from types import FrameType
 import torch.distributed as dist
 
 from exercises.utils.errors import SIGTERM_EXIT_CODE
-from exercises.utils.meeting import first_said, meet
+from harness.observe.meeting import first_said, meet
 
 _SUBJECT = "stop-before-step"
 _PATIENCE = timedelta(

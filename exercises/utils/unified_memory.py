@@ -5,13 +5,10 @@ PyTorch's own counters do not work with another allocator (pytorch/pytorch#13328
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from harness.common.errors import RequestError
-
-_resources: list[Any] = []  # RMM's, of this process: one, or none
+from harness.observe.metrics import other_allocators
 
 
 def use(local_rank: int) -> None:
@@ -35,18 +32,8 @@ def use(local_rank: int) -> None:
     rmm.reinitialize(pool_allocator=True, managed_memory=True, devices=local_rank)
     counting = rmm.mr.StatisticsResourceAdaptor(rmm.mr.get_per_device_resource(local_rank))
     rmm.mr.set_per_device_resource(local_rank, counting)
-    _resources.append(counting)
+    other_allocators.append(lambda: int(counting.allocation_counts.peak_bytes))
     torch.cuda.memory.change_current_allocator(rmm_torch_allocator)
     name = torch.cuda.get_device_name(local_rank)
     if "GH200" not in name:
         raise RequestError(f"--unified-memory needs GH200, and this is {name}: leave it out")
-
-
-def in_use() -> bool:
-    """Whether this process allocates so."""
-    return bool(_resources)
-
-
-def peak_bytes() -> int:
-    """The most that was allocated at once."""
-    return int(_resources[0].allocation_counts.peak_bytes)

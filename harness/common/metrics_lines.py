@@ -6,7 +6,7 @@ A line is `{"event": "start" | "step" | "end", …}` with the fields of its clas
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harness.common.profile_window import ProfileWindow
@@ -14,24 +14,25 @@ from harness.common.profile_window import ProfileWindow
 
 @dataclass(frozen=True)
 class StartLine:
-    """What was trained, how and with what; the file's first line, together with its `Process`."""
+    """What was trained, how and with what; the file's first line, together with its `Process`. None: not known, as in
+    a training that is not ours."""
 
     rank: int
     world_size: int
     local_rank: int
     backend: str | None
     device: str
-    model: str
-    parameters: int
-    weights: str  # "random", or the checkpoint's folder
-    dtype: str
-    seq_length: int
-    micro_batch_size: int
-    gradient_accumulation_steps: int
+    model: str | None
+    parameters: int | None
+    weights: str | None  # "random", or the checkpoint's folder
+    dtype: str | None
+    seq_length: int | None
+    micro_batch_size: int | None
+    gradient_accumulation_steps: int | None
     flops_per_token: float | None
     peak_flops_per_s: float | None  # measured on this device, in `dtype`
     window: ProfileWindow
-    trained_parameters: int | None = field(default=None, kw_only=True)  # where not all are: an adapter's
+    trained_parameters: int | None = None  # where not all are: an adapter's
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ class StepLine:
     forward_ns: int
     backward_ns: int
     optimizer_ns: int
-    loss: float
-    lr: float
-    tokens: int
-    samples: int
+    loss: float | None
+    lr: float | None
+    tokens: int | None
+    samples: int | None
     synced: bool
     peak_memory_bytes: int
 
@@ -121,6 +122,16 @@ class EndLine:
     status: str
     reason: str | None
     steps: int
+
+
+@dataclass(frozen=True)
+class ObservedLine:
+    """Before the `end`, of a training that is not ours: what ended its steps ("optimizer", "backward", "forward"; None:
+    it had none), and sentences about what was left out and why."""
+
+    rank: int
+    steps_ended_by: str | None
+    notes: list[str]
 
 
 _COUNTS = ("int", "int | None")

@@ -12,6 +12,18 @@ KEEP = "HARNESS_NSYS_KEEP"
 # As a whole word of the name: NCCL_IB_PKEY and TOKENIZERS_PARALLELISM are none.
 _WORDS = "KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|JWT|PAT|WEBHOOK"
 _SECRET = re.compile(rf"(?:^|_)(?:{_WORDS})(?:_|$)", re.IGNORECASE)
+_NAME = rf"""\b(?:\w+_)?(?:{_WORDS})(?:_\w+)?["']?\]?"""
+_IS = r"\s*(?::\s*\w+\s*)?[:=]\s*[rbuf]?"
+_ASSIGNED = re.compile(rf"""({_NAME}{_IS}("{{3}}|'{{3}}|["']))(.*?)(\2|$)""", re.IGNORECASE)
+# As Hugging Face, GitHub, GitLab, OpenAI, Slack, Google and AWS write theirs, JSON web tokens, a long number in
+# hexadecimal, and a login in an address.
+_TOKEN = re.compile(
+    r"(?<![\w-])(?:(?:hf_|api_org_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|sk-)[\w-]{4,}|AIza[\w-]{20,}"
+    r"|A[KS]IA[A-Z0-9]{12,}|eyJ[\w.~+/=-]{8,}|[0-9a-fA-F]{40,}(?!\w))|(?<=[Bb]earer )[\w.~+/=-]{8,}"
+    r"|(?<=://)[^/@\s'\"]+(?=@)"
+)
+_SHORTEST = 6  # characters of a secret's value: shorter ones are other words, such as "input"
+MASK = "***"
 # Needed by the processes of a job to find and trust each other, and void when the job has ended.
 _OF_THE_JOB = re.compile(r"PMI|PMIX|PALS|OMPI|MPICH|UCX|NCCL|FI", re.IGNORECASE)
 
@@ -25,17 +37,26 @@ def secret_names(names: Iterable[str]) -> list[str]:
     return sorted(n for n in names if _SECRET.search(n) and not _OF_THE_JOB.fullmatch(n.partition("_")[0]))
 
 
-MASK = "***"
+def masked_text(text: str) -> str:
+    """One line of a program or a log without what looks like a secret.
+
+    >>> masked_text('login(token="hf_abcdefghijk")'), masked_text("os.environ['WANDB_API_KEY'] = 'abcdef0123'")
+    ('login(token="***")', "os.environ['WANDB_API_KEY'] = '***'")
+    >>> masked_text('batch["key"] = keys["token"]'), masked_text("git clone https://me:pass@host/x")
+    ('batch["key"] = keys["token"]', 'git clone https://***@host/x')
+    """
+    return _TOKEN.sub(MASK, _ASSIGNED.sub(_without_value, text))
+
+
+def _without_value(found: re.Match[str]) -> str:
+    is_short = len(found[3]) < _SHORTEST and not re.search("pass|secret", found[1], re.IGNORECASE)
+    return found[0] if is_short or not found[3] else found[1] + MASK + found[4]
+
+
 # The special tokens of a text, which are no secrets.
 _OF_A_TOKENIZER = re.compile(
     r"(?:^|_)(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS|START|END|STOP|SPECIAL|IMAGE|EOT)_TOKEN(?:_|$)", re.IGNORECASE
 )
-# As Hugging Face, GitHub, GitLab, OpenAI, Slack, Google and AWS write theirs, and a long number in hexadecimal.
-_TOKEN = re.compile(
-    r"(?<![\w-])(?:(?:hf_|api_org_|gh[pousr]_|github_pat_|glpat-|xox[abp]-|sk-)[\w-]{4,}|AIza[\w-]{20,}|AKIA[A-Z0-9]{12,}"
-    r"|[0-9a-fA-F]{40,}(?!\w))"
-)
-_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -62,7 +83,7 @@ def _masked(words: Sequence[str]) -> Iterator[str]:
         elif equals and value and _is_secret_name(name) and not value.isdecimal():
             yield f"{name}={MASK}"
         else:
-            yield _LOGIN.sub(f"{MASK}@", _TOKEN.sub(MASK, word))
+            yield _TOKEN.sub(MASK, word)
         is_value = not equals and word.startswith("-") and _is_secret_name(name)
 
 

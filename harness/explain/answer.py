@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
-from harness.analysis.summary import Problem, RecordingVerdict, Steps, Summary
+from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Steps, Summary
 from harness.analysis.summary.problem_texts import (
     GRAPH_CAPTURE,
     KINDS,
@@ -19,6 +19,7 @@ from harness.analysis.summary.problem_texts import (
 )
 from harness.common.paths import PROGRAM
 from harness.experiment.advice import Change
+from harness.explain.code_lines import shown_lines
 from harness.explain.commands import changed_command, is_ours
 from harness.explain.findings import (
     MOST_FURTHER,
@@ -85,11 +86,13 @@ MOST_DOUBTS = 2  # problems of a recording in the first sentence
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """`sentences` to read, `command` to paste (None: no command applies), `further` to read after it."""
+    """`sentences` to read, `command` to paste (None: no command applies), `further` to read after it. `lines`: those of
+    the user's code that a sentence is about, by the sentence."""
 
     sentences: list[str]
     command: str | None = None
     further: list[str] = field(default_factory=list)
+    lines: dict[str, list[LineShare]] = field(default_factory=dict)
 
 
 def verdict(summary: Summary) -> Diagnosis:
@@ -106,11 +109,15 @@ def verdict(summary: Summary) -> Diagnosis:
         return Diagnosis([*doubt, where, *_warm_up(summary), _nothing(summary)])
     first, *others = found
     ending, next_command = _try_next(summary, reason_of(summary, first).changes)
-    further = [further_sentence(summary, found) for found in others[:MOST_FURTHER]]
-    said = [*doubt, main_sentences(summary, first), *ending]
+    largest, others = main_sentences(summary, first), others[:MOST_FURTHER]
+    further = [further_sentence(summary, found) for found in others]
+    lines = {largest: shown_lines(first.lines)}
+    lines |= {said: shown_lines(found.lines[:1]) for said, found in zip(further, others, strict=True)}
+    said = [*doubt, largest, *ending]
     if first.basis == "share":
-        return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further)
-    return Diagnosis(said, next_command, [where, *further, *_unexplained(summary), *_warm_up(summary)])
+        return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further, lines)
+    further = [where, *further, *_unexplained(summary), *_warm_up(summary)]
+    return Diagnosis(said, next_command, further, lines)
 
 
 def _unexplained(s: Summary) -> list[str]:
@@ -278,7 +285,8 @@ def answer(summary: Summary) -> Diagnosis:
     slowed = profiler_sentences(summary)
     if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
         said = verdict(summary)
-        return replace(said, further=[*slowed, *said.further, *reference_sentence(summary)])
+        further = [*slowed, *said.further, *_observed(summary), *reference_sentence(summary)]
+        return replace(said, further=further)
     run = str((summary.run or {}).get("job_id") or "RUN")
     sentences = [
         *doubts(summary),
@@ -288,6 +296,22 @@ def answer(summary: Summary) -> Diagnosis:
     ]
     command = f"bash slurm.sh mystery answer {run} --cause CAUSE --rank all --ms MS"
     return Diagnosis(sentences, command, slowed)
+
+
+_STEPS_ENDED_BY = {
+    "backward": "The training calls no optimizer, so a step ends with a backward pass.",
+    "forward": "The program calls no optimizer and asks for no gradients, so a step is a forward pass of its model.",
+    "clock": "The program shows no steps (no optimizer, no backward pass, no module), so a step here is a second.",
+}
+
+
+def _observed(s: Summary) -> list[str]:
+    """How the steps of a training that is not ours were found, if not by its optimizer, and what was left out."""
+    ways = {own.steps_ended_by: _STEPS_ENDED_BY.get(own.steps_ended_by or "", "") for own in s.training}
+    notes = dict.fromkeys(
+        f"{note[:1].upper()}{note[1:]}." for own in s.training for note in own.notes if note
+    )
+    return [*filter(None, ways.values()), *notes]
 
 
 def profiler_sentences(s: Summary) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, TimeLost
+from harness.explain.code_lines import lines_sentence
 from harness.explain.reasons import Reason, reason
 from harness.explain.traffic import excess
 from harness.format.format import duration, duration_range, ordinal, percent
@@ -78,7 +79,7 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
     lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"
     said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
-    return " ".join(filter(None, (said, _largest(found, own), _in_code(found), own.why)))
+    return " ".join(filter(None, (said, _largest(found, own), _in_code(s, found), own.why)))
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
@@ -90,7 +91,8 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
     lost = f"{duration(found.lost_ns)}{interval}"
     said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
-    return " ".join(filter(None, (said, _largest(found, own), _needless(s, found))))
+    in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
+    return " ".join(filter(None, (said, _largest(found, own), in_code, _needless(s, found))))
 
 
 def _needless(s: Summary, found: TimeLost) -> str:
@@ -120,8 +122,10 @@ def _part(s: Summary, found: TimeLost, own: Reason) -> str:
     return f"{part}{own.more}: {percent(found.share)} of the time{each}"
 
 
-def _in_code(found: TimeLost) -> str:
-    """The place in the program, if it was recorded."""
+def _in_code(s: Summary, found: TimeLost) -> str:
+    """The lines of the program with most of it, or its place, if it was recorded."""
+    if found.lines:
+        return lines_sentence(s, found.lines)
     where = found.where
     if where is None:
         return ""

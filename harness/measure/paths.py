@@ -14,6 +14,7 @@ from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
 from harness.measure.jobs import summarise
+from harness.measure.lines import lines_of
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import PageData
 from harness.measure.run_contents import with_problems
@@ -135,7 +136,7 @@ def _measure_trace(
     parts: list[RankPart] = []
     page_data: list[PageData] = []
     for part, measured in measured_processes(trace, window, rules, hta):
-        graph = pack_graph(process_graph(measured))
+        graph = pack_graph(process_graph(measured, lines_of(measured.view)))
         parts.append(part.model_copy(update={"graph": graph}))
         page_data += page_data_of(measured) if page_data_of else []
     return parts, page_data

@@ -264,6 +264,11 @@ def _category(kind: str, precision: str | None) -> TimeCategory:
     return _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
 
 
+def categories_of(m: MeasuredProcess) -> I64:
+    """The category of each event of a GPU trace, as a number; that of communication means nothing."""
+    return np.array(_CATEGORIES, np.int64)[_sort_of(m)]
+
+
 def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     table = np.array(
         [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
-from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, WhatIf
+from harness.analysis.summary import CodeLocation, LineShare, RankTraining, Replay, Summary, TimeLost, WhatIf
 from harness.replay import counterfactuals
 from harness.replay.causes import CAUSES, limit_ns, suspects
 from harness.replay.collectives import EARLY, WAITED_NS
@@ -18,9 +18,11 @@ from harness.replay.context import ReplayContext
 from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_PRODUCTS, FORWARD, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
+from harness.replay.line_shares import line_shares
 from harness.replay.process import unpack_graph
 from harness.replay.suspect import NORMAL, Cause, Gain, Suspect
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
+from harness.traces.python_functions import Owner, owner_of
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
@@ -226,6 +228,7 @@ def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gai
 def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
     interval = gain.interval(_apart(suspect))
     at_ns, at_rank = _instant(context.job, suspect)
+    lines = line_shares(context, suspect)
     return TimeLost(
         cause=suspect.cause.value,
         ranks=[context.job.processes[p].rank for p in suspect.processes],
@@ -237,11 +240,18 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
         share=gain.mean_ns / context.step_ns,
         standing=suspect.standing,
         what=suspect.what,
-        where=suspect.where,
+        where=_where(suspect, lines),
+        lines=lines,
         evidence=suspect.evidence,
         at_ns=at_ns,
         at_rank=at_rank,
     )
+
+
+def _where(suspect: Suspect, lines: Sequence[LineShare]) -> CodeLocation | None:
+    """The place that the trace has, if it is in the user's own code; else the first line."""
+    is_own = suspect.where is not None and owner_of(suspect.where.file) is Owner.USER
+    return suspect.where if is_own or not lines else lines[0].where
 
 
 def _instant(job: JobGraph, suspect: Suspect) -> tuple[int | None, int | None]:

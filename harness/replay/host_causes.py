@@ -218,6 +218,7 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
         saved_ns=saved,
         what=None if cause in _ANYWHERE else activity_words(activity),
         where=None if cause in _ANYWHERE else activity.where,
+        activities=tuple(mine),
     )
 
 

@@ -6,7 +6,8 @@ import io
 import json
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
 from harness.replay.graph import DATA, Amounts, Builder, HostThread, TimeCategory, activity_segments, slot
 from harness.replay.host import host_segments
+from harness.replay.lines import HostSteps, LineTimes, line_times, lines_in
+from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import I64
 
 BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
@@ -41,6 +44,8 @@ class ProcessGraph:
     a call that let the device run dry, until it has work again, is activity n + i: it is the call's only if nothing but
     its waiting is known. last: the node after which nothing is left to compute. waits: arcs in which the host waits for
     the device, or for a batch; syncs: of these, calls that do nothing else.
+
+    code_lines: the lines of the user's code in which its time was, as far as they were sampled; line_times: when.
     """
 
     rank: int | None
@@ -66,10 +71,13 @@ class ProcessGraph:
     activities: list[HostActivity]
     activity_ns: I64
     activity_amounts: Amounts
+    code_lines: list[CodeLine]
+    line_times: LineTimes
 
 
-def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
-    """The graph of the counted steps; without marked steps of what is recorded, as one step. None without work."""
+def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> ProcessGraph | None:
+    """The graph of the counted steps; without marked steps of what is recorded, as one step. None without work.
+    lines: where its main thread was, on its clock."""
     if not m.windows:
         return None
     span = Span.of(m)
@@ -93,6 +101,8 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         _end_with(builder, end, np.append(last, thread.last))
     source, target, amounts = builder.all_arcs()
     view = m.view
+    steps = HostSteps(span.mark_ns, int(span.window[1] if span.on_device else span.end_ns[-1]))
+    code_lines, times = lines_in(lines, line_times(m, lines, thread, steps))
     return ProcessGraph(
         rank=view.rank,
         path=view.trace.identity.path,
@@ -117,6 +127,8 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         activities=idle.rows,
         activity_ns=_by_step(idle, span),
         activity_amounts=builder.all_activities(),
+        code_lines=code_lines,
+        line_times=times,
     )
 
 
@@ -263,8 +275,12 @@ def pack_graph(graph: ProcessGraph | None) -> bytes:
         return b""
     columns = {name: getattr(graph, name) for name in _COLUMNS} | graph.amounts._asdict()
     columns |= {f"held_{name}": column for name, column in graph.activity_amounts._asdict().items()}
-    activities = [activity.model_dump() for activity in graph.activities]
-    facts = json.dumps({name: getattr(graph, name) for name in _FACTS} | {"activities": activities}).encode()
+    columns |= {f"line_{name}": column for name, column in graph.line_times._asdict().items()}
+    lists = {
+        "activities": [activity.model_dump() for activity in graph.activities],
+        "code_lines": [asdict(line) for line in graph.code_lines],
+    }
+    facts = json.dumps({name: getattr(graph, name) for name in _FACTS} | lists).encode()
     buffer = io.BytesIO()
     np.savez(buffer, **columns, facts=np.frombuffer(facts, np.uint8))
     return zlib.compress(buffer.getvalue(), 1)
@@ -280,5 +296,8 @@ def unpack_graph(packed: bytes) -> ProcessGraph | None:
         amounts, held = (
             Amounts(*(archive[f"{part}{name}"] for name in Amounts._fields)) for part in ("", "held_")
         )
+        times = LineTimes(*(archive[f"line_{name}"] for name in LineTimes._fields))
     activities = [HostActivity.model_validate(row) for row in facts.pop("activities")]
-    return ProcessGraph(**facts, **columns, amounts=amounts, activities=activities, activity_amounts=held)
+    lines = [CodeLine(**row | {"source": tuple(row["source"])}) for row in facts.pop("code_lines")]
+    own: dict[str, Any] = {"activities": activities, "code_lines": lines, "line_times": times}
+    return ProcessGraph(**facts, **columns, **own, amounts=amounts, activity_amounts=held)

@@ -81,7 +81,13 @@ def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: li
         np.minimum.reduce([own.lengths for own in kept]),
         f"{max(own.ratio for own in kept):.2f} times the work of the other {_members(context)}",
         standing=cause is Cause.UNEVEN_STAGES,
+        slots=_slots_of_work(context, phase),
     )
+
+
+def _slots_of_work(context: ReplayContext, phase: int | None) -> tuple[int, ...]:
+    """Where a rank's work is: on a CPU in the host's time of a phase, else in kernels, which belong to none."""
+    return tuple(slots(_FORWARD, phase) if context.on_cpu else slots(WORK_TIME))
 
 
 def _compared(context: ReplayContext) -> tuple[tuple[int | None, ...], F64]:
@@ -239,6 +245,7 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
             steps,
             np.minimum.reduce([lengths for _, lengths, _ in members]),
             f"{each:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
+            slots=_slots_of_work(context, phase),
         )
 
 

@@ -59,7 +59,9 @@ class Suspect:
     steps: which of the counted steps it hits. lengths: every arc's length without it; None: no arcs show it.
     saved_ns: what each of the steps saves at most, as the devices' time shows; None: it has no such limit.
     evidence: numbers in words. standing: a steady loss, present in every step, which a change of the experiment
-    improves. counted: its process counted how often it came, so that this is no chance. what, where: the activity."""
+    improves. counted: its process counted how often it came, so that this is no chance. what, where: the activity.
+    slots: the slots of its processes' time in which the loss is; activities: the processes and rows of the host's
+    activities that it is."""
 
     cause: Cause
     processes: tuple[int, ...]
@@ -72,6 +74,8 @@ class Suspect:
     saved_ns: F64 | None = None
     what: str | None = None
     where: CodeLocation | None = None
+    slots: tuple[int, ...] = ()
+    activities: tuple[tuple[int, int], ...] = ()
 
     @property
     def every(self) -> int | None:
@@ -190,7 +194,9 @@ def counterfactual(
         factor[process, of] = 0
     by_step = np.stack([context.time_ns[p][:, of].sum(axis=1) for p, of in chosen.items()]).max(axis=0)
     steps = hit(by_step)
-    return Suspect(cause, tuple(chosen), phase, steps, context.job.scaled(factor), in_steps(by_step, steps))
+    lengths = context.job.scaled(factor)
+    every = tuple(sorted({s for of in chosen.values() for s in of}))
+    return Suspect(cause, tuple(chosen), phase, steps, lengths, in_steps(by_step, steps), slots=every)
 
 
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -99,9 +99,19 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Some lines of a program, the first with the number `first`; `marked` is the number of the one that counts."""
+
+    caption: str
+    lines: Sequence[str]
+    first: int
+    marked: int
+
+
+@dataclass(frozen=True)
 class Page:
     """Everything that the template shows, top to bottom. The timeline is between `before` and `after`; the sections
-    in `after` are folded: a reader opens them."""
+    in `after` are folded: a reader opens them. code: the lines of a program below a sentence, by the sentence."""
 
     title: str
     subtitle: str
@@ -113,6 +123,7 @@ class Page:
     on_cpu: bool = False  # all devices are CPUs
     further: Sequence[str] = ()  # sentences after the command
     moment: Moment | None = None  # where the timeline shows the first sentence's cause
+    code: Mapping[str, Sequence[Code]] = field(default_factory=dict)
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:

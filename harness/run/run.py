@@ -17,6 +17,7 @@ from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import metrics_file
 from harness.experiment.nccl import LOG_FOLDER
+from harness.observe.lines import lines_file
 from harness.run.files import SECRET_MODE, write_atomically
 from harness.run.record import NodeStatus, Record, State, Status
 
@@ -106,6 +107,11 @@ class Run:
     def metrics(self) -> list[Path]:
         """What the training wrote about its steps, one file per rank."""
         pattern = metrics_file(self.path, "*")
+        return sorted(pattern.parent.glob(pattern.name))
+
+    def lines(self) -> list[Path]:
+        """Where the ranks' main threads were in their programs, as their observers sampled it; one file per rank."""
+        pattern = lines_file(self.path, "*")
         return sorted(pattern.parent.glob(pattern.name))
 
     def monitors(self) -> list[Path]:

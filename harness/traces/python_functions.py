@@ -87,7 +87,7 @@ def python_function(name: str) -> PythonFunction:
     if call:
         file = call["file"]
         return PythonFunction(
-            file, int(call["line"]) or None, call["function"], _owner(file.replace("\\", "/"))
+            file, int(call["line"]) or None, call["function"], owner_of(file.replace("\\", "/"))
         )
     built_in = _BUILT_IN.fullmatch(name)
     if built_in:
@@ -97,7 +97,7 @@ def python_function(name: str) -> PythonFunction:
     return PythonFunction(None, None, name, Owner.LIBRARY)
 
 
-def _owner(path: str) -> Owner:
+def owner_of(path: str) -> Owner:
     """Whose code a file is, by its path alone.
 
     Kineto leaves out the folders that Python searches, so a path may begin with a package's name; the file of a module

@@ -20,14 +20,14 @@ from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from exercises.utils.capture import (  # noqa: E402 - needs torch
+from harness.observe.capture import (  # noqa: E402 - needs torch
     LOOK_S,
     Capture,
     NsysCapture,
     OnRequest,
     TorchCapture,
 )
-from exercises.utils.ranges import annotate  # noqa: E402
+from harness.observe.ranges import annotate  # noqa: E402
 
 
 def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr("exercises.utils.capture._start_nsys", lambda: told.append("begin"))
-    monkeypatch.setattr("exercises.utils.capture._stop_nsys", lambda: told.append("end"))
+    monkeypatch.setattr("harness.observe.capture._start_nsys", lambda: told.append("begin"))
+    monkeypatch.setattr("harness.observe.capture._stop_nsys", lambda: told.append("end"))
 
     def ask(number: int, steps: int) -> None:
         request_file(tmp_path).write_text(as_text(CaptureRequest(number, steps, reports=2)))

@@ -39,10 +39,10 @@ from exercises.utils.faults import (
 from exercises.utils.faults.inject import injected
 from exercises.utils.faults.moments import Moments
 from exercises.utils.faults.target import Target
-from exercises.utils.host_counters import SCHEDULER
-from exercises.utils.metrics import JsonLines
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
+from harness.observe.host_counters import SCHEDULER
+from harness.observe.metrics import JsonLines
 from tests.exercises.launching import ROOT, wait_for
 from tests.exercises.small_training import Tiny, arguments, prepared, train
 

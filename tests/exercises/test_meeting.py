@@ -19,7 +19,7 @@ RANK = """
 import json, sys, time
 from pathlib import Path
 import torch.distributed as dist
-from exercises.utils.capture import NsysCapture
+from harness.observe.capture import NsysCapture
 from harness.common.profile_window import ProfileWindow
 
 folder, rank, last, meetings = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]

@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402 - needs torch
 
 from exercises.utils.errors import is_out_of_memory  # noqa: E402
 from exercises.utils.memory_snapshot import Snapshot  # noqa: E402
-from exercises.utils.ranges import annotate, listeners  # noqa: E402
+from harness.observe.ranges import annotate, listeners  # noqa: E402
 
 ROWS, IN, INNER, OUT = 32, 100, 200, 50
 WEIGHTS = 4 * (IN * INNER + INNER + INNER * OUT + OUT)

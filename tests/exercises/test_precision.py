@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
 from exercises.exercise_1_DDP import fp8  # noqa: E402 - needs torch
-from exercises.utils import metrics, unified_memory  # noqa: E402
+from exercises.utils import unified_memory  # noqa: E402
 from exercises.utils.arguments import TrainingArguments, parse_arguments  # noqa: E402
 from exercises.utils.describe import describe  # noqa: E402
 from exercises.utils.models import build_model, load_model_config  # noqa: E402
@@ -25,6 +25,7 @@ from exercises.utils.precision import set_precision  # noqa: E402
 from harness.common.errors import RequestError  # noqa: E402
 from harness.common.metrics_lines import metrics_file  # noqa: E402
 from harness.common.precision import Precision  # noqa: E402
+from harness.observe import metrics  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "configs/models/tiny-llama.yaml"
@@ -160,12 +161,13 @@ def rmm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda.memory, "change_current_allocator", noted("allocates"))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA GH200 120GB")
-    monkeypatch.setattr(unified_memory, "_resources", [])
+    monkeypatch.setattr(metrics, "other_allocators", [])
+    monkeypatch.setattr(unified_memory, "other_allocators", metrics.other_allocators)
     return asked
 
 
 def test_unified_memory_is_this_ranks_and_counted_by_rmm(rmm: list[str]) -> None:
-    assert not unified_memory.in_use()
+    assert not metrics.other_allocators
     unified_memory.use(3)
     assert rmm == [
         "reinitialize [True, True, 3]",

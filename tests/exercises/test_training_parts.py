@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - needs torch
 
 from exercises.exercise_1_DDP import lora, offload  # noqa: E402
-from exercises.utils import metrics, synchronisation  # noqa: E402
+from exercises.utils import synchronisation  # noqa: E402
 from exercises.utils.arguments import (  # noqa: E402
     DEFAULT_DATA,
     DEFAULT_TOKENIZER,
@@ -44,6 +44,7 @@ from harness.common.profile_window import (  # noqa: E402
     ProfileWindow,
     as_recorded,
 )
+from harness.observe import metrics  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = sorted((ROOT / "configs/models").glob("*.yaml"))

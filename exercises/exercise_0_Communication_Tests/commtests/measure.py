@@ -10,9 +10,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from exercises.utils.ranges import annotate
 from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
 from harness.common.bus_factor import bus_factor
+from harness.observe.ranges import annotate
 
 from .operations import Buffers, Member, call, member_of, prepare, rounded_bytes
 

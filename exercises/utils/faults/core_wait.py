@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from exercises.utils.faults.target import Target
-from exercises.utils.host_counters import waited_ns
 from harness.common.faults import Fault
+from harness.observe.host_counters import waited_ns
 
 
 def record_waiting(fault: Fault, target: Target) -> None:

@@ -15,8 +15,8 @@ from exercises.utils.arguments import TrainingArguments
 from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
 from exercises.utils.faults.records import lines_of
 from exercises.utils.faults.target import Target
-from exercises.utils.metrics import rank_of_process
 from harness.common.faults import Fault
+from harness.observe.metrics import rank_of_process
 
 
 class Training(Protocol):

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from exercises.utils.metrics import JsonLines
 from harness.common.faults import faults_file
 from harness.common.mystery import LINES_BLOCK, seal, sealed_file, sealed_lines_file
+from harness.observe.metrics import JsonLines
 
 
 class Lines(Protocol):

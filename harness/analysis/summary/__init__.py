@@ -60,6 +60,7 @@ from harness.analysis.summary.pacing import Pacing as Pacing
 from harness.analysis.summary.plan import Predicted as Predicted
 from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
 from harness.analysis.summary.reference import ReferenceStep as ReferenceStep
+from harness.analysis.summary.replay import LineShare as LineShare
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf

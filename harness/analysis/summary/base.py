@@ -83,7 +83,7 @@ class CodeLocation(SummaryPart):
     file: str
     """As recorded."""
     line: int | None = None
-    """Of the function's beginning, if recorded."""
+    """Of the function's beginning, if recorded; of a sampled line its own."""
     function: str
     """Its name."""
 

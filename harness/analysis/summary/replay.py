@@ -9,6 +9,24 @@ from pydantic import Field
 from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 
+class LineShare(SummaryPart):
+    """A line of the user's own code with a part of a loss. The observer of each rank samples the line in which the main
+    thread is, 50 times per second and 200 times in the profiled steps: the innermost one that belongs neither to
+    Python nor to an installed package. Of a stall it is the line in which the host was then; of work, the line with
+    more time than on the other ranks, or in the other steps; of communication, the line in which the host waits for it;
+    of kernels, the line that launched them."""
+
+    where: CodeLocation
+    """The line."""
+    share: float
+    """Of the loss, at most 1. The rest was in other lines, or in none that is known."""
+    source: list[str] = Field(default_factory=list)
+    """The line and those around it, as they were during the run, without what looks like a secret. Empty: the file
+    could not be read."""
+    first_line: int = 1
+    """The number of the first line in `source`."""
+
+
 class TimeLost(SummaryPart):
     """One cause of lost time: the time that a step would save without this cause alone, so the savings of several
     causes do not add up. Waiting is charged to the ranks that are waited for. Reported from 3 % of the step on, if the
@@ -24,7 +42,10 @@ class TimeLost(SummaryPart):
     """What the host was doing, or what the device did: the operator, the call, the function, the range. Null: nothing
     was recorded, or the cause is not a single activity."""
     where: CodeLocation | None = None
-    """The place in the user's own code, if it was recorded."""
+    """The place in the user's own code, if it was recorded or sampled."""
+    lines: list[LineShare] = Field(default_factory=list)
+    """The lines of the user's code with most of the loss, at most three, the largest share first. Empty: none were
+    sampled, or the loss is at no line more than at others."""
     basis: Literal["replay", "share"] = "replay"
     """`replay`: measured step minus the step replayed without the cause, at most the time in which the device did
     nothing else. `share`: no replay was possible, so it is the cause's share of the devices' time."""

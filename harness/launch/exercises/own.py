@@ -107,7 +107,6 @@ def active_python(environ: Mapping[str, str]) -> str | None:
 def observe_text(asked: Own, profiler: str) -> str:
     """What the observer in each rank reads."""
     told = {
-        "mode": "steps",
         "profiler": profiler,
         "window": asdict(asked.window),
         "profile_memory": False,

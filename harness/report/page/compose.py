@@ -30,6 +30,7 @@ from harness.format.labels import are_cpus, cause_word
 from harness.format.page_policy import shown_in_page, with_scripts
 from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Link, Page, Section
+from harness.report.page.code import code_of
 from harness.report.page.communication import communication_section, transport_section
 from harness.report.page.efficiency import efficiency_section
 from harness.report.page.exercise_0 import answer_sentences, tests_section
@@ -143,6 +144,7 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
         timeline=inputs.timeline,
         after=[section for section in after if section.has_content],
         on_cpu=are_cpus(summary.devices),
+        code={said: [code_of(summary, line) for line in lines] for said, lines in diagnosis.lines.items()},
     )
 
 

@@ -9,6 +9,7 @@ from harness.analysis.summary import Summary, TimeLost, WhatIf
 from harness.explain.commands import command_of_what_if
 from harness.explain.findings import label_of, period_words
 from harness.format.format import duration, duration_range, percent
+from harness.format.labels import short_place
 from harness.report.elements import Command, Moment
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
@@ -51,11 +52,7 @@ def _ranks(found: TimeLost) -> str:
 
 
 def _place(found: TimeLost) -> str:
-    where = found.where
-    if where is None:
-        return "–"
-    line = f":{where.line}" if where.line else ""
-    return f"{where.function} ({where.file}{line})"
+    return "–" if found.where is None else short_place(found.where)
 
 
 def _period(found: TimeLost) -> str:

@@ -12,7 +12,7 @@ import re
 import resource
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import metadata
@@ -22,12 +22,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from exercises.utils import unified_memory
-from exercises.utils.host_counters import HostCounters
-from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
+from harness.common.metrics_lines import EndLine, ObservedLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
+from harness.observe.host_counters import HostCounters
 
-PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "megatron-core")
+PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
 
 
 class StepTimer:
@@ -110,17 +109,25 @@ class MetricsWriter:
         """Training stops early on request; the `end` line gives the reason."""
         self._stop_reason = reason
 
+    def observed(self, steps_ended_by: str | None, notes: Sequence[str]) -> None:
+        """How the observer found the steps, and what it could not do."""
+        self._write("observed", asdict(ObservedLine(self._rank, steps_ended_by, list(notes))))
+
     def __enter__(self) -> MetricsWriter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         status, reason = "completed", None
         if error is not None:
-            status, reason = "failed", f"{type(error).__name__}: {error}"
+            status, reason = "failed", f"{type(error).__name__}: {error}".strip().splitlines()[0]
         elif self._stop_reason is not None:
             status, reason = "stopped", self._stop_reason
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
+        self.close()
+
+    def close(self) -> None:
+        """No line follows."""
         self._counters.close()
         self._lines.close()
 
@@ -142,10 +149,15 @@ def backend_name() -> str | None:
     return dist.get_backend() if dist.is_initialized() else None
 
 
+other_allocators: list[
+    Callable[[], int]
+] = []  # each gives its own peak, where PyTorch's allocator is replaced
+
+
 def peak_memory_bytes() -> int:
     """Peak memory so far: allocated on the GPU, or without a GPU resident in the process."""
-    if unified_memory.in_use():
-        return unified_memory.peak_bytes()
+    if other_allocators:
+        return other_allocators[-1]()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -35,7 +35,8 @@ class HostCounters:
         """What was counted since the last time, or since the beginning."""
         before, self._last = self._last, self._now()
         waited, collected, written, continued = (
-            _less(now, then) for now, then in zip(self._last, before, strict=True)
+            _less(now, then)
+            for now, then in zip(self._last, before)  # noqa: B905 - Python 3.8
         )
         return StepCounters(waited, collected or 0, written, continued if self._handled else None, _cores())
 

@@ -1,0 +1,357 @@
+"""Where PyTorch, DeepSpeed and Megatron-LM tell steps.py what an unchanged script does. Each hook calls what it stands
+for, with the same arguments, and gives back its result; what happens beside it never reaches the script.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils.data.dataloader as loading
+
+from harness.observe.by_clock import by_clock
+from harness.observe.lines import innermost_place
+from harness.observe.own_profiler import watch_own_profiler
+from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps
+from harness.observe.watch import Watch
+
+_MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
+_MOST_LOOKED_AT = 8  # values of a batch
+
+_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
+def place(
+    after_import: Callable[[str, Callable[[Any], object]], None],
+    run_dir: Path,
+    asked: dict[str, Any],
+    ours: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """Place all hooks. asked: as observe.json has it; ours: lets the checkout's packages be imported."""
+    observer = Observer(run_dir, asked)
+    observer.watch.ours = ours
+    observer.watch_modules()
+    observer.watch_optimizers()
+    observer.watch_backward()
+    observer.watch_data()
+    watch_own_profiler(observer.watch)
+    by_clock(observer.tick)
+    os.register_at_fork(after_in_child=observer.in_child)
+    after_import("deepspeed.runtime.engine", observer.watch_deepspeed)
+    after_import("megatron.core.optimizer.optimizer", observer.watch_megatron_optimizers)
+    after_import("megatron.core.pipeline_parallel.schedules", observer.watch_megatron_schedules)
+
+
+class Observer:
+    """The hooks of one process. Everything off the main thread is left alone."""
+
+    def __init__(self, run_dir: Path, asked: dict[str, Any]) -> None:
+        self.watch = Watch(run_dir, asked)
+        self._made = 0
+        self.steps = Steps(self.watch, lambda: self._made)
+        self.watch.last_step = self.steps.close
+        self._main = threading.main_thread().ident
+        self._off = False
+        self._modules: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
+        self._looked_at = -1  # number of modules when the outermost ones were looked for
+        self._level = 0
+
+    # -- care ----------------------------------------------------------------------------------------------------------
+
+    def _here(self) -> bool:
+        """Whether this call is to be observed: not one that a compiler reads, nor another thread's."""
+        if _is_compiling():
+            return False
+        return not self._off and threading.get_ident() == self._main
+
+    def _try(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Call it; an error switches the observer off."""
+        try:
+            return act(*arguments)
+        except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
+            self._off = True
+            print(f"observer: off from here on, because {error!r}", file=sys.stderr)
+            self.watch.close()
+            return None
+
+    def in_child(self) -> None:
+        """A fork of a process that trains is a worker."""
+        if self.watch.rank >= 0:
+            self._off = True
+            self.watch.in_child()
+
+    def around(
+        self, function: Callable[..., Any], begin: Callable[..., Any], end: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """`function` with `begin` before it, which says whether `end` is to be called after it, with the result."""
+
+        @functools.wraps(function)
+        def observed(*arguments: Any, **named: Any) -> Any:
+            if not self._here() or not self._try(begin, *arguments):
+                return function(*arguments, **named)
+            result = None
+            try:
+                result = function(*arguments, **named)
+            finally:
+                if not self._off:
+                    self._try(end, result, *arguments)
+            return result
+
+        return observed
+
+    def tick(self) -> bool:
+        """A second has passed. False: the calls tell of steps, or this is no program of the user's."""
+        begun = self.watch.steps_ended_by == CLOCK
+        if self._off or (self.watch.rank >= 0 and not begun) or (not begun and innermost_place() is None):
+            return False
+        self._try(self.steps.tick)
+        self.watch.steps_ended_by = CLOCK
+        return True
+
+    # -- forward -------------------------------------------------------------------------------------------------------
+
+    def watch_modules(self) -> None:
+        """Every module is known from its making, so that the outermost ones can be found: their calls are the forward
+        passes. No module is changed, and only the outermost ones' classes, so that a model can be copied, saved and
+        compiled as without this."""
+        kind: Any = torch.nn.Module
+        make, evaluate = kind.__init__, kind.eval
+
+        @functools.wraps(make)
+        def made(module: torch.nn.Module, *arguments: Any, **named: Any) -> None:
+            make(module, *arguments, **named)
+            if not _is_compiling() and not self._off:
+                self._modules[id(module)] = module
+
+        @functools.wraps(evaluate)
+        def evaluates(module: Any) -> Any:
+            if self._here():
+                self._try(self._look_for_models)
+            return evaluate(module)
+
+        kind.__init__, kind.eval = made, evaluates
+
+    def _look_for_models(self) -> None:
+        """Observe the calls of the outermost modules' classes."""
+        modules = list(self._modules.values())
+        if len(modules) == self._looked_at:
+            return
+        self._looked_at = len(modules)
+        inside = {id(child) for module in modules for child in module._modules.values()}
+        outermost = [module for module in modules if id(module) not in inside]
+        if outermost:
+            self.watch.model = max(outermost, key=_size)
+        for module in outermost:
+            self._observe_calls(type(module))
+
+    def _look_further_in(self) -> None:
+        """A framework may call what is inside of the outermost module: its training step is no forward."""
+        if self.watch.model is None or self._level >= _MOST_LEVELS:
+            return
+        self._level += 1
+        level = [self.watch.model]
+        for _ in range(self._level):
+            level = [child for module in level for child in module.children()]
+        for module in level:
+            self._observe_calls(type(module))
+
+    def _observe_calls(self, kind: Any) -> None:
+        if getattr(kind.__call__, "observed", False):
+            return
+        call: Any = self.around(kind.__call__, self._forward_begins, self._forward_ends)
+        call.observed = True
+        kind.__call__ = call
+
+    def _forward_begins(self, module: torch.nn.Module, *arguments: Any) -> bool:
+        return self.steps.begin(FORWARD)
+
+    def _forward_ends(self, _result: Any, module: torch.nn.Module, *arguments: Any) -> None:
+        self._forwards = True
+        if self.watch.samples is None and arguments:
+            self.watch.samples, self.watch.tokens = size_of(arguments)
+        self.steps.forward_ends(module is self.watch.model, torch.is_grad_enabled())
+        self._note()
+
+    _forwards = False
+
+    # -- optimizers ----------------------------------------------------------------------------------------------------
+
+    def watch_optimizers(self) -> None:
+        """Every class of optimizers passes its `step` through here before its first instance exists."""
+        optimizer: Any = torch.optim.Optimizer
+        hook, patch = optimizer.profile_hook_step, optimizer._patch_step_function
+
+        @functools.wraps(hook)
+        def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+            return self._optimizer(hook(step))
+
+        @functools.wraps(patch)
+        def patched(made: Any) -> None:
+            self._made += 1
+            patch(made)
+
+        optimizer.profile_hook_step = staticmethod(hooked)
+        optimizer._patch_step_function = patched
+        for scaler in _scalers():
+            scaler.step = self.around(
+                scaler.step,
+                self._scaler_begins,
+                lambda _result, _scaler, stepped, *_: self._optimizer_ends(stepped),
+            )
+
+    def _optimizer(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        return self.around(
+            step, self._optimizer_begins, lambda _result, stepped, *_: self._optimizer_ends(stepped)
+        )
+
+    def _optimizer_begins(self, optimizer: Any, *_arguments: Any) -> bool:
+        self._look_for_models()
+        return self.steps.optimizer_begins(id(optimizer))
+
+    def _scaler_begins(self, scaler: Any, optimizer: Any, *_arguments: Any) -> bool:
+        self._scaled |= bool(scaler.is_enabled())  # the backward passes begin from a multiple of the loss
+        return self.steps.optimizer_begins(id(optimizer))
+
+    _scaled = False
+
+    def _optimizer_ends(self, optimizer: Any, whole: bool = True) -> None:
+        self.steps.optimizer_ends(id(optimizer), whole)
+        self._note()
+
+    def _note(self) -> None:
+        """After what may have ended a step."""
+        if self.steps.ended_by != self.watch.steps_ended_by:
+            self.watch.steps_ended_by = self.steps.ended_by
+        if self.steps.number != self._seen:
+            self._seen = self.steps.number
+            self._look_for_models()
+            if not self._forwards:
+                self._look_further_in()
+            self._forwards = False
+
+    _seen = 0
+
+    # -- backward and data ---------------------------------------------------------------------------------------------
+
+    def watch_backward(self) -> None:
+        """`Tensor.backward` and engines call this one."""
+        autograd: Any = torch.autograd
+        autograd.backward = self.around(autograd.backward, self._backward_begins, self._backward_ends)
+
+    def _backward_begins(self, tensors: Any = None, *_arguments: Any) -> bool:
+        self._look_for_models()
+        if not self.steps.begin(BACKWARD):
+            return False
+        if isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
+            self.watch.loss = None if self._scaled else float(tensors.detach())
+        return True
+
+    def _backward_ends(self, *_: Any) -> None:
+        self.steps.backward_ends()
+        self._note()
+
+    def watch_data(self) -> None:
+        """The next batch of any DataLoader, in the process that trains."""
+        batches: Any = loading._BaseDataLoaderIter
+        batches.__next__ = self.around(batches.__next__, self._data_begins, self._data_ends)
+
+    def _data_begins(self, *_: Any) -> bool:
+        if torch.utils.data.get_worker_info() is not None:
+            return False
+        self._look_for_models()
+        return self.steps.begin(DATA)
+
+    def _data_ends(self, batch: Any, *_: Any) -> None:
+        self.watch.reach("load")
+        self.steps.end()
+        samples, tokens = size_of(batch)
+        if samples is not None:
+            self.watch.samples = (self.watch.samples or 0) + samples
+        if tokens is not None:
+            self.watch.tokens = (self.watch.tokens or 0) + tokens
+
+    # -- frameworks with steps of their own ---------------------------------------------------------------------------
+
+    def watch_deepspeed(self, module: Any) -> None:
+        """An engine's step calls optimizers several times, or none of them in a micro-batch that only accumulates."""
+        engine = module.DeepSpeedEngine
+        whole: list[bool] = []
+
+        def begin(own: Any, *_: Any) -> bool:
+            if not self.steps.optimizer_begins(id(own)):
+                return False
+            whole.append(bool(own.is_gradient_accumulation_boundary()))
+            return True
+
+        def end(_result: Any, own: Any, *_: Any) -> None:
+            self._optimizer_ends(own, whole.pop())
+
+        self._made += 1
+        engine.step = self.around(engine.step, begin, end)
+        engine.backward = self.around(
+            engine.backward, lambda *_: self.steps.begin(BACKWARD), self._backward_ends
+        )
+
+    def watch_megatron_optimizers(self, module: Any) -> None:
+        """A chained optimizer steps several; one of mixed precision may skip its own."""
+        for name in ("MixedPrecisionOptimizer", "FP32Optimizer", "ChainedOptimizer"):
+            kind = getattr(module, name, None)
+            if kind is not None:
+                kind.step = self._optimizer(kind.step)
+
+    def watch_megatron_schedules(self, module: Any) -> None:
+        """Its pipelines ask autograd's engine themselves."""
+        module.forward_step = self.around(
+            module.forward_step, lambda *_: self.steps.begin(FORWARD), lambda *_: self.steps.end()
+        )
+        module.backward_step = self.around(
+            module.backward_step, lambda *_: self.steps.begin(BACKWARD), self._backward_ends
+        )
+
+
+def _size(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _scalers() -> list[Any]:
+    """The classes of GradScaler that have a `step` of their own."""
+    found = []
+    for place_ in (getattr(torch, "amp", None), torch.cuda.amp):
+        scaler = getattr(place_, "GradScaler", None)
+        if scaler is not None and "step" in vars(scaler):
+            found.append(scaler)
+    return found
+
+
+def size_of(batch: Any) -> tuple[int | None, int | None]:
+    """(samples, tokens) of a batch, None where it does not say.
+
+    Samples are the rows of its first tensor; tokens are the entries of `input_ids`, or of a table of integers.
+    """
+    if isinstance(batch, dict) or hasattr(batch, "keys"):
+        named = batch.get("input_ids") if hasattr(batch, "get") else None
+        if isinstance(named, torch.Tensor) and named.dim() == 2:
+            return len(named), named.numel()
+    for tensor in _tensors(batch):
+        if tensor.dim() == 0:
+            continue
+        whole = tensor.dim() == 2 and tensor.dtype == torch.int64
+        return len(tensor), tensor.numel() if whole else None
+    return None, None
+
+
+def _tensors(batch: Any, depth: int = 3) -> Iterator[torch.Tensor]:
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif depth and isinstance(batch, (tuple, list, dict)):
+        values = list(batch.values() if isinstance(batch, dict) else batch)
+        for value in values[:_MOST_LOOKED_AT]:
+            yield from _tensors(value, depth - 1)

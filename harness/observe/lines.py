@@ -1,0 +1,162 @@
+"""Which line of the user's code the main thread is in, sampled by a thread of its own: `lines/rank<R>.jsonl`.
+
+One JSON object per line: `start`; `place`, once for each place before its first use, with the source around it; `at`,
+whenever the main thread is seen at another place than before; `end`. Frames of the standard library, of installed
+packages and of the observer are skipped: the place is the innermost frame that is the user's own.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import socket
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and inside
+AROUND = 1  # lines of source before and after
+LONGEST = 400  # characters of a line of source
+_OTHERS = ("site-packages", "dist-packages")
+_HERE = str(Path(__file__).resolve().parent)
+
+
+class Place(NamedTuple):
+    """Where the main thread is in the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+
+def lines_file(run: Path, rank: int | str) -> Path:
+    """Where a rank writes its samples; with "*" as the rank, the pattern of all ranks' files."""
+    return run / "lines" / f"rank{rank}.jsonl"
+
+
+class LineSampler:
+    """Samples the main thread until `close`. `faster` while the profiled steps run.
+
+    others: a folder whose code is not the user's either.
+    """
+
+    def __init__(self, run_dir: Path, rank: int, others: Path | None = None) -> None:
+        path = lines_file(run_dir, rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open(
+            "w", buffering=1, encoding="utf-8"
+        )  # a child of fork has nothing to write again
+        self._main = threading.main_thread().ident
+        self._others = () if others is None else (f"{others}{os.sep}",)
+        self._own: dict[CodeType, bool] = {}
+        self._ids: dict[Place, int] = {}
+        self._last: int | None = -1
+        self._period_s = 1 / HZ
+        self._stop = threading.Event()
+        self._write(
+            event="start",
+            rank=rank,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            hz=HZ,
+            unix_ns=time.time_ns(),
+        )
+        self._thread = threading.Thread(target=self._run, name="observer lines", daemon=True)
+        self._thread.start()
+
+    def faster(self, fast: bool) -> None:
+        """Sample at the rate of the profiled steps, or of the others."""
+        self._period_s = 1 / (WINDOW_HZ if fast else HZ)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        self._thread.join(1.0)
+        self._write(event="end", unix_ns=time.time_ns())
+        self._file.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._period_s):
+                self._sample()
+        except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
+            print(f"observer: no more lines, because {error!r}", file=sys.stderr)
+
+    def _sample(self) -> None:
+        frame = sys._current_frames().get(self._main or 0)
+        unix_ns = time.time_ns()
+        found = self._place(frame)
+        number = None if found is None else self._number(found)
+        if number != self._last:
+            self._last = number
+            self._write(event="at", unix_ns=unix_ns, id=number)
+
+    def _place(self, frame: FrameType | None) -> Place | None:
+        while frame is not None:
+            code = frame.f_code
+            own = self._own.get(code)
+            if own is None:
+                own = self._own[code] = is_users(code.co_filename, *self._others)
+            if own:
+                return Place(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
+            frame = frame.f_back
+        return None
+
+    def _number(self, place: Place) -> int:
+        number = self._ids.get(place)
+        if number is None:
+            number = self._ids[place] = len(self._ids)
+            first, source = source_around(place.file, place.line)
+            self._write(
+                event="place",
+                id=number,
+                file=str(Path(place.file).absolute()),
+                line=place.line,
+                function=place.function,
+                source=source,
+                first_line=first,
+            )
+        return number
+
+    def _write(self, **line: Any) -> None:
+        self._file.write(json.dumps(line) + "\n")
+
+
+def innermost_place() -> str | None:
+    """The user's file that the calling thread is in; None: no code of the user's runs."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return frame.f_code.co_filename
+        frame = frame.f_back
+    return None
+
+
+def source_around(file: str, line: int) -> tuple[int, list[str]]:
+    """The number of the first line and the lines around `line`; none where the file cannot be read."""
+    lines = linecache.getlines(file)
+    first = max(1, line - AROUND)
+    return first, [text.rstrip("\n")[:LONGEST] for text in lines[first - 1 : line + AROUND]]
+
+
+def is_users(file: str, *others: str) -> bool:
+    """Whether a file is of none of these: standard library, installed packages, the observer, `others`."""
+    if file.startswith("<") or any(part in file for part in _OTHERS):
+        return False
+    path = str(Path(file).absolute())
+    return not path.startswith((*_STANDARD, _HERE, *others))
+
+
+_STANDARD = tuple(
+    f"{path}{os.sep}"
+    for name in ("stdlib", "platstdlib")
+    for found in [Path(sysconfig.get_path(name))]
+    for path in (found, found.resolve())
+)

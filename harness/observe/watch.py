@@ -1,0 +1,272 @@
+"""What the observer does at each step of a rank: metrics, marks, the profiled window, the sampled lines.
+
+A process that never trains (a launcher, a worker that loads data) writes nothing: all begins at its first phase.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import multiprocessing
+import multiprocessing.util
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.common.metrics_lines import StartLine, StepLine, metrics_file
+from harness.common.profile_window import ProfileWindow, as_recorded
+from harness.observe.capture import Capture, open_capture
+from harness.observe.last_words import on_termination
+from harness.observe.lines import LineSampler
+from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
+from harness.observe.ranges import nvtx_functions
+from harness.observe.steps import BACKWARD, DATA, FORWARD, OPTIMIZER, StepTimes
+
+INJECTORS = Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults"
+MARKS = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer_step"}  # as exercise 1 writes them
+
+
+def rank_now() -> tuple[int, int, int]:
+    """(rank, world size, local rank), of the process group if there is one, else as the launcher set them."""
+    local = _number("LOCAL_RANK", 0)
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size(), local
+    return _number("RANK", _number("NODE_RANK", 0)), _number("WORLD_SIZE", 1), local
+
+
+def _number(name: str, otherwise: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else otherwise
+
+
+class TakenError(RuntimeError):
+    """Another process of the job writes as this rank already."""
+
+
+class Watch:
+    """One rank, from its first phase to its end. `model`: the module with most parameters, where one is known."""
+
+    def __init__(self, run_dir: Path, asked: dict[str, Any]) -> None:
+        self._run_dir, self._asked = run_dir, asked
+        self._window = as_recorded(ProfileWindow(**asked["window"]), os.environ)
+        self._marks: list[Mark] = []
+        self._number = 0
+        self._moments: Any = None  # of injected faults
+        self.ours: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._writer: MetricsWriter | None = None
+        self._capture: Capture = Capture()
+        self._sampler: LineSampler | None = None
+        self._owner = os.getpid()
+        self.model: torch.nn.Module | None = None
+        self.loss: float | None = None
+        self.samples: int | None = None
+        self.tokens: int | None = None
+        self.own_profiler = False  # the script records with torch.profiler itself
+        self.steps_ended_by: str | None = None
+        self.notes: list[str] = []
+        self.rank = -1
+        self.last_step: Callable[[], None] = lambda: None  # ends the step that is not known to be over
+
+    # -- as steps.py tells ---------------------------------------------------------------------------------------------
+
+    def step_begins(self, number: int) -> None:
+        """The first phase of a step is about to begin."""
+        if self.rank < 0:
+            self._begin()
+        if self._sampler is not None:
+            self._sampler.faster(self._window.start <= number < self._window.end)
+        if not self.own_profiler:
+            self._capture.step_begins(number)
+        self._number = number
+        self._mark(f"batch_{number}")
+        if self._moments is not None:
+            self._moments.begin()
+
+    def phase_begins(self, phase: str) -> None:
+        """A phase begins."""
+        self._mark(MARKS.get(phase) or f"DataLoad batch {self._number}")
+        if phase != DATA:
+            self.reach(phase)
+
+    def phase_ends(self) -> None:
+        """The innermost phase ends."""
+        self._marks.pop().end()
+
+    def step_ends(self, step: StepTimes) -> None:
+        """A step has ended."""
+        while self._marks:
+            self._marks.pop().end()
+        self.reach("updated")
+        if self._writer is not None:
+            self._writer.step(self._line(step))
+        self.loss = self.samples = self.tokens = None
+        if not self.own_profiler:
+            self._capture.step_ends(step.number)
+
+    def reach(self, moment: str) -> None:
+        """Let the injected faults act that wait for this moment of a step."""
+        if self._moments is not None:
+            self._moments.reach(moment)
+
+    def restarts(self) -> None:
+        """All steps so far were none: they were seconds before the training began."""
+        while self._marks:
+            self._marks.pop().end()
+        self._capture.abandon()
+        self.trace_file.unlink(missing_ok=True)
+        if self._writer is not None:
+            self._writer.close()
+        metrics_file(self._run_dir, self.rank).unlink(missing_ok=True)
+        self.steps_ended_by = None
+        self._open()
+
+    def _line(self, step: StepTimes) -> StepLine:
+        return StepLine(
+            step=step.number,
+            phase=self._window.phase(step.number),
+            unix_ns=step.unix_ns,
+            step_ns=step.ns,
+            data_ns=step.parts.get(DATA, 0),
+            forward_ns=step.parts.get(FORWARD, 0),
+            backward_ns=step.parts.get(BACKWARD, 0),
+            optimizer_ns=step.parts.get(OPTIMIZER, 0),
+            loss=self.loss,
+            lr=None,
+            tokens=self.tokens,
+            samples=self.samples,
+            synced=True,
+            peak_memory_bytes=peak_memory_bytes(),
+        )
+
+    # -- marks ---------------------------------------------------------------------------------------------------------
+
+    def _mark(self, name: str) -> None:
+        self._marks.append(Mark(name))
+
+    # -- beginning and end ---------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        rank, *_ = rank_now()
+        path = metrics_file(self._run_dir, rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.open("x").close()
+        except FileExistsError:
+            raise TakenError(f"another process of this job is rank {rank} already") from None
+        self.rank, self._owner = rank, os.getpid()
+        atexit.register(self.close)
+        if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
+            multiprocessing.util.Finalize(None, self.close, exitpriority=100)
+        self._sampler = LineSampler(self._run_dir, rank, INJECTORS)
+        self._open()
+        if self._asked.get("faults"):
+            with self.ours():
+                module = importlib.import_module("exercises.utils.faults.observed")
+                self._moments = module.begin(self._run_dir, rank, self.model, self._asked["faults"])
+        on_termination(partial(self.close, "SIGTERM"))
+
+    def _open(self) -> None:
+        _, world, local = rank_now()
+        self._writer = MetricsWriter(self._run_dir, self._start(self.rank, world, local))
+        memory = bool(self._asked.get("profile_memory"))
+        self._capture = open_capture(
+            self._asked["profiler"], self._window, self._run_dir, self.rank, profile_memory=memory
+        )
+
+    def _start(self, rank: int, world: int, local: int) -> StartLine:
+        parameters = [] if self.model is None else list(self.model.parameters())
+        first = parameters[0] if parameters else None
+        return StartLine(
+            rank=rank,
+            world_size=world,
+            local_rank=local,
+            backend=backend_name(),
+            device="cuda" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
+            model=None if self.model is None else type(_inner(self.model)).__name__,
+            parameters=sum(each.numel() for each in parameters) if parameters else None,
+            weights=None,
+            dtype=None if first is None else str(first.dtype).replace("torch.", ""),
+            seq_length=None,
+            micro_batch_size=self.samples,
+            gradient_accumulation_steps=None,
+            flops_per_token=None,
+            peak_flops_per_s=None,
+            window=self._window,
+        )
+
+    def say(self, note: str) -> None:
+        """Keep a sentence for the report, and say it once in the log."""
+        if note not in self.notes:
+            self.notes.append(note)
+            print(f"observer: {note}", file=sys.stderr)
+
+    @property
+    def trace_file(self) -> Path:
+        """Where this rank's trace by torch.profiler is kept."""
+        return self._run_dir / "torch" / f"rank{self.rank}.json.gz"
+
+    def leave_alone(self, note: str) -> None:
+        """The script records itself: nothing else does from now on."""
+        if self._asked["profiler"] == "torch" and not self.own_profiler:
+            self.own_profiler = True
+            self._capture.abandon()
+            self.say(note)
+
+    def in_child(self) -> None:
+        """This process is a fork of the rank, and no rank."""
+        self.rank = -2
+
+    def close(self, stopped_by: str | None = None) -> None:
+        """The process ends, or the observer switches itself off: write what there is. stopped_by: a signal's name."""
+        if self.rank < 0 or os.getpid() != self._owner:
+            return
+        with suppress(Exception):  # the end of somebody's training: nothing here may change it
+            self.last_step()
+            while self._marks:
+                self._marks.pop().end()
+            self._capture.close()
+        self.rank = -2
+        if self._sampler is not None:
+            self._sampler.close()
+        if self._writer is not None:
+            self._writer.observed(self.steps_ended_by, self.notes)
+            if stopped_by is not None:
+                self._writer.stopped(stopped_by)
+            error: BaseException | None = getattr(
+                sys, "last_value", None
+            )  # what ended the script, if anything did
+            self._writer.__exit__(type(error), error, None)
+
+
+def _inner(model: torch.nn.Module) -> torch.nn.Module:
+    """The user's model inside DDP and other wrappers of one module."""
+    while isinstance(inside := getattr(model, "module", None), torch.nn.Module):
+        model = inside
+    return model
+
+
+class Mark:
+    """A range for every profiler, from its making to `end`."""
+
+    __slots__ = ("_pop", "_record")
+
+    def __init__(self, name: str) -> None:
+        push, self._pop = nvtx_functions()
+        push(name)
+        self._record: Any = None
+        if torch._C._autograd._profiler_enabled():
+            self._record = torch.profiler.record_function(name)
+            self._record.__enter__()
+
+    def end(self) -> None:
+        """The range ends."""
+        if self._record is not None:
+            self._record.__exit__(None, None, None)
+        self._pop()

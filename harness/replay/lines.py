@@ -1,0 +1,157 @@
+"""Which lines of the user's code a process's time was in: the host's by its sampled lines, a kernel's by the line that
+launched it, by step and slot of the graph. Knows no cause."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK
+from harness.analysis.process.intervals import Intervals, difference, lengths_within
+from harness.analysis.process.prepared import MeasuredProcess
+from harness.replay.device import categories_of
+from harness.replay.graph import N_PHASES, SLOTS, HostSegments, HostThread, TimeCategory, slot
+from harness.traces.sampled_lines import CodeLine, SampledLines
+from harness.traces.trace import I64
+
+
+class LineTimes(NamedTuple):
+    """n rows: in a step, in a slot of the graph or (SLOTS + i) in activity i of the host, at a place, so many
+    nanoseconds. place: an index into the process's lines, -1: in no line of the user's code. Waiting for other ranks is
+    in the slots of TRANSFER, waiting for the device in those of WAIT_TAIL."""
+
+    step: I64
+    slot: I64
+    place: I64
+    ns: I64
+
+
+NO_TIMES = LineTimes(*(np.empty(0, np.int64),) * 4)
+
+
+class HostSteps(NamedTuple):
+    """When the counted steps begin on the host, and when the last one ends."""
+
+    begin_ns: I64
+    end_ns: int
+
+    def of(self, moment_ns: I64) -> I64:
+        """The step of each moment; -1: in none."""
+        step = np.searchsorted(self.begin_ns, moment_ns, side="right") - 1
+        return np.where(moment_ns < self.end_ns, step, -1)
+
+
+def line_times(
+    m: MeasuredProcess, lines: SampledLines | None, thread: HostThread, steps: HostSteps
+) -> LineTimes:
+    """The times of one process. thread: with all its nodes."""
+    if lines is None or not len(lines.start_ns):
+        return NO_TIMES
+    parts = [_of_host(m, lines, thread, steps), _of_activities(lines, thread.activities, steps)]
+    if not m.view.on_cpu:
+        parts.append(_of_kernels(m, lines, steps))
+    return _summed(parts)
+
+
+def lines_in(lines: SampledLines | None, times: LineTimes) -> tuple[list[CodeLine], LineTimes]:
+    """The lines that have some time, and the times with their numbers."""
+    used = np.unique(times.place[times.place >= 0])
+    number = np.full(len(lines.places) + 1 if lines else 1, -1, np.int64)
+    number[used] = np.arange(len(used))
+    places = [lines.places[i] for i in used.tolist()] if lines else []
+    return places, times._replace(place=number[times.place])
+
+
+class _Pieces(NamedTuple):
+    """Stretches so short that each is in one step, at one place, in one segment."""
+
+    step: I64
+    place: I64
+    segment: I64
+    start_ns: I64
+    ns: I64
+
+
+def _pieces(lines: SampledLines, segments: HostSegments, steps: HostSteps, *more: I64) -> _Pieces:
+    last = np.array([steps.end_ns])
+    edges = np.unique(
+        np.concatenate([segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, last, *more])
+    )
+    edges = edges[(edges >= segments.edge[0]) & (edges <= segments.edge[-1])]
+    start, step = edges[:-1], steps.of(edges[:-1])
+    segment = np.searchsorted(segments.edge, start, side="right") - 1
+    kept = step >= 0
+    return _Pieces(step[kept], lines.at(start[kept]), segment[kept], start[kept], np.diff(edges)[kept])
+
+
+def _of_host(m: MeasuredProcess, lines: SampledLines, thread: HostThread, steps: HostSteps) -> LineTimes:
+    """What of each segment is usual belongs to its own slot, the rest to that of what is more than usual."""
+    segments = thread.segments
+    since, until = _waits(thread)
+    pieces = _pieces(lines, segments, steps, since, until)
+    waits = _contains(since, until, pieces.start_ns)
+    own, excess = (of[pieces.segment].astype(np.int64) for of in (segments.slot, segments.excess))
+    waiting = TimeCategory.TRANSFER if m.view.on_cpu else TimeCategory.WAIT_TAIL
+    own = np.where(waits, waiting * N_PHASES + own % N_PHASES, own)
+    usual = segments.usual_ns / np.maximum(np.diff(segments.edge), 1)
+    some = np.rint(pieces.ns * np.where(waits, 1.0, usual[pieces.segment])).astype(np.int64)
+    return _joined(
+        [
+            LineTimes(pieces.step, own, pieces.place, some),
+            LineTimes(pieces.step, excess, pieces.place, pieces.ns - some),
+        ]
+    )
+
+
+def _waits(thread: HostThread) -> tuple[I64, I64]:
+    """From when to when the host waited, in order of time."""
+    _, time, since = thread.ordered()
+    since = np.clip(since[1:], time[:-1], time[1:])
+    kept = since < time[1:]
+    return since[kept], time[1:][kept]
+
+
+def _contains(start: I64, end: I64, moment: I64) -> NDArray[np.bool_]:
+    row = np.searchsorted(start, moment, side="right") - 1
+    found: NDArray[np.bool_] = (row >= 0) & (moment < np.append(end, 0)[row])
+    return found
+
+
+def _of_activities(lines: SampledLines, activities: HostSegments, steps: HostSteps) -> LineTimes:
+    pieces = _pieces(lines, activities, steps)
+    number = activities.slot[pieces.segment].astype(np.int64) - 1
+    kept = number >= 0
+    return LineTimes(pieces.step[kept], SLOTS + number[kept], pieces.place[kept], pieces.ns[kept])
+
+
+def _of_kernels(m: MeasuredProcess, lines: SampledLines, steps: HostSteps) -> LineTimes:
+    """Of communication, what is not hidden by kernels that compute."""
+    events = m.view.events
+    launched = (events.launch_ns >= 0) & (m.kinds.event_class != NOT_WORK)
+    rows = np.concatenate([np.empty(0, np.int64), *(np.arange(r.start, r.stop) for r in m.rows.values())])
+    rows = rows[launched[rows]]
+    step = steps.of(events.launch_ns[rows])
+    rows, step = rows[step >= 0], step[step >= 0]
+    ns = events.end_ns[rows] - events.start_ns[rows]
+    sent = m.kinds.event_class[rows] == COMMUNICATION
+    for device, sets in m.busy.items():
+        own = np.flatnonzero(sent & (events.device[rows] == device))
+        exposed: Intervals = difference(sets.communication, sets.compute)
+        ns[own] = lengths_within(exposed, events.start_ns[rows[own]], events.end_ns[rows[own]])
+    of = slot(0) + N_PHASES * np.where(sent, TimeCategory.TRANSFER, categories_of(m)[rows])
+    return LineTimes(step, of, lines.at(events.launch_ns[rows]), ns)
+
+
+def _joined(parts: list[LineTimes]) -> LineTimes:
+    return LineTimes(*(np.concatenate(column) for column in zip(NO_TIMES, *parts, strict=True)))
+
+
+def _summed(parts: list[LineTimes]) -> LineTimes:
+    """One row for each step, slot and place."""
+    step, of, place, ns = _joined(parts)
+    keys, which = np.unique(np.stack([step, of, place]), axis=1, return_inverse=True)
+    sums = np.bincount(which.reshape(-1), ns, keys.shape[1]).astype(np.int64)
+    keys, sums = keys[:, sums > 0], sums[sums > 0]
+    return LineTimes(keys[0], keys[1], keys[2], sums)

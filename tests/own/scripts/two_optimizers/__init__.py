@@ -1,0 +1,1 @@
+"""A generative adversarial network: discriminator and generator, each with its own optimizer."""
