@@ -68,12 +68,7 @@ class OwnLaunch(Launch[Own]):
         if python is not None and "/" not in python and not Path(python).exists():
             python = shutil.which(python) or python
         whole = super().with_whole_paths(asked.model_copy(update={"python": python}))
-        return whole.model_copy(
-            update={
-                "python": whole.python or active_python(os.environ),
-                "python_trace": whole_trace_list(asked),
-            }
-        )
+        return whole.model_copy(update={"python_trace": whole_trace_list(asked)})
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command(
@@ -94,14 +89,6 @@ class OwnLaunch(Launch[Own]):
             keeps_users=True,
             expects=[],
         )
-
-
-def active_python(environ: Mapping[str, str]) -> str | None:
-    """The Python of the virtual or conda environment that is active in the user's shell."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if environ.get(name):
-            return f"{environ[name]}/bin/python"
-    return None
 
 
 def observe_text(asked: Own, profiler: str) -> str:
