@@ -42,6 +42,9 @@ class OwnLaunch(Launch[Own]):
     def site_for(self, asked: Own, site: Site) -> Site:
         return site if asked.python is None else site.model_copy(update={"container": None})
 
+    def python(self, asked: Own) -> str | None:
+        return asked.python
+
     def uses_our_python(self, asked: Own) -> bool:
         return asked.python is None and asked.form != "command"
 
@@ -106,7 +109,7 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     node: list[Word] = [f"NNODES={asked.nodes}", join("NODE_RANK=", NODE)]
     if asked.form == "command":
         return ["env", *node, _found_here(asked), *asked.arguments]
-    python = asked.python or place.python
+    python = place.python
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
         return ["env", *node, python, *ranks, *asked.command]
