@@ -113,7 +113,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     profiler = _profiler(asked, launch, site, device, machine)
     _refuse_without_nsys(asked, site, profiler)
     own_python = python_of(site, machine)
-    python = own_python if site.container is None else site.container.python
+    python = launch.python(asked) or (own_python if site.container is None else site.container.python)
     place = CommandPlace(
         site=site,
         device=device,

@@ -130,7 +130,9 @@ def _own_fields(script: tuple[str, ...]) -> dict[str, Any]:
         raise RequestError(
             f"{what}: after -- comes a script, -m and a module, or a program, as in {HOW_TO_TYPE}"
         )
-    return {"command": script, "start_in": str(Path.cwd())}
+    from harness.launch.training_python import active_python
+
+    return {"command": script, "start_in": str(Path.cwd()), "python": active_python(os.environ)}
 
 
 def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:

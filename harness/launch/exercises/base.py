@@ -94,6 +94,10 @@ class Launch(Generic[Requested]):
         """The site as this request uses it."""
         return site
 
+    def python(self, asked: Requested) -> str | None:
+        """The Python that trains, of the user's own; None: that of the container, else the harness's."""
+        return None
+
     def uses_our_python(self, asked: Requested) -> bool:
         """Whether the harness's own Python trains where there is no container."""
         return True
