@@ -11,6 +11,7 @@ from harness.cli.all_flags import behaviour_rows
 from harness.cli.command_line import Declared, LaunchLine, declared, read_line
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.printable import printable
+from harness.common.secrets import masked_words
 
 if TYPE_CHECKING:
     from harness.study.campaign.budget import Estimate
@@ -262,7 +263,7 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
             "state": place.state,
             "kept": [each.run.job_id for each in place.kept],
             "devices": place.task.devices,
-            "command": place.task.point.command,
+            "command": masked_words(place.task.point.command),
         }
         for place in places
     ]
