@@ -19,8 +19,9 @@ Values = Annotated[list[Any], Field(min_length=1)]
 
 
 class Sweep(BaseModel):
-    """One file. `base`: the exercise, options by their field names, and the site's own options (time, partition …). With
-    `exercise: own` it also has `command`, the words after `--`, and an axis may be a flag of the script: `--lr`.
+    """One file. `base`: the exercise, options by their field names, and the site's own options (time, partition …).
+    With `exercise: own` it also has `command`, the words after `--`, and axes may be flags of the script, as `--lr`.
+
 
     `matrix`: every combination of these values. `zip`: lists of one length, taken together. `exclude`: combinations to
     leave out; `skip_invalid`: also combinations that the rules refuse. `seeds`: their number or a list; each is a
