@@ -102,7 +102,7 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
         lambda: (
             build_experiment(asked, line.unknown, spellings, defaults)
             if script is None
-            else build_own(asked, line.unknown, spellings, _own_fields(script), defaults)
+            else build_own(asked, line.unknown, spellings, own_fields(script), defaults)
         ),
     )
     # The site's flags are checked even where the site is not known.
@@ -114,7 +114,7 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
     return experiment, SiteChoice(site=site, reason=choice.reason)
 
 
-def _own_fields(script: tuple[str, ...]) -> dict[str, Any]:
+def own_fields(script: tuple[str, ...]) -> dict[str, Any]:
     """What the words after `--` say of a training of the user's own.
 
     Raises RequestError: no program begins there.

@@ -30,7 +30,7 @@ class Command:
     observed: bool = False  # run under the profiler
     contained: bool = True  # run inside the site's container, if it has one
     decisive: bool = True  # its failure is the job's
-    folder: Word | None = None  # where it starts; None: anywhere
+    folder: str | None = None  # where it starts; None: anywhere
 
 
 class CommandPlace(NamedTuple):
