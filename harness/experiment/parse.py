@@ -159,14 +159,16 @@ def _plain(word: object) -> bool:
 def command_of(
     experiment: Experiment, site: str | None = None, defaults: Given | None = None
 ) -> list[str] | None:
-    """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`.
+    """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`. Of a
+    training of the user's own, `run` with all flags before `--`; they ask for it in the folder where it was typed.
 
     site: as given to `--site`. defaults: the site's own. None: a default differs and no flag takes it back, or the
     experiment is a mystery, which no flags ask for.
     """
     if isinstance(experiment, Training) and experiment.mystery is not None:
         return None
-    where: list[str] = ["-e", str(experiment.exercise)]
+    own = ["--", *experiment.command] if isinstance(experiment, Own) else None
+    where: list[str] = ["-e", str(experiment.exercise)] if own is None else ["run"]
     training: list[str] = []
     usual = _usual(type(experiment), defaults or {})
     for option in options_of(type(experiment)):
@@ -178,6 +180,8 @@ def command_of(
             return None
         (where if option.flag.group == "where" else training).extend(words)
     where += ["--site", site] if site is not None else []
+    if own is not None:
+        return [*where, *training, *own]
     return [*where, *(["--", *training] if training else [])]
 
 

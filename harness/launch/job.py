@@ -89,6 +89,12 @@ class Job:
         )
 
     @property
+    def module_words(self) -> list[Word]:
+        """The words before the name of a module of ours, for the training's Python inside a container."""
+        of_own = isinstance(self.experiment, Own)
+        return [self.training_python, *([f"{ROOT}/harness/launch/profilers/module.py"] if of_own else ["-m"])]
+
+    @property
     def nsys_inside(self) -> bool:
         """Whether nsys runs in the container, and not around it."""
         return self.site.container is not None and self.site.container.in_srun
@@ -113,7 +119,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     profiler = _profiler(asked, launch, site, device, machine)
     _refuse_without_nsys(asked, site, profiler)
     own_python = python_of(site, machine)
-    python = own_python if site.container is None else site.container.python
+    python = launch.python(asked) or (own_python if site.container is None else site.container.python)
     place = CommandPlace(
         site=site,
         device=device,
@@ -132,6 +138,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     output_dir = f"{runs_dir}/{asked.folder}"
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
     env = _environment(asked, site, device, plan, _threads(asked, site, machine, cpus))
+    folder = next((command.folder for command in plan.commands if command.folder), output_dir)
     own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
     return Job(
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
@@ -150,7 +157,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         output_dir=output_dir,
         python=own_python,
         training_python=python,
-        container=container_words(site, image, Inside(own, output_dir, list(env), cpus)),
+        container=container_words(site, image, Inside(own, folder, list(env), cpus)),
         image=image,
         checkpoint=place.checkpoint,
         data=place.data,

@@ -25,7 +25,7 @@ def program_of(asked: Experiment, job: Job) -> Program | None:
     return Program(
         script=str(script) if is_file else asked.program,
         arguments=list(asked.arguments),
-        python=asked.python or shown(job.training_python),
+        python=shown(job.training_python),
         git=git_state(script.parent if is_file and script.parent.is_dir() else Path(asked.start_in)),
     )
 

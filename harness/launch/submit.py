@@ -193,6 +193,8 @@ def look_at(run: Run) -> PolledState:
         run.write_down(found.state, found.told_by, found.why)
     if found.state == "completed" and own and (lost := why_nothing_was_recorded(run.record, own.missing)):
         return found._replace(why=lost)
+    if found.state == "completed" and own and own.note and not found.why:
+        return found._replace(why=own.note)
     if found.state == "failed" and own and not found.why:
         return found._replace(why=what_it_means(own.exit_code))
     return found

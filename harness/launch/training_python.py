@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,14 @@ if sys.version_info >= {OLDEST}:
             pass
 print(json.dumps(told))
 """
+
+
+def active_python(environ: Mapping[str, str]) -> str | None:
+    """The Python of the virtual or conda environment that is active in the user's shell."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if environ.get(name):
+            return f"{environ[name]}/bin/python"
+    return None
 
 
 class TrainingPython(NamedTuple):

@@ -53,6 +53,7 @@ class Status(BaseModel):
     """The state that the job itself wrote, at its beginning and at its end; or its end as another learned it.
 
     told_by: the word of who said so, where the job could not: Slurm's, as NODE_FAIL. why: a sentence with it.
+    note: what a completed job leaves open.
     """
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
@@ -66,6 +67,7 @@ class Status(BaseModel):
     ended_ns: UnixNs | None = None
     told_by: str | None = None
     why: str = ""
+    note: str = ""
 
     @property
     def is_own_word(self) -> bool:

@@ -30,7 +30,7 @@ class Command:
     observed: bool = False  # run under the profiler
     contained: bool = True  # run inside the site's container, if it has one
     decisive: bool = True  # its failure is the job's
-    folder: Word | None = None  # where it starts; None: anywhere
+    folder: str | None = None  # where it starts; None: anywhere
 
 
 class CommandPlace(NamedTuple):
@@ -93,6 +93,10 @@ class Launch(Generic[Requested]):
     def site_for(self, asked: Requested, site: Site) -> Site:
         """The site as this request uses it."""
         return site
+
+    def python(self, asked: Requested) -> str | None:
+        """The Python that trains, of the user's own; None: that of the container, else the harness's."""
+        return None
 
     def uses_our_python(self, asked: Requested) -> bool:
         """Whether the harness's own Python trains where there is no container."""

@@ -5,7 +5,6 @@ Nothing of the checkout is on the training's path but the observer: the user's o
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -43,6 +42,9 @@ class OwnLaunch(Launch[Own]):
     def site_for(self, asked: Own, site: Site) -> Site:
         return site if asked.python is None else site.model_copy(update={"container": None})
 
+    def python(self, asked: Own) -> str | None:
+        return asked.python
+
     def uses_our_python(self, asked: Own) -> bool:
         return asked.python is None and asked.form != "command"
 
@@ -69,12 +71,7 @@ class OwnLaunch(Launch[Own]):
         if python is not None and "/" not in python and not Path(python).exists():
             python = shutil.which(python) or python
         whole = super().with_whole_paths(asked.model_copy(update={"python": python}))
-        return whole.model_copy(
-            update={
-                "python": whole.python or active_python(os.environ),
-                "python_trace": whole_trace_list(asked),
-            }
-        )
+        return whole.model_copy(update={"python_trace": whole_trace_list(asked)})
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command(
@@ -97,14 +94,6 @@ class OwnLaunch(Launch[Own]):
         )
 
 
-def active_python(environ: Mapping[str, str]) -> str | None:
-    """The Python of the virtual or conda environment that is active in the user's shell."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if environ.get(name):
-            return f"{environ[name]}/bin/python"
-    return None
-
-
 def observe_text(asked: Own, profiler: str) -> str:
     """What the observer in each rank reads."""
     told = {
@@ -120,7 +109,7 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     node: list[Word] = [f"NNODES={asked.nodes}", join("NODE_RANK=", NODE)]
     if asked.form == "command":
         return ["env", *node, _found_here(asked), *asked.arguments]
-    python = asked.python or place.python
+    python = place.python
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
         return ["env", *node, python, *ranks, *asked.command]
@@ -156,9 +145,8 @@ def _accelerate(_asked: Own) -> list[Word]:
 
 def _deepspeed(asked: Own) -> list[Word]:
     world = {f"node{node}": list(range(asked.gpus_per_node or 1)) for node in range(asked.nodes)}
-    coded = base64.urlsafe_b64encode(json.dumps(world).encode()).decode()
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
-    return [f"--world_info={coded}", join("--node_rank=", NODE), *meeting]
+    return [json.dumps(world), join(NODE), *meeting]
 
 
 _LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "deepspeed": _deepspeed, None: _torchrun}
