@@ -172,7 +172,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         folders=sorted(
             {str(PurePosixPath(t.path).parent) for t in _of_options(asked).values() if isinstance(t, InRun)}
         ),
-        expects=_profiles(asked, profiler) if plan.expects is None else plan.expects,
+        expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
     )
 
 
@@ -328,8 +328,8 @@ def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) 
     return max(1, available // ranks)
 
 
-def _profiles(asked: Experiment, profiler: str) -> list[str]:
-    """The profiler's reports, relative to the run directory."""
+def reports_of(asked: Experiment, profiler: str) -> list[str]:
+    """The profiler's reports of a resolved experiment, relative to the run directory."""
     if profiler == "torch":
         return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
     if profiler != "nsys":

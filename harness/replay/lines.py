@@ -16,7 +16,6 @@ from harness.replay.graph import N_PHASES, SLOTS, HostSegments, HostThread, Time
 from harness.traces.sampled_lines import CodeLine, LineStretches, SampledLines
 from harness.traces.trace import I64
 
-
 LONG_NS = 2_000_000  # a segment of the host, at whose borders a line may rather begin and end
 
 

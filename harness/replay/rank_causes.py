@@ -73,7 +73,7 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
-    """Operators outside of forward and backward that some ranks have more of than the others; CPUs alone, since a kernel
+    """Operators outside of forward and backward of which some ranks have more than the others. On CPUs only: a kernel
     belongs to no phase. A rank whose forward and backward are longer too has as much more to be expected."""
     if not context.on_cpu or context.processes < 2:
         return

@@ -24,7 +24,7 @@ def launched(slurm_sh: SlurmSh, training: Training, *options: str) -> Submitted:
     nodes = ("-n", str(training.ranks), "-g", "1")
     site = slurm_sh.site("own", env=dict(training.environment) | {"GLOO_SOCKET_IFNAME": "eth0"})
     words = (*nodes, *WINDOW, "--launcher", launcher, "--site", str(site), "--wait", "--json")
-    argv = ("bash", REPOSITORY / "slurm.sh", "run", *words, "--", *training.words, *options)
+    argv = ["bash", f"{REPOSITORY}/slurm.sh", "run", *words, "--", *training.words, *options]
     done = slurm_sh.slurm.run(*argv, check=False, timeout_s=600, env=slurm_sh.env, cwd=SCRIPTS)
     assert done.returncode == 0, done.stderr
     return submitted(done.stdout)
