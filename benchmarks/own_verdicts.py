@@ -83,10 +83,8 @@ def of_traceml(case: Case, said: Said) -> Verdict:
         return Verdict(None, None, False, False, None)
     diagnosis = said["diagnosis"]
     kind = None if diagnosis["kind"] in NOTHING_SAID else str(diagnosis["kind"])
-    why = re.search(r"Why: (.*)", said["text"])
-    ranks = re.findall(r"R(\d+)", why[1]) if why and kind else []
-    named = bool(kind and "STRAGGLER" in kind and ranks)
-    right = case.ranks == [int(ranks[0])] if named else bool(kind) and len(case.ranks) > 1
+    culprit = diagnosis["evidence"].get("culprit_rank")
+    right = case.ranks == [culprit] if culprit is not None else kind is not None and len(case.ranks) > 1
     line = re.search(
         rf"{re.escape(Path(case.plant.spot.file).name)}\D{{1,9}}{case.plant.spot.line}\b", said["text"]
     )
