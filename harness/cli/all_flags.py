@@ -28,7 +28,9 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
         own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
         if own:
             sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
-    title = "A training of your own, run [FLAGS] -- SCRIPT …: these, and those of all trainings for the profiler"
+    title = (
+        "A training of your own, run [FLAGS] -- SCRIPT …: these, and those of all trainings for the profiler"
+    )
     sections.append(_section(title, _lines(_of_own(), choice.site, whole)))
     sections.append(_section("The launch itself", behaviour_rows()))
     models = f"Models: {', '.join(model_names())}"

@@ -9,7 +9,6 @@ from harness.experiment.options import Option, options_of
 from harness.experiment.parse import allowed
 from harness.site.site import Site
 
-
 _OWN = "A training of your own: `run [FLAGS] -- SCRIPT …`"
 
 
