@@ -44,7 +44,7 @@ def _deepspeed(arguments: list[str]) -> None:
     """`WORLD NODE ARGUMENT…`: deepspeed's launcher of one node. WORLD: `{"node0": [0, 1], …}`, its devices, as JSON."""
     if os.environ.get("ACCELERATE_USE_CPU") == "true":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    from deepspeed.launcher import launch
+    from deepspeed.launcher import launch  # type: ignore[import-untyped]
 
     world, node, rest = json.loads(arguments[0]), arguments[1], arguments[2:]
     # It numbers the devices by this list, where a job may use others than the first.

@@ -61,7 +61,8 @@ class Observer:
         self._main = threading.main_thread().ident
         self._off = False
         self._modules: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
-        self._looked_at = -1  # number of modules when the outermost ones were looked for
+        self._modules_made = 0
+        self._looked_at = 0  # the modules made when the outermost ones were looked for
         self._level = 0
 
     # -- care ----------------------------------------------------------------------------------------------------------
@@ -130,6 +131,7 @@ class Observer:
             make(module, *arguments, **named)
             if not _is_compiling() and not self._off:
                 self._modules[id(module)] = module
+                self._modules_made += 1
 
         @functools.wraps(evaluate)
         def evaluates(module: Any) -> Any:
@@ -141,10 +143,10 @@ class Observer:
 
     def _look_for_models(self) -> None:
         """Observe the calls of the outermost modules' classes."""
-        modules = list(self._modules.values())
-        if len(modules) == self._looked_at:
+        if self._modules_made == self._looked_at:
             return
-        self._looked_at = len(modules)
+        self._looked_at = self._modules_made
+        modules = list(self._modules.values())
         inside = {id(child) for module in modules for child in module._modules.values()}
         outermost = [module for module in modules if id(module) not in inside]
         if outermost:

@@ -1,8 +1,9 @@
 """Which line of the user's code the main thread is in, sampled by a thread of its own: `lines/rank<R>.jsonl`.
 
 One JSON object per line: `start`; `place`, once for each place before its first use, with the source around it; `at`,
-whenever the main thread is seen at another place than before; `end`. Frames of the standard library, of installed
-packages and of the observer are skipped: the place is the innermost frame that is the user's own.
+whenever the main thread is seen at another place than before, with the time of the look before; `end`. Frames of the
+standard library, of installed packages and of the observer are skipped: the place is the innermost frame that is the
+user's own.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class LineSampler:
         self._own: dict[CodeType, bool] = {}
         self._ids: dict[Place, int] = {}
         self._last: int | None = -1
+        self._looked_ns = 0
         self._period_s = 1 / HZ
         self._stop = threading.Event()
         self._write(
@@ -92,11 +94,12 @@ class LineSampler:
     def _sample(self) -> None:
         frame = sys._current_frames().get(self._main or 0)
         unix_ns = time.time_ns()
+        before_ns, self._looked_ns = self._looked_ns, unix_ns
         found = self._place(frame)
         number = None if found is None else self._number(found)
         if number != self._last:
             self._last = number
-            self._write(event="at", unix_ns=unix_ns, id=number)
+            self._write(event="at", unix_ns=unix_ns, since_ns=before_ns, id=number)
 
     def _place(self, frame: FrameType | None) -> Place | None:
         while frame is not None:

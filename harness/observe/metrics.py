@@ -103,7 +103,7 @@ class MetricsWriter:
     def step(self, step: StepLine) -> None:
         """Write one step."""
         self._steps += 1
-        self._write("step", {"rank": self._rank, **asdict(step), **asdict(self._counters.of_step())})
+        self._write("step", {"rank": self._rank, **vars(step), **vars(self._counters.of_step())})
 
     def stopped(self, reason: str) -> None:
         """Training stops early on request; the `end` line gives the reason."""

@@ -199,6 +199,7 @@ class Watch:
             flops_per_token=None,
             peak_flops_per_s=None,
             window=self._window,
+            trained_parameters=None,
         )
 
     def say(self, note: str) -> None:

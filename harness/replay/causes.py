@@ -217,7 +217,7 @@ _ENTRIES = (
     ),
     CauseOfLoss(
         Cause.EXTRA_COMPUTE,
-        rank.heavier,
+        rank.extra,
         "more work than others",
         "it computes more than the others{phase}",
         "they compute more than the others{phase}",

@@ -72,7 +72,7 @@ def on_cpu(
     table, event = table.at(inside), event[inside]
     issued = np.where(event >= 0, m.view.events.launch_ns[event], -1)
     blocking = _on_thread(m, event, main_thread(m)) & _point_to_point(table)
-    calls = np.concatenate([table.start_ns[blocking], table.end_ns[blocking]])
+    calls = np.concatenate([table.start_ns[blocking], table.end_ns[blocking], _issued_by_host(m, event)])
     host = _Host(*working_operators(m), np.union1d(thread.segments.edge, calls))
     issued = np.where(blocking | (issued < window[0]), table.start_ns, np.minimum(issued, table.start_ns))
     nodes = thread.mark(builder, issued)
@@ -118,6 +118,15 @@ def _on_thread(m: MeasuredProcess, event: I64, thread: int | None) -> NDArray[np
         -2 if thread is None else thread
     )
     return on
+
+
+def _issued_by_host(m: MeasuredProcess, event: I64) -> I64:
+    """When the main thread issued these collectives: it waited for none then, also if no operator shows it."""
+    events, rows_ = m.view.events, event[event >= 0]
+    main = main_thread(m)
+    own = (events.launch_ns[rows_] >= 0) & (events.launch_thread[rows_] == (-2 if main is None else main))
+    issued: I64 = events.launch_ns[rows_[own]]
+    return issued
 
 
 def _point_to_point(table: CollectiveRows) -> NDArray[np.bool_]:

@@ -41,7 +41,7 @@ _OF_CAUSE: dict[Cause, tuple[TimeCategory, ...]] = {
     Cause.PRECISION: (TimeCategory.DEVICE_FP32,),
     Cause.SYNCHRONISATION: (TimeCategory.WAIT_TAIL,),
 }
-_LineKey = tuple[str, int, str]
+_LineKey = tuple[str, int]
 
 
 def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
@@ -77,7 +77,8 @@ class _Table:
         found: dict[_LineKey, CodeLine] = {}
         for own in context.job.processes:
             for line in own.code_lines:
-                found.setdefault(_key(line), line)
+                if _key(line) not in found or _is_unnamed(found[_key(line)]):
+                    found[_key(line)] = line
         self.lines = list(found.values())
         self._number = {key: 1 + i for i, key in enumerate(found)}
 
@@ -126,4 +127,9 @@ def _slots_of(suspect: Suspect) -> tuple[NDArray[np.int64], bool]:
 
 
 def _key(line: CodeLine) -> _LineKey:
-    return line.file, line.line, line.function
+    return line.file, line.line
+
+
+def _is_unnamed(line: CodeLine) -> bool:
+    """A lambda or a comprehension, which has a frame of its own, in the line of a function."""
+    return line.function.startswith("<")

@@ -13,8 +13,10 @@ from harness.analysis.process.intervals import Intervals, difference, lengths_wi
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.device import categories_of
 from harness.replay.graph import N_PHASES, SLOTS, HostSegments, HostThread, TimeCategory, slot
-from harness.traces.sampled_lines import CodeLine, SampledLines
+from harness.traces.sampled_lines import CodeLine, LineStretches, SampledLines
 from harness.traces.trace import I64
+
+LONG_NS = 2_000_000  # a segment of the host, at whose borders a line may rather begin and end
 
 
 class LineTimes(NamedTuple):
@@ -47,12 +49,19 @@ def line_times(
     m: MeasuredProcess, lines: SampledLines | None, thread: HostThread, steps: HostSteps
 ) -> LineTimes:
     """The times of one process. thread: with all its nodes."""
-    if lines is None or not len(lines.start_ns):
+    if lines is None:
         return NO_TIMES
-    parts = [_of_host(m, lines, thread, steps), _of_activities(lines, thread.activities, steps)]
+    stretches = lines.stretches(_borders(thread.segments))
+    parts = [_of_host(m, stretches, thread, steps), _of_activities(stretches, thread.activities, steps)]
     if not m.view.on_cpu:
-        parts.append(_of_kernels(m, lines, steps))
+        parts.append(_of_kernels(m, stretches, steps))
     return _summed(parts)
+
+
+def _borders(segments: HostSegments) -> I64:
+    """Begins and ends of the segments that take long."""
+    long = np.diff(segments.edge) >= LONG_NS
+    return np.unique(np.concatenate([segments.edge[:-1][long], segments.edge[1:][long]]))
 
 
 def lines_in(lines: SampledLines | None, times: LineTimes) -> tuple[list[CodeLine], LineTimes]:
@@ -74,7 +83,7 @@ class _Pieces(NamedTuple):
     ns: I64
 
 
-def _pieces(lines: SampledLines, segments: HostSegments, steps: HostSteps, *more: I64) -> _Pieces:
+def _pieces(lines: LineStretches, segments: HostSegments, steps: HostSteps, *more: I64) -> _Pieces:
     last = np.array([steps.end_ns])
     edges = np.unique(
         np.concatenate([segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, last, *more])
@@ -86,7 +95,7 @@ def _pieces(lines: SampledLines, segments: HostSegments, steps: HostSteps, *more
     return _Pieces(step[kept], lines.at(start[kept]), segment[kept], start[kept], np.diff(edges)[kept])
 
 
-def _of_host(m: MeasuredProcess, lines: SampledLines, thread: HostThread, steps: HostSteps) -> LineTimes:
+def _of_host(m: MeasuredProcess, lines: LineStretches, thread: HostThread, steps: HostSteps) -> LineTimes:
     """What of each segment is usual belongs to its own slot, the rest to that of what is more than usual."""
     segments = thread.segments
     since, until = _waits(thread)
@@ -119,14 +128,14 @@ def _contains(start: I64, end: I64, moment: I64) -> NDArray[np.bool_]:
     return found
 
 
-def _of_activities(lines: SampledLines, activities: HostSegments, steps: HostSteps) -> LineTimes:
+def _of_activities(lines: LineStretches, activities: HostSegments, steps: HostSteps) -> LineTimes:
     pieces = _pieces(lines, activities, steps)
     number = activities.slot[pieces.segment].astype(np.int64) - 1
     kept = number >= 0
     return LineTimes(pieces.step[kept], SLOTS + number[kept], pieces.place[kept], pieces.ns[kept])
 
 
-def _of_kernels(m: MeasuredProcess, lines: SampledLines, steps: HostSteps) -> LineTimes:
+def _of_kernels(m: MeasuredProcess, lines: LineStretches, steps: HostSteps) -> LineTimes:
     """Of communication, what is not hidden by kernels that compute."""
     events = m.view.events
     launched = (events.launch_ns >= 0) & (m.kinds.event_class != NOT_WORK)

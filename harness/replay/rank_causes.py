@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from harness.replay.context import WORK_TIME, ReplayContext, slots
 from harness.replay.counterfactuals import ideal, with_less
-from harness.replay.graph import BACKWARD, FORWARD, OPTIMIZER, TimeCategory
-from harness.replay.suspect import LEAST, Cause, Suspect, hit, settled
+from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.suspect import LEAST, Cause, Suspect, hit, in_steps, settled
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
@@ -29,6 +30,7 @@ _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a s
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _BY_PHASE: tuple[int | None, ...] = (FORWARD, BACKWARD)
 _ALL: tuple[int | None, ...] = (None,)
+_ELSEWHERE = (OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
 
 
 class _More(NamedTuple):
@@ -68,6 +70,32 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
         groups.setdefault((cause, phase), []).append(found)
     for (cause, phase), members in groups.items():
         yield _of_all(context, cause, phase, members)
+
+
+def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
+    """Operators outside of forward and backward of which some ranks have more than the others. On CPUs only: a kernel
+    belongs to no phase. A rank whose forward and backward are longer too has as much more to be expected."""
+    if not context.on_cpu or context.processes < 2:
+        return
+    passes = sum(context.of(WORK_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD))
+    for phase in _ELSEWHERE:
+        work, members = context.of(WORK_TIME, phase), []
+        for process in range(context.processes):
+            others = [p for p in range(context.processes) if p != process]
+            slower = max(float(passes[process] / max(np.median(passes[others]), 1)), 1.0)
+            usual = slower * np.median(work[others], axis=0)
+            more, steps = work[process] - usual, hit(np.maximum(work[process] - usual, 0))
+            if work[process].sum() < _SLOWER * usual.sum() or more.mean() < LEAST * context.step_ns:
+                continue
+            if not _in_some(steps):  # else told by `heavier`
+                lengths = with_less(context, process, slots(WORK_TIME, phase), np.maximum(more, 0))
+                members.append(
+                    _More(process, float(work[process].sum() / max(usual.sum(), 1)), steps, lengths)
+                )
+        if members:
+            found = _of_all(context, Cause.EXTRA_COMPUTE, phase, members)
+            evidence = in_steps(np.stack([work[own.process] for own in members]).max(axis=0), found.steps)
+            yield replace(found, evidence=evidence, slots=tuple(slots(WORK_TIME, phase)))
 
 
 def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: list[_More]) -> Suspect:
@@ -211,17 +239,33 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
     )
 
 
+def extra(context: ReplayContext) -> Iterator[Suspect]:
+    """Work that other steps, or other ranks, do not have."""
+    yield from heavier(context)
+    yield from elsewhere(context)
+
+
 def heavier(context: ReplayContext) -> Iterator[Suspect]:
-    """Some steps have more work than the others: on a CPU operators in forward, and the time between them; on a GPU,
-    where a kernel belongs to no phase, kernels. Ranks with the same steps are told together."""
-    categories, phase = (_FORWARD, FORWARD) if context.on_cpu else (WORK_TIME, None)
+    """Some steps have more work than the others: on a CPU operators in forward, and the time between them, or operators
+    elsewhere; on a GPU, where a kernel belongs to no phase, kernels. Ranks with the same steps are told together."""
+    if not context.on_cpu:
+        yield from _heavier(context, WORK_TIME, None)
+        return
+    yield from _heavier(context, _FORWARD, FORWARD)
+    for phase in _ELSEWHERE:
+        yield from _heavier(context, WORK_TIME, phase)
+
+
+def _heavier(
+    context: ReplayContext, categories: tuple[TimeCategory, ...], phase: int | None
+) -> Iterator[Suspect]:
     groups: dict[bytes, list[tuple[int, I64, float]]] = {}
     for process in range(context.processes):
         work = context.of(categories, phase)[process]
         usual = float(np.median(work))
         more = work - usual
         steps = (more > max(_HEAVIER * usual, LEAST * context.step_ns)) & hit(np.maximum(more, 0))
-        if not usual or not _in_some(steps):
+        if (not usual and phase not in _ELSEWHERE) or not _in_some(steps):
             continue
         more = work - float(np.median(work[~steps]))
         usual_ones = ~steps & (np.arange(len(steps)) >= settled(len(steps)))
@@ -245,7 +289,7 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
             steps,
             np.minimum.reduce([lengths for _, lengths, _ in members]),
             f"{each:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
-            slots=_slots_of_work(context, phase),
+            slots=tuple(slots(categories, phase)),
         )
 
 

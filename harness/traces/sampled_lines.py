@@ -26,6 +26,7 @@ MOST_SOURCE = 200  # characters of a source line
 _MOST_HZ = 10_000
 _LATEST_NS = 1 << 62
 _FEWEST_CHANGES = 20  # of which the shortest distances show how often the thread was sampled
+_LATE = 3  # periods between two looks, from which the sampler was kept from looking
 
 
 @dataclass(frozen=True)
@@ -40,24 +41,64 @@ class CodeLine:
     first_line: int = 1
 
 
-@dataclass(frozen=True)
-class SampledLines:
-    """n stretches in order of time without overlaps, each in one of the `places`, -1: not in the user's code."""
+class LineStretches(NamedTuple):
+    """n stretches in order of time without overlaps, each at a place (-1: not in the user's code)."""
 
     start_ns: I64
     end_ns: I64
     place: I32
-    places: list[CodeLine]
-
-    def since(self, epoch_ns: int) -> SampledLines:
-        """The same on a clock whose zero is this unix time."""
-        return replace(self, start_ns=self.start_ns - epoch_ns, end_ns=self.end_ns - epoch_ns)
 
     def at(self, moment_ns: I64) -> I64:
         """The place of each moment; -1 also where none is known."""
         row = np.searchsorted(self.start_ns, moment_ns, side="right") - 1
         known = (row >= 0) & (moment_ns < np.append(self.end_ns, 0)[row])
         return np.where(known, np.append(self.place, -1)[row], -1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class SampledLines:
+    """n changes of the main thread's place, in order of time: it came to `place` (an index into `places`, -1: not in
+    the user's code) after `after_ns` and no later than `seen_ns`. until_ns: the end of the last stretch. period_ns:
+    between two looks."""
+
+    after_ns: I64
+    seen_ns: I64
+    place: I32
+    places: list[CodeLine]
+    until_ns: int
+    period_ns: int
+
+    def since(self, epoch_ns: int) -> SampledLines:
+        """The same on a clock whose zero is this unix time."""
+        after, seen, until = self.after_ns - epoch_ns, self.seen_ns - epoch_ns, self.until_ns - epoch_ns
+        return replace(self, after_ns=after, seen_ns=seen, until_ns=until)
+
+    def stretches(self, borders_ns: I64) -> LineStretches:
+        """When it was at each place. borders_ns: moments, in order, at which a line may rather have ended than at
+        others: the begins and ends of what takes long.
+
+        Without a border the middle of the two looks counts; between looks that are far apart the sampler was kept from
+        looking by what the new line did."""
+        middle = (self.after_ns + self.seen_ns) // 2
+        late = self.seen_ns - self.after_ns > _LATE * self.period_ns
+        wanted = np.where(late, self.after_ns, middle)
+        start = _nearest(borders_ns, wanted, self.after_ns, self.seen_ns)
+        start = np.maximum.accumulate(start)
+        end = np.append(start[1:], self.until_ns)
+        kept = end > start
+        return LineStretches(start[kept], end[kept], self.place[kept])
+
+
+def _nearest(borders: I64, wanted: I64, low: I64, high: I64) -> I64:
+    """For each wanted moment the nearest border in (low, high]; the moment itself where there is none."""
+    if not len(borders):
+        return wanted
+    after = np.searchsorted(borders, wanted)
+    before = borders[np.maximum(after - 1, 0)]
+    following = borders[np.minimum(after, len(borders) - 1)]
+    has_before, has_following = (before > low) & (before <= high), (following > low) & (following <= high)
+    nearer = has_before & (~has_following | (wanted - before < following - wanted))
+    return np.where(nearer, before, np.where(has_following, following, wanted))
 
 
 class Sampled(NamedTuple):
@@ -96,7 +137,7 @@ def read_about(path: Path) -> Sampled | None:
 
 
 def read_sampled_lines(path: Path, first_ns: int, last_ns: int) -> SampledLines | None:
-    """The stretches that overlap a span of unix time; None: there are none, or the file cannot be read."""
+    """The places in a span of unix time; None: there are none, or the file cannot be read."""
     places: dict[int, CodeLine] = {}
     times: list[tuple[int, int, int]] = []  # seen before, seen there, place
     period_ns, ended_ns = 0.0, last_ns
@@ -118,7 +159,7 @@ def read_sampled_lines(path: Path, first_ns: int, last_ns: int) -> SampledLines 
                     break
     except (OSError, ValueError):
         pass  # what was read until there counts
-    return _stretches(times, places, period_ns, (first_ns, min(last_ns, ended_ns)))
+    return _changes(times, places, period_ns, (first_ns, min(last_ns, ended_ns)))
 
 
 def _lines(path: Path) -> Iterator[_Line]:
@@ -141,34 +182,25 @@ def _place(line: _Line) -> CodeLine:
     )
 
 
-def _stretches(
+def _changes(
     times: list[tuple[int, int, int]], places: dict[int, CodeLine], period_ns: float, span: tuple[int, int]
 ) -> SampledLines | None:
     if not times:
         return None
     before, seen, ids = np.array(times, np.int64).T
-    start = _changed(before, seen, period_ns)
-    end = np.append(start[1:], max(span[1], int(start[-1])))
-    start, end = np.maximum(start, span[0]), np.minimum(end, span[1])
-    kept = end > start
+    said = (before > 0) & (before <= seen)
+    if said.any():
+        period_ns = float(np.median((seen - before)[said]))
+    elif len(seen) > _FEWEST_CHANGES:
+        shortest = float(np.quantile(np.diff(seen), 0.05))
+        period_ns = min(period_ns, shortest) if period_ns else shortest
+    after = np.maximum(np.where(said, before, seen - round(period_ns)), np.append(0, seen[:-1]))
+    end = np.append(seen[1:], span[1])
+    kept = (end > span[0]) & (seen <= span[1])
+    if not kept.any():
+        return None
     known = [number for number in dict.fromkeys(ids[kept].tolist()) if number in places]
     index = {number: i for i, number in enumerate(known)}
     place = np.array([index.get(number, -1) for number in ids[kept].tolist()], np.int32)
-    if not kept.any():
-        return None
-    return SampledLines(start[kept], end[kept], place, [places[number] for number in known])
-
-
-def _changed(before: I64, seen: I64, period_ns: float) -> I64:
-    """When the thread came to each place: on average half a period before it was seen there. Where the sampler says
-    when it had looked before, and that is long ago, it was kept from looking by what the thread did there."""
-    apart = np.diff(seen)
-    if len(apart) >= _FEWEST_CHANGES:
-        shortest = float(np.quantile(apart, 0.05))
-        period_ns = min(period_ns, shortest) if period_ns else shortest
-    half = round(period_ns / 2)
-    earlier = np.append(seen[:1] - 2 * half, seen[:-1])
-    said = (before > 0) & (before <= seen)
-    last = np.where(said, np.maximum(before, earlier), np.maximum(seen - 2 * half, earlier))
-    late = said & (seen - last > 4 * half)
-    return np.where(late, last, (last + seen) // 2)
+    lines = [places[number] for number in known]
+    return SampledLines(after[kept], seen[kept], place, lines, span[1], round(period_ns))

@@ -62,7 +62,7 @@ def record(folder: Path, plant: Plant | None) -> int | None:
     ranks = [
         subprocess.Popen(
             [sys.executable, str(script), str(folder)],
-            env=os.environ | given | {"RANK": str(rank), "PYTHONPATH": str(HERE)},
+            env=os.environ | given | {"RANK": str(rank), "PYTHONPATH": str(HERE.parents[1])},
         )
         for rank in range(WORLD)
     ]

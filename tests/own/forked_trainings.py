@@ -3,6 +3,7 @@ imported their packages: those imports are most of a small training's time."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import runpy
 import sys
@@ -89,3 +90,4 @@ def _run(rank: _Rank) -> None:
     else:
         sys.argv = list(rank.words)
         runpy.run_path(str(rank.folder / first), run_name="__main__")
+    atexit._run_exitfuncs()  # as a process that a launcher starts does
