@@ -132,6 +132,16 @@ class LineSampler:
         self._file.write(json.dumps(line) + "\n")
 
 
+def innermost_place() -> str | None:
+    """The user's file that the calling thread is in; None: no code of the user's runs."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return frame.f_code.co_filename
+        frame = frame.f_back
+    return None
+
+
 def source_around(file: str, line: int) -> tuple[int, list[str]]:
     """The number of the first line and the lines around `line`; none where the file cannot be read."""
     lines = linecache.getlines(file)
