@@ -268,9 +268,9 @@ def build_megatron(argv: list[str]) -> Rank:
     return _rank(training.parameters(), step, owners)
 
 
-def _rank(parameters: int, parts: Callable[[], Iterator[str]], owners: Owners) -> Rank:
+def _rank(parameters: int | None, parts: Callable[[], Iterator[str]], owners: Owners) -> Rank:
     rank = Rank()
-    rank.parameters, rank.parts, rank.owners = parameters, parts, owners
+    rank.parameters, rank.parts, rank.owners = parameters or 0, parts, owners
     return rank
 
 
@@ -344,7 +344,7 @@ def training_argv_of(words: list[str], run_dir: str) -> tuple[int, int, list[str
         (Path(run_dir) / name).write_text(text, encoding="utf-8")
     argv = [read_here(word, {**os.environ, "RUN_DIR": run_dir}).text for word in job.commands[0].argv]
     script = next(place for place, word in enumerate(argv) if word.endswith("/train.py"))
-    return job.experiment.exercise, job.experiment.world_size or 1, argv[script + 1 :]
+    return int(job.experiment.exercise), job.experiment.world_size or 1, argv[script + 1 :]
 
 
 def _shard_only_the_optimizer(file: Path) -> None:

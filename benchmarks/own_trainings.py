@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "tests/own/scripts"
@@ -33,9 +33,13 @@ class Training:
     ranks: int = 2
     environment: tuple[tuple[str, str], ...] = ()
 
-    def command(self, options: Sequence[str], port: int, ranks: int | None = None) -> list[str]:
+    def with_ranks(self, ranks: int) -> Training:
+        """The same with another number of ranks."""
+        return replace(self, ranks=ranks)
+
+    def command(self, options: Sequence[str], port: int) -> list[str]:
         """How its user starts it, with this Python's launchers."""
-        count = str(ranks or self.ranks)
+        count = str(self.ranks)
         launchers = {
             "python": [sys.executable],
             "torchrun": [*_MODULE, "torch.distributed.run", "--nproc-per-node", count, "--master-port", str(port)],
@@ -157,7 +161,7 @@ def _ends_step(statement: ast.stmt) -> bool:
 
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, bool]]:
-    """Each statement of a body that always runs, also those inside of `with`; and whether it is the last of its block."""
+    """Each statement of a body that always runs, also inside of `with`; and whether it is its block's last."""
     for number, statement in enumerate(body):
         if not _is_text(statement):
             yield statement, number == len(body) - 1

@@ -57,7 +57,7 @@ def spots(training: Training, folder: Path = SCRIPTS) -> list[Spot]:
             found.add(Spot(place.file, statement.lineno, statement.col_offset, place.times))
             if last and not isinstance(statement, ast.Return) and statement.end_lineno is not None:
                 found.add(Spot(place.file, statement.end_lineno + 1, statement.col_offset, place.times))
-    return sorted(found, key=lambda spot: (spot.file, spot.line, spot.indent))
+    return sorted(found, key=lambda spot: (spot.file, spot.line, -spot.indent))
 
 
 def draw(
@@ -105,28 +105,29 @@ def statement(plant: Plant, records: Path, large_file: Path) -> str:
 
 def _waiting(plant: Plant, until: str, large_file: Path) -> list[str]:
     seconds = f"{plant.ms / 1000:g}"
-    match plant.kind:
-        case "sleep":
-            return [f"_time.sleep({seconds})"]
-        case "python":
-            return [_repeat("sum(range(100))", until)]
-        case "file":
-            return [
-                f"_file = open({str(large_file)!r}, 'rb', buffering=0)",
-                _repeat("_file.read(1 << 20) or _file.seek(0)", until),
-            ]
-        case "lock":
-            timer = f"_threading.Timer({seconds}, _lock.release).start()"
-            return ["_lock = _threading.Lock()", "_lock.acquire()", timer, "_lock.acquire()"]
-        case "wait":
-            timer = f"_threading.Timer({seconds}, _future.set_result, [None]).start()"
-            return ["_future = _torch.futures.Future()", timer, "_future.wait()"]
-        case "operators":
-            return ["_matrix = _torch.ones(192, 192)", _repeat("_torch.mm(_matrix, _matrix)", until)]
-        case "all-reduce":
-            return [f"_torch.distributed.all_reduce(_torch.ones({round(plant.ms * FLOATS_PER_MS)}))"]
-        case _:
-            raise LookupError(plant.kind)
+    timer = "_threading.Timer({}, {}).start()"
+    ways = {
+        "sleep": [f"_time.sleep({seconds})"],
+        "python": [_repeat("sum(range(100))", until)],
+        "file": [
+            f"_file = open({str(large_file)!r}, 'rb', buffering=0)",
+            _repeat("_file.read(1 << 20) or _file.seek(0)", until),
+        ],
+        "lock": [
+            "_lock = _threading.Lock()",
+            "_lock.acquire()",
+            timer.format(seconds, "_lock.release"),
+            "_lock.acquire()",
+        ],
+        "wait": [
+            "_future = _torch.futures.Future()",
+            timer.format(seconds, "lambda: _future.set_result(None)"),
+            "_future.wait()",
+        ],
+        "operators": ["_matrix = _torch.ones(192, 192)", _repeat("_torch.mm(_matrix, _matrix)", until)],
+        "all-reduce": [f"_torch.distributed.all_reduce(_torch.ones({round(plant.ms * FLOATS_PER_MS)}))"],
+    }
+    return ways[plant.kind]
 
 
 def _repeat(work: str, until: str) -> str:

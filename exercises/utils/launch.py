@@ -8,7 +8,9 @@ neither the project nor this folder may be on the path of the ranks. It runs on 
 from __future__ import annotations
 
 import argparse
+import base64
 import importlib
+import json
 import os
 import runpy
 import subprocess
@@ -39,9 +41,18 @@ def _torchrun(arguments: list[str]) -> None:
 
 
 def _deepspeed(arguments: list[str]) -> None:
-    from deepspeed.launcher import launch
+    """`WORLD NODE ARGUMENT…`: deepspeed's launcher of one node. WORLD: `{"node0": [0, 1], …}`, its devices, as JSON."""
+    if os.environ.get("ACCELERATE_USE_CPU") == "true":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    from deepspeed.launcher import launch  # type: ignore[import-untyped]
 
-    sys.argv = [launch.__file__, *arguments]
+    world, node, rest = json.loads(arguments[0]), arguments[1], arguments[2:]
+    # It numbers the devices by this list, where a job may use others than the first.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(visible) == len(world[f"node{node}"]) and all(visible):
+        world[f"node{node}"] = visible
+    coded = base64.urlsafe_b64encode(json.dumps(world).encode()).decode()
+    sys.argv = [launch.__file__, f"--world_info={coded}", f"--node_rank={node}", *rest]
     launch.main()
 
 

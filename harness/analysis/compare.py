@@ -7,6 +7,7 @@ Whether the commands differ, one run of each does not say: that is analysis/chan
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, Literal
@@ -23,7 +24,7 @@ from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
 from harness.analysis.summary.problem_texts import KINDS
 from harness.common.errors import RequestError
-from harness.experiment.exercises import EXERCISES, Experiment
+from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import options_of
 
 RESAMPLES = 4000
@@ -184,6 +185,8 @@ def settings(summary: Summary) -> dict[str, Any]:
     """The configuration by name: the experiment's fields, and what the training and the traces record."""
     experiment = summary.experiment
     asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
+    if isinstance(experiment, Own):
+        asked = _of_own(experiment, summary)
     first = summary.training[0] if summary.training else None
     recorded = {
         "model": first.model if first else None,
@@ -199,9 +202,19 @@ def settings(summary: Summary) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in _not_compared()}
 
 
+def _of_own(asked: Own, summary: Summary) -> dict[str, Any]:
+    """The fields of a user's own training, with its command in one line and the state of its code."""
+    git = ((summary.run or {}).get("program") or {}).get("git") or {}
+    changes = f" with changes {git['differences']}" if git.get("differences") else ""
+    code = f"{str(git['commit'])[:12]}{changes}" if git.get("commit") else None
+    found = asked.model_dump(exclude={"start_in"}) | {"command": shlex.join(asked.command)}
+    return found | ({"code": code} if code else {})
+
+
 def _not_compared() -> set[str]:
     """Fields in which two runs may differ with the same result."""
-    options = (option for cls in EXERCISES.values() for option in options_of(cls))
+    classes: list[type[Experiment]] = [*EXERCISES.values(), Own]
+    options = (option for cls in classes for option in options_of(cls))
     return {option.field for option in options if not option.flag.compared}
 
 

@@ -84,8 +84,7 @@ COMMANDS = {
         "harness.cli.launch.doctor",
         "check this machine and the site before a course",
         launches=True,
-        examples=[("doctor", "check this machine"), ("doctor --site leonardo", "check it for this site")],
-        docs="docs/doctor.md",
+        reads_arguments=True,
     ),
     "sites": Entry(
         "harness.cli.launch.sites",

@@ -32,7 +32,7 @@ class StartLine:
     flops_per_token: float | None
     peak_flops_per_s: float | None  # measured on this device, in `dtype`
     window: ProfileWindow
-    trained_parameters: int | None = None  # where not all are: an adapter's
+    trained_parameters: int | None  # where not all are: an adapter's
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,10 @@ class ProfileWindow:
 
     def phase(self, step: int) -> str:
         """`skip`, `wait`, `warmup`, `active` or `after`."""
-        for name, steps in asdict(self).items():
+        for name in ("skip", "wait", "warmup", "active"):
+            steps: int = getattr(self, name)
             if step < steps:
-                return str(name)
+                return name
             step -= steps
         return "after"
 

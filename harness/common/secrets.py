@@ -1,11 +1,12 @@
-"""Which environment variables hold secrets, by their names, and how a process forgets them. Standard library only."""
+"""Which variables and words of a command hold secrets, by their names and forms, and how a process forgets them.
+Standard library only."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 KEEP = "HARNESS_NSYS_KEEP"
 # As a whole word of the name: NCCL_IB_PKEY and TOKENIZERS_PARALLELISM are none.
@@ -14,11 +15,12 @@ _SECRET = re.compile(rf"(?:^|_)(?:{_WORDS})(?:_|$)", re.IGNORECASE)
 _NAME = rf"""\b(?:\w+_)?(?:{_WORDS})(?:_\w+)?["']?\]?"""
 _IS = r"\s*(?::\s*\w+\s*)?[:=]\s*[rbuf]?"
 _ASSIGNED = re.compile(rf"""({_NAME}{_IS}("{{3}}|'{{3}}|["']))(.*?)(\2|$)""", re.IGNORECASE)
-# As Hugging Face, GitHub, OpenAI, GitLab, Slack, AWS and Weights & Biases give them, and JSON web tokens.
-_TOKENS = re.compile(
-    r"\b(?:hf_|gh[opusr]_|github_pat_|sk-|glpat-|xox[abeprs]-|AKIA|ASIA|eyJ)[\w.~+/=-]{8,}|\b[0-9a-f]{40}\b"
-    r"|(?<=bearer )[\w.~+/=-]{8,}|(?<=://)[^\s/@'\"]+:[^\s/@'\"]+(?=@)",
-    re.IGNORECASE,
+# As Hugging Face, GitHub, GitLab, OpenAI, Slack, Google and AWS write theirs, JSON web tokens, a long number in
+# hexadecimal, and a login in an address.
+_TOKEN = re.compile(
+    r"(?<![\w-])(?:(?:hf_|api_org_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|sk-)[\w-]{4,}|AIza[\w-]{20,}"
+    r"|A[KS]IA[A-Z0-9]{12,}|eyJ[\w.~+/=-]{8,}|[0-9a-fA-F]{40,}(?!\w))|(?<=[Bb]earer )[\w.~+/=-]{8,}"
+    r"|(?<=://)[^/@\s'\"]+(?=@)"
 )
 _SHORTEST = 6  # characters of a secret's value: shorter ones are other words, such as "input"
 MASK = "***"
@@ -43,12 +45,51 @@ def masked_text(text: str) -> str:
     >>> masked_text('batch["key"] = keys["token"]'), masked_text("git clone https://me:pass@host/x")
     ('batch["key"] = keys["token"]', 'git clone https://***@host/x')
     """
-    return _TOKENS.sub(MASK, _ASSIGNED.sub(_without_value, text))
+    return _TOKEN.sub(MASK, _ASSIGNED.sub(_without_value, text))
 
 
 def _without_value(found: re.Match[str]) -> str:
     is_short = len(found[3]) < _SHORTEST and not re.search("pass|secret", found[1], re.IGNORECASE)
     return found[0] if is_short or not found[3] else found[1] + MASK + found[4]
+
+
+# The special tokens of a text, which are no secrets.
+_OF_A_TOKENIZER = re.compile(
+    r"(?:^|_)(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS|START|END|STOP|SPECIAL|IMAGE|EOT)_TOKEN(?:_|$)", re.IGNORECASE
+)
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line with `***` in place of what looks like a secret: the value of a flag that is named
+    like one, and a word that has the form of a token.
+
+    >>> masked_words(["--api-key=abc", "--hf-token", "abc", "--pad-token", "<s>", "hf_12345678", "--max-tokens", "9"])
+    ['--api-key=***', '--hf-token', '***', '--pad-token', '<s>', '***', '--max-tokens', '9']
+    """
+    return list(_masked(words))
+
+
+def holds_secret(words: Sequence[str]) -> bool:
+    """Whether `masked_words` would change them."""
+    return masked_words(words) != list(words)
+
+
+def _masked(words: Sequence[str]) -> Iterator[str]:
+    is_value = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if is_value and not word.startswith("--"):
+            yield MASK
+        elif equals and value and _is_secret_name(name) and not value.isdecimal():
+            yield f"{name}={MASK}"
+        else:
+            yield _TOKEN.sub(MASK, word)
+        is_value = not equals and word.startswith("-") and _is_secret_name(name)
+
+
+def _is_secret_name(flag: str) -> bool:
+    name = re.sub(r"\W+", "_", flag).strip("_")
+    return _SECRET.search(name) is not None and _OF_A_TOKENIZER.search(name) is None
 
 
 def kept_from_nsys(environ: Mapping[str, str]) -> list[str]:

@@ -11,6 +11,7 @@ from harness.doctor import (
     files,
     gpu,
     machine,
+    own,
     profiling,
     qos,
     reservation,
@@ -58,6 +59,10 @@ def _names_interface(around: Surroundings) -> bool:
 
 def _request(around: Surroundings) -> Iterator[Result]:
     for sentence in around.refusals:
+        if around.own is not None:
+            dry_run = "bash slurm.sh run --dry-run -- …   # the same refusal"
+            yield problem(f"your training at {around.site.name}", sentence, dry_run)
+            continue
         yield problem(
             f"exercise 1 at {around.site.name}", sentence, "bash slurm.sh -e 1 --dry-run   # the same refusal"
         )
@@ -79,7 +84,10 @@ CHECKS = (
     Check("runs folder", "both", files.runs_folder),
     Check("disk", "login", space.disk),
     Check("quota", "login", space.quota),
-    Check("inputs", "both", files.inputs),
+    Check("inputs", "both", files.inputs, lambda around: not own.is_own(around)),
+    Check("script", "both", own.script, own.is_own),
+    Check("training", "both", own.training_python, own.is_own),
+    Check("data", "both", own.data, own.is_own),
     Check("container", "both", container.container, _contained),
     Check("load", "node", machine.load),
     Check("cores", "node", machine.cores),

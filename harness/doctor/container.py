@@ -10,6 +10,7 @@ from harness.common.bounded_read import parse_json
 from harness.common.programs import Answer
 from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
+from harness.experiment.exercises import Experiment, Own
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.container import of_registry
 from harness.launch.job import Job
@@ -88,7 +89,19 @@ def packages(around: Surroundings) -> Iterator[Result]:
         return  # the check of the container says it
     where = " in the container" if around.site.container is not None else ""
     what = ("installed" if around.place == "login" else "imported") + where
-    yield from packages_verdict(asked_inside(around, around.job), what)
+    needed = _needed(around.job.experiment)
+    if needed:
+        yield from packages_verdict(asked_inside(around, around.job), what, needed)
+
+
+def _needed(asked: Experiment) -> Mapping[str, str]:
+    """The modules that the trainings need, with the trainings that do."""
+    if not isinstance(asked, Own):
+        return NEEDED_BY
+    needed = {"torch": "your training"}
+    if asked.launcher in ("accelerate", "deepspeed"):
+        needed[asked.launcher] = f"--launcher {asked.launcher}"
+    return {} if asked.form == "command" else needed
 
 
 def _image_is_missing(around: Surroundings, image: Word) -> bool:
@@ -106,7 +119,7 @@ def asked_inside(around: Surroundings, job: Job) -> Answer:
 
     On a login node it only looks what is installed: many of them have too little memory for an import.
     """
-    python = around.site.container.python if around.site.container else job.python
+    python = around.site.container.python if around.site.container else job.training_python
     how = "installed" if around.place == "login" else "import"
     return around.once("inside", lambda: ask_inside(around, job, python, str(INSIDE), how))
 
@@ -129,8 +142,8 @@ def inside_of(answer: Answer) -> dict[str, Any] | None:
     return None
 
 
-def packages_verdict(answer: Answer, what: str) -> Iterator[Result]:
-    """Which exercises can train, from what inside.py printed. what: how it looked, and where."""
+def packages_verdict(answer: Answer, what: str, needed: Mapping[str, str] = NEEDED_BY) -> Iterator[Result]:
+    """Which trainings can run, from what inside.py printed. what: how it looked, where. needed: module → by what."""
     contained = what.endswith("container")
     rebuild = "apptainer build training.sif containers/training.def"
     remedy = rebuild if contained else INSTALL
@@ -142,9 +155,9 @@ def packages_verdict(answer: Answer, what: str) -> Iterator[Result]:
     modules = found["modules"]
     working = [f"{name} {said['version']}" for name, said in modules.items() if "version" in said]
     for name, said in modules.items():
-        if "error" in said:
-            judged = problem if name == "torch" else warning
-            found_text = f"is not usable ({said['error']}): {NEEDED_BY[name]} cannot train"
+        if "error" in said and name in needed:
+            judged = problem if name == "torch" or needed is not NEEDED_BY else warning
+            found_text = f"is not usable ({said['error']}): {needed[name]} cannot train"
             yield judged(f"{name} {what}", found_text, remedy)
         elif said.get("outside"):
             why = f"comes from {said['outside']}, your own packages, and hides the container's"

@@ -19,6 +19,7 @@ from harness.common.paths import TEMPLATES
 from harness.doctor.node import NodeRequest, Report, asked_file, draft_file, report_file
 from harness.doctor.result import CheckLine, Level, ok, problem, unseen, worst
 from harness.doctor.surroundings import Course, Surroundings, look_around
+from harness.experiment.base import Experiment
 from harness.launch.backends.slurm import POLL_S, submit_script
 from harness.launch.job import Job
 from harness.launch.render import render_template
@@ -45,6 +46,8 @@ class Wanted(NamedTuple):
     nodes: int
     course: Course
     patience_s: float
+    own: Experiment | None = None
+    paths: tuple[str, ...] = ()
 
 
 def nodes_for(site: Site) -> int:
@@ -85,7 +88,7 @@ def look_in_job(wanted: Wanted, say: Say) -> list[CheckLine]:
         WorkError: a file cannot be written, or sbatch refuses.
     """
     quick = override(wanted.site, {"time": TIME, "signal_seconds": 0})
-    around = look_around(quick, "login", wanted.course, wanted.nodes)
+    around = look_around(quick, "login", wanted.course, wanted.nodes, own=wanted.own, paths=wanted.paths)
     if around.job is None:
         raise RequestError("\n".join(around.refusals))
     folder = _staged(wanted, around.job)
@@ -107,7 +110,13 @@ def look_in_job(wanted: Wanted, say: Say) -> list[CheckLine]:
 def _staged(wanted: Wanted, job: Job) -> Path:
     """A folder of its own with the script and the question."""
     folder = runs_root() / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    asked = NodeRequest(site=wanted.site, nodes=wanted.nodes, course=wanted.course)
+    asked = NodeRequest(
+        site=wanted.site,
+        nodes=wanted.nodes,
+        course=wanted.course,
+        own=wanted.own,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        paths=list(wanted.paths),
+    )
     try:
         (folder / "logs").mkdir(parents=True)
     except OSError as error:

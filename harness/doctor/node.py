@@ -13,6 +13,7 @@ from harness.common.bounded_read import read_bounded_text
 from harness.doctor.checks import examine
 from harness.doctor.result import CheckLine
 from harness.doctor.surroundings import Course, look_around
+from harness.experiment.exercises import AnyExperiment
 from harness.run import write_atomically
 from harness.site.site import Site
 
@@ -23,6 +24,8 @@ class NodeRequest(BaseModel):
     site: Site
     nodes: int
     course: Course
+    own: AnyExperiment | None = None
+    paths: list[str] = []
 
 
 class Report(BaseModel):
@@ -53,7 +56,7 @@ def main(argv: list[str]) -> int:
     """`FOLDER`: answer for this node."""
     folder = Path(argv[0])
     asked = NodeRequest.model_validate_json(read_bounded_text(asked_file(folder)))
-    around = look_around(asked.site, "node", asked.course, asked.nodes)
+    around = look_around(asked.site, "node", asked.course, asked.nodes, own=asked.own, paths=asked.paths)
     node = int(os.environ.get("SLURM_NODEID", "0"))
     report = Report(node=node, host=socket.gethostname().split(".")[0], lines=[])
 

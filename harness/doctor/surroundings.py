@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Literal
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
 from harness.common.programs import Answer, ask
+from harness.experiment.base import Experiment
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
 from harness.launch.submit import prepare
-from harness.run import runs_root
+from harness.run import own_runs_root, runs_root
 from harness.site.site import Site
 
 Place = Literal["login", "node", "here"]
@@ -46,6 +47,8 @@ class Surroundings:
     course: Course = Course()
     nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    own: Experiment | None = None  # a training of the user's own; then its job is the only one
+    paths: tuple[str, ...] = ()  # the files and folders that its arguments name where it was asked for
     root: Path = Path("/")  # of the system's own files: /proc, /sys
     _answers: dict[str, Answer] = field(default_factory=dict)
 
@@ -56,7 +59,7 @@ class Surroundings:
 
     @property
     def job(self) -> Job | None:
-        """Exercise 1, as a student launches it."""
+        """Exercise 1, as a student launches it, or the training of the user's own."""
         return self.jobs[0] if self.jobs else None
 
     @property
@@ -67,7 +70,7 @@ class Surroundings:
     @property
     def runs(self) -> Path:
         """The folder for runs."""
-        return runs_root(self.environ)
+        return runs_root(self.environ) if self.own is None else own_runs_root(self.environ)
 
     @property
     def prepares(self) -> bool:
@@ -107,15 +110,29 @@ class Surroundings:
 
 
 def look_around(
-    site: Site, place: Place | None = None, course: Course = Course(), nodes: int = 1
+    site: Site,
+    place: Place | None = None,
+    course: Course = Course(),
+    nodes: int = 1,
+    *,
+    own: Experiment | None = None,
+    paths: Sequence[str] = (),
 ) -> Surroundings:
-    """This process's surroundings at a site. place: None, to derive it from the site's backend.
+    """This process's surroundings at a site. place: None, to derive it from the site's backend. own, paths: as there.
 
     Raises RequestError: the site's scheduler is unknown.
     """
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
-    jobs, refusals = _jobs(site, nodes)
-    return Surroundings(site, place or derived, jobs, refusals, course, nodes)
+    jobs, refusals = _jobs(site, nodes) if own is None else _own_job(own, site)
+    whole = jobs[0].site if own is not None and jobs else site
+    return Surroundings(whole, place or derived, jobs, refusals, course, nodes, own=own, paths=tuple(paths))
+
+
+def _own_job(asked: Experiment, site: Site) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+    try:
+        return (prepare(asked, site).job,), ()
+    except RequestError as error:
+        return (), tuple(str(error).splitlines())
 
 
 def _jobs(site: Site, nodes: int) -> tuple[tuple[Job, ...], tuple[str, ...]]:

@@ -53,8 +53,11 @@ def build_experiment(
     Raises:
         RequestError: one line per error.
     """
-    errors = [_unknown_sentence(word, spellings) for word in unknown]
+    words = list(unknown)
+    errors = [_unknown_sentence(word, spellings) for word in words]
     number, complaint = _exercise(pairs)
+    if number is None and (scripts := [word for word in words if word.endswith(".py")]):
+        raise RequestError(_after_dashes(scripts[0]))
     if number is None:
         raise RequestError("\n".join([complaint, *errors, *_wrong_for_every_exercise(pairs)]))
     return _built(EXERCISES[number], pairs, errors, defaults or {})
@@ -72,9 +75,7 @@ def build_own(
     own: the fields that no flag sets: the words after `--`, and where they were typed. The rest as `build_experiment`.
     """
     errors = [
-        f"{printable(word)}: a training of your own comes after --: {HOW_TO_TYPE}"
-        if not word.startswith("-")
-        else _unknown_sentence(word, spellings)
+        _unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word)
         for word in unknown
     ]
     return _built(Own, pairs, errors, {**(defaults or {}), **own})
@@ -158,14 +159,16 @@ def _plain(word: object) -> bool:
 def command_of(
     experiment: Experiment, site: str | None = None, defaults: Given | None = None
 ) -> list[str] | None:
-    """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`.
+    """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`. Of a
+    training of the user's own, `run` with all flags before `--`; they ask for it in the folder where it was typed.
 
     site: as given to `--site`. defaults: the site's own. None: a default differs and no flag takes it back, or the
     experiment is a mystery, which no flags ask for.
     """
     if isinstance(experiment, Training) and experiment.mystery is not None:
         return None
-    where: list[str] = ["-e", str(experiment.exercise)]
+    own = ["--", *experiment.command] if isinstance(experiment, Own) else None
+    where: list[str] = ["-e", str(experiment.exercise)] if own is None else ["run"]
     training: list[str] = []
     usual = _usual(type(experiment), defaults or {})
     for option in options_of(type(experiment)):
@@ -177,6 +180,8 @@ def command_of(
             return None
         (where if option.flag.group == "where" else training).extend(words)
     where += ["--site", site] if site is not None else []
+    if own is not None:
+        return [*where, *training, *own]
     return [*where, *(["--", *training] if training else [])]
 
 
@@ -204,7 +209,10 @@ def _written(option: Option, value: object) -> list[str] | None:
 def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
     words = [v for k, v in pairs if k in ("-e", "--exercise")]
     if not words:
-        return None, f"-e/--exercise is missing: say which exercise to run ({listing()})"
+        return None, (
+            f"-e/--exercise is missing: say which exercise to run ({listing()}), or name a training of your own, as in "
+            f"{HOW_TO_TYPE}"
+        )
     word = words[-1]
     if word in {str(n) for n in EXERCISES}:
         return int(word), ""
@@ -256,6 +264,10 @@ def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
     if name in cls.instead:
         return f"{belongs}; in exercise {number} {cls.instead[name]}"
     return f"{belongs}, not to exercise {number} ({cls.title}): drop it or use -e {homes[0]}"
+
+
+def _after_dashes(word: str) -> str:
+    return f"{printable(word)}: a training of your own comes after --, as in {HOW_TO_TYPE}"
 
 
 def _unknown_sentence(word: str, known: Iterable[str]) -> str:

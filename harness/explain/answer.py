@@ -285,7 +285,8 @@ def answer(summary: Summary) -> Diagnosis:
     slowed = profiler_sentences(summary)
     if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
         said = verdict(summary)
-        return replace(said, further=[*slowed, *said.further, *reference_sentence(summary)])
+        further = [*slowed, *said.further, *_observed(summary), *reference_sentence(summary)]
+        return replace(said, further=further)
     run = str((summary.run or {}).get("job_id") or "RUN")
     sentences = [
         *doubts(summary),
@@ -295,6 +296,22 @@ def answer(summary: Summary) -> Diagnosis:
     ]
     command = f"bash slurm.sh mystery answer {run} --cause CAUSE --rank all --ms MS"
     return Diagnosis(sentences, command, slowed)
+
+
+_STEPS_ENDED_BY = {
+    "backward": "The training calls no optimizer, so a step ends with a backward pass.",
+    "forward": "The program calls no optimizer and asks for no gradients, so a step is a forward pass of its model.",
+    "clock": "The program shows no steps (no optimizer, no backward pass, no module), so a step here is a second.",
+}
+
+
+def _observed(s: Summary) -> list[str]:
+    """How the steps of a training that is not ours were found, if not by its optimizer, and what was left out."""
+    ways = {own.steps_ended_by: _STEPS_ENDED_BY.get(own.steps_ended_by or "", "") for own in s.training}
+    notes = dict.fromkeys(
+        f"{note[:1].upper()}{note[1:]}." for own in s.training for note in own.notes if note
+    )
+    return [*filter(None, ways.values()), *notes]
 
 
 def profiler_sentences(s: Summary) -> list[str]:

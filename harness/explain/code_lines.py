@@ -1,4 +1,4 @@
-"""Lines of the user's code in words: each with its share of a loss, its path from where the training was started."""
+"""Lines of the user's code in words: the line, its share of a loss, its path from where the training began."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from harness.run import FINAL, Run
 
 LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
 USUALLY = {
-    "KILL": "the system does this if memory runs out: try a smaller --micro-batch-size or --model",
+    "KILL": "the system does this if memory runs out: try a smaller batch or model",
     "SEGV": "a library crashed: its last lines are in the log",
     "ABRT": "a library aborted: its last lines in the log give the reason",
     "BUS": "often /dev/shm is full, which the ranks share",

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
-from harness.common.secrets import kept_from_nsys, told_of_nsys
+from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
 from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
-from harness.launch.argv import RUN_DIR, Word, from_site, join, prefixed
+from harness.launch.argv import RUN_DIR, Shell, Var, Word, from_site, join, prefixed
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
 from harness.launch.exercises.base import (
@@ -55,6 +55,7 @@ class Job:
     checkout: str
     output_dir: str  # the exercise's folder that holds logs/ and profiler/
     python: Word  # the harness's own, on the node
+    training_python: Word  # of the training, inside the container if there is one
     container: list[Word]
     image: Word | None  # the container's file
     checkpoint: Word | None  # folder of the weights to start from
@@ -66,6 +67,7 @@ class Job:
     commands: list[Command]  # one after the other, on every node
     after: list[Command]  # then on the first node only
     files: dict[str, str]  # small files of the run directory
+    holds_secret: bool  # a word of a command looks like one
     folders: list[str]  # of the run directory, for what the training itself writes there
     expects: list[str]  # reports that must be there afterwards, relative to the run directory
 
@@ -85,6 +87,12 @@ class Job:
             if asked.exercise != "own"
             else "A training of the user's own"
         )
+
+    @property
+    def module_words(self) -> list[Word]:
+        """The words before the name of a module of ours, for the training's Python inside a container."""
+        of_own = isinstance(self.experiment, Own)
+        return [self.training_python, *([f"{ROOT}/harness/launch/profilers/module.py"] if of_own else ["-m"])]
 
     @property
     def nsys_inside(self) -> bool:
@@ -111,7 +119,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     profiler = _profiler(asked, launch, site, device, machine)
     _refuse_without_nsys(asked, site, profiler)
     own_python = python_of(site, machine)
-    python = own_python if site.container is None else site.container.python
+    python = launch.python(asked) or (own_python if site.container is None else site.container.python)
     place = CommandPlace(
         site=site,
         device=device,
@@ -129,7 +137,8 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(asked, Own) else machine.runs_dir
     output_dir = f"{runs_dir}/{asked.folder}"
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
-    env = _environment(asked, site, device, plan.environment, _threads(asked, site, machine, cpus))
+    env = _environment(asked, site, device, plan, _threads(asked, site, machine, cpus))
+    folder = next((command.folder for command in plan.commands if command.folder), output_dir)
     own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
     return Job(
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
@@ -147,7 +156,8 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         checkout=str(ROOT),
         output_dir=output_dir,
         python=own_python,
-        container=container_words(site, image, Inside(own, output_dir, list(env), cpus)),
+        training_python=python,
+        container=container_words(site, image, Inside(own, folder, list(env), cpus)),
         image=image,
         checkpoint=place.checkpoint,
         data=place.data,
@@ -158,10 +168,11 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         commands=plan.commands,
         after=plan.after,
         files=plan.files,
+        holds_secret=isinstance(asked, Own) and holds_secret(asked.command),
         folders=sorted(
             {str(PurePosixPath(t.path).parent) for t in _of_options(asked).values() if isinstance(t, InRun)}
         ),
-        expects=_profiles(asked, profiler) if plan.expects is None else plan.expects,
+        expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
     )
 
 
@@ -261,9 +272,9 @@ def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chose
 
 
 def _environment(
-    asked: Experiment, site: Site, device: DeviceKind, own: Mapping[str, Word], threads: int
+    asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan, threads: int
 ) -> dict[str, Word]:
-    env: dict[str, Word] = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    env: dict[str, Word] = {"PYTHONPATH": _python_path(plan, site), "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
     elif backend_of(site).RUNS_HERE:
@@ -272,14 +283,24 @@ def _environment(
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     if site.network.torchrun != "torchrun":
         env[TORCHRUN] = site.network.torchrun
-    env |= dict(own) | {name: from_site(text) for name, text in site.env.items()}
-    if site.env.get("PYTHONPATH"):
-        env["PYTHONPATH"] = prefixed(f"{ROOT}:", env["PYTHONPATH"])
+    own = {name: from_site(text) for name, text in site.env.items() if name != "PYTHONPATH"}
+    env |= plan.environment | own
     env |= {
         name: join(RUN_DIR, f"/{text.path}") if isinstance(text, InRun) else text
         for name, text in _of_options(asked).items()
     }
-    return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", str(threads))}
+    number: Word = join(Var("OMP_NUM_THREADS", otherwise=str(threads))) if plan.keeps_users else str(threads)
+    return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", number)}
+
+
+def _python_path(plan: ExercisePlan, site: Site) -> Word:
+    """Ours, then the site's, then the user's own where it is kept."""
+    of_site = site.env.get("PYTHONPATH")
+    path = prefixed(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
+    if not plan.keeps_users:
+        return path
+    parts = path.parts if isinstance(path, Shell) else (path,)
+    return join(*parts, Var("PYTHONPATH", before=":"))
 
 
 def _of_options(asked: Experiment) -> dict[str, str | InRun]:
@@ -307,8 +328,8 @@ def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) 
     return max(1, available // ranks)
 
 
-def _profiles(asked: Experiment, profiler: str) -> list[str]:
-    """The profiler's reports, relative to the run directory."""
+def reports_of(asked: Experiment, profiler: str) -> list[str]:
+    """The profiler's reports of a resolved experiment, relative to the run directory."""
     if profiler == "torch":
         return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
     if profiler != "nsys":

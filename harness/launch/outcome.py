@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
 from harness.experiment.exercises import Profiled
+from harness.launch.own_outcome import what_is_open
 from harness.run import NodeStatus, Record, Run, State, Status
 
 STOPPED = 143  # by TERM
@@ -41,8 +42,11 @@ def record_end(run: Run, code: int, reason: str) -> int:
         exit_code = STOPPED  # nsys ends with 0 when it is asked to end
     missing = [name for name in run.record.job["expects"] if not _is_there(run.path / name)]
     before = run.status()
+    state = _state(exit_code, reason, missing)
+    note = what_is_open(run) if state == "completed" else ""
     status = Status(
-        state=_state(exit_code, reason, missing),
+        state=state,
+        note=note,
         exit_code=exit_code,
         host=socket.gethostname(),
         missing=missing,

@@ -26,11 +26,13 @@ from harness.launch.exercises.base import launch_of
 from harness.launch.exit_status import what_it_means, why_it_wrote_no_more
 from harness.launch.job import Job, resolve
 from harness.launch.outcome import why_nothing_was_recorded
+from harness.launch.program_record import program_of, versions_of
 from harness.launch.render import render, render_joint
 from harness.launch.resolve import Machine
 from harness.monitor.cores import usable_cores
 from harness.run import (
     FINAL,
+    SECRET_MODE,
     Part,
     Record,
     Run,
@@ -153,7 +155,7 @@ def _keep_secrets_from(jobs: Sequence[Job]) -> None:
 
 def _staged(stage: Stage, start: Start, script: str) -> Submission:
     job = start.prepared.job
-    write_atomically(Run(stage.path).script, script)
+    write_atomically(Run(stage.path).script, script, mode=SECRET_MODE if job.holds_secret else None)
     for folder in job.folders:
         _make(stage.path / folder)
     for name, content in {**job.files, **start.files}.items():
@@ -191,6 +193,8 @@ def look_at(run: Run) -> PolledState:
         run.write_down(found.state, found.told_by, found.why)
     if found.state == "completed" and own and (lost := why_nothing_was_recorded(run.record, own.missing)):
         return found._replace(why=lost)
+    if found.state == "completed" and own and own.note and not found.why:
+        return found._replace(why=own.note)
     if found.state == "failed" and own and not found.why:
         return found._replace(why=what_it_means(own.exit_code))
     return found
@@ -229,7 +233,8 @@ def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record
         job=job.as_json(),
         command=command,
         git=git_state(),
-        versions=_versions(),
+        versions=versions_of(prepared.asked, _versions()),
+        program=program_of(prepared.asked, job),
         user=this_user(),
         submit_host=socket.gethostname(),
         created_ns=time.time_ns(),

@@ -6,6 +6,7 @@ A run.json is a program: its site's lines run as the user who starts it again. A
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +17,9 @@ from pydantic import BaseModel
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS, ROOT, expanded
 from harness.common.printable import escaped
+from harness.common.secrets import masked_words
 from harness.common.users import owner_of, this_user
-from harness.experiment.base import Experiment
+from harness.experiment.exercises import Experiment, Own
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, options_of
 from harness.launch.profilers.nsys import is_trace_list
@@ -60,7 +62,7 @@ def find_untrusted(
     known = None if site is None else _known(site, source.command, environ)
     own = list(dict.fromkeys(line for each in experiments for line in _own_lines(each)))
     why = [*_not_ours(source), *([] if site is None or known else _unknown_site(site, source, environ))]
-    if own and not why and not _is_among_ours(source.file):
+    if own and not why and not _is_among_ours(source.file, experiments):
         why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
     lines = [] if site is None else _site_lines(site, known)
     return UntrustedRequest(
@@ -79,8 +81,10 @@ def _not_ours(source: Source) -> Iterator[str]:
         yield f"it says that {source.user} made it"
 
 
-def _is_among_ours(file: Path) -> bool:
-    return file.resolve().is_relative_to(runs_root().resolve())
+def _is_among_ours(file: Path, experiments: Sequence[Experiment]) -> bool:
+    """Whether it lies where this user's runs do: of own trainings also where the file itself says that it was typed."""
+    started = {Path(each.start_in, "runs") for each in experiments if isinstance(each, Own)}
+    return any(file.resolve().is_relative_to(place.resolve()) for place in (runs_root(), *started))
 
 
 def _canonical(site: Site) -> dict[str, Any]:
@@ -182,6 +186,8 @@ def _field_lines(name: str, value: object) -> Iterator[str]:
 def _own_lines(asked: Experiment) -> Iterator[str]:
     """The experiment's own files: a script, data, a model that is none of ours; and each variable that it sets, as
     one may name a file or a library to load."""
+    if isinstance(asked, Own):
+        yield f"-- {shlex.join(masked_words(asked.command))} (in {asked.start_in})"
     for option in options_of(type(asked)):
         value = getattr(asked, option.field)
         if option.flag.env is not None and isinstance(value, tuple):

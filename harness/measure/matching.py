@@ -13,7 +13,7 @@ from typing import Any
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Summary
 from harness.common.errors import WorkError
-from harness.experiment.exercises import EXERCISES, Experiment, Training, read_experiment
+from harness.experiment.exercises import EXERCISES, Experiment, Own, Profiled, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.format.labels import are_cpus
 from harness.measure.references import Reference, StoredVariant, read_runs, some_references
@@ -37,6 +37,9 @@ def compared_settings(s: Summary) -> Settings:
     settings = asked.model_dump(mode="json", include=shown)
     if isinstance(asked, Training):
         settings["model"] = next((t.model for t in s.training if t.model), settings["model"])
+    if isinstance(asked, Own):
+        settings |= {"exercise": asked.exercise, "command": list(asked.command)}
+    if isinstance(asked, Profiled):
         tools = {_PROFILERS.get(source.tool, source.tool) for source in s.sources}
         settings["profiler"] = ", ".join(sorted(tools)) or "none"
     return settings
@@ -44,7 +47,8 @@ def compared_settings(s: Summary) -> Settings:
 
 def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Setting -> (stored, own) where they differ. An option that is newer than the reference had its default."""
-    cls = EXERCISES.get(own.get("exercise", -1))
+    number = own.get("exercise")
+    cls = Own if number == "own" else EXERCISES.get(number) if isinstance(number, int) else None
     usual = cls.model_validate({}).model_dump(mode="json") if cls else {}
     names = dict.fromkeys([*stored, *own])
     pairs = {name: (stored.get(name, usual.get(name)), own.get(name, usual.get(name))) for name in names}
@@ -60,7 +64,7 @@ def device_kind(s: Summary) -> str:
 def on_purpose_slow(s: Summary) -> bool:
     """Whether the run has faults or is a mystery."""
     asked = s.experiment
-    return isinstance(asked, Training) and any(bool(getattr(asked, name)) for name in INJECTED)
+    return isinstance(asked, Profiled) and any(bool(getattr(asked, name, None)) for name in INJECTED)
 
 
 def with_reference(s: Summary) -> Summary:

@@ -31,7 +31,7 @@ from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.planned import predicted_and_measured, read_plan
 from harness.measure.run_files import read_monitor, read_traffic, read_training
-from harness.run import TRACE_FOLDERS, Run
+from harness.run import TRACE_FOLDERS, Run, without_secrets
 from harness.site.site import Site
 
 _OF_PROFILERS = tuple(f"{folder}/" for folder in TRACE_FOLDERS)
@@ -40,6 +40,7 @@ _SHOWN_OF_RECORD = (
     "backend",
     "created_ns",
     "git",
+    "program",
     "versions",
     "command",
     "user",
@@ -116,6 +117,7 @@ def _record(run: Run) -> tuple[dict[str, Any], list[Problem]]:
     """The content of run.json, or a finding where it is damaged. Only the parts that are used here must be valid."""
     try:
         record = read_bounded_json(run.record_file)
+        record = without_secrets(record) if isinstance(record, dict) else record
         asked = _RecordShape.model_validate(record)
     except FileNotFoundError:
         return {}, []

@@ -113,6 +113,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
     _refuse_odd(start)
     steps = [e for e in events if e.get("event") == "step"]
     end: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "end"), {})
+    observed: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "observed"), {})
     phase = next((p for p in _PHASES if any(s.get("phase") == p for s in steps)), None)
     counted = [s for s in steps if phase is None or s.get("phase") == phase]
     total_ns = sum(_values(counted, "step_ns"))
@@ -124,6 +125,8 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         **{field: start[field] for field in _FROM_START if start.get(field) is not None},
         status=end.get("status"),
         reason=end.get("reason"),
+        steps_ended_by=observed.get("steps_ended_by"),
+        notes=observed.get("notes") or [],
         steps_total=len(steps),
         steps_counted=len(counted),
         phase_counted=phase,

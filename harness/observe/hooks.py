@@ -10,14 +10,17 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils.data.dataloader as loading
 
+from harness.observe.by_clock import by_clock
+from harness.observe.lines import innermost_place
 from harness.observe.own_profiler import watch_own_profiler
-from harness.observe.steps import BACKWARD, DATA, FORWARD, Steps
+from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps
 from harness.observe.watch import Watch
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
@@ -27,15 +30,20 @@ _is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "i
 
 
 def place(
-    after_import: Callable[[str, Callable[[Any], object]], None], run_dir: Path, asked: dict[str, Any]
+    after_import: Callable[[str, Callable[[Any], object]], None],
+    run_dir: Path,
+    asked: dict[str, Any],
+    ours: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Place all hooks. asked: as observe.json has it."""
+    """Place all hooks. asked: as observe.json has it; ours: lets the checkout's packages be imported."""
     observer = Observer(run_dir, asked)
+    observer.watch.ours = ours
     observer.watch_modules()
     observer.watch_optimizers()
     observer.watch_backward()
     observer.watch_data()
     watch_own_profiler(observer.watch)
+    by_clock(observer.tick)
     os.register_at_fork(after_in_child=observer.in_child)
     after_import("deepspeed.runtime.engine", observer.watch_deepspeed)
     after_import("megatron.core.optimizer.optimizer", observer.watch_megatron_optimizers)
@@ -49,10 +57,12 @@ class Observer:
         self.watch = Watch(run_dir, asked)
         self._made = 0
         self.steps = Steps(self.watch, lambda: self._made)
+        self.watch.last_step = self.steps.close
         self._main = threading.main_thread().ident
         self._off = False
         self._modules: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
-        self._looked_at = -1  # number of modules when the outermost ones were looked for
+        self._modules_made = 0
+        self._looked_at = 0  # the modules made when the outermost ones were looked for
         self._level = 0
 
     # -- care ----------------------------------------------------------------------------------------------------------
@@ -98,6 +108,15 @@ class Observer:
 
         return observed
 
+    def tick(self) -> bool:
+        """A second has passed. False: the calls tell of steps, or this is no program of the user's."""
+        begun = self.watch.steps_ended_by == CLOCK
+        if self._off or (self.watch.rank >= 0 and not begun) or (not begun and innermost_place() is None):
+            return False
+        self._try(self.steps.tick)
+        self.watch.steps_ended_by = CLOCK
+        return True
+
     # -- forward -------------------------------------------------------------------------------------------------------
 
     def watch_modules(self) -> None:
@@ -112,6 +131,7 @@ class Observer:
             make(module, *arguments, **named)
             if not _is_compiling() and not self._off:
                 self._modules[id(module)] = module
+                self._modules_made += 1
 
         @functools.wraps(evaluate)
         def evaluates(module: Any) -> Any:
@@ -123,10 +143,10 @@ class Observer:
 
     def _look_for_models(self) -> None:
         """Observe the calls of the outermost modules' classes."""
-        modules = list(self._modules.values())
-        if len(modules) == self._looked_at:
+        if self._modules_made == self._looked_at:
             return
-        self._looked_at = len(modules)
+        self._looked_at = self._modules_made
+        modules = list(self._modules.values())
         inside = {id(child) for module in modules for child in module._modules.values()}
         outermost = [module for module in modules if id(module) not in inside]
         if outermost:
@@ -252,6 +272,7 @@ class Observer:
         return self.steps.begin(DATA)
 
     def _data_ends(self, batch: Any, *_: Any) -> None:
+        self.watch.reach("load")
         self.steps.end()
         samples, tokens = size_of(batch)
         if samples is not None:

@@ -21,9 +21,10 @@ FILES = Path("/proc/self/io")  # its sixth line: write_bytes, what was written t
 
 
 class HostCounters:
-    """Counts from one step's end to the next one's, for the thread that asks."""
+    """Counts from one step's end to the next one's, for the thread that makes it."""
 
     def __init__(self) -> None:
+        self._scheduler, self._files = _opened(SCHEDULER), _opened(FILES)
         self._collected_ns = 0
         self._collecting_since = 0
         self._continued = 0
@@ -43,11 +44,14 @@ class HostCounters:
     def close(self) -> None:
         """Count no more."""
         gc.callbacks.remove(self._collector)
+        _close(self._scheduler)
+        _close(self._files)
+        self._scheduler = self._files = None
         if self._handled:
             signal.signal(signal.SIGCONT, signal.SIG_DFL)
 
     def _now(self) -> tuple[int | None, int, int | None, int]:
-        return waited_ns(), self._collected_ns, _number(FILES, 11), self._continued
+        return _number(self._scheduler, 1), self._collected_ns, _number(self._files, 11), self._continued
 
     def _count_continuing(self, signum: int, frame: object) -> None:
         self._continued += 1
@@ -71,7 +75,11 @@ def _handle_continuing(handler: Callable[[int, FrameType | None], None]) -> bool
 
 def waited_ns() -> int | None:
     """How long the calling thread has waited for a core since it began; None if Linux does not count it."""
-    return _number(SCHEDULER, 1)
+    file = _opened(SCHEDULER)
+    try:
+        return _number(file, 1)
+    finally:
+        _close(file)
 
 
 def _cores() -> str | None:
@@ -82,9 +90,22 @@ def _less(now: int | None, then: int | None) -> int | None:
     return None if now is None or then is None else now - then
 
 
-def _number(file: Path, word: int) -> int | None:
-    """A number in a file of the kernel; None if there is none."""
+def _opened(file: Path) -> int | None:
+    """To be read again and again, by the thread that opened it; None if there is no such file."""
     try:
-        return int(file.read_text(encoding="ascii").split()[word])
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _close(file: int | None) -> None:
+    if file is not None:
+        os.close(file)
+
+
+def _number(file: int | None, word: int) -> int | None:
+    """A number in an open file of the kernel; None if there is none."""
+    try:
+        return None if file is None else int(os.pread(file, 400, 0).split()[word])
     except (OSError, ValueError, IndexError):
         return None

@@ -26,7 +26,7 @@ from harness.common.metrics_lines import EndLine, ObservedLine, Process, StartLi
 from harness.common.profile_window import ProfileWindow
 from harness.observe.host_counters import HostCounters
 
-PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "megatron-core")
+PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
 
 
 class StepTimer:
@@ -103,7 +103,7 @@ class MetricsWriter:
     def step(self, step: StepLine) -> None:
         """Write one step."""
         self._steps += 1
-        self._write("step", {"rank": self._rank, **asdict(step), **asdict(self._counters.of_step())})
+        self._write("step", {"rank": self._rank, **vars(step), **vars(self._counters.of_step())})
 
     def stopped(self, reason: str) -> None:
         """Training stops early on request; the `end` line gives the reason."""
@@ -124,6 +124,10 @@ class MetricsWriter:
             status, reason = "stopped", self._stop_reason
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
+        self.close()
+
+    def close(self) -> None:
+        """No line follows."""
         self._counters.close()
         self._lines.close()
 

@@ -13,11 +13,13 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HARNESS = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGES = ("harness", "exercises")
 
 
 def begin() -> None:
@@ -30,28 +32,36 @@ def begin() -> None:
 
 
 def _place(finder: AfterImport, run_dir: Path, asked: dict[str, Any]) -> None:
-    _loaded("hooks").place(finder.after, run_dir, asked)
+    with ours():
+        hooks = importlib.import_module("harness.observe.hooks")
+    hooks.place(finder.after, run_dir, asked, ours)
 
 
-def _loaded(name: str) -> types.ModuleType:
-    """A module of the observer, without `harness` among the names that the script could import.
+@contextmanager
+def ours() -> Iterator[None]:
+    """Inside, the packages of this checkout can be imported; afterwards their names are the script's again.
 
-    A package of that name which the script has imported already comes back.
+    The observer keeps what it has imported, and a package of such a name that the script has imported comes back.
     """
-    kept = {found: sys.modules.pop(found) for found in _ours()}
+    kept = {name: sys.modules.pop(name) for name in _named_as_ours()}
+    sys.modules.update(_ours)
+    for name in PACKAGES:
+        if name not in sys.modules:
+            package = types.ModuleType(name)  # the packages' own files need a newer Python
+            package.__path__ = [str(CHECKOUT / name)]
+            sys.modules[name] = package
     try:
-        package = types.ModuleType("harness")  # its own file needs a newer Python
-        package.__path__ = [str(HARNESS)]
-        sys.modules["harness"] = package
-        return importlib.import_module(f"harness.observe.{name}")
+        yield
     finally:
-        for found in _ours():
-            del sys.modules[found]
+        _ours.update({name: sys.modules.pop(name) for name in _named_as_ours()})
         sys.modules.update(kept)
 
 
-def _ours() -> list[str]:
-    return [name for name in sys.modules if name == "harness" or name.startswith("harness.")]
+_ours: dict[str, types.ModuleType] = {}
+
+
+def _named_as_ours() -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

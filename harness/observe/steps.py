@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
+DATA, FORWARD, BACKWARD, OPTIMIZER, CLOCK = "data", "forward", "backward", "optimizer", "clock"
 GONE = 200  # calls of other optimizers, after which one that used to end the steps is used no more
 
 
@@ -41,6 +41,9 @@ class Listener(Protocol):
     def step_ends(self, step: StepTimes) -> None:
         """A step has ended. What the listener does here is in no step."""
 
+    def restarts(self) -> None:
+        """All steps so far were none."""
+
 
 @dataclass
 class _Snapshot:
@@ -57,7 +60,7 @@ class Steps:
     listener: Listener
     optimizers: Callable[[], int]
     clock: Callable[[], int] = time.perf_counter_ns
-    ended_by: str | None = None  # OPTIMIZER, BACKWARD or FORWARD, once a step has ended
+    ended_by: str | None = None  # OPTIMIZER, BACKWARD, FORWARD or CLOCK, once a step has ended
     number: int = 0
     _stack: list[str] = field(default_factory=list)
     _since_ns: int = 0
@@ -70,6 +73,7 @@ class Steps:
     _others: int = 0
     _pending: _Snapshot | None = None
     _in_backward: bool = False
+    _by_clock: bool = False
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
@@ -82,6 +86,8 @@ class Steps:
             return False
         if phase == FORWARD and self._pending is not None and not self._cycle:
             self._finish(FORWARD, self._pending)  # nobody asked for gradients of the pass before
+        if self._by_clock:
+            self._forget_clock()
         self._account()
         if not self._open:
             self._open = True
@@ -158,6 +164,29 @@ class Steps:
             self._pending = _Snapshot(self.clock(), dict(self._parts))
         else:
             self._finish(FORWARD)
+
+    def close(self) -> None:
+        """The script has ended: so has the step that was not known to be over."""
+        if self._pending is not None:
+            self._parts = self._pending.parts
+            self._finish(OPTIMIZER if self._cycle else FORWARD, self._pending)
+
+    def tick(self) -> None:
+        """By the clock, if nothing else tells of steps: one ends and the next begins."""
+        self._account()
+        if self._open:
+            self._finish(CLOCK)
+        self._by_clock = True
+        self._open = True
+        self.listener.step_begins(self.number)
+        self._begin_ns = self._since_ns = self.clock()
+
+    def _forget_clock(self) -> None:
+        """The script did something else at first: its own steps count from 0."""
+        self.listener.restarts()
+        self.number, self.ended_by = 0, None
+        self._by_clock = self._open = False
+        self._begin_ns = -1
 
     def _finish(self, by: str, at: _Snapshot | None = None) -> None:
         """The step ends now, or where it ended as it turns out now."""

@@ -6,11 +6,13 @@ A process that never trains (a launcher, a worker that loads data) writes nothin
 from __future__ import annotations
 
 import atexit
+import importlib
 import multiprocessing
 import multiprocessing.util
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_byt
 from harness.observe.ranges import nvtx_functions
 from harness.observe.steps import BACKWARD, DATA, FORWARD, OPTIMIZER, StepTimes
 
+INJECTORS = Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults"
 MARKS = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer_step"}  # as exercise 1 writes them
 
 
@@ -55,6 +58,8 @@ class Watch:
         self._window = as_recorded(ProfileWindow(**asked["window"]), os.environ)
         self._marks: list[Mark] = []
         self._number = 0
+        self._moments: Any = None  # of injected faults
+        self.ours: Callable[[], AbstractContextManager[None]] = nullcontext
         self._writer: MetricsWriter | None = None
         self._capture: Capture = Capture()
         self._sampler: LineSampler | None = None
@@ -67,6 +72,7 @@ class Watch:
         self.steps_ended_by: str | None = None
         self.notes: list[str] = []
         self.rank = -1
+        self.last_step: Callable[[], None] = lambda: None  # ends the step that is not known to be over
 
     # -- as steps.py tells ---------------------------------------------------------------------------------------------
 
@@ -80,10 +86,14 @@ class Watch:
             self._capture.step_begins(number)
         self._number = number
         self._mark(f"batch_{number}")
+        if self._moments is not None:
+            self._moments.begin()
 
     def phase_begins(self, phase: str) -> None:
         """A phase begins."""
         self._mark(MARKS.get(phase) or f"DataLoad batch {self._number}")
+        if phase != DATA:
+            self.reach(phase)
 
     def phase_ends(self) -> None:
         """The innermost phase ends."""
@@ -93,11 +103,29 @@ class Watch:
         """A step has ended."""
         while self._marks:
             self._marks.pop().end()
+        self.reach("updated")
         if self._writer is not None:
             self._writer.step(self._line(step))
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step.number)
+
+    def reach(self, moment: str) -> None:
+        """Let the injected faults act that wait for this moment of a step."""
+        if self._moments is not None:
+            self._moments.reach(moment)
+
+    def restarts(self) -> None:
+        """All steps so far were none: they were seconds before the training began."""
+        while self._marks:
+            self._marks.pop().end()
+        self._capture.abandon()
+        self.trace_file.unlink(missing_ok=True)
+        if self._writer is not None:
+            self._writer.close()
+        metrics_file(self._run_dir, self.rank).unlink(missing_ok=True)
+        self.steps_ended_by = None
+        self._open()
 
     def _line(self, step: StepTimes) -> StepLine:
         return StepLine(
@@ -125,7 +153,7 @@ class Watch:
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        rank, world, local = rank_now()
+        rank, *_ = rank_now()
         path = metrics_file(self._run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -136,13 +164,21 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._writer = MetricsWriter(self._run_dir, self._start(rank, world, local))
-        self._sampler = LineSampler(self._run_dir, rank)
+        self._sampler = LineSampler(self._run_dir, rank, INJECTORS)
+        self._open()
+        if self._asked.get("faults"):
+            with self.ours():
+                module = importlib.import_module("exercises.utils.faults.observed")
+                self._moments = module.begin(self._run_dir, rank, self.model, self._asked["faults"])
+        on_termination(partial(self.close, "SIGTERM"))
+
+    def _open(self) -> None:
+        _, world, local = rank_now()
+        self._writer = MetricsWriter(self._run_dir, self._start(self.rank, world, local))
         memory = bool(self._asked.get("profile_memory"))
         self._capture = open_capture(
-            self._asked["profiler"], self._window, self._run_dir, rank, profile_memory=memory
+            self._asked["profiler"], self._window, self._run_dir, self.rank, profile_memory=memory
         )
-        on_termination(partial(self.close, "SIGTERM"))
 
     def _start(self, rank: int, world: int, local: int) -> StartLine:
         parameters = [] if self.model is None else list(self.model.parameters())
@@ -163,6 +199,7 @@ class Watch:
             flops_per_token=None,
             peak_flops_per_s=None,
             window=self._window,
+            trained_parameters=None,
         )
 
     def say(self, note: str) -> None:
@@ -191,11 +228,12 @@ class Watch:
         """The process ends, or the observer switches itself off: write what there is. stopped_by: a signal's name."""
         if self.rank < 0 or os.getpid() != self._owner:
             return
-        self.rank = -2
         with suppress(Exception):  # the end of somebody's training: nothing here may change it
+            self.last_step()
             while self._marks:
                 self._marks.pop().end()
             self._capture.close()
+        self.rank = -2
         if self._sampler is not None:
             self._sampler.close()
         if self._writer is not None:

@@ -1,6 +1,7 @@
 """A run on disk: its directory, its record, how it is staged and found again."""
 
 from harness.run.files import (
+    SECRET_MODE,
     DiskError,
     disk_error,
     make_shared,
@@ -11,17 +12,30 @@ from harness.run.files import (
     write_atomically,
 )
 from harness.run.find import all_runs, closed, find_run, no_runs, part_of
-from harness.run.record import FINAL, ITSELF, NodeStatus, Part, Record, State, Status, when
+from harness.run.record import (
+    FINAL,
+    ITSELF,
+    NodeStatus,
+    Part,
+    Program,
+    Record,
+    State,
+    Status,
+    when,
+    without_secrets,
+)
 from harness.run.run import TRACE_FOLDERS, Run, why_invalid
 from harness.run.stage import Stage, claim_local_id, release_local_id
 
 __all__ = [
     "FINAL",
     "ITSELF",
+    "SECRET_MODE",
     "TRACE_FOLDERS",
     "DiskError",
     "NodeStatus",
     "Part",
+    "Program",
     "Record",
     "Run",
     "Stage",
@@ -42,5 +56,6 @@ __all__ = [
     "runs_root",
     "when",
     "why_invalid",
+    "without_secrets",
     "write_atomically",
 ]

@@ -16,6 +16,7 @@ from harness.common.paths import IN_CHECKOUT, ROOT, expanded
 from harness.common.users import whose
 
 OWN_FOLDER = "own"
+SECRET_MODE = 0o600
 
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
@@ -42,17 +43,23 @@ def run_folders(root: Path) -> list[Path]:
     return [*root.glob("exercise_*"), *root.glob(OWN_FOLDER)]
 
 
-def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True) -> bool:
+def write_atomically(
+    path: Path, text: str, still: Callable[[], bool] = lambda: True, mode: int | None = None
+) -> bool:
     """Write a file under a temporary name, then rename it: readers see all of it or none.
 
     still: whether it is still wanted, asked just before the renaming. A shared file system has then made a file in that
-    folder, and shows what other machines wrote there. Returns whether it was written.
+    folder, and shows what other machines wrote there. mode: who may read it; None: as the umask has it. Returns whether
+    it was written.
 
     Raises:
         DiskError: the disk is full or not writable; nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        if mode is not None:
+            temporary.unlink(missing_ok=True)
+            temporary.touch(mode, exist_ok=False)  # before it has any content
         temporary.write_text(text, encoding="utf-8")
         wanted = still()
         if wanted:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.experiment.exercises import AnyExperiment
+from harness.common.secrets import holds_secret, masked_words
+from harness.experiment.exercises import AnyExperiment, Own
 from harness.site.site import Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
@@ -52,6 +53,7 @@ class Status(BaseModel):
     """The state that the job itself wrote, at its beginning and at its end; or its end as another learned it.
 
     told_by: the word of who said so, where the job could not: Slurm's, as NODE_FAIL. why: a sentence with it.
+    note: what a completed job leaves open.
     """
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
@@ -65,6 +67,7 @@ class Status(BaseModel):
     ended_ns: UnixNs | None = None
     told_by: str | None = None
     why: str = ""
+    note: str = ""
 
     @property
     def is_own_word(self) -> bool:
@@ -92,6 +95,17 @@ class Part(BaseModel):
     repeat: Number = 0
 
 
+class Program(BaseModel):
+    """The user's own training. script: its path, or the name of its module or command; git: of its repository."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    script: str
+    arguments: list[str]
+    python: str
+    git: dict[str, str | bool | None]
+
+
 class Record(BaseModel):
     """run.json: enough to start the run again and to explain it later."""
 
@@ -107,12 +121,37 @@ class Record(BaseModel):
     command: list[str]
     git: dict[str, str | bool | None]
     versions: dict[str, str]
+    program: Program | None = None
     user: str
     submit_host: str
     created_ns: UnixNs
     part: Part | None = None
     status: Status | None = None
     nodes: list[NodeStatus] = []
+
+    @property
+    def shown_command(self) -> list[str]:
+        """The command as typed, for people: without the secrets in it."""
+        return masked_words(self.command)
+
+    @property
+    def holds_secret(self) -> bool:
+        """Whether only its owner may read it."""
+        own = self.experiment.command if isinstance(self.experiment, Own) else ()
+        return holds_secret([*self.command, *own])
+
+
+def without_secrets(record: dict[str, Any]) -> dict[str, Any]:
+    """The content of a run.json as others may see it: `***` in place of what looks like a secret in a command."""
+    found = dict(record)
+    for key in ("command", "arguments"):
+        words = found.get(key)
+        if isinstance(words, list) and all(isinstance(word, str) for word in words):
+            found[key] = masked_words(words)
+    for key in ("experiment", "job", "program"):
+        if isinstance(found.get(key), dict):
+            found[key] = without_secrets(found[key])
+    return found
 
 
 def when(time_ns: int | None) -> str:

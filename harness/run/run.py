@@ -18,7 +18,7 @@ from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import metrics_file
 from harness.experiment.nccl import LOG_FOLDER
 from harness.observe.lines import lines_file
-from harness.run.files import write_atomically
+from harness.run.files import SECRET_MODE, write_atomically
 from harness.run.record import NodeStatus, Record, State, Status
 
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
@@ -164,7 +164,8 @@ class Run:
         return own is None or not own.is_settled or own.told_by is not None
 
     def write_record(self, record: Record) -> None:
-        write_atomically(self.record_file, record.model_dump_json(indent=1) + "\n")
+        text = record.model_dump_json(indent=1) + "\n"
+        write_atomically(self.record_file, text, mode=SECRET_MODE if record.holds_secret else None)
         self.__dict__.pop("record", None)
 
 

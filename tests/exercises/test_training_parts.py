@@ -318,7 +318,7 @@ def _start(window: ProfileWindow) -> StartLine:
     return StartLine(
         rank=0, world_size=1, local_rank=0, backend=None, device="cpu", model="m", parameters=1,
         weights="random", dtype="float32", seq_length=8, micro_batch_size=1, gradient_accumulation_steps=1,
-        flops_per_token=None, peak_flops_per_s=None, window=window,
+        flops_per_token=None, peak_flops_per_s=None, window=window, trained_parameters=None,
     )  # fmt: skip
 
 

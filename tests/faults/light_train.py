@@ -108,7 +108,22 @@ def _reached(moment: str, rank: int) -> None:
 def _start_line(rank: int, world: int, steps: int) -> dict[str, object]:
     window = ProfileWindow(SKIPPED, 0, 0, steps - SKIPPED)
     start = StartLine(
-        rank, world, 0, "gloo", "cpu", "tiny-llama", 1000, "random", "float32", 64, 1, 1, None, None, window
+        rank,
+        world,
+        0,
+        "gloo",
+        "cpu",
+        "tiny-llama",
+        1000,
+        "random",
+        "float32",
+        64,
+        1,
+        1,
+        None,
+        None,
+        window,
+        None,
     )
     process = Process(0, platform.node(), os.getpid(), "cpu", "cpu", "process", {})
     return {"event": "start", **asdict(start), **asdict(process)}

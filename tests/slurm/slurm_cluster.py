@@ -50,6 +50,7 @@ class Slurm:
         check: bool = True,
         timeout_s: float = PATIENCE_S,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """A command on the login node; the error of a command that failed contains its output."""
         done = subprocess.run(
@@ -59,6 +60,7 @@ class Slurm:
             text=True,
             timeout=timeout_s,
             check=False,
+            cwd=cwd,
         )
         if check and done.returncode:
             raise AssertionError(f"{argv[0]} exited {done.returncode}\n{done.stdout}\n{done.stderr}")

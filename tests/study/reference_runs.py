@@ -85,7 +85,7 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
         training=[
             RankTraining(
                 rank=rank, world_size=2, device=kind.replace("gpu", "cuda"), device_name=device,
-                model=MODELS.get(experiment.exercise), versions=more.get("versions", VERSIONS),
+                model=MODELS.get(int(experiment.exercise)), versions=more.get("versions", VERSIONS),
                 data_fraction=loading, last_loss=6.9, parameters=1_000_000, dtype="float32",
                 peak_memory_bytes=500_000_000,
             )

@@ -141,6 +141,11 @@ class RankTraining(SummaryPart):
     """completed, stopped, failed. Null: the file has no end."""
     reason: str | None = None
     """Why it stopped."""
+    steps_ended_by: str | None = None
+    """Of a training that is not the harness's: the call that ends a step (`optimizer`, `backward`, `forward`), or
+    `clock` for seconds. Null: not known, or the training marks its own steps."""
+    notes: list[str] = Field(default_factory=list)
+    """What the observer of such a training left out, and why."""
     steps_total: int = 0
     """Steps written."""
     steps_counted: int = 0

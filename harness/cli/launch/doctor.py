@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
+from harness.cli.page import as_text, of_function
 from harness.cli.screen import columns
+from harness.cli.script_words import RUN
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
     from harness.doctor.result import CheckLine
+    from harness.experiment.own import Own
+    from harness.site.detection import SiteChoice
     from harness.site.site import Site
 
 WIDTH = 120  # without a terminal
@@ -54,7 +59,38 @@ def _named(hosts: tuple[str, ...]) -> str:
     return ", ".join(hosts) if len(hosts) <= 4 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} nodes)"
 
 
-def doctor(
+EXAMPLES = [
+    ("doctor", "check this machine"),
+    ("doctor --site leonardo", "check it for this site"),
+    ("doctor --in-job run -n 2 -- train.py", "whether the nodes see your own training"),
+]
+
+
+def doctor(arguments: list[str]) -> int:
+    """`slurm.sh doctor`; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    words = list(arguments)
+    if RUN in words:  # the launch that comes there is not ours to read
+        words.insert(words.index(RUN), "--")
+    return run_command("doctor", command, words)
+
+
+def page(_: list[str]) -> str:
+    """The help page."""
+    return as_text(of_function("doctor", command, examples=EXAMPLES, docs="docs/doctor.md"))
+
+
+def command(
+    launch: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[run … -- SCRIPT …]",
+            help="a training of your own, as it is launched: its script, data and Python are looked for",
+        ),
+    ] = None,
     *,
     site: Annotated[str | None, typer.Option("--site", help="site: a name, or a site file")] = None,
     in_job: Annotated[
@@ -87,6 +123,7 @@ def doctor(
 ) -> int:
     from harness.doctor.checks import examine
     from harness.doctor.in_job import Wanted, look_after, nodes_for
+    from harness.doctor.own import paths_of
     from harness.doctor.result import Level, worst
     from harness.doctor.surroundings import Course, look_around
     from harness.site.detection import choose_site
@@ -95,24 +132,53 @@ def doctor(
 
     if nodes is not None and not in_job:
         raise RequestError("-n/--nodes: allowed only with --in-job, which checks that many nodes")
-    choice = choose_site(site)
+    if launch:
+        own, choice = _own_launch(launch, site)
+    else:
+        own, choice = None, choose_site(site)
     given = {"account": account, "partition": partition, "qos": qos, "time": time}
     place = override(choice.site, {name: value for name, value in given.items() if value is not None})
     print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
     course = Course(students, len(course_experiments()))
-    around = look_around(place, course=course)
+    paths = tuple(paths_of(own)) if own is not None else ()
+    around = look_around(place, course=course, nodes=own.nodes if own else 1, own=own, paths=paths)
     lines: list[CheckLine] = []
     for line in examine(around, node_follows=in_job):
         _show(line, lines, as_json)
     if in_job:
-        wanted = Wanted(place, nodes or nodes_for(place), course, 60.0 * patience)
+        wanted = Wanted(
+            place, nodes or (own.nodes if own else nodes_for(place)), course, 60.0 * patience, own, paths
+        )
         for line in look_after(lines, around, wanted, lambda said: print(said, file=sys.stderr, flush=True)):
             _show(line, lines, as_json)
     print(json.dumps(_as_json(place, lines), indent=1) if as_json else _sum(lines))
     return 1 if worst(lines) is Level.PROBLEM else 0
 
 
-doctor.__doc__ = HELP
+command.__doc__ = HELP
+
+
+def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
+    """The training of the user's own that comes behind the doctor's flags, and its site.
+
+    Raises RequestError: it is no such launch.
+    """
+    from harness.cli.command_line import declared, read_launch
+    from harness.cli.launch.launch import request_of
+    from harness.experiment.exercises import Own
+    from harness.launch.exercises.base import launch_of
+
+    at_site = ["--site", site] if site is not None else []
+    line = read_launch([*at_site, *words[1:]], declared(), is_run=True)
+    if words[0] != RUN or line.script is None:
+        raise RequestError(
+            "doctor: a training of your own is given as it is launched: doctor run -- train.py"
+        )
+    experiment, choice = request_of(line)
+    whole = launch_of(experiment).with_whole_paths(experiment)
+    if not isinstance(whole, Own):
+        raise RequestError("doctor: the exercises are looked at without `run`")
+    return whole, choice
 
 
 def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:

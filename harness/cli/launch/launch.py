@@ -102,7 +102,7 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
         lambda: (
             build_experiment(asked, line.unknown, spellings, defaults)
             if script is None
-            else build_own(asked, line.unknown, spellings, _own_fields(script), defaults)
+            else build_own(asked, line.unknown, spellings, own_fields(script), defaults)
         ),
     )
     # The site's flags are checked even where the site is not known.
@@ -114,7 +114,7 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
     return experiment, SiteChoice(site=site, reason=choice.reason)
 
 
-def _own_fields(script: tuple[str, ...]) -> dict[str, Any]:
+def own_fields(script: tuple[str, ...]) -> dict[str, Any]:
     """What the words after `--` say of a training of the user's own.
 
     Raises RequestError: no program begins there.
@@ -130,7 +130,9 @@ def _own_fields(script: tuple[str, ...]) -> dict[str, Any]:
         raise RequestError(
             f"{what}: after -- comes a script, -m and a module, or a program, as in {HOW_TO_TYPE}"
         )
-    return {"command": script, "start_in": str(Path.cwd())}
+    from harness.launch.training_python import active_python
+
+    return {"command": script, "start_in": str(Path.cwd()), "python": active_python(os.environ)}
 
 
 def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:

@@ -7,9 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from harness.cli.command_line import declared, read_line
+from harness.cli.command_line import declared, read_launch
 from harness.cli.launch.plan_short import shown
 from harness.cli.page import Page, as_text
+from harness.cli.script_words import RUN
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def page(_: list[str]) -> str:
             examples=[
                 ("plan -e 1 -n 2", "two nodes"),
                 ("plan -e 3 -n 2 -- --pp 2", "with a flag of training"),
+                ("plan run -n 2 -- train.py", "a training of your own: its GPU hours at most"),
             ],
             docs="docs/theory.md",
         )
@@ -48,7 +50,8 @@ def plan(arguments: list[str]) -> int:
     if not arguments:
         print(page(arguments))
         return 0
-    if not arguments[0].startswith("-"):
+    is_run = arguments[0] == RUN
+    if not is_run and not arguments[0].startswith("-"):
         raise RequestError(
             f"plan: takes the flags of a launch, as in slurm.sh plan -e 1, and not {arguments[0]!r}"
         )
@@ -58,7 +61,7 @@ def plan(arguments: list[str]) -> int:
     from harness.study.plan.plan import plan_of
     from harness.study.plan.stored import plan_document
 
-    line = read_line(arguments, declared())
+    line = read_launch(arguments[is_run:], declared(), is_run)
     behaviour = behaviour_of(line)
     experiment, choice = request_of(line)
     prepared = prepare(experiment, choice.site)

@@ -10,6 +10,7 @@ from harness.cli.command_line import DRY_RUN
 from harness.cli.launch.launch import Behaviour, go
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
 from harness.cli.options import JsonOption
+from harness.cli.script_words import RUN
 from harness.experiment.parse import command_of
 from harness.run import Record, find_run
 from harness.site.detection import SiteChoice
@@ -40,6 +41,6 @@ def rerun(
 
 def again(record: Record) -> list[str]:
     """The command that asks for the same run: as it was typed, unless a lesson or a program started it."""
-    typed = record.command[1:2] and record.command[1].startswith("-")
+    typed = record.command[1:2] and (record.command[1].startswith("-") or record.command[1] == RUN)
     asked = command_of(record.experiment, record.site.name, record.site.defaults)
     return record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]

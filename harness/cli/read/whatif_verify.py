@@ -15,7 +15,7 @@ from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.errors import RequestError
 from harness.common.paths import IN_CHECKOUT
-from harness.experiment.exercises import Experiment
+from harness.experiment.exercises import Experiment, Own
 from harness.format.format import duration, duration_range, percent
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
@@ -63,8 +63,15 @@ def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
     made = Made([], [])
     for _ in range(times):
         made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))
-        made.changed.append(_made(trial.changed, record.site, shlex.split(trial.command)[1:], quiet))
+        changed = _with_secrets(record, trial)
+        made.changed.append(_made(changed, record.site, shlex.split(trial.command)[1:], quiet))
     return made
+
+
+def _with_secrets(record: Record, trial: Trial) -> Experiment:
+    """The change of the run's own request: in the summary, words of a script that look like secrets are masked."""
+    own = record.experiment
+    return trial.changed.model_copy(update={"command": own.command}) if isinstance(own, Own) else trial.changed
 
 
 def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.all_flags import behaviour_rows
-from harness.cli.command_line import Declared, LaunchLine, declared, read_line
+from harness.cli.command_line import Declared, LaunchLine, declared, read_launch
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.printable import printable
+from harness.common.secrets import masked_words
 
 if TYPE_CHECKING:
     from harness.study.campaign.budget import Estimate
@@ -58,6 +59,7 @@ class Arguments(NamedTuple):
     wanted: Wanted
     further: dict[str, str]
     launch: dict[str, Any]
+    script: tuple[str, ...] | None = None  # the words of the user's own training
 
 
 def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Arguments:
@@ -68,7 +70,7 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
     """
     own = {name: each for each in (*OWN, *further) for name in each.names}
     known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
-    line: LaunchLine = read_line(list(arguments), known)
+    line: LaunchLine = read_launch(list(arguments), known)
     errors = [*line.complaints, *(_unknown(word, known, command) for word in line.unknown)]
     if errors:
         raise RequestError("\n".join(errors))
@@ -77,7 +79,7 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
         name: given.pop(flag) for name in Wanted._fields if (flag := f"--{name.replace('_', '-')}") in given
     }
     theirs = {each.names[-1]: str(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
-    return Arguments(Wanted(**ours), theirs, given)  # type: ignore[arg-type]  # a switch is True, a value its word
+    return Arguments(Wanted(**ours), theirs, given, line.script)  # type: ignore[arg-type]  # a switch is True, a value its word
 
 
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
@@ -262,7 +264,7 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
             "state": place.state,
             "kept": [each.run.job_id for each in place.kept],
             "devices": place.task.devices,
-            "command": place.task.point.command,
+            "command": masked_words(place.task.point.command),
         }
         for place in places
     ]

@@ -13,6 +13,7 @@ import typer
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
+from harness.cli.script_words import RUN
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 
@@ -63,6 +64,7 @@ def _as_argument(word: str) -> str:
         raise RequestError(f"check: {word}: put each launch into quotes, as in {EXAMPLE}")
     own = word.startswith(("--fail-above", "--metric"))
     asks = word.startswith("-") and not own and (" " in word or word.startswith("-e"))
+    asks = asks or word.startswith(f"{RUN} ")
     return f"{PROGRAM} {word}" if asks else word
 
 

@@ -7,10 +7,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from harness.cli.command_line import BEHAVIOUR, declared, read_line
+from harness.cli.command_line import BEHAVIOUR, declared, read_launch
 from harness.cli.launch.launch import request_of
+from harness.cli.script_words import RUN
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.secrets import masked_words
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
 from harness.study.campaign.points import Task
@@ -37,7 +39,8 @@ def launches_of(arguments: Sequence[Sequence[str]]) -> Launches:
 
 def _launch(arm: str, arguments: Sequence[str]) -> Launch:
     argv = list(arguments[arguments.index(PROGRAM) + 1 :])
-    line = read_line(argv, declared())
+    is_run = argv[:1] == [RUN]
+    line = read_launch(argv[is_run:], declared(), is_run)
     if own := _OWN & line.given.keys():
         raise RequestError(f"{arm.upper()}: {min(own)} does not go with a launch inside of a check: drop it")
     try:
@@ -62,7 +65,7 @@ def make_arms(
     for task in tasks[: len(ARMS)]:
         require_training(task.prepared.job, os.environ)
     series = known_series(resume) if resume else new_series()
-    arguments = [shlex.join(launch.arguments) for launch in launches.values()]
+    arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
     again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", series])
     order = " ".join(slot.arm.upper() for slot in slots(each))
     print(f"{series}: {len(tasks)} runs, alternating {order}", file=sys.stderr)

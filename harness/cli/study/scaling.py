@@ -75,6 +75,7 @@ def page(_: list[str]) -> str:
             usage=[
                 "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
                 "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+                "scaling --nodes 1,2,4 -- train.py …: a training of your own",
                 "scaling NAME: continue a study, or show it",
             ],
             about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
@@ -129,14 +130,19 @@ def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
 
 
 def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
-    from harness.experiment.exercises import EXERCISES, listing
+    from harness.experiment.exercises import EXERCISES, Experiment, Own, listing
     from harness.experiment.parse import flags_as_fields
     from harness.study.scaling.request import Study
 
     number = str(arguments.launch.get("--exercise", ""))
-    if number not in map(str, EXERCISES):
-        raise RequestError(f"-e/--exercise: got {number!r}, there are {listing()}")
-    cls = EXERCISES[int(number)]
+    cls: type[Experiment] = Own
+    own = _own(arguments.script) if arguments.script is not None else {}
+    if not own and number not in map(str, EXERCISES):
+        raise RequestError(
+            f"-e/--exercise: got {number!r}, there are {listing()}, or a training of your own after --"
+        )
+    if not own:
+        cls = EXERCISES[int(number)]
     given, wrong = flags_as_fields(cls, flags)
     modes = [mode for mode in ("strong", "weak") if f"--{mode}" in arguments.further]
     if len(modes) > 1:
@@ -144,7 +150,15 @@ def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes
     if wrong:
         raise RequestError("\n".join(wrong))
     repeats = repeats_of(arguments.further["--repeats"]) if "--repeats" in arguments.further else REPEATS
-    return Study(cls, given, axis, sizes, cast("Mode", modes[0] if modes else "weak"), repeats)
+    return Study(cls, own | given, axis, sizes, cast("Mode", modes[0] if modes else "weak"), repeats)
+
+
+def _own(script: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of the user's own training, as a stored request has them."""
+    from harness.cli.launch.launch import own_fields
+
+    given = {name: value for name, value in own_fields(script).items() if value is not None}
+    return given | {"command": list(script)}
 
 
 def _study(series: Series, arguments: Arguments) -> int:

@@ -21,6 +21,7 @@ from harness.cli.study.campaign import (
 )
 from harness.common.errors import RequestError
 from harness.common.paths import expanded
+from harness.common.secrets import masked_words
 from harness.common.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -179,7 +180,11 @@ def show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
     elif arguments.wanted.dry_run:
         if (request := _request(series, arguments)) is not None:
             show_request(*request)
-        print("\n".join(f"{task.point.slot}: {' '.join(task.point.command)}" for task in plan.to_make))
+        print(
+            "\n".join(
+                f"{task.point.slot}: {' '.join(masked_words(task.point.command))}" for task in plan.to_make
+            )
+        )
     else:
         print("\n".join(state_lines(plan)))
     return 0

@@ -95,6 +95,10 @@ def _list(as_json: bool) -> int:
 def _sweep(word: str, arguments: Arguments) -> int:
     from harness.study.sweeps.stored import asked_sweep
 
+    if arguments.script is not None:
+        raise RequestError(
+            "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/sweeps.md)"
+        )
     asked = asked_sweep(word, arguments.wanted.name)
     changed = _with_flags(asked.sweep, parted(arguments).experiment)
     if (repeats := arguments.further.get("--repeats")) is not None:

@@ -26,7 +26,7 @@ from harness.common.captures import (
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
-from harness.experiment.exercises import Training
+from harness.experiment.exercises import Experiment, Profiled, read_experiment
 from harness.run import FINAL, Run, find_run, write_atomically
 
 PAUSE_S = 0.5
@@ -83,7 +83,7 @@ def _refuse(run: Run) -> None:
             f"capture: only a running training can be recorded; the state of {run.job_id} is {state}"
         )
     asked = run.record.experiment
-    if not isinstance(asked, Training):
+    if not isinstance(asked, Profiled):
         raise RequestError("capture: this exercise has no training steps to record")
     if _reports(run) and asked.recorded_by_time:
         raise RequestError(
@@ -101,7 +101,11 @@ def _reports(run: Run) -> list[str]:
     """The names of the reports that nsys writes of each recording; none where torch.profiler records."""
     if run.record.job.get("profiler") != "nsys":
         return []
-    return [Path(path).stem for path in run.record.job["expects"]]
+    from harness.launch.job import reports_of
+
+    asked = read_experiment(run.record.job["experiment"])
+    reports = reports_of(asked, "nsys") if isinstance(asked, Experiment) else []
+    return [Path(path).stem for path in reports]
 
 
 def _traces(run: Run) -> list[str]:

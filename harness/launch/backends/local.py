@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import TEMPLATES
+from harness.common.paths import PYTHON_PATH, TEMPLATES
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends import local_poll, processes
@@ -42,14 +42,18 @@ PASSED_ON: dict[int, signal.Signals] = {
 }
 
 
-def run_and_pass_signals(script: str, environment: dict[str, str]) -> int:
-    """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller."""
+def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int:
+    """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller.
+
+    environment: what differs from that of the controller; None: a variable that is not set.
+    """
     if os.getpgrp() != os.getpid():
         os.setpgrp()  # the terminal's Ctrl-C does not reach it; the controller ends it with SIGINT
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # bash cannot trap a signal that was ignored at its start
-    process = subprocess.Popen(["bash", script], env={**os.environ, **environment}, start_new_session=True)
+    variables = {name: text for name, text in {**os.environ, **environment}.items() if text is not None}
+    process = subprocess.Popen(["bash", script], env=variables, start_new_session=True)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         process.send_signal(PASSED_ON[number])
@@ -141,13 +145,30 @@ def start_controller(
     )
     # Not submitit's own list, which has only numbers.
     devices = ",".join(visible_gpus()[:gpus])
-    environment = {
+    environment: dict[str, str | None] = {
         "HARNESS_JOB_ID": job_id,
         "HARNESS_PORT": str(free_port()),
         "CUDA_VISIBLE_DEVICES": devices,
+        "PYTHONPATH": os.environ.get("PYTHONPATH"),
     }
-    with _ignoring_ctrl_c():
+    with _ignoring_ctrl_c(), _with_our_modules(folder):
         executor.submit(run_and_pass_signals, str(script), environment)
+
+
+@contextmanager
+def _with_our_modules(folder: Path) -> Iterator[None]:
+    """A Python that is started inside finds our modules: where the user is, others may have their names."""
+    place, before = Path.cwd(), os.environ.get("PYTHONPATH")
+    os.chdir(folder)
+    os.environ["PYTHONPATH"] = str(PYTHON_PATH)
+    try:
+        yield
+    finally:
+        os.chdir(place)
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 @contextmanager

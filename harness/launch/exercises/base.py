@@ -30,7 +30,7 @@ class Command:
     observed: bool = False  # run under the profiler
     contained: bool = True  # run inside the site's container, if it has one
     decisive: bool = True  # its failure is the job's
-    folder: Word | None = None  # where it starts; None: anywhere
+    folder: str | None = None  # where it starts; None: anywhere
 
 
 class CommandPlace(NamedTuple):
@@ -57,6 +57,8 @@ class ExercisePlan:
     files: dict[str, str] = field(default_factory=dict)  # small files of the run
     folders: list[Word] = field(default_factory=list)  # a container must see them
     environment: dict[str, Word] = field(default_factory=dict)
+    python_path: str = str(ROOT)  # where the training's Python finds what is ours
+    keeps_users: bool = False  # PYTHONPATH and OMP_NUM_THREADS as the user or a module has set them
     image: str | None = None  # its own container's file; None: the site's usual one
     nsys_options: str = "default"  # by name, if the site asks for none of its own
     expects: list[str] | None = None  # reports that must be there afterwards; None: the profiler's
@@ -91,6 +93,10 @@ class Launch(Generic[Requested]):
     def site_for(self, asked: Requested, site: Site) -> Site:
         """The site as this request uses it."""
         return site
+
+    def python(self, asked: Requested) -> str | None:
+        """The Python that trains, of the user's own; None: that of the container, else the harness's."""
+        return None
 
     def uses_our_python(self, asked: Requested) -> bool:
         """Whether the harness's own Python trains where there is no container."""

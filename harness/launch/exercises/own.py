@@ -5,9 +5,9 @@ Nothing of the checkout is on the training's path but the observer: the user's o
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +16,16 @@ from typing import Any
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.paths import ROOT, expanded
 from harness.experiment.own import Own
-from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Var, Word, join
+from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.exercises.accelerate import accelerate_files
 from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
-from harness.launch.exercises.training import around_each_rank, paraver_command
+from harness.launch.exercises.own_missing import program_missing, python_missing, without_torch
+from harness.launch.exercises.training import (
+    around_each_rank,
+    paraver_command,
+    whole_trace_list,
+    wrong_trace_list,
+)
 from harness.site.site import Site
 
 START_RANKS = f"{ROOT}/exercises/utils/launch.py"
@@ -36,6 +42,9 @@ class OwnLaunch(Launch[Own]):
     def site_for(self, asked: Own, site: Site) -> Site:
         return site if asked.python is None else site.model_copy(update={"container": None})
 
+    def python(self, asked: Own) -> str | None:
+        return asked.python
+
     def uses_our_python(self, asked: Own) -> bool:
         return asked.python is None and asked.form != "command"
 
@@ -48,9 +57,21 @@ class OwnLaunch(Launch[Own]):
     def misfits(self, asked: Own, resolved: Own | None, target: Target) -> Iterator[str]:
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
+    def warnings(self, asked: Own) -> Iterator[str]:
+        if warning := without_torch(asked):
+            yield warning
+
+    def missing(self, asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        yield from program_missing(asked, site, environ)
+        yield from python_missing(asked, site)
+        yield from wrong_trace_list(asked)
+
     def with_whole_paths(self, asked: Own) -> Own:
-        whole = super().with_whole_paths(asked)
-        return whole.model_copy(update={"python": whole.python or active_python(os.environ)})
+        python = asked.python
+        if python is not None and "/" not in python and not Path(python).exists():
+            python = shutil.which(python) or python
+        whole = super().with_whole_paths(asked.model_copy(update={"python": python}))
+        return whole.model_copy(update={"python_trace": whole_trace_list(asked)})
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command(
@@ -66,18 +87,11 @@ class OwnLaunch(Launch[Own]):
             folders=list(_folders(asked)),
             environment={
                 "HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}"),
-                "PYTHONPATH": join(OBSERVER, Var("PYTHONPATH", before=":")),
             },
+            python_path=OBSERVER,
+            keeps_users=True,
             expects=[],
         )
-
-
-def active_python(environ: Mapping[str, str]) -> str | None:
-    """The Python of the virtual or conda environment that is active in the user's shell."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if environ.get(name):
-            return f"{environ[name]}/bin/python"
-    return None
 
 
 def observe_text(asked: Own, profiler: str) -> str:
@@ -94,8 +108,8 @@ def observe_text(asked: Own, profiler: str) -> str:
 def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     node: list[Word] = [f"NNODES={asked.nodes}", join("NODE_RANK=", NODE)]
     if asked.form == "command":
-        return ["env", *node, *asked.command]
-    python = asked.python or place.python
+        return ["env", *node, _found_here(asked), *asked.arguments]
+    python = place.python
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
         return ["env", *node, python, *ranks, *asked.command]
@@ -111,6 +125,13 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     return [*words, *module, *ranks, *program]
 
 
+def _found_here(asked: Own) -> str:
+    """The program's name as `env` finds it: one that only lies in the folder gets its path."""
+    name = asked.program
+    is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
+    return f"./{name}" if is_here and shutil.which(name) is None else name
+
+
 def _torchrun(asked: Own) -> list[Word]:
     size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
     meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
@@ -124,9 +145,8 @@ def _accelerate(_asked: Own) -> list[Word]:
 
 def _deepspeed(asked: Own) -> list[Word]:
     world = {f"node{node}": list(range(asked.gpus_per_node or 1)) for node in range(asked.nodes)}
-    coded = base64.urlsafe_b64encode(json.dumps(world).encode()).decode()
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
-    return [f"--world_info={coded}", join("--node_rank=", NODE), *meeting]
+    return [json.dumps(world), join(NODE), *meeting]
 
 
 _LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "deepspeed": _deepspeed, None: _torchrun}

@@ -58,13 +58,14 @@ class TrainingLaunch(Launch[Trained]):
 
     def with_whole_paths(self, asked: Trained) -> Trained:
         whole = super().with_whole_paths(asked)
-        files = {
-            "model": asked.model not in model_names(),
-            "python_trace": not is_trace_list(asked.python_trace),
-        }
-        typed = {field: expanded(getattr(asked, field) or "") for field, is_own in files.items() if is_own}
-        own = {field: str(path.absolute()) for field, path in typed.items() if getattr(asked, field)}
-        return whole.model_copy(update={f: own[f] for f in own if holds(Path.exists, typed[f])})
+        model = expanded(asked.model or "")
+        is_own = asked.model is not None and asked.model not in model_names() and holds(Path.exists, model)
+        return whole.model_copy(
+            update={
+                "model": str(model.absolute()) if is_own else asked.model,
+                "python_trace": whole_trace_list(asked),
+            }
+        )
 
     def missing(self, asked: Trained, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         data = self.data(asked, site)
@@ -73,11 +74,24 @@ class TrainingLaunch(Launch[Trained]):
             yield f"--data: {why}"
         elif why:
             yield f"site {site.name}: its data file: {why}: give yours with --data, or change the site file"
-        if asked.python_trace is not None:
-            try:
-                check_trace_list(trace_list(asked.python_trace))
-            except RequestError as error:
-                yield f"--python-trace: {error}"
+        yield from wrong_trace_list(asked)
+
+
+def whole_trace_list(asked: Profiled) -> str | None:
+    """The list of Python functions; a file of the user's with its whole path."""
+    name = asked.python_trace
+    if name is None or is_trace_list(name) or not holds(Path.exists, expanded(name)):
+        return name
+    return str(expanded(name).absolute())
+
+
+def wrong_trace_list(asked: Profiled) -> Iterator[str]:
+    """Why nsys could not read the list of Python functions."""
+    if asked.python_trace is not None:
+        try:
+            check_trace_list(trace_list(asked.python_trace))
+        except RequestError as error:
+            yield f"--python-trace: {error}"
 
 
 def training_plan(

@@ -79,11 +79,14 @@ def run_section(s: Summary, inputs: Inputs) -> Section:
 def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     record, status = inputs.record, inputs.status
     if record is not None:
-        yield "command", shlex.join(record.command)
+        yield "command", shlex.join(record.shown_command)
         yield "job", f"{record.job_id} ({record.backend}), by {record.user} on {record.submit_host}"
         yield "site", " · ".join(filter(None, (record.site.name, record.site.partition, record.site.account)))
         yield "submitted", when(record.created_ns)
-        yield "code", _code(record.git)
+        if record.program is not None:
+            yield "script", f"{record.program.script}, with {record.program.python}"
+            yield "its code", _code(record.program.git)
+        yield "code" if record.program is None else "the harness's code", _code(record.git)
     if status is not None:
         ran = status.ended_ns - status.started_ns if status.ended_ns and status.started_ns else None
         missing = f"; missing: {', '.join(status.missing)}" if status.missing else ""

@@ -168,12 +168,17 @@ def _unrecorded(names: Sequence[str]) -> list[str]:
 
 
 def _commits(a: CheckArm, b: CheckArm) -> list[str]:
-    """If the runs of one arm were started from unlike commits of this harness, its own change may be in the spread."""
+    """If the runs of one arm were made of unlike code, its change may be in the spread: the code of this harness, or of
+    a user's own training."""
     found = []
     for letter, arm in (("A", a), ("B", b)):
-        commits = {((run.summary.run or {}).get("git") or {}).get("commit") for run in arm.runs} - {None}
+        facts = [run.summary.run or {} for run in arm.runs]
+        commits = {(each.get("git") or {}).get("commit") for each in facts} - {None}
         if len(commits) > 1:
             found.append(f"the runs of {letter} were started from {len(commits)} commits of this checkout")
+        states = [(each.get("program") or {}).get("git") or {} for each in facts]
+        if len(own := {(git.get("commit"), git.get("differences")) for git in states}) > 1:
+            found.append(f"the script of {letter} had {len(own)} states of its repository")
     return found
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import PROGRAM
-from harness.experiment.exercises import Experiment, Training
+from harness.experiment.exercises import Experiment, Profiled
 from harness.launch.job import Job
 from harness.run import all_runs, part_of
 from harness.site.site import Site
@@ -74,8 +74,10 @@ def tasks_of(launches: Launches, each: int) -> list[Task]:
 
 
 def _refuse_unlike(jobs: Mapping[str, Job]) -> None:
-    if not all(isinstance(job.experiment, Training) for job in jobs.values()):
-        raise RequestError("check: only trainings have steps: use -e 1, -e 2 or -e 3")
+    if not all(isinstance(job.experiment, Profiled) for job in jobs.values()):
+        raise RequestError(
+            "check: only trainings have steps: use -e 1, -e 2 or -e 3, or a training of your own"
+        )
     a, b = (_sort(jobs[arm]) for arm in ARMS)
     differing = [f"{name} {of_a} and B {b[name]}" for name, of_a in a.items() if of_a != b[name]]
     if differing:

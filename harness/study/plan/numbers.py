@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from harness.experiment.exercises import Own
 from harness.study.plan.formulas import in_round_numbers, memory_formulas
 from harness.study.plan.plan import LaunchPlan, MemoryPlan, StepPlan
 from harness.study.plan.quantity import Quantity, Section, ranged
@@ -14,6 +15,11 @@ from harness.study.plan.workload import Workload
 from harness.theory.communication import Group
 from harness.theory.devices import TABLE
 from harness.theory.flops import flops_per_token
+
+NEEDS_A_MODEL = (
+    "memory, step and messages are computed for a model that the harness knows, and not for a training of your own: "
+    "slurm.sh run makes a run, and slurm.sh report measures them"
+)
 
 
 def sections_of(plan: LaunchPlan) -> list[Section]:
@@ -222,4 +228,5 @@ def _cost(plan: LaunchPlan) -> Section:
             )
         )
     notes = [] if cost.gpus else ["no GPU is used: no GPU hours"]
+    notes += [NEEDS_A_MODEL] * isinstance(plan.job.experiment, Own)
     return Section("Cost", rows, notes)

@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.common.whole_number import whole_number
-from harness.experiment.exercises import EXERCISES, Experiment, Megatron, Training
+from harness.experiment.exercises import Experiment, Megatron, Own, Profiled, Training
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of
 from harness.launch.submit import prepare
 from harness.site.site import Site
-from harness.study.sweeps.axes import Settings
-from harness.study.sweeps.request import Sweep
+from harness.study.sweeps.axes import Settings, exercise_of
+from harness.study.sweeps.request import OWN, Sweep
 
 Mode = Literal["strong", "weak"]
 Axis = Literal["nodes", "gpus_per_node"]
@@ -54,17 +54,24 @@ def study_sweep(study: Study, site: Site) -> Sweep:
         RequestError: the exercise trains nothing, or the work cannot be split; one line per reason.
     """
     number = study.cls.model_fields["exercise"].default
-    if not issubclass(study.cls, Training):
+    if not issubclass(study.cls, Profiled):
         raise RequestError(f"-e {number}: it has no training: use -e 1, -e 2 or -e 3")
+    if study.cls is Own and study.mode == "strong":
+        raise RequestError(
+            "--strong: which flag of your script is its batch is not known: use --weak, or a sweep whose zip has the "
+            "devices and that flag (docs/sweeps.md)"
+        )
     rows = [_resolved(study, site, size) for size in study.sizes]
     fields = _fields(study, rows)
     same = {name: values[0] for name, values in fields.items() if all(each == values[0] for each in values)}
     varies = {name: values for name, values in fields.items() if name not in same}
     given = {name: value for name, value in study.given.items() if name not in fields}
-    name = f"scaling-e{number}-{study.axis.partition('_')[0]}-{'-'.join(map(str, study.sizes))}-{study.mode}"
+    what = f"exercise {number} ({study.cls.title})" if number != OWN else "your own training"
+    who = rows[0].name(None)[0] if number == OWN else f"e{number}"
+    name = f"scaling-{who}-{study.axis.partition('_')[0]}-{'-'.join(map(str, study.sizes))}-{study.mode}"
     return Sweep(
         name=name,
-        title=f"{study.mode} scaling of exercise {number} ({study.cls.title}) over {_WORDS[study.axis]}",
+        title=f"{study.mode} scaling of {what} over {_WORDS[study.axis]}",
         base={"exercise": number, **given, **same},
         zip={study.axis: list(study.sizes), **varies},
         repeats=study.repeats,
@@ -78,7 +85,7 @@ def threads_of(sweep: Sweep, site: Site) -> dict[str, str]:
     Without it one process alone would compute on all cores, and be no smaller than two.
     """
     sizes = {axis: max(values) for axis, values in sweep.zip.items() if axis in _WORDS}
-    cls = EXERCISES[sweep.base["exercise"]]
+    cls = exercise_of(sweep)
     given = {
         name: value for name, value in {**site.defaults, **sweep.base}.items() if name in cls.model_fields
     }
@@ -88,7 +95,7 @@ def threads_of(sweep: Sweep, site: Site) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(job.env["OMP_NUM_THREADS"])} if job.device == "cpu" else {}
 
 
-def _resolved(study: Study, site: Site, size: int) -> Training:
+def _resolved(study: Study, site: Site, size: int) -> Profiled:
     """The experiment of this size with all its fields. Raises RequestError: it cannot run there."""
     usual = {name: value for name, value in site.defaults.items() if name in study.cls.model_fields}
     # A batch that the mode will change must not be refused before it was changed.
@@ -97,19 +104,19 @@ def _resolved(study: Study, site: Site, size: int) -> Training:
     if asked is None:
         raise RequestError("\n".join(errors))
     resolved = prepare(asked, site).job.experiment
-    if not isinstance(resolved, Training):
+    if not isinstance(resolved, Profiled):
         raise TypeError(resolved)
     return resolved
 
 
-def _fields(study: Study, rows: Sequence[Training]) -> dict[str, list[Any]]:
+def _fields(study: Study, rows: Sequence[Profiled]) -> dict[str, list[Any]]:
     """The options that vary with the size, each with its values."""
     if isinstance(rows[0], Megatron):
         settings = _megatron(study, [row for row in rows if isinstance(row, Megatron)])
     elif study.mode == "weak":
         settings = [{} for _ in rows]
     else:
-        settings = _strong(rows)
+        settings = _strong([row for row in rows if isinstance(row, Training)])
     return {name: [each[name] for each in settings] for name in settings[0]}
 
 

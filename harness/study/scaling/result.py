@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from harness.analysis.repeats import Repeated, over_runs, ratio_of, repeated
 from harness.analysis.scaling import scaling
 from harness.analysis.scaling_study import FACTORS, Size
+from harness.experiment.exercises import Own
 from harness.study.sweeps.axes import Settings
 from harness.study.sweeps.expand import value_text
 from harness.study.sweeps.results import Measured
+
+RANK_STEPS = "rank steps/s"  # of weak scaling, where each rank does the same in a step
 
 
 def sizes(found: Mapping[str, Sequence[Measured]], settings: Mapping[str, Settings]) -> list[Size]:
@@ -48,13 +51,23 @@ def _over(value: Repeated, ideal: float) -> Repeated:
 
 
 def _unit(runs: Sequence[Measured]) -> str:
-    return "tokens/s" if all("tokens_per_s" in one.metrics for one in runs) else "samples/s"
+    if all("tokens_per_s" in one.metrics for one in runs):
+        return "tokens/s"
+    samples = all(one.summary.efficiency and one.summary.efficiency.samples_per_s for one in runs)
+    return "samples/s" if samples or not all(_is_own(one) for one in runs) else RANK_STEPS
+
+
+def _is_own(one: Measured) -> bool:
+    return isinstance(one.summary.experiment, Own)
 
 
 def _speed(one: Measured, unit: str) -> float | None:
     if unit == "tokens/s":
         return one.metrics.get("tokens_per_s")
-    return one.summary.efficiency.samples_per_s if one.summary.efficiency else None
+    found = one.summary.efficiency
+    if unit == RANK_STEPS:
+        return (one.summary.world_size or 1) * 1e9 / found.step_ns if found and found.step_ns else None
+    return found.samples_per_s if found else None
 
 
 def _factors(one: Measured) -> dict[str, float]:

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError, nearest
-from harness.experiment.exercises import EXERCISES, Experiment, listing
+from harness.experiment.exercises import EXERCISES, Experiment, Own, listing
 from harness.experiment.options import options_of
 from harness.experiment.parse import values_of
 from harness.site.site import Site
-from harness.study.sweeps.request import Sweep
+from harness.study.sweeps.request import OWN, Sweep
+from harness.study.sweeps.script_flags import command_words, is_script_flag, wrong_values
 
 Settings = dict[str, Any]
 """Option → its own value."""
 
+PLACED = ("command", "start_in")  # of a training of the user's own: no flag sets them
 SITE_FIELDS = [option.field for option in options_of(Site)]
 
 
@@ -40,10 +42,12 @@ class Varying(NamedTuple):
 def exercise_of(sweep: Sweep) -> type[Experiment]:
     """The class that the sweep's base names. Raises RequestError: it names none."""
     number = sweep.base.get("exercise")
+    if number == OWN:
+        return Own
     if isinstance(number, int) and number in EXERCISES:
         return EXERCISES[number]
     what = "is missing" if number is None else f"is {number!r}"
-    raise RequestError(f"sweep {sweep.name}: base.exercise {what}: there are {listing()}")
+    raise RequestError(f"sweep {sweep.name}: base.exercise {what}: there are {listing()}, and {OWN}")
 
 
 def fields_of(cls: type[Experiment]) -> list[str]:
@@ -62,7 +66,16 @@ def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[Varying, list[str]]:
     )
     base = {name: value for name, value in sweep.base.items() if name in fields_of(cls)}
     wrong = [f"base: {line}" for line in values_of(cls, base)[1]]
+    if cls is Own:
+        wrong += _wrong_command(sweep)
     return found, [*_wrong_names(sweep, cls), *wrong, *values.wrong, *_twice(found)]
+
+
+def _wrong_command(sweep: Sweep) -> Iterator[str]:
+    try:
+        command_words(sweep.base.get("command"))
+    except RequestError as error:
+        yield str(error)
 
 
 def _twice(found: Varying) -> Iterator[str]:
@@ -80,6 +93,9 @@ class _Values:
         self.cls, self.fields, self.wrong = cls, fields_of(cls), list[str]()
 
     def own(self, part: str, name: str, value: Any) -> Any:
+        if is_script_flag(self.cls, name):
+            self.wrong += [f"{part}: {line}" for line in wrong_values(name, [value])]
+            return value
         if name not in self.fields:
             return value  # its name is refused
         values, errors = values_of(self.cls, {name: value})
@@ -100,10 +116,11 @@ def _seeds(sweep: Sweep, values: _Values) -> list[int] | None:
 def _wrong_names(sweep: Sweep, cls: type[Experiment]) -> Iterator[str]:
     own = fields_of(cls)
     for name in sweep.base:
-        if name not in (*own, *SITE_FIELDS, "exercise"):
+        if name not in (*own, *SITE_FIELDS, "exercise", *(PLACED if cls is Own else ())):
             yield f"base: {_no_option(cls, name, [*own, *SITE_FIELDS])}"
     for part, names in (("matrix", sweep.matrix), ("zip", sweep.zip)):
-        yield from (f"{part}: {_no_option(cls, name, own)}" for name in names if name not in own)
+        unknown = [name for name in names if name not in own and not is_script_flag(cls, name)]
+        yield from (f"{part}: {_no_option(cls, name, own)}" for name in unknown)
     yield from (f"{name} is in matrix and in zip: drop one" for name in sweep.matrix if name in sweep.zip)
     yield from (f"{name} is in base and varies: drop one" for name in sweep.axes if name in sweep.base)
     lengths = {name: len(values) for name, values in sweep.zip.items()}
@@ -126,4 +143,6 @@ def _no_option(cls: type[Experiment], name: str, known: Sequence[str]) -> str:
         return f"{name} belongs to the site and is the same for all points: move it to base"
     near = nearest(name.lstrip("-").replace("-", "_"), known)
     hint = f": did you mean {near}?" if near else " (docs/options.md; a field has _ where its flag has -)"
+    if cls is Own:
+        return f"your own training has no option {name}{hint}; a flag of the script begins with a dash, or ends with ="
     return f"exercise {number} ({cls.title}) has no option {name}{hint}"

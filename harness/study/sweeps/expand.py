@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
-from harness.experiment.exercises import Experiment
+from harness.experiment.exercises import Experiment, Own
 from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate
 from harness.launch.submit import Prepared, prepare
@@ -17,6 +17,7 @@ from harness.site.site import Site, override
 from harness.study.campaign.points import Point, Task
 from harness.study.sweeps.axes import SITE_FIELDS, Settings, exercise_of, fields_of, varying
 from harness.study.sweeps.request import Sweep
+from harness.study.sweeps.script_flags import command_words, is_script_flag, with_flags
 
 _NAMED = 3  # points that a message names
 
@@ -71,6 +72,8 @@ def expand(
         raise _refusal(sweep, wrong)
     own = fields_of(cls)
     given = {name: value for name, value in {**here.defaults, **sweep.base}.items() if name in own}
+    if cls is Own:
+        given |= {"command": command_words(sweep.base["command"]), "start_in": sweep.base["start_in"]}
     common = _Common(cls, here, given, varies.seeds or [None], sweep.repeats, _place(site_word, site, here))
     found = Expanded(sweep, here, [], {}, [], sweep.repeats * len(common.seeds))
     refused: dict[str, list[str]] = {}
@@ -87,7 +90,10 @@ def expand(
 
 def key_of(settings: Settings) -> str:
     """A point's name, the same for the same settings: `micro_batch_size=2 mixed_precision=true`."""
-    return " ".join(f"{name}={value_text(value)}" for name, value in settings.items()) or "base"
+    return (
+        " ".join(f"{name.removesuffix('=')}={value_text(value)}" for name, value in settings.items())
+        or "base"
+    )
 
 
 def value_text(value: Any) -> str:
@@ -125,7 +131,7 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], l
     """A combination's runs: one per seed and repeat; or why it cannot run."""
     tasks: list[Task] = []
     for place, seed in enumerate(common.seeds):
-        given = common.given | settings | ({} if seed is None else {"seed": seed})
+        given = _with_settings(common, settings) | ({} if seed is None else {"seed": seed})
         asked, errors = validate(common.cls, given)
         if asked is None:
             return [], errors
@@ -136,6 +142,14 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], l
         each = len(common.seeds)  # so that more repeats keep the places of those that there are
         tasks += [_task(common, ready, key, place + number * each) for number in range(common.repeats)]
     return sorted(tasks, key=lambda task: task.point.repeat), []
+
+
+def _with_settings(common: _Common, settings: Settings) -> Settings:
+    """The fields of a point; flags of a user's own script are in its command."""
+    flags = {name: value for name, value in settings.items() if is_script_flag(common.cls, name)}
+    fields = {name: value for name, value in settings.items() if name not in flags}
+    command = {"command": with_flags(common.given["command"], flags)} if flags else {}
+    return common.given | fields | command
 
 
 def _task(common: _Common, ready: Prepared, key: str, repeat: int) -> Task:

@@ -12,6 +12,7 @@ from harness.common.paths import CONFIGS, expanded
 from harness.experiment.yaml_file import read_yaml
 
 SWEEPS = CONFIGS / "sweeps"
+OWN = "own"  # of base.exercise: a training of the user's own
 
 Metric = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 Values = Annotated[list[Any], Field(min_length=1)]
@@ -19,6 +20,8 @@ Values = Annotated[list[Any], Field(min_length=1)]
 
 class Sweep(BaseModel):
     """One file. `base`: the exercise, options by their field names, and the site's own options (time, partition …).
+    With `exercise: own` it also has `command`, the words after `--`, and axes may be flags of the script, as `--lr`.
+
 
     `matrix`: every combination of these values. `zip`: lists of one length, taken together. `exclude`: combinations to
     leave out; `skip_invalid`: also combinations that the rules refuse. `seeds`: their number or a list; each is a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -9,10 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError, nearest_or_list
-from harness.run import disk_error, make_shared, why_invalid, write_atomically
+from harness.common.secrets import holds_secret
+from harness.launch.training_python import active_python
+from harness.run import SECRET_MODE, disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
 from harness.study.campaign.series import series_folder, series_root
-from harness.study.sweeps.request import Sweep, is_path, read_sweep, shipped_sweep, sweep_names
+from harness.study.sweeps.request import OWN, Sweep, is_path, read_sweep, shipped_sweep, sweep_names
 
 _MAY_CHANGE = ("title", "show", "name", "repeats")  # other runs are not asked for, only more or fewer
 Kind = Literal["sweep", "scaling"]
@@ -65,7 +69,13 @@ def store_request(series: str, request: Stored) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise disk_error(folder, error) from None
-    write_atomically(request_file(series), request.model_dump_json(indent=1) + "\n")
+    words = request.sweep.base.get("command")
+    secret = isinstance(words, str | list | tuple) and holds_secret(
+        words.split() if isinstance(words, str) else words
+    )
+    write_atomically(
+        request_file(series), request.model_dump_json(indent=1) + "\n", mode=SECRET_MODE if secret else None
+    )
 
 
 def all_series() -> list[str]:
@@ -82,7 +92,7 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
         RequestError: there is no such sweep, or its file is wrong.
     """
     if is_path(word):
-        sweep = read_sweep(word)
+        sweep = started_here(read_sweep(word))
         return SweepRequest(name or sweep.name, sweep, stored_request(name or sweep.name))
     if name is None and (found := stored_request(word)) is not None:
         return SweepRequest(word, found.sweep, found)
@@ -94,6 +104,15 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
     return SweepRequest(name or word, read_sweep(path), stored_request(name or word))
 
 
+def started_here(sweep: Sweep, environ: Mapping[str, str] = os.environ) -> Sweep:
+    """The sweep; of a user's own training with the folder and the Python where it is asked for."""
+    if sweep.base.get("exercise") != OWN:
+        return sweep
+    python = active_python(environ)
+    usual = {"start_in": str(Path.cwd()), **({"python": python} if python else {})}
+    return sweep.model_copy(update={"base": usual | sweep.base})
+
+
 def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site) -> None:
     """Raises RequestError: the series began with another request or at another site."""
     if stored is None:
@@ -103,6 +122,9 @@ def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site)
             f"series {series} began at site {stored.site.name}, not {site.name}: "
             "give the new one another name with --name"
         )
+    folder = stored.sweep.base.get("start_in")
+    if folder not in (None, str(Path.cwd())) and not os.environ.get("HARNESS_RUNS"):
+        raise RequestError(f"series {series} began in {folder}, where its runs lie: type the command there")
     before, now = stored.sweep.model_dump(), sweep.model_dump()
     changed = [field for field in now if now[field] != before[field] and field not in _MAY_CHANGE]
     if changed:

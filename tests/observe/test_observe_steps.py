@@ -1,0 +1,174 @@
+"""Which calls end a step, and how its time splits: a script as a text of calls, one millisecond each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, Steps, StepTimes
+
+MS = 1_000_000
+
+
+@dataclass
+class Told:
+    """What a listener was told."""
+
+    steps: list[StepTimes] = field(default_factory=list)
+    marks: list[str] = field(default_factory=list)
+
+    def step_begins(self, number: int) -> None:
+        self.marks.append(f"step {number}")
+
+    def phase_begins(self, phase: str) -> None:
+        self.marks.append(phase)
+
+    def phase_ends(self) -> None:
+        self.marks.append("end")
+
+    def step_ends(self, step: StepTimes) -> None:
+        self.steps.append(step)
+
+    def restarts(self) -> None:
+        self.steps.clear()
+
+
+class Script:
+    """d: data, f: forward of the model, l: of a loss, b: backward, A and B: optimizers, o: only accumulates, e: forward
+    without gradients, c: an optimizer with a closure, w: nothing observed, t: a second has passed without
+    any."""
+
+    def __init__(self, optimizers: int) -> None:
+        self.now = 0
+        self.told = Told()
+        self.steps = Steps(self.told, lambda: optimizers, lambda: self.now)
+
+    def run(self, calls: str) -> list[StepTimes]:
+        for call in calls.replace(" ", ""):
+            getattr(self, f"_{call}")()
+        return self.told.steps
+
+    def whole(self, calls: str) -> list[StepTimes]:
+        self.run(calls)
+        self.steps.close()
+        return self.told.steps
+
+    def _pass(self) -> None:
+        self.now += MS
+
+    _w = _pass
+
+    def _t(self) -> None:
+        self._pass()
+        self.steps.tick()
+
+    def _d(self) -> None:
+        if self.steps.begin(DATA):
+            self._pass()
+            self.steps.end()
+
+    def _forward(self, of_model: bool, graded: bool) -> None:
+        if self.steps.begin(FORWARD):
+            self._pass()
+            self.steps.forward_ends(of_model, graded)
+
+    def _f(self) -> None:
+        self._forward(True, True)
+
+    def _l(self) -> None:
+        self._forward(False, True)
+
+    def _e(self) -> None:
+        self._forward(True, False)
+
+    def _b(self) -> None:
+        if self.steps.begin(BACKWARD):
+            self._pass()
+            self.steps.backward_ends()
+
+    def _optimizer(self, key: int, inside: str = "", whole: bool = True) -> None:
+        if self.steps.optimizer_begins(key):
+            self._pass()
+            self.run(inside)
+            self.steps.optimizer_ends(key, whole)
+
+    def _A(self) -> None:
+        self._optimizer(1)
+
+    def _B(self) -> None:
+        self._optimizer(2)
+
+    def _o(self) -> None:
+        self._optimizer(1, whole=False)
+
+    def _c(self) -> None:
+        self._optimizer(1, "fbfb")
+
+
+@pytest.mark.parametrize(
+    ("calls", "optimizers", "ends", "by"),
+    [
+        ("dflbA" * 4, 1, 4, OPTIMIZER),
+        ("fbw" + "fbAw" * 3, 1, 3, OPTIMIZER),
+        ("dfb dfb dfbA" * 3, 1, 3, OPTIMIZER),  # accumulation
+        ("dfbo dfbA" * 3, 1, 3, OPTIMIZER),  # an engine that is called for each micro-batch
+        ("c" * 5, 1, 5, OPTIMIZER),  # LBFGS
+        ("ffbA fbB" * 4 + "ffbA", 2, 4, OPTIMIZER),  # two optimizers
+        ("ffbA fbB", 2, 1, OPTIMIZER),
+        ("fbA" * 4, 2, 4, OPTIMIZER),  # two made, one called
+        (
+            "fbA" * 5 + "fbA fbB" * 4,
+            2,
+            10,
+            OPTIMIZER,
+        ),  # B is called less often: it ends the steps from then on
+        ("fb" * 5, 0, 5, BACKWARD),
+        ("de" * 5, 0, 5, FORWARD),
+        ("del" * 5, 0, 5, FORWARD),
+        ("df" * 5, 0, 5, FORWARD),  # an evaluation with gradients on
+        ("t" * 6, 0, 5, CLOCK),
+        ("t" * 6 + "dfbA" * 3, 1, 3, OPTIMIZER),  # what came before was no training
+        ("e" * 3 + "dfbA" * 3, 1, 3, OPTIMIZER),  # an evaluation before the training
+    ],
+)
+def test_what_ends_a_step(calls: str, optimizers: int, ends: int, by: str) -> None:
+    script = Script(optimizers)
+    assert len(script.whole(calls)) == ends
+    assert script.steps.ended_by == by
+    assert [step.number for step in script.told.steps] == list(range(ends))
+
+
+def test_the_steps_fill_the_time_and_the_phases_are_exclusive() -> None:
+    first, second = Script(1).run("wdflbA wdwflbAw")
+    assert (first.ns, first.parts) == (5 * MS, {DATA: MS, FORWARD: 2 * MS, BACKWARD: MS, OPTIMIZER: MS})
+    assert second.ns == 7 * MS
+    assert sum(second.parts.values()) == 5 * MS
+
+
+def test_a_closure_is_forward_and_backward_inside_of_the_optimizer() -> None:
+    assert Script(1).run("c")[0].parts == {OPTIMIZER: MS, FORWARD: 2 * MS, BACKWARD: 2 * MS}
+
+
+def test_of_two_optimizers_each_step_has_both() -> None:
+    steps = Script(2).run("fbAfbB" * 4 + "f")
+    assert [step.ns for step in steps] == [6 * MS] * 4
+    assert {tuple(sorted(step.parts.items())) for step in steps} == {
+        ((BACKWARD, 2 * MS), (FORWARD, 2 * MS), (OPTIMIZER, 2 * MS))
+    }
+
+
+def test_marks_nest() -> None:
+    script = Script(1)
+    script.run("dfbA")
+    assert script.told.marks == [
+        "step 0",
+        "data",
+        "end",
+        "forward",
+        "end",
+        "backward",
+        "end",
+        "optimizer",
+        "end",
+    ]

@@ -1,0 +1,94 @@
+"""Starts the trainings of `scripts` with their own launchers, with the observer beside them as a job loads it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from own_trainings import SCRIPTS, Training
+
+from tests.exercises.launching import ROOT, free_port
+
+SITE = ROOT / "harness/observe/site"
+WINDOW = {"skip": 3, "wait": 0, "warmup": 1, "active": 4}
+PLAIN = {
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+TIMEOUT_S = 240
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A training that has ended: what its ranks wrote about themselves, and what the observer wrote."""
+
+    training: Training
+    folder: Path
+    log: str
+
+    @property
+    def ranks(self) -> range:
+        """The numbers of its ranks."""
+        return range(self.training.ranks)
+
+    def truth(self, rank: int) -> dict[str, Any]:
+        """What the training itself measured."""
+        return dict(json.loads((self.folder / f"truth.rank{rank}").read_text(encoding="utf-8")))
+
+    def steps(self, rank: int) -> list[dict[str, Any]]:
+        """The step lines of the observer."""
+        text = (self.folder / f"metrics/rank{rank}.jsonl").read_text(encoding="utf-8")
+        return [line for line in map(json.loads, text.splitlines()) if line["event"] == "step"]
+
+    def trace(self, rank: int) -> list[dict[str, Any]]:
+        """The events of the rank's trace."""
+        packed = (self.folder / f"torch/rank{rank}.json.gz").read_bytes()
+        return list(json.loads(gzip.decompress(packed))["traceEvents"])
+
+
+def run(
+    training: Training,
+    folder: Path,
+    options: Sequence[str],
+    *,
+    asked: Mapping[str, Any] | None,
+    scripts: Path = SCRIPTS,
+) -> Ended:
+    """Run a training of `scripts` to its end; asked: changes of observe.json, None for no observer.
+
+    Raises AssertionError: it failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, **PLAIN, **dict(training.environment)}
+    environment.pop("PYTHONPATH", None)
+    if asked is not None:
+        settings = folder / "observe.json"
+        content = {
+            "mode": "steps",
+            "profiler": "torch",
+            "window": WINDOW,
+            "profile_memory": False,
+            "faults": [],
+        }
+        settings.write_text(json.dumps({**content, **asked}), encoding="utf-8")
+        environment |= {"HARNESS_OBSERVE": str(settings), "PYTHONPATH": str(SITE)}
+    done = subprocess.run(
+        training.command([*options, "--truth", str(folder / "truth")], free_port()),
+        cwd=scripts,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return Ended(training, folder, done.stdout)

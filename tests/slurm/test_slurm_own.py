@@ -1,0 +1,80 @@
+"""Trainings of other people through `slurm.sh run -- …` on a real two-node Slurm: each unchanged, one rank per node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from own_trainings import SCRIPTS, TRAININGS, Training
+
+from tests.exercises.launching import trace_events
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
+
+pytestmark = [pytest.mark.slurm, pytest.mark.train]
+
+STEPS = 14
+WINDOW = ("--skip-steps", "4", "--warmup-steps", "1", "--active-steps", "6")
+IN_CI = ("plain_ddp", "two_optimizers", "deepspeed_engine")  # a script, a module, an engine
+
+
+def launched(slurm_sh: SlurmSh, training: Training, *options: str) -> Submitted:
+    """A run of the training over both nodes, to its end."""
+    launcher = "deepspeed" if training.name == "deepspeed_engine" else training.launcher
+    nodes = ("-n", str(training.ranks), "-g", "1")
+    site = slurm_sh.site("own", env=dict(training.environment) | {"GLOO_SOCKET_IFNAME": "eth0"})
+    words = (*nodes, *WINDOW, "--launcher", launcher, "--site", str(site), "--wait", "--json")
+    argv = ["bash", f"{REPOSITORY}/slurm.sh", "run", *words, "--", *training.words, *options]
+    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=600, env=slurm_sh.env, cwd=SCRIPTS)
+    assert done.returncode == 0, done.stderr
+    return submitted(done.stdout)
+
+
+def marked_steps(trace: Path) -> list[int]:
+    """The numbers of the steps in a trace."""
+    names = (str(event.get("name", "")) for event in trace_events(trace))
+    return sorted({int(name[6:]) for name in names if name.startswith("batch_")})
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        pytest.param(each, id=name, marks=() if name in IN_CI else pytest.mark.long)
+        for name, each in TRAININGS.items()
+    ],
+)
+def test_all_ranks_count_and_record_the_same_steps(
+    slurm_sh: SlurmSh, tmp_path: Path, training: Training
+) -> None:
+    truth = tmp_path / "truth"
+    run = launched(slurm_sh, training, "--steps", str(STEPS), "--truth", str(truth))
+    assert run.read("status.json")["state"] == "completed"
+    for rank in range(training.ranks):
+        events = run.events(rank)
+        counted = json.loads(Path(f"{truth}.rank{rank}").read_text(encoding="utf-8"))["steps"]
+        assert sum(event["event"] == "step" for event in events) == counted == STEPS
+        assert events[-1]["status"] == "completed"
+        assert marked_steps(run.path / "torch" / f"rank{rank}.json.gz") == list(range(5, 11))
+        assert (run.path / "lines" / f"rank{rank}.jsonl").is_file()
+    hosts = {run.events(rank)[0]["host"] for rank in range(training.ranks)}
+    assert len(hosts) == training.ranks
+
+
+def test_a_command_starts_on_each_node_as_it_is(slurm_sh: SlurmSh, tmp_path: Path) -> None:
+    """With its own torchrun, which meets where the job says."""
+    text = (
+        "torchrun --nnodes $NNODES --nproc-per-node 1 --node-rank $NODE_RANK --master-addr $MASTER_ADDR \\\n"
+    )
+    text += '  --master-port $MASTER_PORT plain_ddp.py --steps 6 && touch "$1.$NODE_RANK"'
+    site = slurm_sh.site("own-command")
+    words = ("run", "-n", "2", "-g", "1", "--site", str(site), "--wait", "--json", "--skip-steps", "1")
+    command = ("--", "bash", "-c", text, "--", str(tmp_path / "done"))
+    argv = ("bash", REPOSITORY / "slurm.sh", *words, "--active-steps", "2", *command)
+    path = f"{REPOSITORY}/.venv/bin:/usr/bin:/bin"
+    done = slurm_sh.slurm.run(
+        *argv, check=False, timeout_s=300, env={**slurm_sh.env, "PATH": path}, cwd=SCRIPTS
+    )
+    assert done.returncode == 0, done.stderr
+    run = submitted(done.stdout)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["done.0", "done.1"]
+    assert [sum(event["event"] == "step" for event in run.events(rank)) for rank in (0, 1)] == [6, 6]
