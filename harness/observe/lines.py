@@ -1,9 +1,9 @@
 """Which line of the user's code the main thread is in, sampled by a thread of its own: `lines/rank<R>.jsonl`.
 
 One JSON object per line: `start`; `place`, once for each place before its first use, with the source around it; `at`,
-whenever the main thread is seen at another place than before, with the time of the look before that; `end`. Frames of
-the standard library, of installed packages and of the observer are skipped: the place is the innermost frame that is
-the user's own.
+whenever the main thread is seen at another place than before, with the time of the look before; `end`. Frames of the
+standard library, of installed packages and of the observer are skipped: the place is the innermost frame that is the
+user's own.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
-    """Operators outside of forward and backward that some ranks have more of than the others; CPUs alone, since a
-    kernel belongs to no phase. Of a rank whose forward and backward are longer too, as much more is expected."""
+    """Operators outside of forward and backward of which some ranks have more than the others. On CPUs only: a kernel
+    belongs to no phase. A rank whose forward and backward are longer too has as much more to be expected."""
     if not context.on_cpu or context.processes < 2:
         return
     passes = sum(context.of(WORK_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD))
