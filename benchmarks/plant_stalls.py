@@ -63,11 +63,14 @@ def spots(training: Training, folder: Path = SCRIPTS) -> list[Spot]:
 def draw(
     training: Training, seed: int, kinds: tuple[str, ...] = KINDS, sizes_ms: tuple[float, float] = (15, 40)
 ) -> Plant:
-    """A stall of random kind, place, rank and size; the same for the same seed."""
+    """A stall of random kind, place, rank and size; the same for the same seed.
+
+    Operators are added on one rank: on all of them nothing tells them from the work of the program.
+    """
     dice = random.Random(f"{training.name} {seed}")
     spot = dice.choice(spots(training))
     kind = dice.choice([kind for kind in kinds if kind != "all-reduce" or training.ranks > 1])
-    everywhere = kind == "all-reduce" or dice.random() < 0.2
+    everywhere = kind == "all-reduce" or (dice.random() < 0.2 and kind != "operators")
     every = dice.choice((1, 1, 1, 1, 3))
     rank = None if everywhere and training.ranks > 1 else dice.randrange(training.ranks)
     return Plant(

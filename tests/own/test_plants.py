@@ -57,6 +57,7 @@ def test_the_same_seed_draws_the_same_stall_and_others_draw_every_kind() -> None
     assert {plant.kind for plant in drawn} == set(KINDS)
     assert {plant.rank for plant in drawn} == {None, 0, 1}
     assert all(plant.rank is None for plant in drawn if plant.kind == "all-reduce")
+    assert all(plant.rank is not None for plant in drawn if plant.kind == "operators")
 
 
 @pytest.mark.train

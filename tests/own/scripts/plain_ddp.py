@@ -18,7 +18,7 @@ BATCH = 128
 
 
 class Images(Dataset[tuple[Tensor, int]]):
-    """Random images with a flip, as an augmentation has it."""
+    """Random images, some of them mirrored; a batch is fetched as a whole."""
 
     def __init__(self, count: int) -> None:
         self.pixels = torch.randn(256, 3, 32, 32, generator=torch.Generator().manual_seed(7))
@@ -28,8 +28,12 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.count
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = self.pixels[index % 256]
-        return image.flip(-1) if index % 3 == 0 else image, index % 10
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int]]:
+        images = self.pixels[torch.tensor(indices) % 256]
+        images[::3] = images[::3].flip(-1)
+        return [(image, index % 10) for image, index in zip(images, indices, strict=True)]
 
 
 class Classifier(nn.Module):
