@@ -17,10 +17,10 @@ from harness.traces.trace import F64
 
 MOST_LINES = 3
 LEAST = 0.05  # of the loss
-_MOSTLY = 0.6  # of a loss at changing places, from which it is told that it is at one line
-_ANYWHERE = (
+_AT_ONE_LINE = 0.8  # of a loss at changing places, from which it is told that it is at one line
+_MORE_THAN_ITS_TIME = 2.0  # the same, times the line's part of all the host's time
+_AT_NO_LINE = (
     Cause.PAUSE,
-    Cause.INTERRUPTED,
     Cause.NOISY_NEIGHBOUR,
     Cause.PINNED_TOGETHER,
     Cause.SLOW_DEVICE,
@@ -47,17 +47,20 @@ _LineKey = tuple[str, int]
 def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
     """The lines with most of the loss, the largest share first; empty where none were sampled."""
     processes = context.job.processes
-    if not any(len(own.code_lines) for own in processes):
+    if suspect.cause in _AT_NO_LINE or not any(len(own.code_lines) for own in processes):
         return []
     table = _Table(context)
-    lost = table.lost(suspect)
-    whole = lost.sum()
-    if whole <= 0:
-        return []
+    lost = _parts(table.lost(suspect))
     order = np.argsort(-lost[1:], kind="stable")[:MOST_LINES]
-    shares = [(table.lines[i], float(lost[1 + i] / whole)) for i in order.tolist()]
-    least = _MOSTLY if suspect.cause in _ANYWHERE else LEAST
-    return [_share(line, share) for line, share in shares if share >= least]
+    least = np.full(len(lost), LEAST)
+    if suspect.cause is Cause.INTERRUPTED:
+        least = np.maximum(_AT_ONE_LINE, _MORE_THAN_ITS_TIME * _parts(table.host_time(suspect.processes)))
+    return [_share(table.lines[i], float(lost[1 + i])) for i in order.tolist() if lost[1 + i] >= least[1 + i]]
+
+
+def _parts(ns: F64) -> F64:
+    """Each one's part of the sum; 0 where there is none."""
+    return ns / max(float(ns.sum()), 1.0)
 
 
 def _share(line: CodeLine, share: float) -> LineShare:
@@ -85,7 +88,12 @@ class _Table:
     def lost(self, suspect: Suspect) -> F64:
         """What each column has of the loss, in nanoseconds of one process and step."""
         chosen, is_more = _slots_of(suspect)
-        times = np.stack([self._times(own, p, chosen, suspect) for p, own in enumerate(self._processes)])
+        rows = [
+            tuple(row for p, row in suspect.activities if p == each) for each in range(len(self._processes))
+        ]
+        times = np.stack(
+            [self._times(own, chosen, of) for own, of in zip(self._processes, rows, strict=True)]
+        )
         mine, hits = list(suspect.processes), suspect.steps
         lost: F64 = times[mine][:, hits].mean(axis=(0, 1)) if hits.any() else times[mine].mean(axis=(0, 1))
         if is_more:
@@ -98,17 +106,22 @@ class _Table:
             usual = np.median(times[mine].mean(axis=0)[~hits], axis=0)
         return np.maximum(lost - usual, 0)
 
+    def host_time(self, processes: Sequence[int]) -> F64:
+        """What each column has of the host's time of some processes, without its waits."""
+        every = np.array(slots(HOST_TIME))
+        found: F64 = sum(self._times(self._processes[p], every, ()).sum(axis=0) for p in processes)
+        return found
+
     @property
     def _processes(self) -> Sequence[ProcessGraph]:
         return self._context.job.processes
 
-    def _times(self, own: ProcessGraph, process: int, chosen: NDArray[np.int64], suspect: Suspect) -> F64:
-        """Of one process by step and column, in some slots and the suspect's activities."""
+    def _times(self, own: ProcessGraph, chosen: NDArray[np.int64], activities: tuple[int, ...]) -> F64:
+        """Of one process by step and column, in some slots and activities."""
         steps, columns = self._context.step_count, 1 + len(self.lines)
         step, of, place, ns = own.line_times
-        activities = np.unique([row for p, row in suspect.activities if p == process]).astype(np.int64)
         doing = np.where(of >= SLOTS, (of - SLOTS) % max(len(own.activities), 1), -1)
-        kept = (np.isin(of, chosen) | np.isin(doing, activities)) & (step < steps)
+        kept = (np.isin(of, chosen) | np.isin(doing, np.array(activities, np.int64))) & (step < steps)
         number = np.array([*(self._number[_key(line)] for line in own.code_lines), 0], np.int64)
         at = step[kept] * columns + number[place[kept]]
         found: F64 = np.bincount(at, ns[kept], steps * columns).astype(np.float64)

@@ -24,6 +24,9 @@ _SPREAD = 0.5  # how much the excess of two phases may differ to be called the s
 _OF_MORE = 0.25  # of a rank's excess: an optimizer with less of it does not run on a slower core
 _NOT_SOME = 0.5  # of the steps: what is in more of them is not in some
 _OF_LARGEST = 0.5  # of the largest excess of a rank: ranks with less are not told with it
+_LONGER = (
+    1.6  # a rank's operators over the other ranks' in a phase, from which it has others: less may be its core
+)
 _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
@@ -78,6 +81,8 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
     if not context.on_cpu or context.processes < 2:
         return
     passes = sum(context.of(WORK_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD))
+    if not passes.all():
+        return  # told by `uneven`
     for phase in _ELSEWHERE:
         work, members = context.of(WORK_TIME, phase), []
         for process in range(context.processes):
@@ -85,7 +90,7 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
             slower = max(float(passes[process] / max(np.median(passes[others]), 1)), 1.0)
             usual = slower * np.median(work[others], axis=0)
             more, steps = work[process] - usual, hit(np.maximum(work[process] - usual, 0))
-            if work[process].sum() < _SLOWER * usual.sum() or more.mean() < LEAST * context.step_ns:
+            if work[process].sum() < _LONGER * usual.sum() or more.mean() < LEAST * context.step_ns:
                 continue
             if not _in_some(steps):  # else told by `heavier`
                 lengths = with_less(context, process, slots(WORK_TIME, phase), np.maximum(more, 0))

@@ -25,6 +25,7 @@ MOST_SOURCE_LINES = 5
 MOST_SOURCE = 200  # characters of a source line
 _MOST_HZ = 10_000
 _LATEST_NS = 1 << 62
+_LARGEST = 1 << 31
 _FEWEST_CHANGES = 20  # of which the shortest distances show how often the thread was sampled
 _LATE = 3  # periods between two looks, from which the sampler was kept from looking
 
@@ -145,8 +146,9 @@ def read_sampled_lines(path: Path, first_ns: int, last_ns: int) -> SampledLines 
         for line in _lines(path):
             if line.event == "start" and 0 < line.hz <= _MOST_HZ:
                 period_ns = 1e9 / line.hz
-            elif line.event == "place" and line.id is not None and len(places) < MOST_PLACES:
-                places.setdefault(line.id, _place(line))
+            elif line.event == "place" and _is_small(line.id, line.line, line.first_line):
+                if len(places) < MOST_PLACES:
+                    places.setdefault(_number(line.id), _place(line))
             elif line.event == "end" and line.unix_ns > 0:
                 ended_ns = min(ended_ns, line.unix_ns)
             elif line.event == "at" and 0 < line.unix_ns < _LATEST_NS:
@@ -154,12 +156,22 @@ def read_sampled_lines(path: Path, first_ns: int, last_ns: int) -> SampledLines 
                     continue  # a clock that was set back
                 if len(times) == 1 and line.unix_ns <= first_ns:
                     times.clear()
-                times.append((line.since_ns, line.unix_ns, -1 if line.id is None else line.id))
+                since_ns = line.since_ns if 0 < line.since_ns <= line.unix_ns else -1
+                times.append((since_ns, line.unix_ns, _number(line.id)))
                 if line.unix_ns > last_ns:
                     break
     except (OSError, ValueError):
         pass  # what was read until there counts
     return _changes(times, places, period_ns, (first_ns, min(last_ns, ended_ns)))
+
+
+def _is_small(*numbers: int | None) -> bool:
+    """Whether these are numbers of lines, or of places."""
+    return all(number is not None and 0 <= number < _LARGEST for number in numbers)
+
+
+def _number(place: int | None) -> int:
+    return place if place is not None and _is_small(place) else -1
 
 
 def _lines(path: Path) -> Iterator[_Line]:

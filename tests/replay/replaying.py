@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
@@ -11,14 +12,15 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, Window
 from harness.replay.diagnosis import diagnose
 from harness.replay.process import pack_graph, process_graph
+from harness.traces.sampled_lines import SampledLines
 from harness.traces.trace import Trace
 
 
-def parts_of(traces: Sequence[Trace]) -> list[RankPart]:
-    """The parts of all processes, with their graphs."""
+def parts_of(traces: Sequence[Trace], lines: Sequence[SampledLines] = ()) -> list[RankPart]:
+    """The parts of all processes, with their graphs. lines: of each trace, if they were sampled."""
     return [
-        part.model_copy(update={"graph": pack_graph(process_graph(measured))})
-        for trace in traces
+        part.model_copy(update={"graph": pack_graph(process_graph(measured, own))})
+        for trace, own in zip_longest(traces, lines)
         for part, measured in measured_processes(trace, Window.STEPS, load_rules())
     ]
 
@@ -38,9 +40,11 @@ def departures(
     return replay, [found for found in lost if not found.standing]
 
 
-def summary_of(traces: Sequence[Trace], training: Sequence[RankTraining] = ()) -> Summary:
+def summary_of(
+    traces: Sequence[Trace], training: Sequence[RankTraining] = (), lines: Sequence[SampledLines] = ()
+) -> Summary:
     """The summary of one job, with its findings."""
-    parts = parts_of(traces)
+    parts = parts_of(traces, lines)
     summary = summarise_job(parts)
     replay, lost = diagnose(summary, parts, training)
     return summary.model_copy(update={"replay": replay, "findings": lost})

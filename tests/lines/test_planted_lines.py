@@ -1,0 +1,99 @@
+"""Real trainings with a stall at a known line: the finding's first line is that one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.process.view import View, views
+from harness.analysis.summary import TimeLost
+from harness.measure.lines import lines_of
+from harness.measure.paths import measure_one
+from tests.lines.planted import Plant, record
+from tests.synthetic.simulated import MS, Costs, CpuJob
+
+pytest.importorskip("torch")
+
+OF_CAUSE = (
+    "data-stall",
+    "host-stall",
+    "extra-compute",
+    "communication",
+)  # others are other programs of the machine
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("plant", "cause", "ranks"),
+    [
+        (Plant("sleep", "forward", (1,)), "host-stall", [1]),
+        (Plant("python", "data", (0, 1)), "data-stall", [0, 1]),
+        (Plant("operators", "loop", (0,), every=3, ms=60), "extra-compute", [0]),
+        (Plant("all-reduce", "forward", (0, 1)), "communication", [0, 1]),
+    ],
+    ids=lambda value: f"{value.stall}-{value.place}" if isinstance(value, Plant) else "",
+)
+def test_the_first_line_is_the_planted_one(
+    tmp_path: Path, plant: Plant, cause: str, ranks: list[int]
+) -> None:
+    run = tmp_path / "run"
+    line = record(run, plant)
+    found = next(own for own in measure_one([run]).findings if (own.cause, own.ranks) == (cause, ranks))
+    assert _first(found) == (str(run / "train.py"), line)
+    assert found.lines[0].share > 0.5
+    assert found.lines[0].source[1].strip() == (run / "train.py").read_text().splitlines()[line - 1].strip()
+
+
+def _first(found: TimeLost) -> tuple[str, int | None]:
+    where = found.lines[0].where
+    return where.file, where.line
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run whose ranks 0 and 1 were in lines 10 and 11 from 100 ms on, with pids 100 and 101 of `node`."""
+    (tmp_path / "lines").mkdir()
+    for rank in (0, 1):
+        place = {"event": "place", "id": 0, "file": "train.py", "line": 10 + rank, "function": "f"}
+        rows = [
+            {"event": "start", "rank": rank, "host": "node", "pid": 100 + rank, "hz": 50},
+            place | {"source": [], "first_line": 9},
+            {"event": "at", "unix_ns": 100 * MS, "id": 0},
+        ]
+        file = tmp_path / "lines" / f"rank{rank}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def seen(views_: Sequence[View]) -> Iterator[int | None]:
+    for view in views_:
+        found = lines_of(view)
+        yield found.places[0].line if found else None
+
+
+def of_trace(run: Path, folder: str = "torch", **identity: object) -> list[View]:
+    trace = CpuJob(Costs(steps=4)).traces()[1]
+    known = {"path": str(run / folder / "rank1.json.gz"), "clock": "unix"} | identity
+    return views(replace(trace, identity=replace(trace.identity, **known)))
+
+
+def test_a_process_has_the_lines_of_its_rank(run: Path) -> None:
+    assert list(seen(of_trace(run))) == [11]
+    assert list(seen(of_trace(run, "nsys"))) == [11]
+
+
+def test_a_process_without_a_rank_has_those_of_its_pid(run: Path) -> None:
+    assert list(seen(of_trace(run, rank=None))) == [11]
+    assert list(seen(of_trace(run, rank=None, host="other"))) == [None]
+    assert list(seen(of_trace(run, rank=None, host=None))) == [11]
+
+
+def test_a_trace_elsewhere_or_on_a_clock_of_its_own_has_none(run: Path) -> None:
+    assert list(seen(of_trace(run, "traces"))) == [None]
+    assert list(seen(of_trace(run, clock="trace", epoch_ns=None))) == [None]
+    (run / "lines" / "rank1.jsonl").unlink()
+    assert list(seen(of_trace(run))) == [None]

@@ -1,0 +1,211 @@
+"""At which line of the user's code a loss is, in simulated jobs whose main threads are looked at every 5 ms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.analysis.summary import LineShare, TimeLost
+from harness.replay.process import pack_graph, unpack_graph
+from harness.traces.sampled_lines import CodeLine, SampledLines
+from harness.traces.trace import Trace
+from tests.replay.replaying import parts_of, summary_of
+from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
+
+COSTS = Costs(steps=8, operators=20, operator_ns=MS // 2, messages=2, transfer_ns=3 * MS)
+PERIOD_NS = 5 * MS
+STALL, DATA, FORWARD, BACKWARD, OPTIMIZER, LOOP, SYNC = range(10, 17)
+PHASES = {"DataLoad batch": DATA, "forward": FORWARD, "backward": BACKWARD, "optimizer_step": OPTIMIZER}
+LineAt = Callable[[int], int]
+
+
+def sampled(trace: Trace, line_at: LineAt, offset_ns: int = 0) -> SampledLines:
+    """What a sampler sees of a thread that is in line `line_at(moment)`."""
+    first = int(min(trace.ranges.start_ns.min(), trace.calls.start_ns.min(initial=1 << 62)))
+    last = int(max(trace.ranges.end_ns.max(), trace.events.end_ns.max()))
+    looks = np.arange(first + offset_ns, last, PERIOD_NS)
+    lines = np.array([line_at(int(look)) for look in looks])
+    changed = np.flatnonzero(np.diff(lines, prepend=-1))
+    places = [CodeLine("/home/me/train.py", line, "train", (f"line {line}",), line) for line in range(10, 20)]
+    return SampledLines(
+        after_ns=looks[changed] - PERIOD_NS,
+        seen_ns=looks[changed],
+        place=(lines[changed] - 10).astype(np.int32),
+        places=places,
+        until_ns=last,
+        period_ns=PERIOD_NS,
+    )
+
+
+def of_phases(trace: Trace, stalls: Sequence[tuple[int, int]] = ()) -> LineAt:
+    """The line of the phase in which a moment is, of a stall if it is in one."""
+    spans = [
+        (int(a), int(b), PHASES[trace.names[name]])
+        for a, b, name in zip(trace.ranges.start_ns, trace.ranges.end_ns, trace.ranges.name, strict=True)
+        if trace.names[name] in PHASES
+    ]
+
+    def line_at(moment: int) -> int:
+        if any(a <= moment < b for a, b in stalls):
+            return STALL
+        return next((line for a, b, line in spans if a <= moment < b), LOOP)
+
+    return line_at
+
+
+def begins(trace: Trace, name: str) -> list[int]:
+    """When ranges of this name begin, those of backward once per step."""
+    chosen = [trace.names[n] == name for n in trace.ranges.name]
+    return [int(x) for x in np.sort(trace.ranges.start_ns[chosen])]
+
+
+def found_in(job: CpuJob, phase: str, stalled: dict[int, int]) -> list[TimeLost]:
+    """The findings, where the ranks' threads are in line STALL for so long at the begin of a phase."""
+    traces = job.traces()
+    lines = [
+        sampled(
+            trace, of_phases(trace, [(x, x + stalled.get(rank, 0)) for x in begins(trace, phase)]), rank * MS
+        )
+        for rank, trace in enumerate(traces)
+    ]
+    return summary_of(traces, (), lines).findings
+
+
+def first(lines: Sequence[LineShare]) -> tuple[int | None, float]:
+    return (lines[0].where.line, lines[0].share) if lines else (None, 0.0)
+
+
+@pytest.mark.parametrize("ranks", [(1,), (0, 1)])
+@pytest.mark.parametrize(
+    ("stalled", "phase"),
+    [("forward", "forward"), ("data", "DataLoad batch"), ("optimizer", "optimizer_step")],
+)
+def test_a_stall_is_at_the_line_in_which_the_host_was(
+    ranks: tuple[int, ...], stalled: str, phase: str
+) -> None:
+    stalls = {(rank, step): 12 * MS for rank in ranks for step in range(8)}
+    lost = found_in(
+        CpuJob(replace(COSTS, stalled=stalled, stalls=stalls)), phase, dict.fromkeys(ranks, 12 * MS)
+    )
+    line, share = first(lost[0].lines)
+    assert line == STALL and share > 0.85
+    assert (lost[0].where and lost[0].where.line) == STALL
+    assert lost[0].lines[0].source == ["line 10"]
+
+
+def test_the_shares_are_those_of_the_stall() -> None:
+    """Two lines, one after the other, of 20 and of 10 ms."""
+    job = CpuJob(replace(COSTS, stalls={(1, step): 30 * MS for step in range(8)}))
+    traces = job.traces()
+    starts = begins(traces[1], "forward")
+
+    def line_at(moment: int) -> int:
+        if any(x + 20 * MS <= moment < x + 30 * MS for x in starts):
+            return STALL + 9
+        return of_phases(traces[1], [(x, x + 20 * MS) for x in starts])(moment)
+
+    lost = summary_of(
+        traces, (), [sampled(traces[0], of_phases(traces[0])), sampled(traces[1], line_at)]
+    ).findings
+    assert [x.where.line for x in lost[0].lines[:2]] == [STALL, STALL + 9]
+    assert [x.share for x in lost[0].lines[:2]] == pytest.approx([2 / 3, 1 / 3], abs=0.07)
+
+
+def test_more_work_is_at_the_line_with_more_time_than_on_other_ranks_or_in_other_steps() -> None:
+    for steps in (range(8), (1, 3, 5, 7)):
+        job = CpuJob(replace(COSTS, more={(1, step): 30 for step in steps}))
+        traces = job.traces()
+        ends = np.sort(
+            traces[1].ranges.end_ns[[traces[1].names[n] == "forward" for n in traces[1].ranges.name]]
+        )
+        extra = [
+            (int(ends[step]) - 30 * (COSTS.operator_ns + COSTS.gap_ns), int(ends[step])) for step in steps
+        ]
+        lines = [
+            sampled(traces[0], of_phases(traces[0])),
+            sampled(traces[1], of_phases(traces[1], extra), MS),
+        ]
+        lost = summary_of(traces, (), lines).findings
+        assert (lost[0].cause, lost[0].ranks) == ("extra-compute", [1])
+        line, share = first(lost[0].lines)
+        assert line == STALL and share > 0.8
+
+
+def test_exposed_communication_is_at_the_line_in_which_the_host_waits_for_it() -> None:
+    job = CpuJob(replace(COSTS, transfer_ns=8 * MS))
+    lost = found_in(job, "forward", {})
+    communication = next(found for found in lost if found.cause == "communication")
+    line, share = first(communication.lines)
+    assert line == BACKWARD and share > 0.9
+
+
+def test_no_line_is_told_where_none_was_sampled() -> None:
+    job = CpuJob(replace(COSTS, stalls={(1, step): 12 * MS for step in range(8)}))
+    lost = summary_of(job.traces()).findings
+    assert lost and not any(found.lines for found in lost)
+
+
+def test_lines_of_one_rank_alone_are_told_of_it_alone() -> None:
+    job = CpuJob(replace(COSTS, stalls={(1, step): 12 * MS for step in range(8)}))
+    traces = job.traces()
+    stalls = [(x, x + 12 * MS) for x in begins(traces[1], "forward")]
+    empty = SampledLines(*(np.empty(0, np.int64),) * 2, np.empty(0, np.int32), [], 0, 0)
+    lost = summary_of(traces, (), [empty, sampled(traces[1], of_phases(traces[1], stalls))]).findings
+    assert first(lost[0].lines)[0] == STALL
+
+
+def test_on_a_gpu_the_line_is_that_of_the_host_while_the_device_has_no_work() -> None:
+    late = {(1, step): 15 * MS for step in range(6)}
+    job = GpuJob(late=late, kernel_ns=400 * US)
+    traces = job.traces()
+    stalls = [(x, x + 15 * MS) for x in begins_of_steps(traces[1])]
+    lines = [sampled(trace, in_gpu_step(trace, stalls if rank else ())) for rank, trace in enumerate(traces)]
+    lost = [found for found in summary_of(traces, (), lines).findings if not found.standing]
+    assert lost[0].ranks == [1]
+    line, share = first(lost[0].lines)
+    assert line == STALL and share > 0.8
+
+
+def test_on_a_gpu_kernels_are_at_the_line_that_launched_them() -> None:
+    job = GpuJob(heavier={(1, step): 3.0 for step in (1, 3, 5)}, launch_ns=300 * US, kernel_ns=400 * US)
+    traces = job.traces()
+    lines = [sampled(trace, in_gpu_step(trace, ())) for trace in traces]
+    lost = [found for found in summary_of(traces, (), lines).findings if found.cause == "extra-compute"]
+    assert lost[0].ranks == [1]
+    assert first(lost[0].lines)[0] == FORWARD
+
+
+def begins_of_steps(trace: Trace) -> list[int]:
+    return sorted(int(x) for x in trace.ranges.start_ns)
+
+
+def in_gpu_step(trace: Trace, stalls: Sequence[tuple[int, int]]) -> LineAt:
+    """A step of a GpuJob: launches, and the wait at its end."""
+    calls, names = trace.calls, trace.names
+    syncs = [
+        (int(a), int(b))
+        for a, b, name in zip(calls.start_ns, calls.end_ns, calls.name, strict=True)
+        if names[name] == "cudaStreamSynchronize"
+    ]
+
+    def line_at(moment: int) -> int:
+        if any(a <= moment < b for a, b in stalls):
+            return STALL
+        return SYNC if any(a <= moment < b for a, b in syncs) else FORWARD
+
+    return line_at
+
+
+def test_a_graph_with_lines_comes_back_from_its_bytes() -> None:
+    traces = CpuJob(COSTS).traces()
+    part = parts_of(traces[:1], [sampled(traces[0], of_phases(traces[0]))])[0]
+    graph = unpack_graph(part.graph)
+    assert graph is not None and [x.line for x in graph.code_lines] == [DATA, FORWARD, BACKWARD, OPTIMIZER]
+    again = unpack_graph(pack_graph(graph))
+    assert again is not None and again.code_lines == graph.code_lines
+    for one, other in zip(again.line_times, graph.line_times, strict=True):
+        assert (one == other).all()
+    assert len(part.graph) < len(parts_of(traces[:1])[0].graph) + 6000

@@ -1,0 +1,100 @@
+"""The lines of the user's code that a finding names: in the answer, in the terminal, on the page, in the JSON."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from harness.analysis.summary import CodeLocation, LineShare, Replay, Summary, TimeLost
+from harness.explain.answer import answer
+from harness.report.page.compose import compose, render_page
+from harness.report.page.inputs import Inputs
+from harness.report.tables.terminal import render_short
+from tests.report.given_summary import MS, summary
+
+
+def line(file: str, number: int, share: float, **more: Any) -> LineShare:
+    function = more.pop("function", "train")
+    source = [f"    before {number}", f"        step({number})", "    after"]
+    given: dict[str, Any] = {"source": source, "first_line": number - 1} | more
+    return LineShare(where=CodeLocation(file=file, line=number, function=function), share=share, **given)
+
+
+def lost(*lines: LineShare, cause: str = "host-stall", ms: int = 3) -> TimeLost:
+    return TimeLost(
+        cause=cause,
+        ranks=[0],
+        lost_ns=ms * MS,
+        share=ms / 10,
+        low_ns=ms * MS,
+        high_ns=ms * MS,
+        every=1,
+        evidence="",
+        lines=list(lines),
+        where=lines[0].where if lines else None,
+    )
+
+
+def of(*found: TimeLost, start_in: str = "/home/me/project") -> Summary:
+    replay = Replay(steps=10, processes=1, step_ns=10 * MS, replayed_ns=10 * MS, error=0)
+    asked = {"exercise": "own", "command": ["train.py"], "start_in": start_in}
+    return summary(findings=list(found), replay=replay, experiment=asked, ranks=[0])
+
+
+HERE = "/home/me/project/train.py"
+
+
+def test_a_finding_names_its_lines_from_where_the_training_was_started() -> None:
+    s = of(lost(line(HERE, 42, 0.618), line("/opt/data/load.py", 7, 0.2, function="<module>")))
+    said = answer(s).sentences[0]
+    assert said.endswith("62 % of it is at train.py:42 in `train`, 20 % at /opt/data/load.py:7.")
+    assert "The place in the code" not in said
+    assert "train.py:42 in `train`" in render_short(s, 200)
+
+
+def test_a_further_finding_names_its_first_line() -> None:
+    s = of(lost(line(HERE, 42, 0.9)), lost(line(HERE, 9, 0.8), line(HERE, 10, 0.2), cause="data-stall", ms=1))
+    further = next(said for said in answer(s).further if said.startswith("Also"))
+    assert further.endswith("80 % of it is at train.py:9 in `train`.")
+
+
+def test_the_page_shows_three_lines_of_source_and_marks_the_one_that_counts() -> None:
+    s = of(
+        lost(line(HERE, 42, 0.6), line(HERE, 50, 0.3), line(HERE, 60, 0.1)), lost(line(HERE, 9, 0.8), ms=1)
+    )
+    page = render_page(compose(s, Inputs()))
+    blocks = re.findall(r'<figure class="source">(.*?)</figure>', page, re.DOTALL)
+    assert [re.findall(r'class="marked"><span class="number">(\d+)', block) for block in blocks] == [
+        ["42"],
+        ["50"],
+        ["9"],
+    ]
+    assert "<figcaption>train.py:42 in train, 60 % of the loss</figcaption>" in blocks[0]
+    assert '<span class="number">41</span> before 42' in blocks[0]
+    assert '<span class="number">43</span> after' in blocks[0]
+    first, further = page.index(blocks[0]), page.index(blocks[2])
+    assert page.index("60 % of it") < first < page.index("Also:") < further
+
+
+def test_without_source_only_the_sentence_is_shown() -> None:
+    s = of(lost(line(HERE, 42, 0.6, source=[])))
+    page = render_page(compose(s, Inputs()))
+    assert '<figure class="source">' not in page and "train.py:42" in page
+
+
+def test_hostile_names_and_source_stay_text() -> None:
+    evil = "</pre><script>alert(1)</script>`rm -rf`\x1b[31m"
+    s = of(lost(line(f"/x/{evil}.py", 42, 0.6, function=evil, source=[evil, evil, evil])))
+    page = render_page(compose(s, Inputs()))
+    assert "<script>alert" not in page and "\x1b" not in page
+    assert "&lt;/pre&gt;&lt;script&gt;alert(1)" in page
+    shown = render_short(s, 200)
+    assert "\x1b" not in shown
+    assert shown.count("`") == 2  # those around the function's name
+
+
+def test_the_json_has_the_lines_and_comes_back() -> None:
+    s = of(lost(line(HERE, 42, 0.6)))
+    again = Summary.model_validate_json(s.model_dump_json())
+    assert again.findings[0].lines == s.findings[0].lines
+    assert again.findings[0].lines[0].where.file == HERE

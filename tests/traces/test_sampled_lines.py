@@ -1,0 +1,193 @@
+"""The file of sampled lines: what it says, and what of it cannot be believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.traces.sampled_lines import (
+    MOST_LINE_BYTES,
+    MOST_SOURCE,
+    MOST_SOURCE_LINES,
+    SampledLines,
+    read_about,
+    read_sampled_lines,
+)
+
+MS = 1_000_000
+NOW = 1_700_000_000 * 10**9
+START = {"event": "start", "rank": 3, "host": "node7", "pid": 42, "hz": 50, "unix_ns": NOW}
+NONE = np.empty(0, np.int64)
+
+
+def place(number: int, line: int = 10, **more: Any) -> dict[str, Any]:
+    source = ["before", f"line {line}", "after"]
+    named = {"file": "/home/me/train.py", "line": line, "function": "train"}
+    return {"event": "place", "id": number, **named, "source": source, "first_line": line - 1, **more}
+
+
+def at(ms: float, number: int | None, since_ms: float | None = None) -> dict[str, Any]:
+    since = {} if since_ms is None else {"since_ns": NOW + round(since_ms * MS)}
+    return {"event": "at", "unix_ns": NOW + round(ms * MS), "id": number, **since}
+
+
+def written(folder: Path, *lines: dict[str, Any] | str) -> Path:
+    file = folder / "rank3.jsonl"
+    file.write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines))
+    return file
+
+
+def read(file: Path, first_ms: float = 0, last_ms: float = 1000) -> SampledLines:
+    found = read_sampled_lines(file, NOW + round(first_ms * MS), NOW + round(last_ms * MS))
+    assert found is not None
+    return found.since(NOW)
+
+
+def told(found: SampledLines, borders: list[float] | None = None) -> list[tuple[float, float, int | None]]:
+    """(from, to, line) in milliseconds."""
+    rows = found.stretches(np.array([round(b * MS) for b in borders or []], np.int64))
+    lines = [*(x.line for x in found.places), None]
+    return [(a / MS, b / MS, lines[p]) for a, b, p in zip(*(column.tolist() for column in rows), strict=True)]
+
+
+def test_each_line_is_from_between_two_looks_until_the_next_one(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        START,
+        place(0),
+        at(100, 0, 80),
+        place(1, 20),
+        at(140, 1, 120),
+        at(200, None, 180),
+        at(240, 0, 220),
+    )
+    assert told(read(file)) == [(90, 130, 10), (130, 190, 20), (190, 230, None), (230, 1000, 10)]
+    assert read_about(file) == (3, "node7", 42)
+
+
+def test_what_takes_long_begins_and_ends_with_its_line(tmp_path: Path) -> None:
+    file = written(tmp_path, START, place(0), place(1, 20), at(100, 0, 80), at(140, 1, 120), at(200, 0, 180))
+    assert told(read(file), [121, 199, 300]) == [(90, 121, 10), (121, 199, 20), (199, 1000, 10)]
+
+
+def test_a_line_that_kept_the_sampler_from_looking_has_the_whole_time(tmp_path: Path) -> None:
+    looks = [at(100 + 20 * i, i % 2, 80 + 20 * i) for i in range(10)]
+    file = written(
+        tmp_path, START, place(0), place(1, 20), place(2, 30), *looks, at(700, 2, 280), at(720, 0, 700)
+    )
+    assert (280, 710, 30) in told(read(file))
+
+
+def test_without_the_time_of_the_last_look_half_a_period_is_taken_off(tmp_path: Path) -> None:
+    late = at(150, 1) | {"since_ns": 10**30}
+    file = written(tmp_path, START, place(0), place(1, 20), at(100, 0), late)
+    assert told(read(file)) == [(90, 140, 10), (140, 1000, 20)]
+
+
+def test_only_the_span_is_read(tmp_path: Path) -> None:
+    looks = [at(20 * i, i % 2, 20 * i - 20) for i in range(1, 5000)]
+    file = written(tmp_path, START, place(0), place(1, 20), *looks, place(2, 30), at(100_001, 2))
+    found = read(file, 50_000, 50_100)
+    assert 4 <= len(found.place) <= 7
+    assert [x.line for x in found.places] == [10, 20]
+    assert read_sampled_lines(file, NOW - 10 * MS, NOW - 5 * MS) is None
+
+
+def test_a_file_that_was_cut_counts_until_there(tmp_path: Path) -> None:
+    file = written(tmp_path, START, place(0), at(100, 0, 80))
+    file.write_text(file.read_text() + '{"event": "at", "unix_')
+    assert told(read(file)) == [(90, 1000, 10)]
+
+
+MALFORMED = [
+    "",
+    "null",
+    "[]",
+    "{",
+    '"at"',
+    "{}",
+    "[" * 100_000,
+    '{"event": ' * 5000,
+    '{"event": "at"}',
+    '{"event": "at", "unix_ns": "soon", "id": 0}',
+    '{"event": "at", "unix_ns": 1e400, "id": 0}',
+    f'{{"event": "at", "unix_ns": {10**30}, "id": 0}}',
+    '{"event": "at", "unix_ns": -5, "id": 0}',
+    '{"event": "at", "unix_ns": NaN, "id": 0}',
+    f'{{"event": "at", "unix_ns": {NOW + 500 * MS}, "id": true}}',
+    f'{{"event": "at", "unix_ns": {NOW + 500 * MS}, "id": [0]}}',
+    '{"event": "place", "id": 7, "file": 3, "line": 1, "function": "f"}',
+    '{"event": "place", "file": "x", "line": 1, "function": "f"}',
+    '{"event": "place", "id": 0, "file": "/other.py", "line": 99, "function": "again"}',
+    '{"event": "place", "id": 8, "file": "\\ud800", "line": 1, "function": "f"}',
+    f'{{"event": "place", "id": {10**30}, "file": "x", "line": 1, "function": "f"}}',
+    f'{{"event": "place", "id": 9, "file": "x", "line": {10**30}, "function": "f"}}',
+    '{"event": "place", "id": 9, "file": "x", "line": -1, "function": "f"}',
+    '{"event": "start", "rank": "all", "hz": "many"}',
+    '{"event": "start", "hz": -1}',
+    '{"event": "start", "hz": 0}',
+    '{"event": "end", "unix_ns": -1}',
+    "x" * (2 * MOST_LINE_BYTES),
+    "\x00\x1b[2J",
+]
+
+
+@pytest.mark.parametrize("line", MALFORMED)
+def test_a_malformed_line_is_left_out(tmp_path: Path, line: str) -> None:
+    good = (place(0), place(1, 20), at(100, 0, 80), at(150, 1, 130))
+    file = written(tmp_path, START, *good[:2], line, good[2], line, good[3], line)
+    assert told(read(file)) == [(90, 140, 10), (140, 1000, 20)]
+
+
+def test_a_place_that_was_never_told_is_none(tmp_path: Path) -> None:
+    file = written(tmp_path, START, place(0), at(100, 0, 80), at(150, 10**30, 130))
+    assert told(read(file)) == [(90, 140, 10), (140, 1000, None)]
+
+
+def test_a_clock_that_was_set_back_changes_nothing(tmp_path: Path) -> None:
+    file = written(tmp_path, START, place(0), place(1, 20), at(100, 0, 80), at(50, 1, 40), at(150, 1, 130))
+    assert told(read(file)) == [(90, 140, 10), (140, 1000, 20)]
+
+
+def test_after_the_end_nothing_is_known(tmp_path: Path) -> None:
+    file = written(tmp_path, START, place(0), at(100, 0, 80), {"event": "end", "unix_ns": NOW + 300 * MS})
+    assert told(read(file)) == [(90, 300, 10)]
+
+
+def test_texts_are_of_bounded_length_and_steer_nothing(tmp_path: Path) -> None:
+    hostile: dict[str, Any] = {
+        "file": "/a\x1b[31m\n" + "b" * 100_00,
+        "function": "\u202ef`",
+        "source": ["\ty" * 300] * 20,
+    }
+    found = read(written(tmp_path, START, place(0, **hostile), at(100, 0))).places[0]
+    assert "\x1b" not in found.file and "\n" not in found.file and len(found.file) <= 4096
+    assert "\u202e" not in found.function
+    assert len(found.source) == MOST_SOURCE_LINES and max(map(len, found.source)) <= MOST_SOURCE
+
+
+def test_a_secret_in_the_source_is_masked(tmp_path: Path) -> None:
+    source = [
+        'login(token="hf_abcdefghijklmnop")',
+        "password = 'correct horse'",
+        "x = keys['sk-abcdefghijkl']",
+    ]
+    found = read(written(tmp_path, START, place(0, source=source), at(100, 0))).places[0]
+    assert found.source == ('login(token="***")', "password = '***'", "x = keys['***']")
+
+
+def test_what_is_no_file_is_no_lines(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "missing", "."):
+        assert read_sampled_lines(tmp_path / name, 0, NOW) is None
+        assert read_about(tmp_path / name) is None
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "binary").write_bytes(os.urandom(10_000))
+    for name in ("empty", "binary"):
+        assert read_sampled_lines(tmp_path / name, 0, NOW) is None
+        assert read_about(tmp_path / name) is None
