@@ -47,8 +47,8 @@ SITES = CONFIGS / "sites"
 
 
 def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
-    named = {name for cls in (*EXERCISES.values(), Own) for name in cls.model_fields}
-    fields = named - {"exercise", "command", "start_in"}
+    of_exercises = {name for cls in EXERCISES.values() for name in cls.model_fields}
+    fields = {*of_exercises, *Own.model_fields} - {"exercise", "command", "start_in"}
     for name in defaults.keys() - fields:
         near = nearest(name, fields)
         raise ValueError(f"no exercise has a field {name}" + (f" (did you mean {near}?)" if near else ""))
