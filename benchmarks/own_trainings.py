@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Training:
-    """One training. words: the script as a launcher takes it. alike: all ranks run the same lines."""
+    """One training. words: the script as a launcher takes it. package: what it needs beside PyTorch."""
 
     name: str
     words: tuple[str, ...]
@@ -32,6 +32,7 @@ class Training:
     launcher: str = "torchrun"
     ranks: int = 2
     environment: tuple[tuple[str, str], ...] = ()
+    package: str | None = None
 
     def with_ranks(self, ranks: int) -> Training:
         """The same with another number of ranks."""
@@ -46,6 +47,10 @@ class Training:
             "accelerate": [
                 *(*_MODULE, "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"),
                 *("--num_processes", count, "--main_process_port", str(port)),
+            ],
+            "deepspeed": [
+                *(*_MODULE, "deepspeed.launcher.runner", "--num_accelerators", count),
+                *("--master_port", str(port)),
             ],
         }  # fmt: skip
         return [*launchers[self.launcher], *self.words, *options]
@@ -75,6 +80,7 @@ _ALL = (
             Place("accelerate_loop.py", "TextClassifier.forward", 2),
         ),
         launcher="accelerate",
+        package="accelerate",
         environment=(("ACCELERATE_USE_CPU", "true"),),
     ),
     Training(
@@ -85,6 +91,7 @@ _ALL = (
             Place("transformers_trainer.py", "Steps.on_step_end"),
             Place("transformers_trainer.py", "collate"),
         ),
+        package="transformers",
     ),
     Training(
         "lightning_ddp",
@@ -94,12 +101,14 @@ _ALL = (
             Place("lightning_ddp.py", "AutoEncoder.optimizer_step"),
             Place("lightning_ddp.py", "AutoEncoder.on_train_batch_end"),
         ),
+        package="lightning",
     ),
     Training(
         "deepspeed_engine",
         ("deepspeed_engine.py",),
         (Place("deepspeed_engine.py", f"main/{LOOP}", 2), Place("deepspeed_engine.py", "Net.forward", 2)),
         environment=(("DS_ACCELERATOR", "cpu"),),
+        package="deepspeed",
     ),
     Training("pipelining", ("pipelining.py",), (Place("pipelining.py", f"main/{LOOP}"),)),
     Training(

@@ -10,7 +10,7 @@ from textwrap import wrap
 
 from harness.cli.command_line import BEHAVIOUR
 from harness.cli.page import MOST_LEFT, Rows, page_width, section
-from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
+from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
 from harness.site.detection import SiteChoice
@@ -28,6 +28,10 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
         own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
         if own:
             sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
+    title = (
+        "A training of your own, run [FLAGS] -- SCRIPT …: these, and those of all trainings for the profiler"
+    )
+    sections.append(_section(title, _lines(_of_own(), choice.site, whole)))
     sections.append(_section("The launch itself", behaviour_rows()))
     models = f"Models: {', '.join(model_names())}"
     sections.append("\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)))
@@ -38,7 +42,8 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
 def _usage(choice: SiteChoice) -> str:
     return (
         "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
-        "       slurm.sh run -e EXERCISE …: the same\n\n"
+        "       slurm.sh run -e EXERCISE …: the same\n"
+        "       slurm.sh run [-n NODES] [-g GPUS] [OPTIONS] -- SCRIPT.py|-m MODULE|COMMAND [ITS ARGUMENTS]\n\n"
         f"Site: {choice.site.name} ({choice.reason})\n"
         "Example, as on the slides:\n"
         "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
@@ -91,6 +96,11 @@ def _trainings() -> str:
 
 def _common_training() -> list[Option]:
     return [o for o in options_of(Training) if o.flag.group != "where"]
+
+
+def _of_own() -> list[Option]:
+    """The flags of a user's own training that differ from those of the exercises, in name or default."""
+    return [o for o in options_of(Own) if o.flag.group != "where" and not _is_common(o)]
 
 
 def _is_common(option: Option) -> bool:

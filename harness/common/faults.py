@@ -96,7 +96,10 @@ def misfits(faults: Iterable[Fault], setup: Setup) -> Iterator[str]:
 
 def _wrong_exercise(fault: Fault, exercise: Exercise) -> str:
     homes = [each for each in fault.kind.exercises if each != "own"]
-    works = f"--fault {fault.name} works in exercise {' and '.join(map(str, homes))}"
+    *most, last = map(str, homes)
+    works = (
+        f"--fault {fault.name} works in exercise {' and '.join([*([', '.join(most)] if most else []), last])}"
+    )
     if exercise == "own":
         others = ", ".join(name for name, kind in FAULTS.items() if exercise in kind.exercises)
         return f"{works}, whose script takes part in it: in your own training use one of {others}"

@@ -24,6 +24,7 @@ _TOKEN = re.compile(
 )
 _SHORTEST = 6  # characters of a secret's value: shorter ones are other words, such as "input"
 MASK = "***"
+_SHORTEST_NUMBER = 6  # digits of a password
 # Needed by the processes of a job to find and trust each other, and void when the job has ended.
 _OF_THE_JOB = re.compile(r"PMI|PMIX|PALS|OMPI|MPICH|UCX|NCCL|FI", re.IGNORECASE)
 
@@ -78,13 +79,18 @@ def _masked(words: Sequence[str]) -> Iterator[str]:
     is_value = False
     for word in words:
         name, equals, value = word.partition("=")
-        if is_value and not word.startswith("--"):
+        if is_value and not word.startswith("--") and not _is_size(word):
             yield MASK
-        elif equals and value and _is_secret_name(name) and not value.isdecimal():
+        elif equals and value and _is_secret_name(name) and not _is_size(value):
             yield f"{name}={MASK}"
         else:
             yield _TOKEN.sub(MASK, word)
         is_value = not equals and word.startswith("-") and _is_secret_name(name)
+
+
+def _is_size(word: str) -> bool:
+    """A small number, as after --key-size, is no secret."""
+    return word.isdecimal() and len(word) < _SHORTEST_NUMBER
 
 
 def _is_secret_name(flag: str) -> bool:

@@ -8,10 +8,12 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from own_trainings import SCRIPTS, Training
+import pytest
+from own_trainings import SCRIPTS, TRAININGS, Training
 
 from tests.exercises.launching import ROOT, free_port
 
@@ -52,6 +54,14 @@ class Ended:
         """The events of the rank's trace."""
         packed = (self.folder / f"torch/rank{rank}.json.gz").read_bytes()
         return list(json.loads(gzip.decompress(packed))["traceEvents"])
+
+
+def training_of(name: str) -> Training:
+    """A training by its name; skips the test where its package is missing."""
+    training = TRAININGS[name]
+    if training.package is not None and find_spec(training.package) is None:
+        pytest.skip(f"{training.package} is not installed")
+    return training
 
 
 def run(

@@ -12,6 +12,7 @@ from own_trainings import SCRIPTS, TRAININGS
 from plant_stalls import KINDS, Plant, draw, plant_into, planted, spots
 
 from tests.own.forked_trainings import run_forked
+from tests.own.observed_trainings import training_of
 
 STEPS = 3
 
@@ -61,7 +62,7 @@ def test_the_same_seed_draws_the_same_stall_and_others_draw_every_kind() -> None
 @pytest.mark.train
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_planted_line_runs_in_each_step_wherever_it_is(name: str, scripts: Path) -> None:
-    training = TRAININGS[name]
+    training = training_of(name)
     records = [(spot, scripts.parent / f"records{number}") for number, spot in enumerate(spots(training))]
     for spot, record in reversed(records):  # from a file's end, so that lines further up keep their numbers
         plant_into(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.experiment.exercises import EXERCISES
+from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import Option, options_of
 from harness.experiment.parse import allowed
 from harness.site.site import Site
 
+_OWN = "A training of your own: `run [FLAGS] -- SCRIPT …`"
+
 
 def tables() -> str:
-    """One table for what a site sets, one per exercise."""
-    return "\n".join([*_site(), *(line for n in EXERCISES for line in _exercise(n))])
+    """One table for what a site sets, one per exercise, and one for a training of the user's own."""
+    exercises = (line for n, cls in EXERCISES.items() for line in _table(f"Exercise {n}: {cls.title}", cls))
+    return "\n".join([*_site(), *exercises, *_table(_OWN, Own)])
 
 
 def _site() -> Iterator[str]:
@@ -21,9 +24,8 @@ def _site() -> Iterator[str]:
         yield f"| `{option.spelling}` | {option.help} |"
 
 
-def _exercise(number: int) -> Iterator[str]:
-    cls = EXERCISES[number]
-    yield from ("", f"## Exercise {number}: {cls.title}", "")
+def _table(title: str, cls: type[Experiment]) -> Iterator[str]:
+    yield from ("", f"## {title}", "")
     yield from ("| flag | takes | default | name | |", "|---|---|---|---|---|")
     for option in options_of(cls):
         if option.field != "exercise":

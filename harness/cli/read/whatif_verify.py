@@ -71,7 +71,9 @@ def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
 def _with_secrets(record: Record, trial: Trial) -> Experiment:
     """The change of the run's own request: in the summary, words of a script that look like secrets are masked."""
     own = record.experiment
-    return trial.changed.model_copy(update={"command": own.command}) if isinstance(own, Own) else trial.changed
+    return (
+        trial.changed.model_copy(update={"command": own.command}) if isinstance(own, Own) else trial.changed
+    )
 
 
 def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:

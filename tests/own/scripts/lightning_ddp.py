@@ -31,8 +31,8 @@ class AutoEncoder(L.LightningModule):  # type: ignore[misc]  # lightning is not 
             (x,) = batch
             code = self.encoder(x)
             loss = nn.functional.mse_loss(self.decoder(code), x)
+            self.log("train_loss", loss, prog_bar=True)
         self.watch.loss(loss.detach())
-        self.log("train_loss", loss, prog_bar=True)
         return loss
 
     def on_before_backward(self, loss: Tensor) -> None:

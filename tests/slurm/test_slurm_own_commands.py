@@ -1,0 +1,63 @@
+"""The other commands on a user's own training on a real two-node Slurm: doctor, a sweep as one array, rerun."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh
+
+pytestmark = pytest.mark.slurm
+
+PROGRAM = "import pathlib, sys\npathlib.Path(f'{sys.argv[2]}.done').touch()\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the user types: a script and the file that it reads."""
+    (tmp_path / "train.py").write_text(PROGRAM, encoding="utf-8")
+    (tmp_path / "samples.txt").touch()
+    return tmp_path
+
+
+def typed(slurm_sh: SlurmSh, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command in that folder, without HARNESS_RUNS."""
+    argv = ("bash", f"{REPOSITORY}/slurm.sh", *words)
+    return slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env={"COLUMNS": "200"}, cwd=folder)
+
+
+def test_the_doctor_looks_from_the_nodes(slurm_sh: SlurmSh, folder: Path) -> None:
+    site = slurm_sh.site("own-doctor")
+    launch = ("run", "-n", "2", "-g", "1", "--site", str(site), "--", "train.py", "--data=samples.txt", "x")
+    done = typed(slurm_sh, folder, "doctor", "--in-job", "--json", *launch)
+    lines = [line for line in json.loads(done.stdout)["lines"] if line["hosts"]]
+    said = {line["check"]: line["found"] for line in lines if line["level"] == "ok"}
+    assert said["script"] == f"train.py is in {folder}"
+    assert said["data"] == f"{folder}/samples.txt can be read"
+    assert said["packages"].startswith("torch ")
+    lost = typed(slurm_sh, folder, "doctor", *launch[:-4], "--", "trian.py")
+    assert lost.returncode == 1
+    assert "did you mean train.py?" in lost.stdout
+
+
+def test_a_sweep_over_a_flag_of_the_script(slurm_sh: SlurmSh, folder: Path) -> None:
+    site = slurm_sh.site("own-sweep", time="00:02:00")
+    sweep = {
+        "name": "own-sweep",
+        "base": {"exercise": "own", "command": "train.py --size 1", "nodes": 1, "gpus_per_node": 1},
+        "matrix": {"--size": [2, 4, 8]},
+    }
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
+    done = typed(slurm_sh, folder, "sweep", "sweep.yaml", "--site", str(site), "--yes", "--json")
+    assert [row["stands"] for row in json.loads(done.stdout)["states"]] == ["done"] * 3, done.stderr
+    assert sorted(path.stem for path in folder.glob("*.done")) == ["2", "4", "8"]
+    runs = [json.loads(path.read_text()) for path in folder.glob("runs/own/profiler/*/run.json")]
+    assert {run["job_id"].partition("_")[1] for run in runs} == {"_"}, "one array"
+    (folder / "8.done").unlink()
+    last = next(run["job_id"] for run in runs if run["experiment"]["command"][-1] == "8")
+    again = typed(slurm_sh, folder, "rerun", last, "--wait")
+    assert (again.returncode, (folder / "8.done").exists()) == (0, True), again.stderr
