@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from own_runs import Bench, Case, Said, described
 from own_trainings import TRAININGS
-from own_verdicts import CROWDED, Verdict, false_findings, of_ours, of_traceml, place_of
+from own_verdicts import CROWDED, CaseVerdict, false_findings, of_ours, of_traceml, place_of
 from plant_stalls import KINDS, draw
 
-RIGHT: dict[str, Callable[[Verdict], bool]] = {
+RIGHT: dict[str, Callable[[CaseVerdict], bool]] = {
     "a cause is named": lambda verdict: verdict.cause is not None,
     "right line first": lambda verdict: verdict.line,
     "right ranks": lambda verdict: verdict.ranks,
@@ -102,7 +102,7 @@ def _finding(found: Said) -> str:
     return f"{found['cause']} {found['lost_ns'] / 1e6:.1f} ms{at}"
 
 
-def _by(what: str, names: Sequence[str], verdicts: Sequence[Verdict]) -> Iterator[str]:
+def _by(what: str, names: Sequence[str], verdicts: Sequence[CaseVerdict]) -> Iterator[str]:
     yield (
         f"\n| {what} | right line | right ranks | lost within 20 % | lost, said / planted (median) | causes |\n"
         "|---|---|---|---|---|---|"

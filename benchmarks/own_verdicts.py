@@ -25,7 +25,7 @@ NOTHING_SAID = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CaseVerdict:
     """Of one planted case. lost: what was said over what was planted."""
 
     cause: str | None
@@ -40,19 +40,19 @@ class Verdict:
         return self.lost is not None and abs(self.lost - 1) <= CLOSE
 
 
-def of_ours(case: Case, said: Said) -> Verdict:
+def of_ours(case: Case, said: Said) -> CaseVerdict:
     """Of the first finding about the program. A collective of all ranks in each step is a steady loss as its others
     are: of the finding about them, the part at the first line counts."""
     planted = said.get("planted_ns")
     first = next((found for found in said.get("findings", []) if _is_about(case, found)), None)
     if first is None or case.plant is None:
-        return Verdict(None, None, False, False, None)
+        return CaseVerdict(None, None, False, False, None)
     where = place_of(first)
     line = where is not None and (
         str(where["file"]).endswith(f"/{case.plant.spot.file}") and where["line"] == case.plant.spot.line
     )
     part = first["lines"][0]["share"] if first["standing"] and first["lines"] else 1
-    return Verdict(
+    return CaseVerdict(
         first["cause"],
         None if where is None else f"{Path(where['file']).name}:{where['line']}",
         line,
@@ -77,10 +77,10 @@ def place_of(found: Said) -> dict[str, Any] | None:
     return None if found["where"] is None else dict(found["where"])
 
 
-def of_traceml(case: Case, said: Said) -> Verdict:
+def of_traceml(case: Case, said: Said) -> CaseVerdict:
     """Of TraceML's primary diagnosis; a line anywhere in its report would count."""
     if case.plant is None or "diagnosis" not in said:
-        return Verdict(None, None, False, False, None)
+        return CaseVerdict(None, None, False, False, None)
     diagnosis = said["diagnosis"]
     kind = None if diagnosis["kind"] in NOTHING_SAID else str(diagnosis["kind"])
     culprit = diagnosis["evidence"].get("culprit_rank")
@@ -88,7 +88,7 @@ def of_traceml(case: Case, said: Said) -> Verdict:
     line = re.search(
         rf"{re.escape(Path(case.plant.spot.file).name)}\D{{1,9}}{case.plant.spot.line}\b", said["text"]
     )
-    return Verdict(kind, None, line is not None, right, None)
+    return CaseVerdict(kind, None, line is not None, right, None)
 
 
 def false_findings(case: Case, said: Said) -> Iterator[Said]:

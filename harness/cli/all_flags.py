@@ -28,10 +28,9 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
         own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
         if own:
             sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
-    title = (
-        "A training of your own, run [FLAGS] -- SCRIPT …: these, and those of all trainings for the profiler"
+    sections.append(
+        _section("A training of your own (run [FLAGS] -- SCRIPT …)", _lines(_of_own(), choice.site, whole))
     )
-    sections.append(_section(title, _lines(_of_own(), choice.site, whole)))
     sections.append(_section("The launch itself", behaviour_rows()))
     models = f"Models: {', '.join(model_names())}"
     sections.append("\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)))
@@ -43,7 +42,7 @@ def _usage(choice: SiteChoice) -> str:
     return (
         "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
         "       slurm.sh run -e EXERCISE …: the same\n"
-        "       slurm.sh run [-n NODES] [-g GPUS] [OPTIONS] -- SCRIPT.py|-m MODULE|COMMAND [ITS ARGUMENTS]\n\n"
+        "       slurm.sh run [-n NODES] [-g GPUS] [OPTIONS] -- SCRIPT|-m MODULE|COMMAND …\n\n"
         f"Site: {choice.site.name} ({choice.reason})\n"
         "Example, as on the slides:\n"
         "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"

@@ -48,7 +48,7 @@ GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"
 COMMANDS = {
     "run": Entry(
         "harness.cli.launch.launch",
-        "launch your own training: run -- train.py; or an exercise: run -e 1",
+        "launch your own training, run -- train.py, or an exercise",
         launches=True,
         reads_arguments=True,
     ),

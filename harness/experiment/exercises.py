@@ -18,7 +18,7 @@ from harness.experiment.training import Training
 __all__ = ["DDP", "EXERCISES", "AnyExperiment", "CommTests", "DeepSpeed", "Experiment", "Megatron",
            "Own", "Profiled", "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
 
-AnyExperiment = Annotated[CommTests | DDP | DeepSpeed | Megatron | Own, Field(discriminator="exercise")]
+AnyExperiment = Annotated[Own | CommTests | DDP | DeepSpeed | Megatron, Field(discriminator="exercise")]
 EXERCISES: dict[int, type[Experiment]] = {
     cls.model_fields["exercise"].default: cls
     for cls in get_args(get_args(AnyExperiment)[0])

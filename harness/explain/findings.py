@@ -74,7 +74,8 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     mean step, which is not told beside the median step."""
     own = reason_of(s, found)
     if found.basis == "share":
-        return f"The largest avoidable part is {_part(s, found, own)}. {own.why}".strip()
+        said = f"The largest avoidable part is {_part(s, found, own)}."
+        return " ".join(filter(None, (said, _in_code(s, found), own.why)))
     one = _is_one(found)
     waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
     lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"

@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.paths import ROOT
 from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
-from harness.experiment.exercises import Experiment
+from harness.experiment.exercises import Experiment, Own
 from harness.launch.backends.protocol import PolledState, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
@@ -103,7 +103,17 @@ def submit(
     _keep_secrets_from([job])
     with Stage(Path(job.output_dir)) as stage:
         asked = _staged(stage, Start(prepared, command, part, files or {}), text)
-        return backend_of(job.site).submit(asked)
+        run = backend_of(job.site).submit(asked)
+    _hide_from_git(job)
+    return run
+
+
+def _hide_from_git(job: Job) -> None:
+    """Let no `git add .` of the user's own repository take traces with it."""
+    folder = Path(job.output_dir).parent
+    if isinstance(job.experiment, Own) and folder != runs_root():
+        with suppress(OSError), (folder / ".gitignore").open("x", encoding="utf-8") as file:
+            file.write("*\n")
 
 
 class Start(NamedTuple):

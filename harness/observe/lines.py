@@ -8,6 +8,7 @@ user's own.
 
 from __future__ import annotations
 
+import gc
 import json
 import linecache
 import os
@@ -16,6 +17,8 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -92,24 +95,33 @@ class LineSampler:
             print(f"observer: no more lines, because {error!r}", file=sys.stderr)
 
     def _sample(self) -> None:
-        frame = sys._current_frames().get(self._main or 0)
+        with _without_collection():
+            found = self._frames(sys._current_frames().get(self._main or 0))
         unix_ns = time.time_ns()
         before_ns, self._looked_ns = self._looked_ns, unix_ns
-        found = self._place(frame)
-        number = None if found is None else self._number(found)
+        place = self._innermost(found)
+        number = None if place is None else self._number(place)
         if number != self._last:
             self._last = number
             self._write(event="at", unix_ns=unix_ns, since_ns=before_ns, id=number)
 
-    def _place(self, frame: FrameType | None) -> Place | None:
+    def _frames(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
+        """Code and line of the innermost frames, up to the first that is known to be the user's."""
+        found = []
         while frame is not None:
-            code = frame.f_code
+            own = self._own.get(frame.f_code)
+            if own is not False:
+                found.append((frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno))
+            frame = None if own else frame.f_back
+        return found
+
+    def _innermost(self, found: list[tuple[CodeType, int]]) -> Place | None:
+        for code, line in found:
             own = self._own.get(code)
             if own is None:
                 own = self._own[code] = is_users(code.co_filename, *self._others)
             if own:
-                return Place(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
-            frame = frame.f_back
+                return Place(code.co_filename, line, code.co_name)
         return None
 
     def _number(self, place: Place) -> int:
@@ -130,6 +142,23 @@ class LineSampler:
 
     def _write(self, **line: Any) -> None:
         self._file.write(json.dumps(line) + "\n")
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Inside, Python 3.11 collects no garbage, as in its own `sys._current_frames`.
+
+    There a frame object may be made while another thread runs and leaves that frame, if its making starts a collection:
+    the object then points into memory that is used for something else.
+    """
+    switched = sys.version_info[:2] == (3, 11) and gc.isenabled()
+    if switched:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if switched:
+            gc.enable()
 
 
 def innermost_place() -> str | None:

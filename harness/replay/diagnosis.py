@@ -95,9 +95,9 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         alone=job.alone,
         unknown_ns=_unknown_ns(job),
     )
-    if error > MOST_ERROR:
-        return replayed, by_share(context.summary)
     suspected = suspects(context)
+    if error > MOST_ERROR:
+        return replayed, _at_lines(context, suspected, by_share(context.summary))
     kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]
     edits = [
         Edited(counterfactuals.ideal(context)),
@@ -246,6 +246,20 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
         at_ns=at_ns,
         at_rank=at_rank,
     )
+
+
+def _at_lines(
+    context: ReplayContext, suspected: Sequence[Suspect], found: Sequence[TimeLost]
+) -> list[TimeLost]:
+    """Findings as shares, each with the lines of the first suspicion of its cause."""
+    of_cause = {suspect.cause.value: suspect for suspect in reversed(suspected)}
+    lines = {own.cause: line_shares(context, of_cause[own.cause]) for own in found if own.cause in of_cause}
+    return [
+        own.model_copy(update={"lines": lines[own.cause], "where": lines[own.cause][0].where})
+        if lines.get(own.cause)
+        else own
+        for own in found
+    ]
 
 
 def _where(suspect: Suspect, lines: Sequence[LineShare]) -> CodeLocation | None:

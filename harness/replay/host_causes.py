@@ -53,9 +53,8 @@ def data(context: ReplayContext) -> Iterator[Suspect]:
         return  # told by `activities`
     least = SLOW_DATA * context.step_ns
     categories: tuple[TimeCategory, ...] = HELD
-    working = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT)
-    if context.of(working, DATA).mean(axis=1).max() > least:
-        categories = (*working, *HELD)
+    if context.of((TimeCategory.HOST_GAP,), DATA).mean() > least:
+        categories = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
     if context.of(categories, DATA).mean(axis=1).max() > least:
         found = without_time(context, Cause.DATA_STALL, slots(categories, DATA), DATA)
         yield from (own for own in found if not _of_stops(context, DATA)[list(own.processes)].all())

@@ -101,7 +101,8 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         _end_with(builder, end, np.append(last, thread.last))
     source, target, amounts = builder.all_arcs()
     view = m.view
-    steps = HostSteps(span.mark_ns, int(span.window[1] if span.on_device else span.end_ns[-1]))
+    marked = m.steps.marked_window
+    steps = HostSteps(span.mark_ns, marked[1] if marked and span.on_device else int(span.end_ns[-1]))
     code_lines, times = lines_in(lines, line_times(m, lines, thread, steps))
     return ProcessGraph(
         rank=view.rank,

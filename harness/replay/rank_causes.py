@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.replay.context import WORK_TIME, ReplayContext, slots
 from harness.replay.counterfactuals import ideal, with_less
-from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.suspect import LEAST, Cause, Suspect, hit, in_steps, settled
 from harness.traces.trace import F64, I64
 
@@ -33,7 +33,7 @@ _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a s
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _BY_PHASE: tuple[int | None, ...] = (FORWARD, BACKWARD)
 _ALL: tuple[int | None, ...] = (None,)
-_ELSEWHERE = (OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
+_ELSEWHERE = (DATA, OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
 
 
 class _More(NamedTuple):
@@ -98,9 +98,14 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
                     _More(process, float(work[process].sum() / max(usual.sum(), 1)), steps, lengths)
                 )
         if members:
-            found = _of_all(context, Cause.EXTRA_COMPUTE, phase, members)
+            found = _of_all(context, _cause_in(phase), phase, members)
             evidence = in_steps(np.stack([work[own.process] for own in members]).max(axis=0), found.steps)
             yield replace(found, evidence=evidence, slots=tuple(slots(WORK_TIME, phase)))
+
+
+def _cause_in(phase: int | None) -> Cause:
+    """What operators are called that others do not have: those of data loading are waited for like any batch."""
+    return Cause.DATA_STALL if phase == DATA else Cause.EXTRA_COMPUTE
 
 
 def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: list[_More]) -> Suspect:
@@ -288,7 +293,7 @@ def _heavier(
         steps = np.frombuffer(hits, np.bool_)
         each = np.mean([ns for _, _, ns in members]) / 1e6
         yield Suspect(
-            Cause.EXTRA_COMPUTE,
+            _cause_in(phase),
             tuple(process for process, _, _ in members),
             phase,
             steps,

@@ -32,9 +32,11 @@ def test_without_an_argument_there_is_one_screen(harness: Harness) -> None:
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
     exercises, every_day, more = (part.splitlines()[1:] for part in done.stdout.split("\n\n")[1:])
-    for number, line in enumerate(exercises):
+    *numbered, own = exercises
+    for number, line in enumerate(numbered):
         assert line.startswith(f"  bash slurm.sh -e {number} ")
-    assert (len(exercises), len(every_day)) == (len(EXERCISES), 8)
+    assert own.startswith("  bash slurm.sh run -g 2 -- train.py ")
+    assert (len(numbered), len(every_day)) == (len(EXERCISES), 8)
     assert [line.split()[2] for line in more] == ["help", "help", "--help"]
 
 

@@ -85,6 +85,10 @@ def test_the_record_has_the_scripts_repository_and_its_python(tmp_path: Path) ->
     assert (git["repository"], git["dirty"], len(git["differences"])) == (str(tmp_path), True, 16)
     assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found["git"]["commit"] != git["commit"]
+    seen = subprocess.run(
+        [*GIT, "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert seen.stdout.split() == ["M", "train.py"], "the runs are not shown to git"
 
 
 def test_a_secret_is_kept_for_a_rerun_and_shown_to_nobody(tmp_path: Path) -> None:

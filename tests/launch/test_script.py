@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiment.exercises import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
+from harness.experiment.exercises import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron, Own
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import resolve
@@ -72,6 +72,19 @@ FOR_NSYS: dict[str, Experiment] = {
 }
 
 
+OWN: dict[str, Experiment] = {
+    "a script": Own(nodes=2, command=("train.py", "--name", "it's"), start_in="/home/u", nsys2prv=True),
+    "a module, by accelerate": Own(command=("-m", "pkg.train"), start_in="/home/u", launcher="accelerate"),
+    "a script, by deepspeed": Own(
+        nodes=2, command=("a b/train.py",), start_in="/home/u", launcher="deepspeed"
+    ),
+    "a script with a Python of its own and one nsys for each rank": Own(
+        command=("train.py",), start_in="/home/u", python="/venv/bin/python", profiler="nsys", nsys_per="rank"
+    ),
+    "a command": Own(nodes=2, command=("mpirun", "x"), start_in="/home/u"),
+}
+
+
 ON_GH200: dict[str, Experiment] = {
     "tf32": DDP(mixed_precision="tf32", profiler="none"),
     "fp8, in one memory": DDP(mixed_precision="fp8", unified_memory=True, profiler="none"),
@@ -82,7 +95,8 @@ def what_a_node_runs(asked: Experiment, site: str = "leonardo") -> str:
     """Of the script at a site, from the container to the end of the training."""
     machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
     text = anywhere(script(asked, load_site(site), machine))
-    return text[text.index("  local container=") : text.index('  kill -TERM "$monitor"')]
+    begin = "  local container=" if "  local container=" in text else "  harness launch.profilers"
+    return text[text.index(begin) : text.index('  kill -TERM "$monitor"')]
 
 
 def test_what_nsys_is_asked_for_is_as_signed_off() -> None:
@@ -91,6 +105,10 @@ def test_what_nsys_is_asked_for_is_as_signed_off() -> None:
 
 def test_what_a_gpu_computes_in_is_as_signed_off() -> None:
     as_signed_off("jupiter", "precision", ON_GH200)
+
+
+def test_what_starts_an_own_training_is_as_signed_off() -> None:
+    as_signed_off("leonardo", "own", OWN)
 
 
 def as_signed_off(site: str, name: str, asked: Mapping[str, Experiment]) -> None:
@@ -111,7 +129,8 @@ def unwrapped(text: str) -> str:
 def test_scripts_pass_shellcheck(site: str, machine: Machine, tmp_path: Path) -> None:
     loaded = load_site(site)
     files = []
-    for name, asked in ASKED.items():
+    own = {f"own {number}": asked for number, asked in enumerate(OWN.values())}
+    for name, asked in {**ASKED, **(own if loaded.gpus.vendor == "nvidia" else {})}.items():
         files.append(tmp_path / f"{name}.sh")
         files[-1].write_text(script(on_laptop(asked, loaded), loaded, machine), encoding="utf-8")
     if site == "leonardo":

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,9 +76,9 @@ def seen(views_: Sequence[View]) -> Iterator[int | None]:
         yield found.places[0].line if found else None
 
 
-def of_trace(run: Path, folder: str = "torch", **identity: object) -> list[View]:
+def of_trace(run: Path, folder: str = "torch", **identity: Any) -> list[View]:
     trace = CpuJob(Costs(steps=4)).traces()[1]
-    known = {"path": str(run / folder / "rank1.json.gz"), "clock": "unix"} | identity
+    known: dict[str, Any] = {"path": str(run / folder / "rank1.json.gz"), "clock": "unix"} | identity
     return views(replace(trace, identity=replace(trace.identity, **known)))
 
 

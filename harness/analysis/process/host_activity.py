@@ -36,7 +36,7 @@ from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.phases import PHASES, phase_of_moments, phases
 from harness.analysis.process.ranges import range_label
-from harness.analysis.process.steps import ProcessSteps
+from harness.analysis.process.steps import ProcessSteps, counts_steps
 from harness.analysis.process.view import View
 from harness.traces.trace import I32, I64, U8, HostKind, RangeKind
 
@@ -144,6 +144,7 @@ class HostWatch:
         self._phase = phases(view.ranges, view.names, nesting)
         self._hidden = matching(view.ranges.name, view.names, set(steps.names).__contains__)
         self._hidden |= view.ranges.kind == RangeKind.STEP
+        self._hidden |= matching(view.ranges.name, view.names, counts_steps)
         self._label = _labels(view)
         main = nesting.main_thread
         self._main = int(feeding[0]) if main is None and len(feeding) else -1 if main is None else main

@@ -109,6 +109,15 @@ class ProcessSteps:
 NO_STEPS = ProcessSteps("none", [], _none(), _none(), np.empty(0, np.bool_), _none(), _none())
 
 
+def counts_steps(name: str) -> bool:
+    """Whether a range's name counts steps, as `batch_7` does: it says nothing of what is done inside.
+
+    >>> counts_steps("batch_7"), counts_steps("DataLoad batch 7")
+    (True, False)
+    """
+    return _COUNTING.match(name) is not None
+
+
 def step_numbers(steps: ProcessSteps) -> list[int]:
     """What tells a counted step of one rank from the same of another: the number in its mark, where these count up;
     else its place from the last one backwards, from -1."""

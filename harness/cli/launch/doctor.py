@@ -16,6 +16,7 @@ from harness.cli.page import as_text, of_function
 from harness.cli.screen import columns
 from harness.cli.script_words import RUN
 from harness.common.errors import RequestError
+from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.doctor.result import CheckLine
@@ -172,7 +173,7 @@ def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
     line = read_launch([*at_site, *words[1:]], declared(), is_run=True)
     if words[0] != RUN or line.script is None:
         raise RequestError(
-            "doctor: a training of your own is given as it is launched: doctor run -- train.py"
+            f"doctor: {printable(words[0])}: a training of your own is given as it is launched: doctor run -- train.py"
         )
     experiment, choice = request_of(line)
     whole = launch_of(experiment).with_whole_paths(experiment)

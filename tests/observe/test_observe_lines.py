@@ -1,0 +1,75 @@
+"""The sampler of lines looks at a thread that runs: it must see whole frames only."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Calls of functions with frames of many sizes, collections of garbage that run Python, and a thread switch at every
+# chance. All frames count as other people's, so that every look goes through all of them. Before collections were
+# switched off during a look, this wrote into foreign memory within seconds.
+BUSY = """
+import gc, sys, time
+from pathlib import Path
+from harness.observe import lines
+
+lines.WINDOW_HZ = 20_000
+gc.set_threshold(3)
+sys.setswitchinterval(1e-6)
+gc.callbacks.append(lambda *_: sum(range(50)))
+functions = []
+for size in range(40):
+    names = ", ".join(f"a{i}" for i in range(size + 1))
+    text = f"def call(n):\\n  {names}, *_ = {[float(i) for i in range(size + 1)]}\\n"
+    text += f"  return 0 if n <= 0 else 1 + functions[(n * 7 + {size}) % 40](n - 1)\\n"
+    space = {"functions": functions}
+    exec(compile(text, __file__, "exec"), space)
+    functions.append(space["call"])
+sampler = lines.LineSampler(Path(sys.argv[1]), 0, Path(__file__).parent)
+sampler.faster(True)
+until = time.monotonic() + 6
+while time.monotonic() < until:
+    assert functions[7](20) == 20
+sampler.close()
+"""
+
+
+def test_a_look_at_a_running_thread_sees_whole_frames(tmp_path: Path) -> None:
+    script = tmp_path / "busy.py"
+    script.write_text(BUSY, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", str(script), str(tmp_path)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_each_place_is_described_once_and_only_changes_are_written(tmp_path: Path) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text(
+        "import sys, time\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
+        "sampler = LineSampler(Path(sys.argv[1]), 3)\n"
+        "for _ in range(2):\n    time.sleep(0.2)\n    time.sleep(0.3)\nsampler.close()\n",
+        encoding="utf-8",
+    )
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60
+    )
+    text = (tmp_path / "lines" / "rank3.jsonl").read_text(encoding="utf-8")
+    events = [json.loads(line) for line in text.splitlines()]
+    assert [event["event"] for event in (events[0], events[-1])] == ["start", "end"]
+    places = {event["id"]: event for event in events if event["event"] == "place"}
+    slept = {number: place for number, place in places.items() if place["line"] in (6, 7)}
+    assert [place["source"][1] for place in slept.values()] == ["    time.sleep(0.2)", "    time.sleep(0.3)"]
+    seen = [event for event in events if event["event"] == "at" and event["id"] in slept]
+    assert [places[event["id"]]["line"] for event in seen] == [6, 7, 6, 7]
+    assert (seen[1]["unix_ns"] - seen[0]["unix_ns"]) / 1e9 == pytest.approx(0.2, abs=0.1)
