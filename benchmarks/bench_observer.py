@@ -1,6 +1,6 @@
 """What the observer costs a training that it does not record: a step, and the time to the first step.
 
-    python benchmarks/bench_observer.py [--pairs 30] [--ranks 1 2] [--steps 60] [--out FILE]
+    python benchmarks/bench_observer.py [--pairs 30] [--ranks 1 2] [--steps 60] [--first] [--out FILE]
 
 The same training with and without the observer beside it, in the order A B B A; no window is ever reached. The training
 times itself, so that what the observer does between two steps counts. A run's number is the median of its steps on its
@@ -52,13 +52,13 @@ class Estimate:
     high: float
 
 
-def measure(ranks: int, pair: int, arm: str, steps: int) -> Run:
+def measure(ranks: int, pair: int, arm: str, steps: int, first: bool) -> Run:
     """Train once."""
     training = TRAININGS["plain_ddp"].with_ranks(ranks)
     asked = {"profiler": "none", "window": NEVER} if arm == WITH else None
     with tempfile.TemporaryDirectory() as folder:
         begin_ns = time.time_ns()
-        ended = run(training, Path(folder), ["--steps", str(steps)], asked=asked)
+        ended = run(training, Path(folder), ["--steps", str(steps)], asked=asked, first=first)
         ends = [ended.truth(rank)["step_end_unix_ns"] for rank in ended.ranks]
         if asked is not None:
             assert all(len(ended.steps(rank)) == steps for rank in ended.ranks), "the observer was off"
@@ -66,12 +66,12 @@ def measure(ranks: int, pair: int, arm: str, steps: int) -> Run:
     return Run(ranks, pair, arm, slowest, max(own[0] for own in ends) - begin_ns)
 
 
-def measure_pairs(ranks: int, pairs: int, steps: int) -> list[Run]:
+def measure_pairs(ranks: int, pairs: int, steps: int, first: bool) -> list[Run]:
     """All pairs, every second one in reverse order."""
     runs = []
     for pair in range(pairs):
         for arm in (WITHOUT, WITH) if pair % 2 == 0 else (WITH, WITHOUT):
-            runs.append(measure(ranks, pair, arm, steps))
+            runs.append(measure(ranks, pair, arm, steps, first))
         before, after = sorted(runs[-2:], key=lambda run: run.arm == WITH)
         print(
             f"{ranks} ranks, pair {pair + 1}: step {before.step_ns / 1e6:.2f} and {after.step_ns / 1e6:.2f} ms, "
@@ -127,9 +127,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--first", action="store_true", help="with the highest priority, for a busy machine")
     parser.add_argument("--out", type=Path, help="every run as JSON")
     asked = parser.parse_args()
-    runs = [measure_pairs(ranks, asked.pairs, asked.steps) for ranks in asked.ranks]
+    runs = [measure_pairs(ranks, asked.pairs, asked.steps, asked.first) for ranks in asked.ranks]
     if asked.out is not None:
         asked.out.write_text(
             json.dumps([asdict(run) for own in runs for run in own], indent=1), encoding="utf-8"

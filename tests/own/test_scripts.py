@@ -14,7 +14,7 @@ from own_trainings import TRAININGS
 from tests.own.forked_trainings import run_forked
 from tests.own.observed_trainings import WINDOW, Ended, run, training_of
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.timed]
 
 STEPS = 14
 FIRST = WINDOW["skip"] + WINDOW["wait"]
@@ -30,7 +30,7 @@ PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
     """Each training once, with its own launcher and the observer."""
     training = training_of(request.param)
-    yield run(training, tmp_path_factory.mktemp(training.name), ["--steps", str(STEPS)], asked={})
+    yield run(training, tmp_path_factory.mktemp(training.name), ["--steps", str(STEPS)], asked={}, first=True)
 
 
 def test_the_observer_counts_the_steps_exactly(observed: Ended) -> None:
