@@ -71,7 +71,8 @@ def _train(script: Path, run: Path) -> None:
     }
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(script), str(run)], env=os.environ | given | {"RANK": str(rank)}
+            [sys.executable, str(script), str(run)],
+            env=os.environ | given | {"RANK": str(rank)},
         )
         for rank in range(WORLD)
     ]

@@ -102,12 +102,13 @@ def run(
         text=True,
         timeout=TIMEOUT_S,
         check=False,
-        preexec_fn=_before_others if first else None,
+        preexec_fn=before_others if first else None,
     )
     assert done.returncode == 0, done.stdout
     return Ended(training, folder, done.stdout)
 
 
-def _before_others() -> None:
+def before_others() -> None:
+    """Give this process the highest priority, where that is allowed."""
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
