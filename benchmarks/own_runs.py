@@ -166,18 +166,22 @@ class Bench:
         }
 
     def _planted_ns(self, case: Case, lines: Sequence[Sequence[Said]]) -> float | None:
-        """What the stalls took per step, in the profiled steps without the first: on the rank that lost most. Of a
-        collective, what it took on the rank that waited least for the others."""
+        """What the stalls took per step, in the profiled steps without the first: on the rank that lost most. Of each
+        collective, what it took on the rank that came last, which did not wait for the others."""
         if case.plant is None:
             return None
-        lost = []
-        for rank in case.ranks:
-            counted = [line for line in lines[rank] if line["phase"] == "active"][1:]
-            begin, end = counted[0]["unix_ns"], counted[-1]["unix_ns"] + counted[-1]["step_ns"]
-            file = self.out / case.name / f"ours/stalls.rank{rank}"
-            stalls = [tuple(map(int, line.split())) for line in file.read_text(encoding="utf-8").splitlines()]
-            lost.append(sum(spent for at, spent in stalls if begin <= at <= end) / len(counted))
-        return min(lost) if case.plant.kind == "all-reduce" else max(lost)
+        counted = [[line for line in lines[rank] if line["phase"] == "active"][1:] for rank in case.ranks]
+        stalls = [self._stalls_ns(case, rank, own) for rank, own in zip(case.ranks, counted, strict=True)]
+        if case.plant.kind == "all-reduce":
+            stalls = [[min(each) for each in zip(*stalls, strict=False)]]
+        return max(sum(own) for own in stalls) / len(counted[0])
+
+    def _stalls_ns(self, case: Case, rank: int, steps: Sequence[Said]) -> list[int]:
+        """Each stall of a rank that ended in these steps."""
+        begin, end = steps[0]["unix_ns"], steps[-1]["unix_ns"] + steps[-1]["step_ns"]
+        text = (self.out / case.name / f"ours/stalls.rank{rank}").read_text(encoding="utf-8")
+        stalls = [tuple(map(int, line.split())) for line in text.splitlines()]
+        return [spent for at, spent in stalls if begin <= at <= end]
 
     def _traceml_venv(self) -> Path:
         """A virtual environment with TraceML, in which our packages are seen, too."""
