@@ -1,31 +1,41 @@
 """What the observer costs a training that it does not record: a step, and the time to the first step.
 
-    python benchmarks/bench_observer.py [--pairs 30] [--ranks 1 2] [--steps 60] [--first] [--out FILE]
+    python benchmarks/bench_observer.py [--pairs 30] [--ranks 1 2] [--batch-sizes 128 512]
+        [--steps 200] [--first] [--out FILE]
 
-The same training with and without the observer beside it, in the order A B B A; no window is ever reached. The training
-times itself, so that what the observer does between two steps counts. A run's number is the median of its steps on its
-slowest rank. The medians of the runs are compared, with a bootstrap over the pairs.
+A pair is the same training with and without the observer; no window is ever reached. They start one after the other.
+Then they take turns of half a second in the order A B B A, one stopped by a signal while the other trains, so that a
+machine that is faster at some times favours neither. The training times itself, so that what the observer does between
+two steps counts; a step in which it was stopped, and the next one, are left out. Both keep memory that they have freed,
+since pages that some processes ask for in each step, and others by chance do not, move a step by a third. A run's
+number is the median of its steps on its slowest rank; the table has the median over the pairs with a bootstrap interval.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from own_trainings import TRAININGS
 
-from tests.own.observed_trainings import run
+from tests.own.observed_trainings import ended, start
 
-FIRST = 10  # steps that are left out: allocators and workers start
+FIRST = 5  # steps that are left out: allocators and workers start
+TURN_S = 0.5
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 NEVER = {"skip": 10**9, "wait": 0, "warmup": 1, "active": 1}
 RESAMPLED = 10_000
 MOST_OF_A_STEP, MOST_AT_START_S = 0.01, 0.3  # what the observer may cost
@@ -33,14 +43,13 @@ WITHOUT, WITH = "without", "with"
 
 
 @dataclass(frozen=True)
-class Run:
-    """One training. step_ns: its median step; start_ns: from its launch to the end of its first step."""
+class Pair:
+    """Numbers of the two trainings. step_ns: the median step; start_ns: from the launch to the end of the first step."""
 
     ranks: int
-    pair: int
-    arm: str
-    step_ns: float
-    start_ns: int
+    batch_size: int
+    step_ns: dict[str, float]
+    start_ns: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -52,66 +61,128 @@ class Estimate:
     high: float
 
 
-def measure(ranks: int, pair: int, arm: str, steps: int, first: bool) -> Run:
-    """Train once."""
-    training = TRAININGS["plain_ddp"].with_ranks(ranks)
-    asked = {"profiler": "none", "window": NEVER} if arm == WITH else None
+class Arm:
+    """One of the two trainings, while it runs."""
+
+    def __init__(self, name: str, ranks: int, options: Sequence[str], folder: Path, first: bool) -> None:
+        self._training, self._folder = TRAININGS["plain_ddp"].with_ranks(ranks), folder
+        self._asked = {"profiler": "none", "window": NEVER} if name == WITH else None
+        self._begin_ns = time.time_ns()
+        self._process = start(self._training, folder, options, asked=self._asked, first=first)
+        self._stopped: list[tuple[int, int]] = []
+        self._stopped_ns = 0
+        self._groups: list[int] = []
+
+    def wait_for_the_first_step(self) -> None:
+        """Of every rank."""
+        while not all((self._folder / f"truth.rank{rank}.begun").exists() for rank in range(self._training.ranks)):
+            assert self._process.poll() is None, (self._folder / "log").read_text(encoding="utf-8")
+            time.sleep(0.005)
+        self._groups = self._process_groups()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """All its processes."""
+        self._stopped_ns = time.time_ns()
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """All its processes."""
+        self._signal(signal.SIGCONT)
+        self._stopped.append((self._stopped_ns, time.time_ns()))
+
+    def _signal(self, number: signal.Signals) -> None:
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, number)
+
+    def _process_groups(self) -> list[int]:
+        """Its own, and of each rank: torchrun makes them leaders."""
+        launcher = self._process.pid
+        children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="utf-8").split()
+        return [launcher, *(child for child in map(int, children) if os.getpgid(child) == child)]
+
+    def numbers(self) -> tuple[float, int]:
+        """(the median step, the time to the first one), in ns, once it has ended."""
+        done = ended(self._training, self._folder, self._process)
+        ends = [done.truth(rank)["step_end_unix_ns"] for rank in done.ranks]
+        if self._asked is not None:
+            assert all(len(done.steps(rank)) == len(ends[rank]) for rank in done.ranks), "the observer was off"
+        return max(median(self._undisturbed(own)) for own in ends), max(own[0] for own in ends) - self._begin_ns
+
+    def _undisturbed(self, ends: Sequence[int]) -> list[int]:
+        """The steps before and in which it was not stopped."""
+        return [
+            end - begin
+            for before, begin, end in zip(ends[FIRST:], ends[FIRST + 1 :], ends[FIRST + 2 :], strict=False)
+            if not any(stopped < end and continued > before for stopped, continued in self._stopped)
+        ]
+
+
+def measure(ranks: int, batch_size: int, pair: int, steps: int, first: bool) -> Pair:
+    """Train both; every second pair begins with the other one."""
+    options = ["--steps", str(steps), "--batch-size", str(batch_size)]
+    order = (WITHOUT, WITH) if pair % 2 == 0 else (WITH, WITHOUT)
     with tempfile.TemporaryDirectory() as folder:
-        begin_ns = time.time_ns()
-        ended = run(training, Path(folder), ["--steps", str(steps)], asked=asked, first=first)
-        ends = [ended.truth(rank)["step_end_unix_ns"] for rank in ended.ranks]
-        if asked is not None:
-            assert all(len(ended.steps(rank)) == steps for rank in ended.ranks), "the observer was off"
-    slowest = max(median(b - a for a, b in zip(own[FIRST:], own[FIRST + 1 :], strict=False)) for own in ends)
-    return Run(ranks, pair, arm, slowest, max(own[0] for own in ends) - begin_ns)
+        arms = {}
+        for name in order:
+            arms[name] = Arm(name, ranks, options, Path(folder, name), first)
+            arms[name].wait_for_the_first_step()
+            arms[name].stop()
+        turns = cycle((*order, *reversed(order)))
+        while all(arm.runs for arm in arms.values()):
+            arm = arms[next(turns)]
+            arm.go_on()
+            time.sleep(TURN_S)
+            arm.stop()
+        for arm in arms.values():
+            arm.go_on()
+        numbers = {name: arm.numbers() for name, arm in arms.items()}
+    return Pair(
+        ranks,
+        batch_size,
+        {name: step for name, (step, _) in numbers.items()},
+        {name: start for name, (_, start) in numbers.items()},
+    )
 
 
-def measure_pairs(ranks: int, pairs: int, steps: int, first: bool) -> list[Run]:
-    """All pairs, every second one in reverse order."""
-    runs = []
-    for pair in range(pairs):
-        for arm in (WITHOUT, WITH) if pair % 2 == 0 else (WITH, WITHOUT):
-            runs.append(measure(ranks, pair, arm, steps, first))
-        before, after = sorted(runs[-2:], key=lambda run: run.arm == WITH)
+def measure_pairs(ranks: int, batch_size: int, pairs: int, steps: int, first: bool) -> list[Pair]:
+    """All pairs of one size."""
+    measured = []
+    for number in range(pairs):
+        pair = measure(ranks, batch_size, number, steps, first)
+        measured.append(pair)
         print(
-            f"{ranks} ranks, pair {pair + 1}: step {before.step_ns / 1e6:.2f} and {after.step_ns / 1e6:.2f} ms, "
-            f"first step after {before.start_ns / 1e9:.2f} and {after.start_ns / 1e9:.2f} s",
+            f"{ranks} ranks, pair {number + 1}: step {pair.step_ns[WITHOUT] / 1e6:.2f} and "
+            f"{pair.step_ns[WITH] / 1e6:.2f} ms, first step after {pair.start_ns[WITHOUT] / 1e9:.2f} and "
+            f"{pair.start_ns[WITH] / 1e9:.2f} s",
             flush=True,
         )
-    return runs
+    return measured
 
 
-def estimate(runs: Sequence[Run], number: Callable[[Sequence[Run], Sequence[Run]], float]) -> Estimate:
-    """A number of all runs without and all runs with the observer, and where it lies if the pairs are drawn again."""
-    pairs = sorted({run.pair for run in runs})
-    by_arm = {(run.pair, run.arm): run for run in runs}
+def estimate(values: Sequence[float]) -> Estimate:
+    """Their median, and where it lies if the values are drawn again."""
     dice = random.Random(0)
-
-    def of(drawn: Sequence[int]) -> float:
-        return number([by_arm[pair, WITHOUT] for pair in drawn], [by_arm[pair, WITH] for pair in drawn])
-
-    values = sorted(of(dice.choices(pairs, k=len(pairs))) for _ in range(RESAMPLED))
-    return Estimate(of(pairs), values[round(0.025 * RESAMPLED)], values[round(0.975 * RESAMPLED) - 1])
+    medians = sorted(median(dice.choices(values, k=len(values))) for _ in range(RESAMPLED))
+    return Estimate(median(values), medians[round(0.025 * RESAMPLED)], medians[round(0.975 * RESAMPLED) - 1])
 
 
-def step_ratio(without: Sequence[Run], with_: Sequence[Run]) -> float:
-    """Of the medians of the runs."""
-    return median(run.step_ns for run in with_) / median(run.step_ns for run in without)
-
-
-def start_difference_s(without: Sequence[Run], with_: Sequence[Run]) -> float:
-    """The median over the pairs."""
-    return median((b.start_ns - a.start_ns) / 1e9 for a, b in zip(without, with_, strict=True))
-
-
-def row(runs: Sequence[Run]) -> str:
-    """The table's row for one number of ranks."""
-    ratio, start = estimate(runs, step_ratio), estimate(runs, start_difference_s)
-    step_ms = median(run.step_ns for run in runs if run.arm == WITHOUT) / 1e6
+def row(pairs: Sequence[Pair]) -> str:
+    """The table's row for one size."""
+    ratio = estimate([pair.step_ns[WITH] / pair.step_ns[WITHOUT] - 1 for pair in pairs])
+    added_us = estimate([(pair.step_ns[WITH] - pair.step_ns[WITHOUT]) / 1e3 for pair in pairs])
+    start_s = estimate([(pair.start_ns[WITH] - pair.start_ns[WITHOUT]) / 1e9 for pair in pairs])
+    step_ms = median(pair.step_ns[WITHOUT] for pair in pairs) / 1e6
     return (
-        f"| {runs[0].ranks} | {len(runs) // 2} | {step_ms:.1f} | {ratio.value - 1:+.2%} "
-        f"[{ratio.low - 1:+.2%}, {ratio.high - 1:+.2%}] | {verdict(ratio.value - 1, MOST_OF_A_STEP)} "
-        f"| {start.value:+.2f} [{start.low:+.2f}, {start.high:+.2f}] | {verdict(start.value, MOST_AT_START_S)} |"
+        f"| {pairs[0].ranks} | {pairs[0].batch_size} | {len(pairs)} | {step_ms:.1f} "
+        f"| {added_us.value:+.0f} [{added_us.low:+.0f}, {added_us.high:+.0f}] | {ratio.value:+.2%} "
+        f"[{ratio.low:+.2%}, {ratio.high:+.2%}] | {verdict(ratio.value, MOST_OF_A_STEP)} "
+        f"| {start_s.value:+.2f} [{start_s.low:+.2f}, {start_s.high:+.2f}] | {verdict(start_s.value, MOST_AT_START_S)} |"
     )
 
 
@@ -126,20 +197,26 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 512])
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--first", action="store_true", help="with the highest priority, for a busy machine")
-    parser.add_argument("--out", type=Path, help="every run as JSON")
+    parser.add_argument("--out", type=Path, help="every pair as JSON")
     asked = parser.parse_args()
-    runs = [measure_pairs(ranks, asked.pairs, asked.steps, asked.first) for ranks in asked.ranks]
+    os.environ.update(KEEP_MEMORY)
+    measured = [
+        measure_pairs(ranks, batch_size, asked.pairs, asked.steps, asked.first)
+        for ranks in asked.ranks
+        for batch_size in asked.batch_sizes
+    ]
     if asked.out is not None:
         asked.out.write_text(
-            json.dumps([asdict(run) for own in runs for run in own], indent=1), encoding="utf-8"
+            json.dumps([asdict(pair) for own in measured for pair in own], indent=1), encoding="utf-8"
         )
     print(
-        "| ranks | pairs | step, ms | observer, of a step | < 1 % | to the first step, s | < 0.3 s |\n"
-        "|---|---|---|---|---|---|---|"
+        "| ranks | batch | pairs | step, ms | observer adds, µs | of a step | < 1 % | to the first step, s | < 0.3 s |\n"
+        "|---|---|---|---|---|---|---|---|---|"
     )
-    for own in runs:
+    for own in measured:
         print(row(own))
 
 

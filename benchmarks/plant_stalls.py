@@ -98,12 +98,21 @@ def statement(plant: Plant, records: Path, large_file: Path) -> str:
     until = f"_begin + {round(plant.ms * 1e6)}"
     parts = [
         f"if {' and '.join(conditions) or 'True'}: import time as _time, threading as _threading, torch as _torch",
+        *_prepared(plant),
         "_begin = _time.perf_counter_ns()",
         *_waiting(plant, until, large_file),
         "_spent = _time.perf_counter_ns() - _begin",
         f"open({str(records)!r} + '.rank' + {rank}, 'a').write(f'{{_time.time_ns()}} {{_spent}}\\n')",
     ]
     return "; ".join(parts)
+
+
+def _prepared(plant: Plant) -> list[str]:
+    """What is no part of the stall, once in a training."""
+    if plant.kind != "all-reduce":
+        return []
+    zeros = f"_torch.zeros({round(plant.ms * FLOATS_PER_MS)})"
+    return ["_sums = globals().setdefault('_sums', [])", f"_sums or _sums.append({zeros})"]
 
 
 def _waiting(plant: Plant, until: str, large_file: Path) -> list[str]:
@@ -128,7 +137,7 @@ def _waiting(plant: Plant, until: str, large_file: Path) -> list[str]:
             "_future.wait()",
         ],
         "operators": ["_matrix = _torch.ones(192, 192)", _repeat("_torch.mm(_matrix, _matrix)", until)],
-        "all-reduce": [f"_torch.distributed.all_reduce(_torch.ones({round(plant.ms * FLOATS_PER_MS)}))"],
+        "all-reduce": ["_torch.distributed.all_reduce(_sums[0])"],
     }
     return ways[plant.kind]
 

@@ -12,9 +12,16 @@ from typing import Any
 
 import torch
 
-from harness.common.captures import folder_of, given_up_file, is_ready, read_request, stop_file
+from harness.common.captures import (
+    CaptureRequest,
+    folder_of,
+    given_up_file,
+    is_ready,
+    read_request,
+    stop_file,
+)
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
-from harness.observe.meeting import first_said, meet
+from harness.observe.meeting import all_arrived, arrive, first_said, meet
 from harness.observe.ranges import nvtx_functions
 
 LOOK_S = 0.5  # between two looks for a request
@@ -206,9 +213,11 @@ class _TorchRecording:
 class OnRequest(Capture):
     """Another capture, and after its window what `slurm.sh capture` asks for, with torch.profiler or by nsys.
 
-    Every rank must record the same steps. The first rank looks into the run's folder, at most twice a second, and
-    writes the first step to record, or the first that is no longer recorded, into the process group's store, where all
-    ranks look before each step. `lead`: steps that one rank can be ahead of another.
+    Every rank must record the same steps, and no step may wait for a lookup while nothing is asked. The first rank
+    looks into the run's folder and the others into the process group's store, each at most twice a second. A rank that
+    learns of a request says so, and looks before each step from then on. Once all have said so, the first rank names
+    the first step to record, and later the first that is no longer recorded. `lead`: steps that one rank can be ahead
+    of another.
     """
 
     def __init__(
@@ -218,6 +227,7 @@ class OnRequest(Capture):
         self._first_step, self._lead, self._by_nsys = first_step, lead, by_nsys
         self._looked_s = -LOOK_S
         self._number = 1  # of the recording that comes next, or runs
+        self._knows = False  # this rank knows that it is asked for
         self._steps: range | None = None
         self._recording: _NsysRecording | _TorchRecording | None = None
 
@@ -246,21 +256,37 @@ class OnRequest(Capture):
             self._recording.end(together=False)
 
     def _agree(self, step: int) -> None:
+        looks = self._looks()
         if self._steps is None:
-            agreed = self._share("steps", self._first_word(step + self._lead))
+            if looks and not self._knows:
+                self._learn()
+            agreed = self._share("steps", self._first_word(step + self._lead) if looks else None)
             self._steps = range(*map(int, agreed.split(":"))) if agreed else None
             if self._steps is not None and not self._steps:
                 self._go_on()
         else:
-            ended = self._looks() and stop_file(self._run_dir, self._number).exists()
+            ended = looks and self._rank == 0 and stop_file(self._run_dir, self._number).exists()
             agreed = self._share("end", str(step + self._lead + 1) if ended else None)
             if agreed:
                 self._steps = range(self._steps.start, min(self._steps.stop, int(agreed)))
 
+    def _learn(self) -> None:
+        """See whether something is asked, and say so if it is."""
+        said = "yes" if self._rank == 0 and self._asked() is not None else None
+        if first_said(f"capture/{self._number}/asked", said):
+            self._knows = True
+            arrive(self._place)
+
+    def _asked(self) -> CaptureRequest | None:
+        asked = read_request(self._run_dir)
+        return asked if asked is not None and asked.number == self._number else None
+
     def _first_word(self, ahead: int) -> str | None:
         """The steps that are asked for, no steps where that is taken back, or None."""
-        asked = read_request(self._run_dir) if self._looks() else None
-        if asked is None or asked.number != self._number:
+        if self._rank != 0 or not self._knows or not all_arrived(self._place):
+            return None
+        asked = self._asked()
+        if asked is None:
             return None
         if is_ready(self._run_dir, asked):
             return f"{ahead}:{ahead + asked.steps}"
@@ -270,15 +296,19 @@ class OnRequest(Capture):
         return None
 
     def _looks(self) -> bool:
-        """Whether this rank looks into the folder now."""
-        if self._rank != 0 or time.monotonic() - self._looked_s < LOOK_S:
+        """Whether this rank looks now for what is new."""
+        if time.monotonic() - self._looked_s < LOOK_S:
             return False
         self._looked_s = time.monotonic()
         return True
 
+    @property
+    def _place(self) -> str:
+        return f"capture {self._number} is asked for"
+
     def _share(self, what: str, said: str | None) -> str | None:
-        """What the first rank has said of it, now or before."""
-        return first_said(f"capture/{self._number}/{what}", said)
+        """What the first rank has said of it, now or before; None before this rank knows of the request."""
+        return None if not self._knows else first_said(f"capture/{self._number}/{what}", said)
 
     def _new(self) -> _NsysRecording | _TorchRecording:
         if self._by_nsys:
@@ -287,7 +317,7 @@ class OnRequest(Capture):
 
     def _go_on(self) -> None:
         """To the recording of the next number."""
-        self._steps = None
+        self._steps, self._knows = None, False
         self._number += 1
 
 

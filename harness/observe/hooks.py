@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ def place(
     observer.watch_optimizers()
     observer.watch_backward()
     observer.watch_data()
+    observer.watch_exit()
     watch_own_profiler(observer.watch)
     by_clock(observer.tick)
     os.register_at_fork(after_in_child=observer.in_child)
@@ -71,17 +73,20 @@ class Observer:
         """Whether this call is to be observed: not one that a compiler reads, nor another thread's."""
         if _is_compiling():
             return False
-        return not self._off and threading.get_ident() == self._main
+        return not self._off and get_ident() == self._main
 
     def _try(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """Call it; an error switches the observer off."""
         try:
             return act(*arguments)
-        except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
-            self._off = True
-            print(f"observer: off from here on, because {error!r}", file=sys.stderr)
-            self.watch.close()
+        except Exception as error:  # noqa: BLE001
+            self._switch_off(error)
             return None
+
+    def _switch_off(self, error: Exception) -> None:
+        self._off = True
+        print(f"observer: off from here on, because {error!r}", file=sys.stderr)
+        self.watch.close()
 
     def in_child(self) -> None:
         """A fork of a process that trains is a worker."""
@@ -96,14 +101,24 @@ class Observer:
 
         @functools.wraps(function)
         def observed(*arguments: Any, **named: Any) -> Any:
-            if not self._here() or not self._try(begin, *arguments):
+            # Most calls of a step pass here, with cold caches: as little as possible is called.
+            if _is_compiling() or self._off or get_ident() != self._main:
+                return function(*arguments, **named)
+            try:
+                wanted = begin(*arguments)
+            except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
+                wanted = self._switch_off(error)
+            if not wanted:
                 return function(*arguments, **named)
             result = None
             try:
                 result = function(*arguments, **named)
             finally:
                 if not self._off:
-                    self._try(end, result, *arguments)
+                    try:
+                        end(result, *arguments)
+                    except Exception as error:  # noqa: BLE001
+                        self._switch_off(error)
             return result
 
         return observed
@@ -116,6 +131,17 @@ class Observer:
         self._try(self.steps.tick)
         self.watch.steps_ended_by = CLOCK
         return True
+
+    def watch_exit(self) -> None:
+        """A process may leave without the functions that Python calls at its end."""
+        leave = os._exit
+
+        @functools.wraps(leave)
+        def leaves(status: int) -> None:
+            self._try(self.watch.write_kept)
+            leave(status)
+
+        os._exit = leaves  # type: ignore[assignment]
 
     # -- forward -------------------------------------------------------------------------------------------------------
 

@@ -5,53 +5,74 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from harness.common.metrics_lines import StepCounters, as_ranges
 
 SCHEDULER = Path(
     "/proc/thread-self/schedstat"
 )  # time on a core, time ready and waiting for one, both in ns; slices
-FILES = Path("/proc/self/io")  # its sixth line: write_bytes, what was written to files of a disk
+FILES = Path("/proc/self/io")  # is there if Linux counts what a process writes to files of a disk
+BLOCK = 512  # bytes of a block that getrusage counts
+
+
+class Counts(NamedTuple):
+    """What was counted until a moment; None: the system does not say it. cores: those the thread may use."""
+
+    waited_ns: int | None
+    collected_ns: int
+    written_bytes: int | None
+    continued: int
+    cores: AbstractSet[int] | None
 
 
 class HostCounters:
-    """Counts from one step's end to the next one's, for the thread that makes it."""
+    """Counts from one step's end to the next one's, for the thread that makes it.
+
+    `now` is called between two steps of somebody's training, so it only reads; `between` says what it means.
+    """
 
     def __init__(self) -> None:
-        self._scheduler, self._files = _opened(SCHEDULER), _opened(FILES)
+        self._scheduler, self._counts_files = _opened(SCHEDULER), FILES.exists()
         self._collected_ns = 0
         self._collecting_since = 0
         self._continued = 0
-        self._last = self._now()
         gc.callbacks.append(self._collector)
         self._handled = _handle_continuing(self._count_continuing)
 
-    def of_step(self) -> StepCounters:
-        """What was counted since the last time, or since the beginning."""
-        before, self._last = self._last, self._now()
-        waited, collected, written, continued = (
-            _less(now, then)
-            for now, then in zip(self._last, before)  # noqa: B905 - Python 3.8
+    def now(self) -> Counts:
+        """All that was counted so far, for the thread that made this."""
+        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        waited, written = _number(self._scheduler, 1), None
+        if self._counts_files:
+            written = resource.getrusage(resource.RUSAGE_SELF).ru_oublock * BLOCK
+        return Counts(waited, self._collected_ns, written, self._continued, cores)
+
+    def between(self, then: Counts, now: Counts) -> StepCounters:
+        """What was counted between two moments."""
+        return StepCounters(
+            core_wait_ns=_less(now.waited_ns, then.waited_ns),
+            collector_ns=now.collected_ns - then.collected_ns,
+            written_bytes=_less(now.written_bytes, then.written_bytes),
+            continued=now.continued - then.continued if self._handled else None,
+            cores=None if now.cores is None else as_ranges(now.cores),
         )
-        return StepCounters(waited, collected or 0, written, continued if self._handled else None, _cores())
 
     def close(self) -> None:
         """Count no more."""
         gc.callbacks.remove(self._collector)
         _close(self._scheduler)
-        _close(self._files)
-        self._scheduler = self._files = None
+        self._scheduler = None
         if self._handled:
             signal.signal(signal.SIGCONT, signal.SIG_DFL)
-
-    def _now(self) -> tuple[int | None, int, int | None, int]:
-        return _number(self._scheduler, 1), self._collected_ns, _number(self._files, 11), self._continued
 
     def _count_continuing(self, signum: int, frame: object) -> None:
         self._continued += 1
@@ -80,10 +101,6 @@ def waited_ns() -> int | None:
         return _number(file, 1)
     finally:
         _close(file)
-
-
-def _cores() -> str | None:
-    return as_ranges(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def _less(now: int | None, then: int | None) -> int | None:

@@ -17,16 +17,20 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and inside
+ALSO_S = 0.1  # between two calls of what else the thread is to do
 AROUND = 1  # lines of source before and after
 LONGEST = 400  # characters of a line of source
 _OTHERS = ("site-packages", "dist-packages")
+# Python 3.11 may make a frame object while another thread runs and leaves that frame, if its making starts a garbage
+# collection: the object then points into memory that is used for something else. So no garbage is collected during a
+# look, as in Python's own `sys._current_frames`.
+_COLLECTS = sys.version_info[:2] == (3, 11)
 _HERE = str(Path(__file__).resolve().parent)
 
 
@@ -46,10 +50,16 @@ def lines_file(run: Path, rank: int | str) -> Path:
 class LineSampler:
     """Samples the main thread until `close`. `faster` while the profiled steps run.
 
-    others: a folder whose code is not the user's either.
+    others: a folder whose code is not the user's either. also: is called by the sampler's thread, ten times a second.
     """
 
-    def __init__(self, run_dir: Path, rank: int, others: Path | None = None) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        rank: int,
+        others: Path | None = None,
+        also: Callable[[], object] = lambda: None,
+    ) -> None:
         path = lines_file(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open(
@@ -61,6 +71,8 @@ class LineSampler:
         self._ids: dict[Place, int] = {}
         self._last: int | None = -1
         self._looked_ns = 0
+        self._seen: list[tuple[int, int, int | None]] = []  # times of two looks and the place, to be written
+        self._also, self._also_at_s = also, 0.0
         self._period_s = 1 / HZ
         self._stop = threading.Event()
         self._write(
@@ -84,6 +96,7 @@ class LineSampler:
             return
         self._stop.set()
         self._thread.join(1.0)
+        self._write_seen()
         self._write(event="end", unix_ns=time.time_ns())
         self._file.close()
 
@@ -91,19 +104,35 @@ class LineSampler:
         try:
             while not self._stop.wait(self._period_s):
                 self._sample()
+                if time.monotonic() >= self._also_at_s:
+                    self._also_at_s = time.monotonic() + ALSO_S
+                    self._write_seen()
+                    self._also()
         except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
             print(f"observer: no more lines, because {error!r}", file=sys.stderr)
 
     def _sample(self) -> None:
-        with _without_collection():
+        # The main thread may wait for this one, with cold caches: as little as possible is called.
+        switches = _COLLECTS and gc.isenabled()
+        if switches:
+            gc.disable()
+        try:
             found = self._frames(sys._current_frames().get(self._main or 0))
+        finally:
+            if switches:
+                gc.enable()
         unix_ns = time.time_ns()
         before_ns, self._looked_ns = self._looked_ns, unix_ns
         place = self._innermost(found)
         number = None if place is None else self._number(place)
         if number != self._last:
             self._last = number
-            self._write(event="at", unix_ns=unix_ns, since_ns=before_ns, id=number)
+            self._seen.append((unix_ns, before_ns, number))
+
+    def _write_seen(self) -> None:
+        seen, self._seen = self._seen, []
+        at = ({"event": "at", "unix_ns": now, "since_ns": before, "id": number} for now, before, number in seen)
+        self._file.write("".join(json.dumps(line) + "\n" for line in at))
 
     def _frames(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
         """Code and line of the innermost frames, up to the first that is known to be the user's."""
@@ -142,23 +171,6 @@ class LineSampler:
 
     def _write(self, **line: Any) -> None:
         self._file.write(json.dumps(line) + "\n")
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Inside, Python 3.11 collects no garbage, as in its own `sys._current_frames`.
-
-    There a frame object may be made while another thread runs and leaves that frame, if its making starts a collection:
-    the object then points into memory that is used for something else.
-    """
-    switched = sys.version_info[:2] == (3, 11) and gc.isenabled()
-    if switched:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if switched:
-            gc.enable()
 
 
 def innermost_place() -> str | None:

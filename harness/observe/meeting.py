@@ -25,6 +25,20 @@ def meet(place: str, patience: timedelta | None = None) -> None:
     store.wait([complete], *([] if patience is None else [patience]))
 
 
+def arrive(place: str) -> None:
+    """Say that this rank has come to `place`, without waiting for the others. Each rank says so once."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 1)
+
+
+def all_arrived(place: str) -> bool:
+    """Whether every rank has come to `place`. A single rank always has."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return True
+    world = dist.get_world_size()
+    return bool(dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 0) == world)
+
+
 def first_said(subject: str, said: str | None) -> str | None:
     """What a rank was the first to say of a subject, now or before; None while none has. said: this rank's word.
 

@@ -1,6 +1,6 @@
 """Measures and writes the metrics of one rank, as the lines of harness/common/metrics_lines.py.
 
-Each line is flushed as it is written, so a killed rank loses at most the line it was writing.
+Each line is flushed as it is written, so a killed rank loses at most the lines that were kept for later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import platform
 import re
 import resource
 import socket
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -24,9 +26,10 @@ from torch import Tensor
 
 from harness.common.metrics_lines import EndLine, ObservedLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
-from harness.observe.host_counters import HostCounters
+from harness.observe.host_counters import Counts, HostCounters
 
 PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
+MOST_KEPT = 1000  # steps whose lines are not written yet
 
 
 class StepTimer:
@@ -80,9 +83,9 @@ class JsonLines:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
-    def write(self, line: Mapping[str, object]) -> None:
-        """Add one line."""
-        self._file.write(json.dumps(line) + "\n")
+    def write(self, *lines: Mapping[str, object]) -> None:
+        """Add lines."""
+        self._file.write("".join(json.dumps(line) + "\n" for line in lines))
 
     def close(self) -> None:
         """No line follows."""
@@ -98,12 +101,33 @@ class MetricsWriter:
         self._steps = 0
         self._stop_reason: str | None = None
         self._counters = HostCounters()
+        self._kept: deque[tuple[Callable[[], StepLine], Counts]] = deque()
+        self._writes = threading.RLock()  # a signal's handler may write, too
+        self._then = self._counters.now()
         self._write("start", {**asdict(start), **asdict(_process(start.device)), "unix_ns": time.time_ns()})
 
     def step(self, step: StepLine) -> None:
         """Write one step."""
-        self._steps += 1
-        self._write("step", {"rank": self._rank, **vars(step), **vars(self._counters.of_step())})
+        self.keep(lambda: step)
+        self.write_kept()
+
+    def keep(self, make: Callable[[], StepLine]) -> None:
+        """Count for a step that ends now; its line is made and written by the next `write_kept`, of any thread."""
+        self._kept.append((make, self._counters.now()))
+        if len(self._kept) >= MOST_KEPT:
+            self.write_kept()
+
+    def write_kept(self) -> None:
+        """Write the steps that were kept."""
+        with self._writes:
+            lines = []
+            while self._kept:
+                make, now = self._kept.popleft()
+                then, self._then = self._then, now
+                counted = self._counters.between(then, now)
+                lines.append({"event": "step", "rank": self._rank, **vars(make()), **vars(counted)})
+            self._steps += len(lines)
+            self._lines.write(*lines)
 
     def stopped(self, reason: str) -> None:
         """Training stops early on request; the `end` line gives the reason."""
@@ -122,17 +146,22 @@ class MetricsWriter:
             status, reason = "failed", f"{type(error).__name__}: {error}".strip().splitlines()[0]
         elif self._stop_reason is not None:
             status, reason = "stopped", self._stop_reason
+        self.write_kept()
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
         self.close()
 
     def close(self) -> None:
         """No line follows."""
-        self._counters.close()
-        self._lines.close()
+        with self._writes:
+            self.write_kept()
+            self._counters.close()
+            self._lines.close()
 
     def _write(self, event: str, line: Mapping[str, object]) -> None:
-        self._lines.write({"event": event, **line})
+        with self._writes:
+            self.write_kept()
+            self._lines.write({"event": event, **line})
 
 
 def rank_of_process() -> tuple[int, int, int]:

@@ -30,7 +30,12 @@ from harness.observe.ranges import nvtx_functions
 from harness.observe.steps import BACKWARD, DATA, FORWARD, OPTIMIZER, StepTimes
 
 INJECTORS = Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults"
-MARKS = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer_step"}  # as exercise 1 writes them
+MARKS = {  # as exercise 1 writes them; {}: the step's number
+    DATA: "DataLoad batch {}",
+    FORWARD: "forward",
+    BACKWARD: "backward",
+    OPTIMIZER: "optimizer_step",
+}
 
 
 def rank_now() -> tuple[int, int, int]:
@@ -56,7 +61,8 @@ class Watch:
     def __init__(self, run_dir: Path, asked: dict[str, Any]) -> None:
         self._run_dir, self._asked = run_dir, asked
         self._window = as_recorded(ProfileWindow(**asked["window"]), os.environ)
-        self._marks: list[Mark] = []
+        self._marks: list[Mark | None] = []  # None: nobody records
+        self._for_nsys = asked["profiler"] == "nsys"
         self._number = 0
         self._moments: Any = None  # of injected faults
         self.ours: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -85,27 +91,27 @@ class Watch:
         if not self.own_profiler:
             self._capture.step_begins(number)
         self._number = number
-        self._mark(f"batch_{number}")
+        self._mark("batch_{}")
         if self._moments is not None:
             self._moments.begin()
 
     def phase_begins(self, phase: str) -> None:
         """A phase begins."""
-        self._mark(MARKS.get(phase) or f"DataLoad batch {self._number}")
+        self._mark(MARKS[phase])
         if phase != DATA:
             self.reach(phase)
 
     def phase_ends(self) -> None:
         """The innermost phase ends."""
-        self._marks.pop().end()
+        self._end_mark()
 
     def step_ends(self, step: StepTimes) -> None:
         """A step has ended."""
         while self._marks:
-            self._marks.pop().end()
+            self._end_mark()
         self.reach("updated")
         if self._writer is not None:
-            self._writer.step(self._line(step))
+            self._writer.keep(self._line(step))
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step.number)
@@ -118,7 +124,7 @@ class Watch:
     def restarts(self) -> None:
         """All steps so far were none: they were seconds before the training began."""
         while self._marks:
-            self._marks.pop().end()
+            self._end_mark()
         self._capture.abandon()
         self.trace_file.unlink(missing_ok=True)
         if self._writer is not None:
@@ -127,28 +133,27 @@ class Watch:
         self.steps_ended_by = None
         self._open()
 
-    def _line(self, step: StepTimes) -> StepLine:
-        return StepLine(
-            step=step.number,
-            phase=self._window.phase(step.number),
-            unix_ns=step.unix_ns,
-            step_ns=step.ns,
-            data_ns=step.parts.get(DATA, 0),
-            forward_ns=step.parts.get(FORWARD, 0),
-            backward_ns=step.parts.get(BACKWARD, 0),
-            optimizer_ns=step.parts.get(OPTIMIZER, 0),
-            loss=self.loss,
-            lr=None,
-            tokens=self.tokens,
-            samples=self.samples,
-            synced=True,
-            peak_memory_bytes=peak_memory_bytes(),
+    def _line(self, step: StepTimes) -> Callable[[], StepLine]:
+        """Makes the step's line, later and in another thread."""
+        return partial(
+            _step_line, self._window, step, self.loss, self.samples, self.tokens, peak_memory_bytes()
         )
+
+    def write_kept(self) -> None:
+        """Write the steps that have ended."""
+        if self._writer is not None and self.rank >= 0 and os.getpid() == self._owner:
+            self._writer.write_kept()
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def _mark(self, name: str) -> None:
-        self._marks.append(Mark(name))
+        recorded = self._for_nsys or torch._C._autograd._profiler_enabled()
+        self._marks.append(Mark(name.format(self._number)) if recorded else None)
+
+    def _end_mark(self) -> None:
+        mark = self._marks.pop()
+        if mark is not None:
+            mark.end()
 
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
@@ -164,7 +169,7 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._sampler = LineSampler(self._run_dir, rank, INJECTORS)
+        self._sampler = LineSampler(self._run_dir, rank, INJECTORS, self.write_kept)
         self._open()
         if self._asked.get("faults"):
             with self.ours():
@@ -231,7 +236,7 @@ class Watch:
         with suppress(Exception):  # the end of somebody's training: nothing here may change it
             self.last_step()
             while self._marks:
-                self._marks.pop().end()
+                self._end_mark()
             self._capture.close()
         self.rank = -2
         if self._sampler is not None:
@@ -244,6 +249,32 @@ class Watch:
                 sys, "last_value", None
             )  # what ended the script, if anything did
             self._writer.__exit__(type(error), error, None)
+
+
+def _step_line(
+    window: ProfileWindow,
+    step: StepTimes,
+    loss: float | None,
+    samples: int | None,
+    tokens: int | None,
+    peak_memory: int,
+) -> StepLine:
+    return StepLine(
+        step=step.number,
+        phase=window.phase(step.number),
+        unix_ns=step.unix_ns,
+        step_ns=step.ns,
+        data_ns=step.parts.get(DATA, 0),
+        forward_ns=step.parts.get(FORWARD, 0),
+        backward_ns=step.parts.get(BACKWARD, 0),
+        optimizer_ns=step.parts.get(OPTIMIZER, 0),
+        loss=loss,
+        lr=None,
+        tokens=tokens,
+        samples=samples,
+        synced=True,
+        peak_memory_bytes=peak_memory,
+    )
 
 
 def _inner(model: torch.nn.Module) -> torch.nn.Module:

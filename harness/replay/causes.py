@@ -12,7 +12,7 @@ from harness.analysis.summary import Summary
 from harness.replay import device_causes as device
 from harness.replay import host_causes as host
 from harness.replay import rank_causes as rank
-from harness.replay.context import ReplayContext
+from harness.replay.context import WORK_TIME, ReplayContext, slots
 from harness.replay.suspect import Cause, Suspect, settled
 
 Rule = Callable[[ReplayContext], Iterator[Suspect]]
@@ -330,7 +330,7 @@ def suspects(context: ReplayContext) -> list[Suspect]:
 
 def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
     """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
-    they then waited for."""
+    they then waited for. On a CPU the work that is a part of the loss counts, too."""
     entry = CAUSES[suspect.cause.value]
     most = context.step_ns
     if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
@@ -341,6 +341,8 @@ def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
         part[list(suspect.processes)].mean(axis=1)
         for part in (context.device_time.idle_ns, context.device_time.window_ns)
     )
-    if not np.isfinite(idle_ns).all() or (idle_ns <= (1 - BUSY) * window_ns).all():
+    work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
+    lost_work_ns = context.time_ns[list(suspect.processes)][:, :, work].sum(axis=2).mean(axis=1)
+    if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
         return 0.0
-    return min(most, float(idle_ns.sum()))
+    return min(most, float((idle_ns + lost_work_ns).sum()))

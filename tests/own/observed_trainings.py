@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -72,13 +73,25 @@ def run(
     *,
     asked: Mapping[str, Any] | None,
     scripts: Path = SCRIPTS,
-    first: bool = False,
 ) -> Ended:
-    """Run a training of `scripts` to its end; asked: changes of observe.json, None for no observer. first: with the
-    highest priority, where allowed.
+    """Run a training of `scripts` to its end; asked: changes of observe.json, None for no observer.
 
     Raises AssertionError: it failed.
     """
+    return ended(training, folder, start(training, folder, options, asked=asked, scripts=scripts))
+
+
+def start(
+    training: Training,
+    folder: Path,
+    options: Sequence[str],
+    *,
+    asked: Mapping[str, Any] | None,
+    scripts: Path = SCRIPTS,
+    first: bool = False,
+) -> subprocess.Popen[str]:
+    """Start a training as the leader of a process group, with its output in `folder/log`. first: with the highest
+    priority, where allowed."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **PLAIN, **dict(training.environment)}
     environment.pop("PYTHONPATH", None)
@@ -93,19 +106,31 @@ def run(
         }
         settings.write_text(json.dumps({**content, **asked}), encoding="utf-8")
         environment |= {"HARNESS_OBSERVE": str(settings), "PYTHONPATH": str(SITE)}
-    done = subprocess.run(
-        training.command([*options, "--truth", str(folder / "truth")], free_port()),
-        cwd=scripts,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        preexec_fn=before_others if first else None,
-    )
-    assert done.returncode == 0, done.stdout
-    return Ended(training, folder, done.stdout)
+    with (folder / "log").open("w", encoding="utf-8") as log:
+        return subprocess.Popen(
+            training.command([*options, "--truth", str(folder / "truth")], free_port()),
+            cwd=scripts,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+            preexec_fn=before_others if first else None,
+        )
+
+
+def ended(training: Training, folder: Path, process: subprocess.Popen[str]) -> Ended:
+    """Wait for a training that was started.
+
+    Raises AssertionError: it failed.
+    """
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=TIMEOUT_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    log = (folder / "log").read_text(encoding="utf-8", errors="replace")
+    assert process.wait() == 0, log
+    return Ended(training, folder, log)
 
 
 def before_others() -> None:

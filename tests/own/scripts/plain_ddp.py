@@ -14,9 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-BATCH = 128
-
-
 class Images(Dataset[tuple[Tensor, int]]):
     """Random images, some of them mirrored; a batch is fetched as a whole."""
 
@@ -52,13 +49,15 @@ class Classifier(nn.Module):
         return logits
 
 
-def make_loader(steps: int, rank: int, world_size: int) -> DataLoader[tuple[Tensor, int]]:
-    images = Images(steps * BATCH * world_size)
+def make_loader(
+    steps: int, batch_size: int, rank: int, world_size: int
+) -> DataLoader[tuple[Tensor, int]]:
+    images = Images(steps * batch_size * world_size)
     sampler: DistributedSampler[tuple[Tensor, int]] = DistributedSampler(
         images, num_replicas=world_size, rank=rank, seed=0
     )
     return DataLoader(
-        images, batch_size=BATCH, sampler=sampler, num_workers=1, multiprocessing_context="fork"
+        images, batch_size=batch_size, sampler=sampler, num_workers=1, multiprocessing_context="fork"
     )
 
 
@@ -67,7 +66,7 @@ def train(args: argparse.Namespace, rank: int, world_size: int) -> None:
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     watch = Stopwatch(args.truth, rank)
-    batches = iter(make_loader(args.steps, rank, world_size))
+    batches = iter(make_loader(args.steps, args.batch_size, rank, world_size))
     progress = tqdm(range(args.steps), disable=rank != 0)
     for _ in progress:
         with watch.part("data"):
@@ -88,6 +87,7 @@ def train(args: argparse.Namespace, rank: int, world_size: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--truth", type=Path, help="write the times of each step to FILE.rank<R>")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -15,7 +15,8 @@ PARTS = ("data", "forward", "backward", "optimizer")
 class Stopwatch:
     """What each step of one rank took, in `FILE.rank<R>`; without a file nothing is written.
 
-    A part inside of another one counts for itself only. unknown: parts that this training cannot time.
+    A part inside of another one counts for itself only. unknown: parts that this training cannot time. When the first
+    step has ended there is `FILE.rank<R>.begun`.
     """
 
     def __init__(self, file: Path | None, rank: int = 0, unknown: Collection[str] = ()) -> None:
@@ -26,8 +27,11 @@ class Stopwatch:
         self._step_end_unix_ns: list[int] = []
         self._parts: dict[str, list[int]] = {part: [] for part in PARTS}
         self._losses: list[object] = []
+        self._begun: Path | None = None
         if file is not None:
-            atexit.register(self._write, file.with_name(f"{file.name}.rank{rank}"))
+            own = file.with_name(f"{file.name}.rank{rank}")
+            self._begun = own.with_name(f"{own.name}.begun")
+            atexit.register(self._write, own)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -52,6 +56,9 @@ class Stopwatch:
         for name, spent in self._now.items():
             self._parts[name].append(spent)
         self._now = dict.fromkeys(PARTS, 0)
+        if self._begun is not None:
+            self._begun.touch()
+            self._begun = None
 
     def _write(self, file: Path) -> None:
         times = {f"{n}_ns": None if n in self._unknown else spent for n, spent in self._parts.items()}
