@@ -78,14 +78,17 @@ class SampledLines:
         """When it was at each place. borders_ns: moments, in order, at which a line may rather have ended than at
         others: the begins and ends of what takes long.
 
-        Without a border the middle of the two looks counts; between looks that are far apart the sampler was kept from
-        looking by what the new line did."""
+        Without a border the middle of the two looks counts. Between two borders nobody looked, so the place is not
+        known there. Between looks that are far apart the sampler was kept from looking by what the new line did."""
         middle = (self.after_ns + self.seen_ns) // 2
         late = self.seen_ns - self.after_ns > _LATE * self.period_ns
         wanted = np.where(late, self.after_ns, middle)
         start = _nearest(borders_ns, wanted, self.after_ns, self.seen_ns)
-        start = np.maximum.accumulate(start)
-        end = np.append(start[1:], self.until_ns)
+        first = np.searchsorted(borders_ns, self.after_ns, side="right")
+        last = np.searchsorted(borders_ns, self.seen_ns, side="right") - 1
+        unseen = ~late & (last > first)
+        start = np.maximum.accumulate(np.where(unseen, np.append(borders_ns, 0)[last], start))
+        end = np.append(np.where(unseen, np.append(borders_ns, 0)[first], start)[1:], self.until_ns)
         kept = end > start
         return LineStretches(start[kept], end[kept], self.place[kept])
 

@@ -1,4 +1,4 @@
-"""All ranks of a node share one nsys: recording begins when the last one is ready and ends when the last one is."""
+"""What ranks agree on without a collective: when one nsys records all of a node, and which steps a request means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,16 +56,68 @@ with NsysCapture(ProfileWindow(skip=1, wait=0, warmup=0, active=2)) as capture:
 (folder / f"rank{rank} left").touch()
 """
 
+# The ranks' looks are far apart: rank 1's are later by half of the time between two looks, and its steps are shorter but
+# for the all-reduce that ends each step.
+ASKED = """
+import json, sys, time
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from harness.common.captures import CaptureRequest, as_text, request_file, stop_file
+from harness.observe import capture
+
+folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+request_file(folder).parent.mkdir(exist_ok=True)
+recorded = {}
+
+class Recording:
+    def __init__(self, number):
+        self.steps = recorded.setdefault(number, [])
+    def begin(self):
+        self.steps.append(step)
+    def end(self, together):
+        self.steps.append(step)
+
+class Asked(capture.OnRequest):
+    def _new(self):
+        return Recording(self._number)
+
+looked = []
+capture.first_said = lambda *said, real=capture.first_said: looked.append(step) or real(*said)
+on_request = Asked(capture.Capture(), folder, rank, first_step=2, lead=1)
+time.sleep(rank * capture.LOOK_S / 2)
+for step in range(200):
+    if rank == 0 and step == 20:
+        request_file(folder).write_text(as_text(CaptureRequest(1, steps=5)))
+    if rank == 0 and step == 100:
+        request_file(folder).write_text(as_text(CaptureRequest(2, steps=1000)))
+    if rank == 0 and 2 in recorded and len(recorded[2]) == 1:
+        stop_file(folder, 2).touch()
+    on_request.step_begins(step)
+    time.sleep(0.03 if rank == 0 else 0.002)
+    dist.all_reduce(torch.ones(1))
+    on_request.step_ends(step)
+before = len([step for step in looked if step < 20])
+(folder / f"rank{rank}.json").write_text(json.dumps([recorded, before]))
+dist.destroy_process_group()
+"""
+
 Times = dict[str, tuple[int, int]]
 
 
 def run(folder: Path, last_step: int, meetings: list[str]) -> list[Times]:
     """The times of both ranks, after the last step."""
+    return two_ranks(RANK, folder, str(last_step), *meetings)
+
+
+def two_ranks(script: str, folder: Path, *words: str) -> list[Any]:
+    """What two ranks of a script wrote into `rank<R>.json`."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env["GLOO_SOCKET_IFNAME"] = "lo"
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, str(folder), str(rank), str(last_step), *meetings], env=env
+            [sys.executable, "-c", script, str(folder), str(rank), *words], env=env
         )
         for rank in range(2)
     ]
@@ -87,3 +140,13 @@ def test_ranks_meet_where_recording_begins_and_ends_and_nowhere_else(tmp_path: P
 
 def test_a_rank_that_ends_inside_the_window_does_not_wait_for_the_others(tmp_path: Path) -> None:
     run(tmp_path, last_step=1, meetings=["step_begins 1"])
+
+
+def test_all_ranks_record_the_steps_that_are_asked_for_and_seldom_look_before(tmp_path: Path) -> None:
+    (first, looks), (second, looks_of_second) = two_ranks(ASKED, tmp_path)
+    assert first == second
+    begin, end = first["1"]
+    assert 20 < begin < 100
+    assert end - begin == 4
+    assert first["2"][1] < 199, "it was stopped"
+    assert max(looks, looks_of_second) <= 4, "twice a second, and the steps take half a second"

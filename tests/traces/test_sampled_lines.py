@@ -55,6 +55,12 @@ def told(found: SampledLines, borders: list[float] | None = None) -> list[tuple[
     return [(a / MS, b / MS, lines[p]) for a, b, p in zip(*(column.tolist() for column in rows), strict=True)]
 
 
+def test_between_two_borders_that_nobody_saw_no_line_is_known(tmp_path: Path) -> None:
+    file = written(tmp_path, START, place(0), at(100, 0, 80), place(1, 20), at(140, 1, 120))
+    assert told(read(file), [125]) == [(90, 125, 10), (125, 1000, 20)]
+    assert told(read(file), [125, 135]) == [(90, 125, 10), (135, 1000, 20)]
+
+
 def test_each_line_is_from_between_two_looks_until_the_next_one(tmp_path: Path) -> None:
     file = written(
         tmp_path,
