@@ -8,7 +8,8 @@ Then they take turns of half a second in the order A B B A, one stopped by a sig
 machine that is faster at some times favours neither. The training times itself, so that what the observer does between
 two steps counts; a step in which it was stopped, and the next one, are left out. Both keep memory that they have freed,
 since pages that some processes ask for in each step, and others by chance do not, move a step by a third. A run's
-number is the median of its steps on its slowest rank; the table has the median over the pairs with a bootstrap interval.
+number is the median of its steps on its slowest rank; the table has the median over the pairs with a bootstrap
+interval.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ WITHOUT, WITH = "without", "with"
 
 @dataclass(frozen=True)
 class Pair:
-    """Numbers of the two trainings. step_ns: the median step; start_ns: from the launch to the end of the first step."""
+    """Numbers of both trainings. step_ns: the median step; start_ns: from the launch to the end of the first step."""
 
     ranks: int
     batch_size: int
@@ -75,7 +76,9 @@ class Arm:
 
     def wait_for_the_first_step(self) -> None:
         """Of every rank."""
-        while not all((self._folder / f"truth.rank{rank}.begun").exists() for rank in range(self._training.ranks)):
+        while not all(
+            (self._folder / f"truth.rank{rank}.begun").exists() for rank in range(self._training.ranks)
+        ):
             assert self._process.poll() is None, (self._folder / "log").read_text(encoding="utf-8")
             time.sleep(0.005)
         self._groups = self._process_groups()
@@ -111,8 +114,12 @@ class Arm:
         done = ended(self._training, self._folder, self._process)
         ends = [done.truth(rank)["step_end_unix_ns"] for rank in done.ranks]
         if self._asked is not None:
-            assert all(len(done.steps(rank)) == len(ends[rank]) for rank in done.ranks), "the observer was off"
-        return max(median(self._undisturbed(own)) for own in ends), max(own[0] for own in ends) - self._begin_ns
+            assert all(len(done.steps(rank)) == len(ends[rank]) for rank in done.ranks), (
+                "the observer was off"
+            )
+        return max(median(self._undisturbed(own)) for own in ends), max(
+            own[0] for own in ends
+        ) - self._begin_ns
 
     def _undisturbed(self, ends: Sequence[int]) -> list[int]:
         """The steps before and in which it was not stopped."""
@@ -182,7 +189,8 @@ def row(pairs: Sequence[Pair]) -> str:
         f"| {pairs[0].ranks} | {pairs[0].batch_size} | {len(pairs)} | {step_ms:.1f} "
         f"| {added_us.value:+.0f} [{added_us.low:+.0f}, {added_us.high:+.0f}] | {ratio.value:+.2%} "
         f"[{ratio.low:+.2%}, {ratio.high:+.2%}] | {verdict(ratio.value, MOST_OF_A_STEP)} "
-        f"| {start_s.value:+.2f} [{start_s.low:+.2f}, {start_s.high:+.2f}] | {verdict(start_s.value, MOST_AT_START_S)} |"
+        f"| {start_s.value:+.2f} [{start_s.low:+.2f}, {start_s.high:+.2f}] "
+        f"| {verdict(start_s.value, MOST_AT_START_S)} |"
     )
 
 
@@ -213,7 +221,7 @@ def main() -> None:
             json.dumps([asdict(pair) for own in measured for pair in own], indent=1), encoding="utf-8"
         )
     print(
-        "| ranks | batch | pairs | step, ms | observer adds, µs | of a step | < 1 % | to the first step, s | < 0.3 s |\n"
+        "| ranks | batch | pairs | step, ms | added, µs | of a step | < 1 % | to the first step, s | < 0.3 s |\n"
         "|---|---|---|---|---|---|---|---|---|"
     )
     for own in measured:

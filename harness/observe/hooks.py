@@ -107,7 +107,8 @@ class Observer:
             try:
                 wanted = begin(*arguments)
             except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
-                wanted = self._switch_off(error)
+                self._switch_off(error)
+                wanted = False
             if not wanted:
                 return function(*arguments, **named)
             result = None

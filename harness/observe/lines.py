@@ -131,7 +131,9 @@ class LineSampler:
 
     def _write_seen(self) -> None:
         seen, self._seen = self._seen, []
-        at = ({"event": "at", "unix_ns": now, "since_ns": before, "id": number} for now, before, number in seen)
+        at = (
+            {"event": "at", "unix_ns": now, "since_ns": before, "id": number} for now, before, number in seen
+        )
         self._file.write("".join(json.dumps(line) + "\n" for line in at))
 
     def _frames(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -135,9 +135,8 @@ class Watch:
 
     def _line(self, step: StepTimes) -> Callable[[], StepLine]:
         """Makes the step's line, later and in another thread."""
-        return partial(
-            _step_line, self._window, step, self.loss, self.samples, self.tokens, peak_memory_bytes()
-        )
+        noticed = _Noticed(self.loss, self.samples, self.tokens, peak_memory_bytes())
+        return partial(_step_line, self._window, step, noticed)
 
     def write_kept(self) -> None:
         """Write the steps that have ended."""
@@ -251,14 +250,16 @@ class Watch:
             self._writer.__exit__(type(error), error, None)
 
 
-def _step_line(
-    window: ProfileWindow,
-    step: StepTimes,
-    loss: float | None,
-    samples: int | None,
-    tokens: int | None,
-    peak_memory: int,
-) -> StepLine:
+class _Noticed(NamedTuple):
+    """What was seen of a step beside its times."""
+
+    loss: float | None
+    samples: int | None
+    tokens: int | None
+    peak_memory_bytes: int
+
+
+def _step_line(window: ProfileWindow, step: StepTimes, noticed: _Noticed) -> StepLine:
     return StepLine(
         step=step.number,
         phase=window.phase(step.number),
@@ -268,12 +269,9 @@ def _step_line(
         forward_ns=step.parts.get(FORWARD, 0),
         backward_ns=step.parts.get(BACKWARD, 0),
         optimizer_ns=step.parts.get(OPTIMIZER, 0),
-        loss=loss,
         lr=None,
-        tokens=tokens,
-        samples=samples,
         synced=True,
-        peak_memory_bytes=peak_memory,
+        **noticed._asdict(),
     )
 
 

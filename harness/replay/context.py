@@ -112,8 +112,8 @@ class ReplayContext:
         return sums.reshape(p, s, SLOTS).astype(np.int64)
 
     def pieces(self, categories: tuple[TimeCategory, ...], phase: int) -> NDArray[np.int64]:
-        """In how many pieces each process has the time of these categories in a phase, in all counted steps: on a CPU as
-        many as it calls operators, or more."""
+        """In how many pieces each process has the time of these categories in a phase, in all counted steps: on a CPU
+        as many as it calls operators, or more."""
         job = self.job
         mine = np.isin(job.amounts.slot, slots(categories, phase)) & (job.step[job.amounts.arc] >= 0)
         return np.bincount(job.process[job.amounts.arc[mine]], minlength=self.processes)

@@ -78,8 +78,8 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
 
 def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
     """Operators outside of forward and backward of which some ranks have more than the others. On CPUs only: a kernel
-    belongs to no phase. A rank whose forward and backward are longer too has as much more to be expected. Operators that
-    only take longer are no others: a process whose memory has other pages needs half as long again for the same."""
+    belongs to no phase. A rank whose forward and backward are longer too has as much more to be expected. Operators
+    that only take longer are no others: a process whose memory has other pages needs half as long again for them."""
     if not context.on_cpu or context.processes < 2:
         return
     passes = sum(context.of(WORK_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD))

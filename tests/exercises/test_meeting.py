@@ -56,8 +56,7 @@ with NsysCapture(ProfileWindow(skip=1, wait=0, warmup=0, active=2)) as capture:
 (folder / f"rank{rank} left").touch()
 """
 
-# The ranks' looks are far apart: rank 1's are later by half of the time between two looks, and its steps are shorter but
-# for the all-reduce that ends each step.
+# Rank 1's looks are later by half of the time between two looks, and its steps are shorter but for the all-reduce.
 ASKED = """
 import json, sys, time
 from pathlib import Path
@@ -116,9 +115,7 @@ def two_ranks(script: str, folder: Path, *words: str) -> list[Any]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env["GLOO_SOCKET_IFNAME"] = "lo"
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(folder), str(rank), *words], env=env
-        )
+        subprocess.Popen([sys.executable, "-c", script, str(folder), str(rank), *words], env=env)
         for rank in range(2)
     ]
     try:

@@ -73,12 +73,14 @@ def run(
     *,
     asked: Mapping[str, Any] | None,
     scripts: Path = SCRIPTS,
+    first: bool = False,
 ) -> Ended:
-    """Run a training of `scripts` to its end; asked: changes of observe.json, None for no observer.
+    """Run a training of `scripts` to its end; as `start`.
 
     Raises AssertionError: it failed.
     """
-    return ended(training, folder, start(training, folder, options, asked=asked, scripts=scripts))
+    process = start(training, folder, options, asked=asked, scripts=scripts, first=first)
+    return ended(training, folder, process)
 
 
 def start(
@@ -90,8 +92,10 @@ def start(
     scripts: Path = SCRIPTS,
     first: bool = False,
 ) -> subprocess.Popen[str]:
-    """Start a training as the leader of a process group, with its output in `folder/log`. first: with the highest
-    priority, where allowed."""
+    """Start a training as the leader of a process group, with its output in `folder/log`.
+
+    asked: changes of observe.json, None for no observer. first: with the highest priority, where allowed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **PLAIN, **dict(training.environment)}
     environment.pop("PYTHONPATH", None)
@@ -114,8 +118,8 @@ def start(
             stdout=log,
             stderr=subprocess.STDOUT,
             text=True,
-            process_group=0,
-            preexec_fn=before_others if first else None,
+            start_new_session=True,
+            preexec_fn=before_others if first else None,  # noqa: PLW1509 - no threads run here
         )
 
 

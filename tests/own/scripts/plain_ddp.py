@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+
 class Images(Dataset[tuple[Tensor, int]]):
     """Random images, some of them mirrored; a batch is fetched as a whole."""
 
@@ -49,9 +50,7 @@ class Classifier(nn.Module):
         return logits
 
 
-def make_loader(
-    steps: int, batch_size: int, rank: int, world_size: int
-) -> DataLoader[tuple[Tensor, int]]:
+def make_loader(steps: int, batch_size: int, rank: int, world_size: int) -> DataLoader[tuple[Tensor, int]]:
     images = Images(steps * batch_size * world_size)
     sampler: DistributedSampler[tuple[Tensor, int]] = DistributedSampler(
         images, num_replicas=world_size, rank=rank, seed=0
