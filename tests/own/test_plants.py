@@ -15,6 +15,7 @@ from tests.own.forked_trainings import run_forked
 from tests.own.observed_trainings import training_of
 
 STEPS = 3
+IN_CI = ("plain_ddp", "two_optimizers", "lbfgs")  # several functions, several files, a closure
 
 
 @pytest.fixture
@@ -61,7 +62,9 @@ def test_the_same_seed_draws_the_same_stall_and_others_draw_every_kind() -> None
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in TRAININGS]
+)
 def test_a_planted_line_runs_in_each_step_wherever_it_is(name: str, scripts: Path) -> None:
     training = training_of(name)
     records = [(spot, scripts.parent / f"records{number}") for number, spot in enumerate(spots(training))]
