@@ -32,7 +32,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from own_trainings import TRAININGS
 
-from tests.own.observed_trainings import ended, start
+from tests.own.observed_trainings import start
 
 FIRST = 5  # steps that are left out: allocators and workers start
 TURN_S = 0.5
@@ -66,27 +66,26 @@ class Arm:
     """One of the two trainings, while it runs."""
 
     def __init__(self, name: str, ranks: int, options: Sequence[str], folder: Path, first: bool) -> None:
-        self._training, self._folder = TRAININGS["plain_ddp"].with_ranks(ranks), folder
+        training = TRAININGS["plain_ddp"].with_ranks(ranks)
         self._asked = {"profiler": "none", "window": NEVER} if name == WITH else None
         self._begin_ns = time.time_ns()
-        self._process = start(self._training, folder, options, asked=self._asked, first=first)
+        self._running = start(training, folder, options, asked=self._asked, first=first)
         self._stopped: list[tuple[int, int]] = []
         self._stopped_ns = 0
         self._groups: list[int] = []
 
     def wait_for_the_first_step(self) -> None:
         """Of every rank."""
-        while not all(
-            (self._folder / f"truth.rank{rank}.begun").exists() for rank in range(self._training.ranks)
-        ):
-            assert self._process.poll() is None, (self._folder / "log").read_text(encoding="utf-8")
+        ranks, folder = range(self._running.training.ranks), self._running.folder
+        while not all((folder / f"truth.rank{rank}.begun").exists() for rank in ranks):
+            assert self.runs, self._running.log
             time.sleep(0.005)
         self._groups = self._process_groups()
 
     @property
     def runs(self) -> bool:
         """Whether it has not ended."""
-        return self._process.poll() is None
+        return self._running.process.poll() is None
 
     def stop(self) -> None:
         """All its processes."""
@@ -105,21 +104,20 @@ class Arm:
 
     def _process_groups(self) -> list[int]:
         """Its own, and of each rank: torchrun makes them leaders."""
-        launcher = self._process.pid
+        launcher = self._running.process.pid
         children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="utf-8").split()
         return [launcher, *(child for child in map(int, children) if os.getpgid(child) == child)]
 
     def numbers(self) -> tuple[float, int]:
         """(the median step, the time to the first one), in ns, once it has ended."""
-        done = ended(self._training, self._folder, self._process)
+        done = self._running.ended()
         ends = [done.truth(rank)["step_end_unix_ns"] for rank in done.ranks]
         if self._asked is not None:
             assert all(len(done.steps(rank)) == len(ends[rank]) for rank in done.ranks), (
                 "the observer was off"
             )
-        return max(median(self._undisturbed(own)) for own in ends), max(
-            own[0] for own in ends
-        ) - self._begin_ns
+        step_ns = max(median(self._undisturbed(own)) for own in ends)
+        return step_ns, max(own[0] for own in ends) - self._begin_ns
 
     def _undisturbed(self, ends: Sequence[int]) -> list[int]:
         """The steps before and in which it was not stopped."""

@@ -139,7 +139,7 @@ class Observer:
 
         @functools.wraps(leave)
         def leaves(status: int) -> None:
-            self._try(self.watch.write_kept)
+            self._try(self.watch.write_pending)
             leave(status)
 
         os._exit = leaves  # type: ignore[assignment]

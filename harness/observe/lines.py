@@ -23,7 +23,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and inside
-ALSO_S = 0.1  # between two calls of what else the thread is to do
+FLUSH_S = 0.1  # between two writes
 AROUND = 1  # lines of source before and after
 LONGEST = 400  # characters of a line of source
 _OTHERS = ("site-packages", "dist-packages")
@@ -50,7 +50,8 @@ def lines_file(run: Path, rank: int | str) -> Path:
 class LineSampler:
     """Samples the main thread until `close`. `faster` while the profiled steps run.
 
-    others: a folder whose code is not the user's either. also: is called by the sampler's thread, ten times a second.
+    others: a folder whose code is not the user's either. on_flush: is called whenever samples are written, ten times a
+    second, by the sampler's thread.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class LineSampler:
         run_dir: Path,
         rank: int,
         others: Path | None = None,
-        also: Callable[[], object] = lambda: None,
+        on_flush: Callable[[], object] = lambda: None,
     ) -> None:
         path = lines_file(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,8 +72,8 @@ class LineSampler:
         self._ids: dict[Place, int] = {}
         self._last: int | None = -1
         self._looked_ns = 0
-        self._seen: list[tuple[int, int, int | None]] = []  # times of two looks and the place, to be written
-        self._also, self._also_at_s = also, 0.0
+        self._pending: list[tuple[int, int, int | None]] = []  # times of two looks, and the place
+        self._on_flush, self._flush_at_s = on_flush, 0.0
         self._period_s = 1 / HZ
         self._stop = threading.Event()
         self._write(
@@ -96,7 +97,7 @@ class LineSampler:
             return
         self._stop.set()
         self._thread.join(1.0)
-        self._write_seen()
+        self._write_pending()
         self._write(event="end", unix_ns=time.time_ns())
         self._file.close()
 
@@ -104,10 +105,10 @@ class LineSampler:
         try:
             while not self._stop.wait(self._period_s):
                 self._sample()
-                if time.monotonic() >= self._also_at_s:
-                    self._also_at_s = time.monotonic() + ALSO_S
-                    self._write_seen()
-                    self._also()
+                if time.monotonic() >= self._flush_at_s:
+                    self._flush_at_s = time.monotonic() + FLUSH_S
+                    self._write_pending()
+                    self._on_flush()
         except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
             print(f"observer: no more lines, because {error!r}", file=sys.stderr)
 
@@ -127,12 +128,13 @@ class LineSampler:
         number = None if place is None else self._number(place)
         if number != self._last:
             self._last = number
-            self._seen.append((unix_ns, before_ns, number))
+            self._pending.append((unix_ns, before_ns, number))
 
-    def _write_seen(self) -> None:
-        seen, self._seen = self._seen, []
+    def _write_pending(self) -> None:
+        pending, self._pending = self._pending, []
         at = (
-            {"event": "at", "unix_ns": now, "since_ns": before, "id": number} for now, before, number in seen
+            {"event": "at", "unix_ns": now, "since_ns": before, "id": number}
+            for now, before, number in pending
         )
         self._file.write("".join(json.dumps(line) + "\n" for line in at))
 

@@ -1,6 +1,6 @@
 """Measures and writes the metrics of one rank, as the lines of harness/common/metrics_lines.py.
 
-Each line is flushed as it is written, so a killed rank loses at most the lines that were kept for later.
+Each line is flushed as it is written, so a killed rank loses at most its pending lines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.common.profile_window import ProfileWindow
 from harness.observe.host_counters import Counts, HostCounters
 
 PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
-MOST_KEPT = 1000  # steps whose lines are not written yet
+MOST_PENDING = 1000  # steps whose lines are not written yet
 
 
 class StepTimer:
@@ -101,28 +101,28 @@ class MetricsWriter:
         self._steps = 0
         self._stop_reason: str | None = None
         self._counters = HostCounters()
-        self._kept: deque[tuple[Callable[[], StepLine], Counts]] = deque()
+        self._pending: deque[tuple[Callable[[], StepLine], Counts]] = deque()
         self._writes = threading.RLock()  # a signal's handler may write, too
         self._then = self._counters.now()
         self._write("start", {**asdict(start), **asdict(_process(start.device)), "unix_ns": time.time_ns()})
 
     def step(self, step: StepLine) -> None:
         """Write one step."""
-        self.keep(lambda: step)
-        self.write_kept()
+        self.defer(lambda: step)
+        self.write_pending()
 
-    def keep(self, make: Callable[[], StepLine]) -> None:
-        """Count for a step that ends now; its line is made and written by the next `write_kept`, of any thread."""
-        self._kept.append((make, self._counters.now()))
-        if len(self._kept) >= MOST_KEPT:
-            self.write_kept()
+    def defer(self, make: Callable[[], StepLine]) -> None:
+        """A step ends now: its counters are read; the next `write_pending`, of any thread, writes its line."""
+        self._pending.append((make, self._counters.now()))
+        if len(self._pending) >= MOST_PENDING:
+            self.write_pending()
 
-    def write_kept(self) -> None:
-        """Write the steps that were kept."""
+    def write_pending(self) -> None:
+        """Write the lines of the pending steps."""
         with self._writes:
             lines = []
-            while self._kept:
-                make, now = self._kept.popleft()
+            while self._pending:
+                make, now = self._pending.popleft()
                 then, self._then = self._then, now
                 counted = self._counters.between(then, now)
                 lines.append({"event": "step", "rank": self._rank, **vars(make()), **vars(counted)})
@@ -146,7 +146,7 @@ class MetricsWriter:
             status, reason = "failed", f"{type(error).__name__}: {error}".strip().splitlines()[0]
         elif self._stop_reason is not None:
             status, reason = "stopped", self._stop_reason
-        self.write_kept()
+        self.write_pending()
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
         self.close()
@@ -154,13 +154,13 @@ class MetricsWriter:
     def close(self) -> None:
         """No line follows."""
         with self._writes:
-            self.write_kept()
+            self.write_pending()
             self._counters.close()
             self._lines.close()
 
     def _write(self, event: str, line: Mapping[str, object]) -> None:
         with self._writes:
-            self.write_kept()
+            self.write_pending()
             self._lines.write({"event": event, **line})
 
 

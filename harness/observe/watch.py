@@ -111,7 +111,7 @@ class Watch:
             self._end_mark()
         self.reach("updated")
         if self._writer is not None:
-            self._writer.keep(self._line(step))
+            self._writer.defer(self._line(step))
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step.number)
@@ -135,13 +135,13 @@ class Watch:
 
     def _line(self, step: StepTimes) -> Callable[[], StepLine]:
         """Makes the step's line, later and in another thread."""
-        noticed = _Noticed(self.loss, self.samples, self.tokens, peak_memory_bytes())
-        return partial(_step_line, self._window, step, noticed)
+        values = _StepValues(self.loss, self.samples, self.tokens, peak_memory_bytes())
+        return partial(_step_line, self._window, step, values)
 
-    def write_kept(self) -> None:
+    def write_pending(self) -> None:
         """Write the steps that have ended."""
         if self._writer is not None and self.rank >= 0 and os.getpid() == self._owner:
-            self._writer.write_kept()
+            self._writer.write_pending()
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._sampler = LineSampler(self._run_dir, rank, INJECTORS, self.write_kept)
+        self._sampler = LineSampler(self._run_dir, rank, INJECTORS, self.write_pending)
         self._open()
         if self._asked.get("faults"):
             with self.ours():
@@ -250,8 +250,8 @@ class Watch:
             self._writer.__exit__(type(error), error, None)
 
 
-class _Noticed(NamedTuple):
-    """What was seen of a step beside its times."""
+class _StepValues(NamedTuple):
+    """What is recorded of a step beside its times."""
 
     loss: float | None
     samples: int | None
@@ -259,7 +259,7 @@ class _Noticed(NamedTuple):
     peak_memory_bytes: int
 
 
-def _step_line(window: ProfileWindow, step: StepTimes, noticed: _Noticed) -> StepLine:
+def _step_line(window: ProfileWindow, step: StepTimes, values: _StepValues) -> StepLine:
     return StepLine(
         step=step.number,
         phase=window.phase(step.number),
@@ -271,7 +271,7 @@ def _step_line(window: ProfileWindow, step: StepTimes, noticed: _Noticed) -> Ste
         optimizer_ns=step.parts.get(OPTIMIZER, 0),
         lr=None,
         synced=True,
-        **noticed._asdict(),
+        **values._asdict(),
     )
 
 

@@ -111,9 +111,9 @@ class ReplayContext:
         sums = np.bincount(of[inside], job.amounts.ns[inside].astype(np.float64), p * s * SLOTS)
         return sums.reshape(p, s, SLOTS).astype(np.int64)
 
-    def pieces(self, categories: tuple[TimeCategory, ...], phase: int) -> NDArray[np.int64]:
-        """In how many pieces each process has the time of these categories in a phase, in all counted steps: on a CPU
-        as many as it calls operators, or more."""
+    def stretches(self, categories: tuple[TimeCategory, ...], phase: int) -> NDArray[np.int64]:
+        """The number of stretches of these categories in a phase, by process, in all counted steps: on a CPU at least
+        the number of its operators."""
         job = self.job
         mine = np.isin(job.amounts.slot, slots(categories, phase)) & (job.step[job.amounts.arc] >= 0)
         return np.bincount(job.process[job.amounts.arc[mine]], minlength=self.processes)

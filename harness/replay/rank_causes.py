@@ -27,7 +27,7 @@ _OF_LARGEST = 0.5  # of the largest excess of a rank: ranks with less are not to
 _LONGER = (
     1.6  # a rank's operators over the other ranks' in a phase, from which it has others: less may be its core
 )
-_OTHERS = 1.1  # how often a rank calls operators over the other ranks', from which it calls others
+_MORE_CALLS = 1.1  # a rank's operators over the other ranks' median, from which it has more of them
 _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
@@ -78,15 +78,15 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
 
 def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
     """Operators outside of forward and backward of which some ranks have more than the others. On CPUs only: a kernel
-    belongs to no phase. A rank whose forward and backward are longer too has as much more to be expected. Operators
-    that only take longer are no others: a process whose memory has other pages needs half as long again for them."""
+    belongs to no phase. A rank whose forward and backward are longer too has as much more to be expected. As many
+    operators that take longer are not more work: two healthy processes can differ by that much."""
     if not context.on_cpu or context.processes < 2:
         return
     passes = sum(context.of(WORK_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD))
     if not passes.all():
         return  # told by `uneven`
     for phase in _ELSEWHERE:
-        work, called, members = context.of(WORK_TIME, phase), context.pieces(WORK_TIME, phase), []
+        work, calls, members = context.of(WORK_TIME, phase), context.stretches(WORK_TIME, phase), []
         for process in range(context.processes):
             others = [p for p in range(context.processes) if p != process]
             slower = max(float(passes[process] / max(np.median(passes[others]), 1)), 1.0)
@@ -94,7 +94,7 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
             more, steps = work[process] - usual, hit(np.maximum(work[process] - usual, 0))
             if work[process].sum() < _LONGER * usual.sum() or more.mean() < LEAST * context.step_ns:
                 continue
-            if called[process] < _OTHERS * np.median(called[others]):
+            if calls[process] < _MORE_CALLS * np.median(calls[others]):
                 continue
             if not _in_some(steps):  # else told by `heavier`
                 lengths = with_less(context, process, slots(WORK_TIME, phase), np.maximum(more, 0))

@@ -66,21 +66,30 @@ def training_of(name: str) -> Training:
     return training
 
 
-def run(
-    training: Training,
-    folder: Path,
-    options: Sequence[str],
-    *,
-    asked: Mapping[str, Any] | None,
-    scripts: Path = SCRIPTS,
-    first: bool = False,
-) -> Ended:
-    """Run a training of `scripts` to its end; as `start`.
+@dataclass(frozen=True)
+class Running:
+    """A training that was started."""
 
-    Raises AssertionError: it failed.
-    """
-    process = start(training, folder, options, asked=asked, scripts=scripts, first=first)
-    return ended(training, folder, process)
+    training: Training
+    folder: Path
+    process: subprocess.Popen[str]
+
+    @property
+    def log(self) -> str:
+        """What it has printed."""
+        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+
+    def ended(self) -> Ended:
+        """Wait for its end.
+
+        Raises AssertionError: it failed.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=TIMEOUT_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        assert self.process.wait() == 0, self.log
+        return Ended(self.training, self.folder, self.log)
 
 
 def start(
@@ -91,7 +100,7 @@ def start(
     asked: Mapping[str, Any] | None,
     scripts: Path = SCRIPTS,
     first: bool = False,
-) -> subprocess.Popen[str]:
+) -> Running:
     """Start a training as the leader of a process group, with its output in `folder/log`.
 
     asked: changes of observe.json, None for no observer. first: with the highest priority, where allowed.
@@ -111,7 +120,7 @@ def start(
         settings.write_text(json.dumps({**content, **asked}), encoding="utf-8")
         environment |= {"HARNESS_OBSERVE": str(settings), "PYTHONPATH": str(SITE)}
     with (folder / "log").open("w", encoding="utf-8") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             training.command([*options, "--truth", str(folder / "truth")], free_port()),
             cwd=scripts,
             env=environment,
@@ -121,20 +130,7 @@ def start(
             start_new_session=True,
             preexec_fn=before_others if first else None,  # noqa: PLW1509 - no threads run here
         )
-
-
-def ended(training: Training, folder: Path, process: subprocess.Popen[str]) -> Ended:
-    """Wait for a training that was started.
-
-    Raises AssertionError: it failed.
-    """
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=TIMEOUT_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    log = (folder / "log").read_text(encoding="utf-8", errors="replace")
-    assert process.wait() == 0, log
-    return Ended(training, folder, log)
+    return Running(training, folder, process)
 
 
 def before_others() -> None:

@@ -12,7 +12,7 @@ import pytest
 from own_trainings import TRAININGS
 
 from tests.own.forked_trainings import run_forked
-from tests.own.observed_trainings import WINDOW, Ended, run, training_of
+from tests.own.observed_trainings import WINDOW, Ended, start, training_of
 
 pytestmark = [pytest.mark.train, pytest.mark.timed]
 
@@ -30,7 +30,8 @@ PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
     """Each training once, with its own launcher and the observer."""
     training = training_of(request.param)
-    yield run(training, tmp_path_factory.mktemp(training.name), ["--steps", str(STEPS)], asked={}, first=True)
+    folder = tmp_path_factory.mktemp(training.name)
+    yield start(training, folder, ["--steps", str(STEPS)], asked={}, first=True).ended()
 
 
 def test_the_observer_counts_the_steps_exactly(observed: Ended) -> None:
@@ -52,7 +53,7 @@ def test_phases_are_those_of_the_training_to_two_percent_of_a_step(observed: End
 
 
 def _again(ended: Ended, folder: Path) -> Ended:
-    return run(ended.training, folder, ["--steps", str(STEPS)], asked={}, first=True)
+    return start(ended.training, folder, ["--steps", str(STEPS)], asked={}, first=True).ended()
 
 
 def _apart(ended: Ended, rank: int) -> dict[str, float]:
@@ -99,6 +100,6 @@ def test_the_losses_are_bit_for_bit_those_without_the_observer(observed: Ended, 
 def test_another_launcher_changes_nothing(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
     """Lightning starts its second rank itself, from within the first; DeepSpeed has a launcher of its own."""
     training = replace(training_of(name), **changes)
-    ended = run(training, tmp_path, ["--steps", str(STEPS)], asked={})
+    ended = start(training, tmp_path, ["--steps", str(STEPS)], asked={}).ended()
     test_the_observer_counts_the_steps_exactly(ended)
     test_all_ranks_record_the_same_steps(ended)

@@ -85,6 +85,23 @@ def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
         assert lost[0].lost_ns == pytest.approx(15 * MS, rel=0.15)
 
 
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(("phase", "cause"), [("data", "data-stall"), ("optimizer", "extra-compute")])
+def test_operators_that_one_rank_calls_outside_of_its_passes_cost_all_their_time(
+    phase: str, cause: str, every: int
+) -> None:
+    more = {(1, step): 20 for step in range(COSTS.steps) if step % every == every - 1}
+    slow = replace(COSTS, more=more, more_in=phase)
+    _, lost = departures(CpuJob(slow).traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].every) == (cause, [1], every)
+    assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.05)
+
+
+def test_an_optimizer_that_takes_longer_for_as_many_operators_is_not_more_work() -> None:
+    _, lost = departures(CpuJob(replace(COSTS, optimizer_factor={1: 3})).traces())
+    assert not lost
+
+
 def test_a_process_that_falls_behind_inside_its_operators_is_not_said_to_be_stopped() -> None:
     """Only its own count of SIGCONT says so; Linux's count of waiting for a core says what it was."""
     stopped = replace(COSTS, held={(1, step): 25 * MS for step in (1, 3, 6)})

@@ -20,9 +20,9 @@ class Costs:
 
     stalls: of the host at the begin of `stalled`; held: of the operator in the middle of forward; strays: of the host
     between operators of forward, each step after another one; late: of the last message of a step, by the step alone;
-    more: further operators in forward; factor: of all operators of a rank in forward and backward; gap_factor: of the
-    time between them; backward_factor: of backward alone; optimizer_factor: of its optimizer. ranges: whether the
-    phases are marked.
+    more: further operators in the phase `more_in`; factor: of all operators of a rank in forward and backward;
+    gap_factor: of the time between them; backward_factor: of backward alone; optimizer_factor: of its optimizer.
+    ranges: whether the phases are marked.
     """
 
     ranks: int = 2
@@ -41,6 +41,7 @@ class Costs:
     strays: Mapping[Where, int] = field(default_factory=dict)
     late: Mapping[int, int] = field(default_factory=dict)
     more: Mapping[Where, int] = field(default_factory=dict)
+    more_in: str = "forward"
     factor: Mapping[int, float] = field(default_factory=dict)
     gap_factor: Mapping[int, float] = field(default_factory=dict)
     backward_factor: Mapping[int, float] = field(default_factory=dict)
@@ -100,7 +101,10 @@ class CpuJob(_Job):
         begins = list(self.now)
         issued: list[list[int]] = []
         for rank in range(c.ranks):
-            self._idle("DataLoad batch", rank, c.data_ns + self._stall("data", rank, step))
+            begin = self.now[rank]
+            self.now[rank] += c.data_ns + self._stall("data", rank, step)
+            self._more("data", rank, step)
+            self._range("DataLoad batch", rank, begin)
             self._compute("forward", rank, step)
             issued.append(self._compute("backward", rank, step))
         reduces = step % c.accumulation == c.accumulation - 1
@@ -111,6 +115,7 @@ class CpuJob(_Job):
                 begin = self.now[rank]
                 self.now[rank] += self._stall("optimizer", rank, step)
                 self._operator(rank, ADD, round(c.optimizer_ns * c.optimizer_factor.get(rank, 1)))
+                self._more("optimizer", rank, step)
                 self._range("optimizer_step", rank, begin)
             self._idle("between", rank, c.gap_ns + self._stall("between", rank, step))
             self.made[rank].step(begins[rank], self.now[rank], step)
@@ -118,6 +123,12 @@ class CpuJob(_Job):
 
     def _stall(self, phase: str, rank: int, step: int) -> int:
         return self.costs.stalls.get((rank, step), 0) if phase == self.costs.stalled else 0
+
+    def _more(self, phase: str, rank: int, step: int) -> None:
+        if phase == self.costs.more_in:
+            for _ in range(self.costs.more.get((rank, step), 0)):
+                self._operator(rank, MM, self.costs.operator_ns)
+                self.now[rank] += self.costs.gap_ns
 
     def _idle(self, name: str, rank: int, ns: int) -> None:
         begin = self.now[rank]
@@ -129,7 +140,7 @@ class CpuJob(_Job):
         c, issued = self.costs, []
         begin = self.now[rank]
         self.now[rank] += self._stall(phase, rank, step)
-        count = c.operators + (c.more.get((rank, step), 0) if phase == "forward" else 0)
+        count = c.operators + (c.more.get((rank, step), 0) if phase == c.more_in == "forward" else 0)
         factor = c.factor.get(rank, 1) * (c.backward_factor.get(rank, 1) if phase == "backward" else 1)
         for i in range(count):
             held = c.held.get((rank, step), 0) if phase == "forward" and i == c.operators // 2 else 0
