@@ -1,0 +1,139 @@
+"""Heartbeats of a run: what a rank leaves in its node's memory, and the one file per node that the monitor makes of it.
+
+`live/<node>.jsonl` in the run, appended to every PERIOD_S seconds; each line is an object with an `event`:
+
+- `node`: the first line of a monitor: node, host, name, unix_ns.
+- `rank`: a process has begun to train as a rank: rank, world, local, pid, steps (planned; null: not known), unix_ns.
+- `place`: id, file, line, function; before the first beat that names the id.
+- `beat`: unix_ns; `ranks`, a list of `Beat`s as lists; `samples` and `tokens`, of the node's ranks since the last one.
+- `gone`: a rank's process is no more: rank, pid, unix_ns, `ended` (it had said that its training was over),
+  `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null).
+- `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
+- `end`: the monitor has ended, as it was asked to.
+
+`live/<node>.stuck.json` is written when no rank of the node shows a sign of life any more: see `Evidence`.
+
+Standard library only, Python 3.8: the observer reads this file too.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MEMORY = (
+    "HARNESS_HEARTBEATS"  # names the folder in the node's shared memory: one file per rank, gone with the job
+)
+PERIOD_S = 2.0  # between two lines of a node
+SCHEMA = 1
+PHASES = {"-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimizer"}
+LEAST_S = 10.0  # without progress, before a run may be called stuck
+TIMES_USUAL = 10  # usual steps without progress, before that
+
+
+def live_folder(run: Path) -> Path:
+    """Where a run's heartbeats are."""
+    return run / "live"
+
+
+def node_file(run: Path, node: str) -> Path:
+    """A node's heartbeats. node: its name among the run's monitors."""
+    return live_folder(run) / f"{node}.jsonl"
+
+
+def evidence_file(run: Path, node: str) -> Path:
+    """What was seen on a node whose ranks showed no sign of life."""
+    return live_folder(run) / f"{node}.stuck.json"
+
+
+class Beat(NamedTuple):
+    """One rank at one moment, 100 bytes as JSON.
+
+    step: the number of the step it is in, from 0. idle_ms: since it began that step. quiet_ms: since its last sign of
+    life of any kind (a call that is observed, a collective, CPU time, input or output). place: the id of the user's
+    line that its main thread is in; -1: none. use_percent: of its GPU, else of a core by its process and those below it.
+    loss: None: not known; a number as text, so that "nan" and "inf" are possible. The steps that ended since the beat
+    before: they begin with step `first`, `per` of them share an entry (their mean), `steps` has the entries' durations
+    and `own` their time without waiting for other ranks, both as `encode` writes them.
+    """
+
+    rank: int
+    step: int
+    phase: str  # a key of PHASES
+    idle_ms: int
+    quiet_ms: int
+    place: int
+    memory_mib: int
+    use_percent: int | None
+    loss: str | None
+    first: int
+    per: int
+    steps: str
+    own: str
+
+
+class Evidence(NamedTuple):
+    """A rank that shows no sign of life: as `live/<node>.stuck.json` has it, under `ranks`.
+
+    since_ns: unix time of its last sign of life. usual_ns: its median step. state: of its main thread in /proc, as
+    "S". waits_in: the system call and what it is about, as "read of the FIFO /tmp/x"; empty: not known. frozen: by its
+    cgroup. answered: whether its own Python could write the stacks; if not, `by` says who did ("py-spy", "kernel").
+    threads: name -> frames, the innermost first, each [file, line, function, is the user's]; the main thread is "main".
+    collectives: those that have begun and not ended: {op, group, seq, sizes, ranks, line, p2p, peer}. groups: by
+    name: {last: the number of the last collective that it began, done: of the last one that ended, ranks}.
+    children: [{pid, state, cpu: whether it computes, program, died}], of its loaders' workers and other processes.
+    """
+
+    rank: int
+    pid: int
+    since_ns: int
+    step: int
+    phase: str
+    usual_ns: int
+    state: str
+    waits_in: str
+    frozen: bool
+    computes: bool
+    answered: bool
+    by: str
+    threads: dict[str, list[list[Any]]]
+    collectives: list[dict[str, Any]]
+    groups: dict[str, dict[str, Any]]
+    children: list[dict[str, Any]]
+    gone: bool
+    ended: bool
+
+
+_DIGITS = string.digits + string.ascii_letters + "-_"
+_STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.56 %
+
+
+def encode(microseconds: list[float]) -> str:
+    """Durations as two characters each, to 0.3 %.
+
+    >>> encode([1, 1000, 250_000])
+    '00jdyz'
+    """
+    return "".join(map(_encoded, microseconds))
+
+
+def _encoded(us: float) -> str:
+    number = round(_STEPS_PER_E * math.log(us)) if us > 1 else 0
+    return _DIGITS[min(number, 4095) >> 6] + _DIGITS[min(number, 4095) & 63]
+
+
+def decode(text: str) -> list[float]:
+    """Durations in microseconds.
+
+    >>> [round(us) for us in decode(encode([1, 1000, 250_000]))]
+    [1, 1001, 250005]
+    """
+    return [
+        math.exp((_VALUES[text[i]] * 64 + _VALUES[text[i + 1]]) / _STEPS_PER_E)
+        for i in range(0, len(text) - 1, 2)
+    ]
+
+
+_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
