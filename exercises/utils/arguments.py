@@ -19,6 +19,9 @@ from exercises.utils.faults.request import fault, refuse_misfits, sealed_faults
 from harness.common.faults import Fault, Setup
 from harness.common.precision import Precision
 from harness.common.profile_window import FINE_TUNING, ProfileWindow, as_recorded
+from harness.observe import heartbeat
+from harness.observe.heartbeat import PROGRESS
+from harness.observe.metrics import rank_of_process
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
 DEFAULT_DATA = DATASETS / "instructions.json"
@@ -113,6 +116,8 @@ def parse_arguments(
     arguments.faults.extend(
         sealed_faults(arguments.run_dir)
     )  # no refusal names them: the launch checked them
+    PROGRESS.planned = arguments.total_steps
+    heartbeat.begin(*rank_of_process())
     return arguments if fp32.setting(arguments.faults, True) else replace(arguments, precision="fp32")
 
 

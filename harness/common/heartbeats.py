@@ -11,7 +11,8 @@
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
 - `end`: the monitor has ended, as it was asked to.
 
-`live/<node>.stuck.json` is written when no rank of the node shows a sign of life any more: see `Evidence`.
+`live/<node>.stuck.json` is written when no rank of the node has made progress for a while: `unix_ns`, `node`, `ranks`,
+a list of `Evidence` as objects. It is gone when one has. `live/stuck.json` is the answer for the whole run.
 
 Standard library only, Python 3.8: the observer reads this file too.
 """
@@ -51,9 +52,10 @@ def evidence_file(run: Path, node: str) -> Path:
 class Beat(NamedTuple):
     """One rank at one moment, 100 bytes as JSON.
 
-    step: the number of the step it is in, from 0. idle_ms: since it began that step. quiet_ms: since its last sign of
-    life of any kind (a call that is observed, a collective, CPU time, input or output). place: the id of the user's
-    line that its main thread is in; -1: none. use_percent: of its GPU, else of a core by its process and those below it.
+    step: the number of the step it is in, from 0. idle_ms: since its last progress: a step, phase or collective began,
+    or ended. quiet_ms: since its last sign of life of any kind, also CPU time, input or output. place: the id of the
+    user's line that its main thread is in; -1: none. use_percent: of its GPU, else of a core by its process and those
+    below it.
     loss: None: not known; a number as text, so that "nan" and "inf" are possible. The steps that ended since the beat
     before: they begin with step `first`, `per` of them share an entry (their mean), `steps` has the entries' durations
     and `own` their time without waiting for other ranks, both as `encode` writes them.
@@ -75,23 +77,28 @@ class Beat(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A rank that shows no sign of life: as `live/<node>.stuck.json` has it, under `ranks`.
+    """A rank that makes no progress: as `live/<node>.stuck.json` has it.
 
-    since_ns: unix time of its last sign of life. usual_ns: its median step. state: of its main thread in /proc, as
-    "S". waits_in: the system call and what it is about, as "read of the FIFO /tmp/x"; empty: not known. frozen: by its
+    since_ns: unix time of its last progress. quiet_ns: since its last sign of life of any kind. usual_ns: its median
+    step; 0: it has ended none. longest_ns: its longest step. state: of its main thread in /proc, as
+    "S". waits_in: the system call and what it is about, as "reading the FIFO /tmp/x"; empty: not known. frozen: by its
     cgroup. answered: whether its own Python could write the stacks; if not, `by` says who did ("py-spy", "kernel").
     threads: name -> frames, the innermost first, each [file, line, function, is the user's]; the main thread is "main".
-    collectives: those that have begun and not ended: {op, group, seq, sizes, ranks, line, p2p, peer}. groups: by
-    name: {last: the number of the last collective that it began, done: of the last one that ended, ranks}.
-    children: [{pid, state, cpu: whether it computes, program, died}], of its loaders' workers and other processes.
+    collectives: those that have begun and not ended: {op, group, seq, sizes, ranks, line, p2p}. groups: by name: {last:
+    the number of the last collective that it began, done: of the last one that ended, ranks}. call: the function of
+    torch.distributed that the main thread is in: {op, p2p, peer, sizes}. children: the processes below it: {pid,
+    state, computes, program, waits_in, died}.
     """
 
     rank: int
     pid: int
     since_ns: int
+    quiet_ns: int
     step: int
-    phase: str
+    phase: str | None
+    place: list[Any] | None
     usual_ns: int
+    longest_ns: int
     state: str
     waits_in: str
     frozen: bool
@@ -102,6 +109,7 @@ class Evidence(NamedTuple):
     collectives: list[dict[str, Any]]
     groups: dict[str, dict[str, Any]]
     children: list[dict[str, Any]]
+    call: dict[str, Any] | None
     gone: bool
     ended: bool
 

@@ -60,6 +60,9 @@ class Experiment(BaseModel):
     monitor_hz: float = value(
         "--monitor-hz", metavar="HZ", free=True, compared=False, group="where", rare=True
     ).option(1.0, "samples per second of the GPU monitor", ge=0.01, le=10)
+    on_hang: Literal["report", "stop"] = value(
+        "--on-hang", metavar="WHAT", free=True, compared=False, group="where"
+    ).option("report", "if no rank makes progress any more: report it, or stop the job and report it")
     no_ib: nccl.NoInfiniBand = False
     nccl_p2p_level: nccl.P2PLevel = None
     nccl_settings: nccl.Settings = ()

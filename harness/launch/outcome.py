@@ -11,11 +11,13 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
 from harness.experiment.exercises import Profiled
 from harness.launch.own_outcome import what_is_open
+from harness.live.hang import read_hang
 from harness.run import NodeStatus, Record, Run, State, Status
 
 STOPPED = 143  # by TERM
@@ -44,9 +46,12 @@ def record_end(run: Run, code: int, reason: str) -> int:
     before = run.status()
     state = _state(exit_code, reason, missing)
     note = what_is_open(run) if state == "completed" else ""
+    hang = read_hang(run.path)
+    why = "" if state == "completed" or hang is None or hang.until_ns is not None else hang.since_clock
     status = Status(
         state=state,
         note=note,
+        why=why,
         exit_code=exit_code,
         host=socket.gethostname(),
         missing=missing,
@@ -113,8 +118,8 @@ def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
 def _state(code: int, reason: str, missing: list[str]) -> State:
     if not code and not missing:
         return "completed"  # the signal to stop came after the end
-    if reason == "timeout":
-        return "timeout"
+    if reason in ("timeout", "stuck"):
+        return cast(State, reason)
     if reason == "cancelled":
         return "cancelled"
     return "failed" if code else "completed"

@@ -29,6 +29,7 @@ from harness.launch.outcome import why_nothing_was_recorded
 from harness.launch.program_record import program_of, versions_of
 from harness.launch.render import render, render_joint
 from harness.launch.resolve import Machine
+from harness.live.hang import read_hang
 from harness.monitor.cores import usable_cores
 from harness.run import (
     FINAL,
@@ -203,6 +204,10 @@ def look_at(run: Run) -> PolledState:
         run.write_down(found.state, found.told_by, found.why)
     if found.state == "completed" and own and (lost := why_nothing_was_recorded(run.record, own.missing)):
         return found._replace(why=lost)
+    if found.state == "running" and not found.why and (hang := read_hang(run.path)) and hang.until_ns is None:
+        return found._replace(why=hang.since_clock)
+    if found.state in FINAL and own and own.state == found.state and own.why and not found.why:
+        return found._replace(why=own.why)
     if found.state == "completed" and own and own.note and not found.why:
         return found._replace(why=own.note)
     if found.state == "failed" and own and not found.why:

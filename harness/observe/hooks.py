@@ -18,11 +18,12 @@ from typing import Any
 import torch
 import torch.utils.data.dataloader as loading
 
+from harness.observe import heartbeat
 from harness.observe.by_clock import by_clock
-from harness.observe.lines import innermost_place
+from harness.observe.lines import innermost
 from harness.observe.own_profiler import watch_own_profiler
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps
-from harness.observe.watch import Watch
+from harness.observe.watch import Watch, rank_now
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
 _MOST_LOOKED_AT = 8  # values of a batch
@@ -37,6 +38,10 @@ def place(
     ours: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """Place all hooks. asked: as observe.json has it; ours: lets the checkout's packages be imported."""
+    if os.environ.get(
+        "RANK", ""
+    ).isdecimal():  # a launcher has made this process a rank: it may hang before it trains
+        heartbeat.begin(*rank_now())
     observer = Observer(run_dir, asked)
     observer.watch.ours = ours
     observer.watch_modules()
@@ -127,7 +132,11 @@ class Observer:
     def tick(self) -> bool:
         """A second has passed. False: the calls tell of steps, or this is no program of the user's."""
         begun = self.watch.steps_ended_by == CLOCK
-        if self._off or (self.watch.rank >= 0 and not begun) or (not begun and innermost_place() is None):
+        if (
+            self._off
+            or (self.watch.rank >= 0 and not begun)
+            or (not begun and innermost(sys._getframe()) is None)
+        ):
             return False
         self._try(self.steps.tick)
         self.watch.steps_ended_by = CLOCK

@@ -17,7 +17,8 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -177,14 +178,27 @@ class LineSampler:
         self._file.write(json.dumps(line) + "\n")
 
 
-def innermost_place() -> str | None:
-    """The user's file that the calling thread is in; None: no code of the user's runs."""
-    frame: FrameType | None = sys._getframe()
+def innermost(frame: FrameType | None, *others: str) -> Place | None:
+    """The user's place in a frame or in what called it; None: no code of the user's runs. others: as of `is_users`."""
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return frame.f_code.co_filename
+        code = frame.f_code
+        if is_users(code.co_filename, *others):
+            return Place(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
         frame = frame.f_back
     return None
+
+
+@contextmanager
+def looking_at_frames() -> Iterator[dict[int, FrameType]]:
+    """The frames of all threads, by the thread's number; see `_COLLECTS`."""
+    switches = _COLLECTS and gc.isenabled()
+    if switches:
+        gc.disable()
+    try:
+        yield sys._current_frames()
+    finally:
+        if switches:
+            gc.enable()
 
 
 def source_around(file: str, line: int) -> tuple[int, list[str]]:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from harness.common.metrics_lines import EndLine, ObservedLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
+from harness.observe.heartbeat import PROGRESS, Done
 from harness.observe.host_counters import Counts, HostCounters
 
 PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
@@ -44,9 +45,11 @@ class StepTimer:
     def part(self, name: str) -> Iterator[None]:
         """Add the time spent inside to part `name`."""
         begin_ns = time.perf_counter_ns()
+        PROGRESS.enters(name)
         try:
             yield
         finally:
+            PROGRESS.enters(None)
             spent_ns = time.perf_counter_ns() - begin_ns
             self._parts_ns[name] = self._parts_ns.get(name, 0) + spent_ns
 
@@ -107,7 +110,9 @@ class MetricsWriter:
         self._write("start", {**asdict(start), **asdict(_process(start.device)), "unix_ns": time.time_ns()})
 
     def step(self, step: StepLine) -> None:
-        """Write one step."""
+        """Write one step of an exercise."""
+        parts = (step.data_ns, step.optimizer_ns, step.samples or 0, step.tokens or 0)
+        PROGRESS.ends(Done(step.step, step.unix_ns, step.step_ns, *parts), step.loss)
         self.defer(lambda: step)
         self.write_pending()
 
@@ -146,6 +151,7 @@ class MetricsWriter:
             status, reason = "failed", f"{type(error).__name__}: {error}".strip().splitlines()[0]
         elif self._stop_reason is not None:
             status, reason = "stopped", self._stop_reason
+        PROGRESS.ended = True
         self.write_pending()
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})

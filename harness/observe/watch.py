@@ -22,12 +22,14 @@ import torch.distributed as dist
 
 from harness.common.metrics_lines import StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow, as_recorded
+from harness.observe import heartbeat
 from harness.observe.capture import Capture, open_capture
+from harness.observe.heartbeat import PROGRESS
 from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
 from harness.observe.ranges import nvtx_functions
-from harness.observe.steps import BACKWARD, DATA, FORWARD, OPTIMIZER, StepTimes
+from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, StepTimes
 
 INJECTORS = Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults"
 MARKS = {  # as exercise 1 writes them; {}: the step's number
@@ -91,18 +93,22 @@ class Watch:
         if not self.own_profiler:
             self._capture.step_begins(number)
         self._number = number
+        if self.steps_ended_by != CLOCK:  # a second that has passed is no progress
+            PROGRESS.begins(number)
         self._mark("batch_{}")
         if self._moments is not None:
             self._moments.begin()
 
     def phase_begins(self, phase: str) -> None:
         """A phase begins."""
+        PROGRESS.enters(phase)
         self._mark(MARKS[phase])
         if phase != DATA:
             self.reach(phase)
 
     def phase_ends(self) -> None:
         """The innermost phase ends."""
+        PROGRESS.enters(None)
         self._end_mark()
 
     def step_ends(self, step: StepTimes) -> None:
@@ -112,6 +118,8 @@ class Watch:
         self.reach("updated")
         if self._writer is not None:
             self._writer.defer(self._line(step))
+        if self.steps_ended_by != CLOCK:
+            PROGRESS.ends(_done(step, self.samples, self.tokens), self.loss)
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step.number)
@@ -130,6 +138,7 @@ class Watch:
         if self._writer is not None:
             self._writer.close()
         metrics_file(self._run_dir, self.rank).unlink(missing_ok=True)
+        PROGRESS.forget()
         self.steps_ended_by = None
         self._open()
 
@@ -165,6 +174,7 @@ class Watch:
         except FileExistsError:
             raise TakenError(f"another process of this job is rank {rank} already") from None
         self.rank, self._owner = rank, os.getpid()
+        heartbeat.begin(*rank_now())
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
@@ -238,6 +248,7 @@ class Watch:
                 self._end_mark()
             self._capture.close()
         self.rank = -2
+        PROGRESS.ended = True
         if self._sampler is not None:
             self._sampler.close()
         if self._writer is not None:
@@ -257,6 +268,11 @@ class _StepValues(NamedTuple):
     samples: int | None
     tokens: int | None
     peak_memory_bytes: int
+
+
+def _done(step: StepTimes, samples: int | None, tokens: int | None) -> heartbeat.Done:
+    parts = (step.parts.get(DATA, 0), step.parts.get(OPTIMIZER, 0))
+    return heartbeat.Done(step.number, step.unix_ns, step.ns, *parts, samples or 0, tokens or 0)
 
 
 def _step_line(window: ProfileWindow, step: StepTimes, values: _StepValues) -> StepLine:

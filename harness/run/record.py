@@ -11,8 +11,10 @@ from harness.common.secrets import holds_secret, masked_words
 from harness.experiment.exercises import AnyExperiment, Own
 from harness.site.site import Site
 
-State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
-FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node_fail"})
+State = Literal[
+    "queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "stuck", "unknown"
+]
+FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node_fail", "stuck"})
 
 ITSELF = (
     "the job itself"  # in `Status.told_by`: Slurm has forgotten the job, so nobody will know its end better
@@ -78,7 +80,9 @@ class Status(BaseModel):
     def is_settled(self) -> bool:
         """Whether nobody knows its end better. A job that was stopped, or lost its neighbours, does not know for whom:
         its user, a node that failed, a job of higher priority."""
-        return self.state in FINAL and (self.state in ("completed", "timeout") or self.told_by is not None)
+        return self.state in FINAL and (
+            self.state in ("completed", "timeout", "stuck") or self.told_by is not None
+        )
 
 
 class Part(BaseModel):

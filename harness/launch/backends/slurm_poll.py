@@ -85,7 +85,7 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
         return PolledState(own.state, own.why, told_by=own.told_by)  # it was written down
     means = meaning_of(reply.word, job.number)
     by_itself = own is not None and own.is_own_word and own.state in FINAL
-    left_early = own is not None and by_itself and own.state in ("timeout", "cancelled")
+    left_early = own is not None and by_itself and own.state in ("timeout", "cancelled", "stuck")
     if own is not None and left_early and means.state in ("failed", "completed"):
         return PolledState(own.state, told_by=ITSELF)
     if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):

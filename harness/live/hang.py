@@ -1,0 +1,84 @@
+"""The answer for a run that is or was stuck, `live/stuck.json`: as the guard writes it, and as everybody reads it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.common.bounded_read import BoundedReadError, read_bounded_json
+from harness.common.heartbeats import live_folder
+from harness.live.words import duration
+
+
+class Hang(NamedTuple):
+    """A `Stuck`, when it was found, and until when it held (None: to the end). stops: the job is ended."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
+    step: int
+    since_ns: int
+    place: tuple[str, int, str] | None
+    sentence: str
+    advice: str
+    lines: tuple[str, ...]
+    found_ns: int
+    until_ns: int | None
+    stops: bool
+
+    def now(self, now_ns: int) -> str:
+        """The finding as a sentence, at a moment."""
+        return f"Stuck for {duration((now_ns - self.since_ns) / 1e9)} {self.sentence}"
+
+    @property
+    def since_clock(self) -> str:
+        """The finding as a sentence that stays true."""
+        at = datetime.fromtimestamp(self.since_ns / 1e9).strftime("%H:%M:%S")
+        return f"stuck since {at} {self.sentence}"
+
+    def told(self, now_ns: int) -> list[str]:
+        """The finding with what to try, and a line for each rank."""
+        return [
+            f"warning: {self.now(now_ns)}",
+            f"  try: {self.advice}",
+            *(f"  {line}" for line in self.lines),
+        ]
+
+
+def hang_file(run: Path) -> Path:
+    """Where the answer is; it does not exist if the run was never stuck."""
+    return live_folder(run) / "stuck.json"
+
+
+def read_hang(run: Path) -> Hang | None:
+    """The answer; None: the run was never stuck, or the file is damaged."""
+    try:
+        found = read_bounded_json(hang_file(run))
+        return _checked(found) if isinstance(found, dict) else None
+    except (OSError, ValueError, TypeError, KeyError, BoundedReadError):
+        return None
+
+
+def _checked(found: dict[str, Any]) -> Hang:
+    place = found["place"]
+    return Hang(
+        kind=str(found["kind"]),
+        ranks=tuple(int(rank) for rank in found["ranks"]),
+        waiting=tuple(int(rank) for rank in found["waiting"]),
+        step=int(found["step"]),
+        since_ns=_time(found["since_ns"]),
+        place=None if place is None else (str(place[0]), int(place[1]), str(place[2])),
+        sentence=str(found["sentence"]),
+        advice=str(found["advice"]),
+        lines=tuple(map(str, found["lines"])),
+        found_ns=_time(found["found_ns"]),
+        until_ns=None if found["until_ns"] is None else _time(found["until_ns"]),
+        stops=bool(found["stops"]),
+    )
+
+
+def _time(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise ValueError(f"no time: {value!r}")
+    return value

@@ -1,0 +1,58 @@
+"""The program beside the training on each node: it samples the devices, writes the heartbeats, and on the first node
+decides whether the run is stuck."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from harness.common.heartbeats import MEMORY
+from harness.live.collect import Collector
+from harness.live.guard import Guard
+from harness.monitor.errors import MonitorError
+from harness.monitor.record import record
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness.live.node", description=__doc__)
+    parser.add_argument("--run", type=Path, required=True, help="the run's folder")
+    parser.add_argument("--node", type=int, required=True, help="the node's number in the job")
+    parser.add_argument("--name", required=True, help="the node's name among the run's monitors")
+    parser.add_argument(
+        "--below", type=int, required=True, metavar="PID", help="watch what this process starts"
+    )
+    parser.add_argument("--hz", type=float, default=1.0, help="samples of the devices per second")
+    parser.add_argument(
+        "--on-hang", choices=("report", "stop"), default="report", help="what to do if it is stuck"
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0: asked to end, or the training has ended; 1: files cannot be written; 2: the request was wrong."""
+    asked = _parser().parse_args(argv)
+    memory = os.environ.get(MEMORY)
+    try:
+        with ExitStack() as until:
+            if memory:
+                until.callback(shutil.rmtree, memory, ignore_errors=True)
+                until.enter_context(Collector(asked.run, Path(memory), asked.name, asked.node))
+                if asked.node == 0:
+                    until.enter_context(Guard(asked.run, asked.on_hang == "stop"))
+            record(asked.run / "gpus-monitor" / asked.name, asked.hz, (), asked.name, asked.below)
+    except MonitorError as error:
+        print(f"monitor: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"monitor: {error.filename or 'the samples'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""What Linux knows of a process: whether it lives, computes, reads or writes, and which call of the system it waits in.
+
+Reads /proc only; a value that it does not give is None, 0 or empty.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc")
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+# Calls that block, by their numbers on x86_64 and aarch64: name, and which argument is a file's number ("fd"), a path
+# ("path") or a process ("pid"); None: the call says it all.
+_X86: dict[int, tuple[str, str | None]] = {
+    **dict.fromkeys((0, 17, 19), ("reading", "fd")),
+    **dict.fromkeys((1, 18, 20), ("writing", "fd")),
+    **dict.fromkeys((44, 46), ("sending to", "fd")),
+    **dict.fromkeys((45, 47), ("receiving from", "fd")),
+    **dict.fromkeys((72, 73), ("locking", "fd")),
+    **dict.fromkeys((74, 75), ("flushing", "fd")),
+    **dict.fromkeys((43, 288), ("accepting on", "fd")),
+    **dict.fromkeys((7, 271), ("polling", None)),
+    **dict.fromkeys((23, 270), ("polling", None)),
+    **dict.fromkeys((232, 281), ("polling", None)),
+    **dict.fromkeys((35, 230), ("sleeping", None)),
+    **{2: ("opening", "path0"), 257: ("opening", "path1"), 42: ("connecting to", "fd"), 202: ("waiting for a lock", None)},
+    **{61: ("waiting for a child", "pid"), 247: ("waiting for a child", None)},
+}
+_ARM: dict[int, tuple[str, str | None]] = {
+    **dict.fromkeys((63, 65, 67), ("reading", "fd")),
+    **dict.fromkeys((64, 66, 68), ("writing", "fd")),
+    **dict.fromkeys((206, 211), ("sending to", "fd")),
+    **dict.fromkeys((207, 212), ("receiving from", "fd")),
+    **dict.fromkeys((25, 32), ("locking", "fd")),
+    **dict.fromkeys((82, 83), ("flushing", "fd")),
+    **dict.fromkeys((202, 242), ("accepting on", "fd")),
+    **dict.fromkeys((101, 115), ("sleeping", None)),
+    **{22: ("polling", None), 72: ("polling", None), 73: ("polling", None), 98: ("waiting for a lock", None)},
+    **{56: ("opening", "path1"), 203: ("connecting to", "fd"), 95: ("waiting for a child", None)},
+    **{260: ("waiting for a child", "pid")},
+}
+_CALLS = _ARM if os.uname().machine == "aarch64" else _X86
+_LONGEST_PATH = 4096
+
+
+class Usage(NamedTuple):
+    """Of a process and those below it: CPU time in ns, bytes read and written, resident bytes of itself."""
+
+    cpu_ns: int
+    io_bytes: int
+    memory_bytes: int
+
+
+class Stat(NamedTuple):
+    """Of /proc/<pid>/stat or of a thread's: state is one letter."""
+
+    name: str
+    state: str
+    parent: int
+    cpu_ns: int
+    memory_bytes: int
+    started: int
+
+
+def stat_of(pid: int, tid: int | None = None) -> Stat | None:
+    """None: there is no such process."""
+    try:
+        text = (PROC / str(pid) / ("stat" if tid is None else f"task/{tid}/stat")).read_text(errors="replace")
+    except OSError:
+        return None
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    words = rest.split()
+    cpu = sum(int(words[i]) for i in (11, 12, 13, 14))  # its own, and of children that it has waited for
+    return Stat(name, words[0], int(words[1]), cpu * TICK_NS, int(words[21]) * PAGE, int(words[19]))
+
+
+def lives(pid: int) -> bool:
+    """Whether the process has not ended."""
+    found = stat_of(pid)
+    return found is not None and found.state not in "ZX"
+
+
+def below(pid: int) -> list[int]:
+    """The processes below one, its children first."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        for task in _numbers(PROC / str(waiting.pop()) / "task"):
+            with suppress(OSError, ValueError):
+                children = [int(word) for word in (task / "children").read_text().split()]
+                found += children
+                waiting += children
+    return found
+
+
+def _numbers(folder: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from [each for each in folder.iterdir() if each.name.isdigit()]
+
+
+def usage(pid: int) -> Usage:
+    """Of the process and of those below it."""
+    own = stat_of(pid)
+    cpu_ns, moved = (own.cpu_ns, _moved(pid)) if own is not None else (0, 0)
+    for child in below(pid):
+        found = stat_of(child)
+        if found is not None:
+            cpu_ns += found.cpu_ns
+            moved += _moved(child)
+    return Usage(cpu_ns, moved, own.memory_bytes if own is not None else 0)
+
+
+def _moved(pid: int) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        lines = (PROC / str(pid) / "io").read_text().splitlines()
+        return int(lines[0].split()[1]) + int(lines[1].split()[1])
+    return 0
+
+
+def waits_in(pid: int, tid: int | None = None) -> str:
+    """The call of the system that a thread waits in and what it is about; empty: it runs, or nobody may ask.
+
+    For example "reading the FIFO /tmp/x", "waiting for a child, sleep (pid 7)", "sleeping".
+    """
+    thread = PROC / str(pid) / "task" / str(pid if tid is None else tid)
+    try:
+        words = (thread / "syscall").read_text().split()
+        number = int(words[0])
+    except (OSError, ValueError, IndexError):
+        return _kernel_function(thread)
+    if number not in _CALLS:
+        return _kernel_function(thread)
+    name, about = _CALLS[number]
+    if about is None:
+        return name
+    if about.startswith("path"):
+        return f"{name} {_path_at(pid, int(words[1 + int(about[-1])], 16))}"
+    value = int(words[1], 16)
+    if about == "pid":
+        child = value if value < 1 << 31 else 0
+        found = stat_of(child) if child else None
+        return f"{name}, {found.name} (pid {child})" if found else name
+    return f"{name} {_file(pid, value)}"
+
+
+def _kernel_function(thread: Path) -> str:
+    with suppress(OSError):
+        name = (thread / "wchan").read_text().strip("\0\n ")
+        return "" if name in ("", "0") else f"the kernel's {name}"
+    return ""
+
+
+def _path_at(pid: int, address: int) -> str:
+    with (
+        suppress(OSError, ValueError, OverflowError),
+        (PROC / str(pid) / "mem").open("rb", buffering=0) as memory,
+    ):
+        memory.seek(address)
+        name = os.fsdecode(memory.read(_LONGEST_PATH).split(b"\0", 1)[0])
+        return f"{_kind_of(Path(name))} {name}".strip()
+    return "a file"
+
+
+def _file(pid: int, number: int) -> str:
+    link = PROC / str(pid) / "fd" / str(number)
+    try:
+        target = str(link.readlink())
+    except OSError:
+        return f"file {number}"
+    if target.startswith("socket:"):
+        return "a socket"
+    if target.startswith("pipe:"):
+        return "a pipe"
+    return f"{_kind_of(link)} {target}".strip()
+
+
+def _kind_of(path: Path) -> str:
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        return "the FIFO" if stat.S_ISFIFO(mode) else "the device" if stat.S_ISCHR(mode) else "the file"
+    return "the file"
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether its cgroup is frozen."""
+    for line in _cgroups(pid):
+        controllers, path = line.split(":", 2)[1:]
+        if "freezer" in controllers.split(","):
+            with suppress(OSError):
+                return Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").read_text().strip() == "FROZEN"
+        if not controllers:
+            for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+                with suppress(OSError):
+                    if "frozen 1" in Path(f"{root}{path}/cgroup.events").read_text():
+                        return True
+    return False
+
+
+class Killed(NamedTuple):
+    """How many processes the kernel has killed because memory ran out: in a cgroup, and on the whole machine."""
+
+    cgroup: int
+    machine: int
+
+
+def killed_for_memory(pid: int) -> tuple[Path | None, Killed]:
+    """The file that counts those of the process's cgroup, and the counts now."""
+    for line in _cgroups(pid):
+        controllers, path = line.split(":", 2)[1:]
+        names = (
+            [f"/sys/fs/cgroup/memory{path}/memory.oom_control"]
+            if "memory" in controllers.split(",")
+            else [f"{root}{path}/memory.events" for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")]
+        )
+        for name in names:
+            if (controllers == "" or "memory" in controllers) and Path(name).exists():
+                return Path(name), counted(Path(name))
+    return None, counted(None)
+
+
+def counted(cgroup: Path | None) -> Killed:
+    """The counts now; 0 where there are none."""
+    return Killed(0 if cgroup is None else _count(cgroup), _count(PROC / "vmstat"))
+
+
+def _count(file: Path) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        return next(
+            int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith("oom_kill ")
+        )
+    return 0
+
+
+def _cgroups(pid: int) -> list[str]:
+    with suppress(OSError):
+        return (PROC / str(pid) / "cgroup").read_text().splitlines()
+    return []

@@ -1,0 +1,121 @@
+"""The ranks of a node, as the monitor beside them sees them: their heartbeats in the node's memory, and /proc."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.common.heartbeats import PHASES, Beat, encode
+from harness.live import processes
+from harness.live.processes import Usage
+
+MOST_BYTES = 1 << 20  # of a rank's file
+MOST_ENTRIES = 12  # of durations in one beat
+COMPUTES = 0.2  # of a core: less is no work
+MOVES_BYTES_S = 200_000  # read and written: less is no work
+STORED_STEPS = 201  # for the median
+_LETTERS = {phase: letter for letter, phase in PHASES.items()}
+
+
+class Rank:
+    """One rank. Times are ns of the monitor's monotonic clock, in which a suspended job does not age."""
+
+    def __init__(self, path: Path, now_ns: int) -> None:
+        """Raises ValueError, KeyError: there is no whole heartbeat in the file yet."""
+        self.path = path
+        self.facts = read_facts(path)
+        self.rank, self.pid = int(self.facts["rank"]), int(self.facts["pid"])
+        self.progress_ns = self.life_ns = now_ns
+        self.use_percent: int | None = None
+        self.computes = False
+        self.longest_us = 0
+        self.samples = self.tokens = 0
+        self._usage = processes.usage(self.pid)
+        self._looked_ns = now_ns
+        self._usual: deque[int] = deque(maxlen=STORED_STEPS)
+        self._fresh: list[list[int]] = []  # steps that ended and are in no beat yet
+        self._seen = -1  # the last of them
+        self.killed_file, self.killed = processes.killed_for_memory(self.pid)
+        self._take_steps()
+
+    def look(self, now_ns: int) -> None:
+        """Read its heartbeat and /proc again."""
+        before = self._marks()
+        with suppress(OSError, ValueError, KeyError):  # it is being written, or it has ended
+            self.facts = read_facts(self.path)
+        if self._marks() != before:
+            self.progress_ns = self.life_ns = now_ns
+        self._take_steps()
+        self._look_at_process(now_ns)
+
+    def _marks(self) -> tuple[Any, ...]:
+        return tuple(self.facts.get(key) for key in ("step", "phase", "calls", "collectives", "ended"))
+
+    def _look_at_process(self, now_ns: int) -> None:
+        elapsed_s = (now_ns - self._looked_ns) / 1e9
+        if elapsed_s <= 0:
+            return
+        usage: Usage = processes.usage(self.pid)
+        share = (usage.cpu_ns - self._usage.cpu_ns) / 1e9 / elapsed_s
+        self.computes = share >= COMPUTES
+        self.use_percent = max(0, round(100 * share))
+        if self.computes or (usage.io_bytes - self._usage.io_bytes) / elapsed_s >= MOVES_BYTES_S:
+            self.life_ns = now_ns
+        self._usage, self._looked_ns = usage, now_ns
+
+    def _take_steps(self) -> None:
+        for step in self.facts.get("done") or []:
+            if step[0] > self._seen:
+                self._seen = step[0]
+                self._fresh.append(step)
+                self._usual.append(step[1])
+                self.longest_us = max(self.longest_us, step[1] if len(self._usual) > 1 else 0)
+                self.samples += step[4]
+                self.tokens += step[5]
+
+    def moved(self, ns: int) -> None:
+        """The monitor did not run for a while, and so perhaps neither did the rank."""
+        self.progress_ns += ns
+        self.life_ns += ns
+        self._looked_ns += ns
+
+    @property
+    def usual_us(self) -> int:
+        """Its median step; 0: it has ended none but the first."""
+        return int(median(self._usual)) if len(self._usual) > 1 else 0
+
+    def beat(self, now_ns: int, place: int, use_percent: int | None) -> Beat:
+        """What is written of it now; the steps that have ended are written once."""
+        facts, memory = self.facts, self.facts.get("memory")
+        fresh, self._fresh = self._fresh, []
+        per = max(1, -(-len(fresh) // MOST_ENTRIES))
+        groups = [fresh[i : i + per] for i in range(0, len(fresh) - per + 1, per)]
+        self._fresh = fresh[len(groups) * per :]
+        return Beat(
+            rank=self.rank,
+            step=int(facts.get("step") or 0),
+            phase=_LETTERS.get(facts.get("phase"), "-"),
+            idle_ms=max(0, (now_ns - self.progress_ns) // 1_000_000),
+            quiet_ms=max(0, (now_ns - self.life_ns) // 1_000_000),
+            place=place,
+            memory_mib=(self._usage.memory_bytes if memory is None else memory) >> 20,
+            use_percent=self.use_percent if use_percent is None else use_percent,
+            loss=facts.get("loss"),
+            first=groups[0][0][0] if groups else -1,
+            per=per,
+            steps=encode([sum(step[1] for step in group) / per for group in groups]),
+            own=encode([sum(step[2] for step in group) / per for group in groups]),
+        )
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """A rank's heartbeat. Raises OSError, ValueError or KeyError: there is no whole one."""
+    with path.open("rb") as file:
+        facts = json.loads(file.read(MOST_BYTES))
+    if not isinstance(facts, dict) or not isinstance(facts["pid"], int) or not isinstance(facts["rank"], int):
+        raise ValueError(f"{path}: no heartbeat")
+    return facts

@@ -1,0 +1,333 @@
+"""Whether a run is stuck: who is stuck where, who waits for whom, since when. From the evidence of all its nodes.
+
+A rank that waits in a collective waits for another rank; the cause is a rank that does not, or that ranks wait in
+different collectives. Slow but alive is not stuck: see `threshold_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
+from harness.live.waiting import Wait, waits_for_ranks
+from harness.live.words import listed, where
+
+UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
+SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves
+COMPUTING_S = 60.0  # without progress, for a rank that computes in code that is not observed
+LONGEST_S = 30.0  # a step as long as this is not expected again
+SAVES = ("torch/serialization.py", "safetensors/", "torch/distributed/checkpoint/", "shutil.py")
+COMPILES = ("torch/_dynamo/", "torch/_inductor/", "torch/utils/cpp_extension.py", "triton/")
+LOADS = "torch/utils/data/dataloader.py"
+FOR_LOCK = "waiting for a lock"
+
+
+class Stuck(NamedTuple):
+    """kind: the cause, a key of `ADVICE`. ranks: those that cause it; waiting: those that wait for them.
+
+    since_ns: unix time of the last progress of any rank. place: file, line and function of the first of `ranks`.
+    lines: one for each rank, where it is.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
+    step: int
+    since_ns: int
+    place: tuple[str, int, str] | None
+    sentence: str
+    advice: str
+    lines: tuple[str, ...]
+
+
+ADVICE = {
+    "sleeps": "that line sleeps: give it an end, or let all ranks reach it",
+    "computes": "that line computes without an end, or for long: print how far it is, or let all ranks reach it",
+    "lock": "a thread holds the lock that this rank waits for: the other threads' stacks show which",
+    "file": "nobody writes to what it reads: look who should",
+    "socket": "the other end of the connection sends nothing: give the call a timeout",
+    "child": "the program that it has started does not end: look at its output, and give the call a timeout",
+    "stopped": "somebody stopped the process (SIGSTOP, a debugger): kill -CONT continues it",
+    "frozen": "the process's cgroup is frozen: the batch system or an operator did that",
+    "disk": "the file system does not answer: tell the operators the node and the path",
+    "worker": "a worker of its data loader hangs: run with --dataloader-workers 0, and the line shows itself",
+    "worker died": "a worker of its data loader has died, often for lack of memory in /dev/shm: use fewer workers",
+    "gone": "its process has ended and nobody stopped the others: look at its last lines in the log",
+    "node gone": "its node does not answer: tell the operators, and start the run again without it",
+    "left early": "it had fewer batches than the others: give every rank as many, as with a DistributedSampler",
+    "never began": "it did not start or cannot connect: slurm.sh doctor --in-job checks the network of the nodes",
+    "other collective": "all ranks of a group must make the same collectives in the same order: look for an `if rank`",
+    "other size": "all ranks of a group must give tensors of the same size",
+    "order": "two groups are used in opposite order: use them in the same order on all ranks",
+    "no partner": "every send needs its receive: compare the order of both ranks' messages",
+    "network": "all ranks are in the same collective: look at the network between their nodes with slurm.sh health",
+    "own code": "look at that line",
+}
+
+
+class Nodes(NamedTuple):
+    """What is known of all nodes at one moment. world: the number of ranks, 0 where nobody says it.
+
+    gone: ranks whose process has ended, and whether it said that its training was over. silent: ranks of nodes that do
+    not report any more. alive: whether a node has ranks that make progress.
+    """
+
+    now_ns: int
+    world: int
+    ranks: Sequence[Evidence]
+    gone: dict[int, bool]
+    silent: Sequence[int]
+    alive: bool
+
+
+def judge(seen: Nodes) -> Stuck | None:
+    """The run's state of being stuck; None: it is alive, or may be."""
+    ranks = [rank for rank in seen.ranks if not rank.gone]
+    if seen.alive or not ranks:
+        return None
+    waits = {rank.rank: wait for rank in ranks if (wait := waits_for_ranks(rank))}
+    idle_s = min(seen.now_ns - rank.since_ns for rank in ranks) / 1e9
+    usual_s = max(rank.usual_ns for rank in ranks) / 1e9
+    others = [rank for rank in ranks if rank.rank not in waits]
+    if idle_s < max((threshold_s(rank, usual_s) for rank in others), default=threshold_s(ranks[0], usual_s)):
+        return None
+    if missing := _missing(seen, ranks, waits):
+        return missing
+    if others:
+        return _in_own_code(others, ranks, waits)
+    return _among_collectives(ranks, waits)
+
+
+def threshold_s(rank: Evidence, usual_s: float) -> float:
+    """How long a rank that does not wait for others may make no progress before it counts as stuck."""
+    if not usual_s:
+        return UNKNOWN_S
+    least_s = max(LEAST_S, TIMES_USUAL * usual_s, min(1.5 * rank.longest_ns / 1e9, LONGEST_S))
+    if rank.quiet_ns / 1e9 < least_s:  # it computes, reads or writes
+        return max(COMPUTING_S, SLOW * least_s)
+    files = [str(frame[0]) for frame in rank.threads.get("main", [])]
+    if any(part in file for file in files for part in (*SAVES, *COMPILES)) or rank.state == "D":
+        return SLOW * least_s
+    if any(LOADS in file for file in files) and not any(child["state"] in "XZTt" for child in rank.children):
+        return SLOW * least_s
+    return least_s
+
+
+def _missing(seen: Nodes, ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck | None:
+    """Ranks that are not there: on a silent node, gone, or never begun."""
+    ended = [rank.rank for rank in ranks if rank.ended]
+    left = [*ended, *(rank for rank, over in seen.gone.items() if over)]
+    waiting = [rank for rank in ranks if rank.rank in waits]
+    died = [rank for rank, over in seen.gone.items() if not over]
+    if seen.silent:
+        return _stuck(
+            "node gone", list(seen.silent), waiting, ranks, waits, "their node does not report any more"
+        )
+    if died and waiting:
+        return _stuck("gone", died, waiting, ranks, waits, f"the process of {listed(died)} has ended")
+    if left and waiting:
+        return _stuck(
+            "left early", left, waiting, ranks, waits, f"{listed(left)} ha{_s(left)} left the training"
+        )
+    there = {rank.rank for rank in ranks} | set(seen.gone)
+    never = sorted(set(range(seen.world)) - there)
+    if never and not any(rank.step for rank in ranks):
+        return _stuck("never began", never, waiting or ranks, ranks, waits, f"{listed(never)} did not begin")
+    return None
+
+
+def _s(ranks: Sequence[int]) -> str:
+    return "s" if len(ranks) == 1 else "ve"
+
+
+def _in_own_code(others: list[Evidence], ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck:
+    """Ranks that wait for no other rank. Where they are many, those in the same cause as the first that fell behind."""
+    first = min(others, key=lambda rank: (rank.step, rank.since_ns))
+    kind = cause_of(first)
+    causing = [rank for rank in others if cause_of(rank) == kind]
+    waiting = [rank for rank in ranks if rank.rank in waits]
+    numbers = [rank.rank for rank in causing]
+    said = f"{listed(numbers)} {'is' if len(numbers) == 1 else 'are'} {state_of(first, kind)}"
+    return _stuck(kind, numbers, waiting, ranks, waits, said, place_of(first))
+
+
+def cause_of(rank: Evidence) -> str:
+    """Why a rank that waits for no other rank makes no progress: a key of ADVICE."""
+    if rank.frozen:
+        return "frozen"
+    if rank.state in "Tt":
+        return "stopped"
+    frames = rank.threads.get("main", [])
+    if any(LOADS in str(frame[0]) for frame in frames[:8]) and rank.children:
+        dead = any(child["state"] in "XZ" for child in rank.children)
+        return "worker died" if dead else "worker"
+    if rank.state == "D":
+        return "disk"
+    return _by_call(rank, frames)
+
+
+def _by_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> str:
+    """By the call of the system that the main thread waits in."""
+    call = rank.waits_in
+    if call.startswith("waiting for a child") or (_is_in(frames, "subprocess.py") and rank.children):
+        return "child"
+    for kind, calls in _CALLS.items():
+        if call.startswith(calls):
+            return kind if kind != "file" or "socket" not in rank.waits_in else "socket"
+    return "computes" if rank.computes else "own code"
+
+
+_CALLS = {
+    "sleeps": ("sleeping",),
+    "lock": (FOR_LOCK,),
+    "socket": ("receiving", "accepting", "connecting", "sending", "polling"),
+    "file": ("reading", "opening", "writing", "flushing", "locking"),
+}
+
+
+def _is_in(frames: Iterable[Sequence[Any]], file: str) -> bool:
+    return any(str(frame[0]).endswith(file) for frame in frames)
+
+
+def state_of(rank: Evidence, kind: str) -> str:
+    """Where a rank is, as what follows "rank 1 is"."""
+    at = where(place_of(rank))
+    doing = {
+        "stopped": "stopped (SIGSTOP)",
+        "frozen": "frozen by its cgroup",
+        "computes": "computing",
+        "sleeps": "sleeping",
+        "worker": f"waiting for a worker of its data loader{_of_worker(rank)}",
+        "worker died": "waiting for a worker of its data loader that has died",
+        "lock": "waiting for a lock",
+        "child": f"waiting for {_child(rank)}",
+    }.get(kind)
+    if doing is None:
+        return ", ".join(filter(None, [f"in {at}" if at else "", rank.waits_in]))
+    return f"{doing} in {at}" if at else doing
+
+
+def _child(rank: Evidence) -> str:
+    _, _, named = rank.waits_in.partition(", ")
+    if not named and rank.children:
+        child = rank.children[0]
+        named = f"{child['program']} (pid {child['pid']})"
+    return f"its child {named}" if named else "a child"
+
+
+def _of_worker(rank: Evidence) -> str:
+    for child in rank.children:
+        if child["state"] in "Tt":
+            return f" (pid {child['pid']}), which is stopped"
+        if child["waits_in"] and not child["waits_in"].startswith((FOR_LOCK, "polling")):
+            return f" (pid {child['pid']}), which is {child['waits_in']}"
+    return ""
+
+
+def place_of(rank: Evidence) -> tuple[str, int, str] | None:
+    """The user's line that the main thread is in; where its stack is not known, the last one that was seen."""
+    for file, line, function, users in rank.threads.get("main", []):
+        if users:
+            return str(file), int(line), str(function)
+    return (str(rank.place[0]), int(rank.place[1]), str(rank.place[2])) if rank.place else None
+
+
+def _among_collectives(ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck:
+    """All ranks wait for others: their collectives do not fit together."""
+    messages = {rank: wait for rank, wait in waits.items() if wait.p2p}
+    if messages:
+        rank, wait = min(messages.items())
+        by_rank = {each.rank: each for each in ranks}
+        said = f"rank {rank} waits to {_verb(wait.op)} rank {wait.peer}"
+        if wait.peer in waits:
+            said += f", which waits in {_shown(waits[wait.peer])}"
+        return _stuck("no partner", [rank], [], ranks, waits, said, place_of(by_rank[rank]))
+    groups = {(wait.group, wait.members) for wait in waits.values()}
+    if len(groups) > 1:
+        return _of_groups(ranks, waits)
+    kinds = {rank: (wait.op, wait.sizes, wait.line) for rank, wait in waits.items()}
+    odd = _odd(kinds)
+    if not odd:
+        said = f"all ranks are in {_shown(next(iter(waits.values())))}, and it does not end"
+        return _stuck("network", [], list(ranks), ranks, waits, said)
+    first = waits[odd[0]]
+    usual = next(wait for rank, wait in waits.items() if rank not in odd)
+    same_call = first.op == usual.op and first.line == usual.line
+    kind = "other size" if same_call else "other collective"
+    said = f"{listed(odd)} wait{'s' * (len(odd) == 1)} in {_shown(first, sizes=True)}"
+    others = [rank for rank in ranks if rank.rank not in odd]
+    return _stuck(kind, odd, others, ranks, waits, said, first.line)
+
+
+def _of_groups(ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck:
+    """Ranks wait in collectives of several groups: a circle, or one that the others do not make."""
+    for rank, wait in sorted(waits.items()):
+        for other, its in waits.items():
+            if its.group != wait.group and other in wait.members and rank in its.members:
+                said = f"rank {rank} waits in {_shown(wait)} of group {wait.group}, and rank {other} in "
+                said += f"{_shown(its)} of group {its.group}: each waits for the other"
+                return _stuck("order", sorted([rank, other]), [], ranks, waits, said, wait.line)
+    rank, wait = min(waits.items(), key=lambda each: len(each[1].members))
+    said = f"rank {rank} waits in {_shown(wait)} of group {wait.group}"
+    return _stuck("other collective", [rank], [], ranks, waits, said, wait.line)
+
+
+def _odd(kinds: dict[int, Any]) -> list[int]:
+    """The ranks that do what fewer do than anything else; of two that differ, the one that others cannot outvote: the
+    last. None: all do the same."""
+    counted: dict[Any, list[int]] = {}
+    for rank, kind in sorted(kinds.items()):
+        counted.setdefault(kind, []).append(rank)
+    if len(counted) < 2:
+        return []
+    return min(counted.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+
+
+def _verb(op: str) -> str:
+    return "receive from" if "recv" in op else "send to"
+
+
+def _shown(wait: Wait, sizes: bool = False) -> str:
+    size = f" of {wait.sizes}" if sizes and wait.sizes else ""
+    return f"{wait.op}{size} ({where(wait.line)})" if wait.line else f"{wait.op}{size}"
+
+
+def _stuck(
+    kind: str,
+    causing: Sequence[int],
+    waiting: Sequence[Evidence],
+    ranks: Sequence[Evidence],
+    waits: dict[int, Wait],
+    said: str,
+    place: tuple[str, int, str] | None = None,
+) -> Stuck:
+    since_ns = max(rank.since_ns for rank in ranks)
+    step = min(rank.step for rank in ranks)
+    parts = [*_waiting(waiting, waits), said]
+    return Stuck(
+        kind=kind,
+        ranks=tuple(sorted(causing)),
+        waiting=tuple(rank.rank for rank in waiting),
+        step=step,
+        since_ns=since_ns,
+        place=place,
+        sentence=f"in step {step}: {'; '.join(parts)}",
+        advice=ADVICE[kind],
+        lines=tuple(_line(rank, waits) for rank in sorted(ranks, key=lambda each: each.rank)),
+    )
+
+
+def _waiting(waiting: Sequence[Evidence], waits: dict[int, Wait]) -> list[str]:
+    """The ranks by where they wait."""
+    by_place: dict[str, list[int]] = {}
+    for rank in waiting:
+        if rank.rank in waits:
+            by_place.setdefault(_shown(waits[rank.rank]), []).append(rank.rank)
+    return [f"{listed(ranks)} wait{'s' * (len(ranks) == 1)} in {at}" for at, ranks in by_place.items()]
+
+
+def _line(rank: Evidence, waits: dict[int, Wait]) -> str:
+    if rank.rank in waits:
+        return f"rank {rank.rank}: waits in {_shown(waits[rank.rank], sizes=True)}"
+    return f"rank {rank.rank}: {state_of(rank, cause_of(rank))}"

@@ -1,0 +1,143 @@
+"""The collectives of this process, also those that DDP or FSDP begin in C++: from PyTorch's flight recorder where the
+backend has one, else from the process groups' own counters. Called from a thread of the observer."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.observe.lines import is_users
+
+MOST_SIZES = 8  # tensors of one collective
+
+
+def counted() -> int:
+    """How many collectives all groups have begun."""
+    total = 0
+    for group in _groups():
+        with suppress(Exception):  # a backend that does not count, or a group that is being destroyed
+            total += group._get_sequence_number_for_group()
+    return total
+
+
+def launches() -> list[int]:
+    """Unix times in ns at which the recorded collectives began, sorted; none where nothing records them."""
+    found = _recorded(stacks=False)
+    return sorted(entry["time_created_ns"] for entry in found.get("entries") or [] if not entry.get("is_p2p"))
+
+
+def open_ones() -> dict[str, Any]:
+    """`collectives`: those that have begun and not ended; `groups`: how far each group is. See `Evidence`.
+
+    recorder: whether PyTorch records them for this backend.
+    """
+    recorded = _recorded(stacks=True)
+    groups = {}
+    for group in _groups():
+        with suppress(Exception):
+            name = str(dist.distributed_c10d._world.pg_names[group])
+            groups[name] = {
+                "ranks": _ranks(group),
+                "last": group._get_sequence_number_for_group(),
+                "done": None,
+            }
+    pending = [_collective(entry, groups) for entry in recorded.get("entries") or [] if not _over(entry)]
+    for entry in recorded.get("entries") or []:
+        known = groups.get(str(entry["process_group"][0]))
+        if known is not None and _over(entry) and not entry.get("is_p2p"):
+            known["done"] = max(known["done"] or 0, entry["collective_seq_id"])
+    return {"collectives": pending, "groups": groups, "recorder": bool(recorded)}
+
+
+def called(frame: FrameType | None) -> dict[str, Any] | None:
+    """The function of torch.distributed that a thread is in, by its frames: where nothing is recorded, as of gloo's
+    messages between two ranks."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_PYTHON_SIDE) and frame.f_code.co_name in _CALLS:
+            local = frame.f_locals
+            peer = next((local[name] for name in _PEERS if isinstance(local.get(name), int)), None)
+            p2p = frame.f_code.co_name in _MESSAGES
+            size = list(local["tensor"].size()) if isinstance(local.get("tensor"), torch.Tensor) else None
+            return {
+                "op": frame.f_code.co_name,
+                "p2p": p2p,
+                "peer": peer if p2p else None,
+                "sizes": [size] * bool(size),
+            }
+        frame = frame.f_back
+    return None
+
+
+_PYTHON_SIDE = "torch/distributed/distributed_c10d.py"
+_PEERS = ("src", "dst", "group_src", "group_dst")
+_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+_CALLS = (
+    *_MESSAGES,
+    *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"),
+    *(
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+        "monitored_barrier",
+    ),
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+    *("init_process_group", "new_group", "destroy_process_group"),
+)
+
+
+def _groups() -> list[Any]:
+    if not dist.is_available() or not dist.is_initialized():
+        return []
+    with suppress(Exception):
+        return list(dist.distributed_c10d._world.pg_names)
+    return []
+
+
+def _ranks(group: Any) -> list[int]:
+    with suppress(Exception):
+        return sorted(dist.distributed_c10d._world.pg_group_ranks[group])
+    return []
+
+
+def _recorded(stacks: bool) -> dict[str, Any]:
+    """What PyTorch recorded; empty where it does not."""
+    place: Any = getattr(getattr(dist, "distributed_c10d", None), "torch", None)
+    place = getattr(getattr(place, "_C", None), "_distributed_c10d", None)
+    if place is None or not _groups():
+        return {}
+    with suppress(Exception):
+        if not stacks and hasattr(place, "_dump_fr_trace_json"):
+            return dict(json.loads(place._dump_fr_trace_json(True, False)))
+        for name in ("_dump_fr_trace", "_dump_nccl_trace"):
+            if hasattr(place, name):
+                return dict(pickle.loads(getattr(place, name)(True, stacks, False)))
+    return {}
+
+
+def _over(entry: dict[str, Any]) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
+
+
+def _collective(entry: dict[str, Any], groups: dict[str, Any]) -> dict[str, Any]:
+    group = str(entry["process_group"][0])
+    frames = [frame for frame in entry.get("frames") or [] if is_users(frame["filename"])]
+    users = frames[0] if frames else None
+    return {
+        "op": str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"]),
+        "group": group,
+        "ranks": groups.get(group, {}).get("ranks", []),
+        "seq": entry["p2p_seq_id"] if entry.get("is_p2p") else entry["collective_seq_id"],
+        "p2p": bool(entry.get("is_p2p")),
+        "sizes": (entry.get("input_sizes") or [])[:MOST_SIZES],
+        "dtypes": (entry.get("input_dtypes") or [])[:MOST_SIZES],
+        "line": None if users is None else [users["filename"], users["line"], users["name"]],
+        "unix_ns": entry["time_created_ns"],
+    }

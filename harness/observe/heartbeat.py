@@ -1,0 +1,262 @@
+"""Leaves in the node's shared memory how far this rank is, twice a second, from a thread of its own.
+
+`<folder>/rank<R>.json`, rewritten: a sign that this process runs Python, and the facts of `Heartbeat.facts`. If the
+monitor writes `<folder>/ask`, all threads' stacks and the collectives that have not ended follow, once for each text of
+it, in `<folder>/rank<R>.stacks.json`. The training's main thread only sets attributes of `PROGRESS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from harness.common.heartbeats import MEMORY
+from harness.observe import collectives
+from harness.observe.lines import innermost, is_users, looking_at_frames
+
+BEAT_S = 0.5  # between two writes
+LAUNCHES_S = 2.0  # between two looks at PyTorch's record of collectives, which costs milliseconds
+STORED_S = 6.0  # how long a step that has ended is shown: the monitor reads every two seconds
+MOST_FRAMES = 60
+_INJECTORS = str(Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults") + os.sep
+
+
+class Done(NamedTuple):
+    """A step that has ended. Times in ns."""
+
+    number: int
+    unix_ns: int
+    step_ns: int
+    data_ns: int
+    optimizer_ns: int
+    samples: int
+    tokens: int
+
+
+class Progress:
+    """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all."""
+
+    __slots__ = ("calls", "done", "ended", "loss", "phase", "planned", "step", "step_unix_ns")
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.step_unix_ns = 0
+        self.phase: str | None = None
+        self.calls = 0
+        self.planned: int | None = None
+        self.loss: float | None = None
+        self.ended = False
+        self.done: deque[Done] = deque(maxlen=4096)
+
+    def begins(self, step: int) -> None:
+        """A step begins."""
+        self.step, self.step_unix_ns = step, time.time_ns()
+
+    def enters(self, phase: str | None) -> None:
+        """A phase begins; None: it has ended."""
+        self.phase = phase
+        self.calls += phase is not None
+
+    def forget(self) -> None:
+        """All steps so far were none."""
+        self.done.clear()
+        self.begins(0)
+
+    def ends(self, done: Done, loss: float | None) -> None:
+        """A step has ended."""
+        self.done.append(done)
+        self.loss = loss
+        self.begins(done.number + 1)
+
+
+PROGRESS = Progress()
+
+
+class Heartbeat:
+    """Writes until the process ends. rank: None while there is none yet."""
+
+    def __init__(self, folder: Path, rank: int, world: int, local: int) -> None:
+        """Raises OSError: another process writes as this rank, or the folder is not there."""
+        self._folder, self._rank = folder, rank
+        self._fd = os.open(str(folder / f"rank{rank}.json"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self._known = {"rank": rank, "world": world, "local": local, "pid": os.getpid()}
+        self._main = threading.main_thread()
+        self._asked = ""
+        self._launches_s = 0.0
+        self._own: dict[int, int] = {}  # of steps: nanoseconds without waiting for other ranks
+        self._stop = threading.Event()
+        os.register_at_fork(after_in_child=self._in_child)
+        self._thread = threading.Thread(target=self._run, name="observer heartbeat", daemon=True)
+        self._thread.start()
+
+    def facts(self) -> dict[str, Any]:
+        """What is known now."""
+        progress = PROGRESS
+        return {
+            **self._known,
+            "tid": self._main.native_id,
+            "unix_ns": time.time_ns(),
+            "step": progress.step,
+            "step_unix_ns": progress.step_unix_ns,
+            "phase": progress.phase,
+            "calls": progress.calls,
+            "collectives": collectives.counted(),
+            "planned": progress.planned,
+            "loss": None if progress.loss is None else f"{progress.loss:.6g}",
+            "place": self._place(),
+            "memory": _device_memory(),
+            "ended": progress.ended,
+            "done": self._done(),
+        }
+
+    def _done(self) -> list[list[Any]]:
+        """The steps that ended lately: number, microseconds, own microseconds, in data, samples, tokens."""
+        since_ns = time.time_ns() - int(STORED_S * 1e9)
+        lately = [step for step in _copied(PROGRESS.done) if step.unix_ns + step.step_ns >= since_ns]
+        self._look_at_launches(lately)
+        return [
+            [
+                step.number,
+                step.step_ns // 1000,
+                self._own.get(step.number, step.step_ns) // 1000,
+                step.data_ns // 1000,
+                step.samples,
+                step.tokens,
+            ]
+            for step in lately
+        ]
+
+    def _look_at_launches(self, lately: list[Done]) -> None:
+        if time.monotonic() >= self._launches_s:
+            self._launches_s = time.monotonic() + LAUNCHES_S
+            begun = collectives.launches()
+            self._own = {step.number: own_ns(step, begun) for step in lately}
+
+    def _place(self) -> list[Any] | None:
+        with looking_at_frames() as frames:
+            found = innermost(frames.get(self._main.ident or 0), _INJECTORS)
+        return None if found is None else list(found)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._beat()
+                if self._stop.wait(BEAT_S):
+                    return
+        except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
+            print(f"observer: no more heartbeats, because {error!r}", file=sys.stderr)
+
+    def _beat(self) -> None:
+        text = json.dumps(self.facts()).encode()
+        os.pwrite(self._fd, text, 0)
+        os.ftruncate(self._fd, len(text))
+        try:
+            asked = (self._folder / "ask").read_text(encoding="ascii")
+        except OSError:
+            return
+        if asked != self._asked:
+            self._asked = asked
+            self._answer(asked)
+
+    def _answer(self, asked: str) -> None:
+        seen = {"asked": asked, "unix_ns": time.time_ns(), "threads": stacks(), "call": self._call()}
+        answer = {**seen, **collectives.open_ones()}
+        path = self._folder / f"rank{self._rank}.stacks.json"
+        temporary = path.with_name(f".{path.name}")
+        temporary.write_text(json.dumps(answer), encoding="utf-8")
+        temporary.replace(path)
+
+    def _call(self) -> dict[str, Any] | None:
+        with looking_at_frames() as frames:
+            return collectives.called(frames.get(self._main.ident or 0))
+
+    def _in_child(self) -> None:
+        self._stop.set()
+        os.close(self._fd)
+
+
+def own_ns(step: Done, launches: list[int]) -> int:
+    """A step's time without waiting for other ranks, as far as the begins of its collectives tell.
+
+    launches: unix times in ns, sorted. The wait lies between the begin of the last collective and the end of backward,
+    or of the step if the last one is in the optimizer's part. Without collectives all time is its own.
+
+    >>> own_ns(Done(3, unix_ns=1000, step_ns=100, data_ns=0, optimizer_ns=10, samples=0, tokens=0), [1030, 1050])
+    60
+    """
+    end_ns = step.unix_ns + step.step_ns
+    inside = [at for at in launches if step.unix_ns <= at < end_ns]
+    if not inside:
+        return step.step_ns
+    until_ns = end_ns if inside[-1] >= end_ns - step.optimizer_ns else end_ns - step.optimizer_ns
+    return step.step_ns - (until_ns - inside[-1])
+
+
+def begin(rank: int, world: int, local: int) -> None:
+    """Begin to write, where the job has a folder for it; once in a process."""
+    folder = os.environ.get(MEMORY)
+    if folder and not _begun:
+        with suppress(OSError):  # a process below the rank, or a container without the node's shared memory
+            _make_free(Path(folder), rank)
+            _begun.append(Heartbeat(Path(folder), rank, world, local))
+
+
+_begun: list[Heartbeat] = []
+
+
+def _make_free(folder: Path, rank: int) -> None:
+    """Forget a process that was this rank before and has ended, as when a launcher starts it again."""
+    path = folder / f"rank{rank}.json"
+    if path.exists():
+        with suppress(ValueError, KeyError):
+            pid = json.loads(path.read_text(encoding="utf-8"))["pid"]
+            if not Path(f"/proc/{pid}").exists():
+                path.unlink()
+
+
+def stacks() -> dict[str, list[list[Any]]]:
+    """The frames of all threads but this one, the innermost first: file, line, function, whether it is the user's."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main, own = threading.main_thread().ident, threading.get_ident()
+    with looking_at_frames() as frames:
+        return {
+            "main" if ident == main else f"{names.get(ident, 'thread')} {ident}": list(_frames(frame))
+            for ident, frame in frames.items()
+            if ident != own
+        }
+
+
+def _frames(frame: FrameType | None) -> Iterator[list[Any]]:
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return
+        code = frame.f_code
+        line = frame.f_lineno or code.co_firstlineno
+        yield [code.co_filename, line, code.co_name, is_users(code.co_filename, _INJECTORS)]
+        frame = frame.f_back
+
+
+def _copied(done: deque[Any]) -> list[Any]:
+    for _ in range(5):
+        try:
+            return list(done)
+        except RuntimeError:  # the main thread has just added one
+            continue
+    return []
+
+
+def _device_memory() -> int | None:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return int(torch.cuda.memory_allocated())
+    return None
