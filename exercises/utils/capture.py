@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.memory_snapshot import Snapshot
 from harness.observe import capture
@@ -33,7 +31,7 @@ class Lines(Capture):
         self._inner.step_ends(step)
 
     def __enter__(self) -> Capture:
-        self._sampler = LineSampler(self._run_dir, self._rank, Path(__file__).parent / "faults")
+        self._sampler = LineSampler(self._run_dir, self._rank)
         self._inner.__enter__()
         return self
 

@@ -16,7 +16,9 @@ from typing import cast
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
 from harness.experiment.exercises import Profiled
+from harness.launch.exit_status import what_it_means
 from harness.launch.own_outcome import what_is_open
+from harness.live.dead import first_death
 from harness.live.hang import read_hang
 from harness.run import NodeStatus, Record, Run, State, Status
 
@@ -46,12 +48,10 @@ def record_end(run: Run, code: int, reason: str) -> int:
     before = run.status()
     state = _state(exit_code, reason, missing)
     note = what_is_open(run) if state == "completed" else ""
-    hang = read_hang(run.path)
-    why = "" if state == "completed" or hang is None or hang.until_ns is not None else hang.since_clock
     status = Status(
         state=state,
         note=note,
-        why=why,
+        why=_why(run, state, exit_code),
         exit_code=exit_code,
         host=socket.gethostname(),
         missing=missing,
@@ -70,6 +70,17 @@ def record_end(run: Run, code: int, reason: str) -> int:
     if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
         print(reason, file=sys.stderr)
     return exit_code
+
+
+def _why(run: Run, state: State, exit_code: int) -> str:
+    """What the heartbeats say of an end that was not as wished: who is stuck where, or who failed first."""
+    if state == "completed":
+        return ""
+    hang = read_hang(run.path)
+    if hang is not None and hang.until_ns is None:
+        return hang.since_clock
+    death = first_death(run.path, run.err) if state == "failed" else None
+    return "" if death is None else "; ".join(filter(None, [death.sentence, what_it_means(exit_code)]))
 
 
 def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:

@@ -24,7 +24,7 @@ from harness.common.heartbeats import (
     node_file,
 )
 from harness.live import processes
-from harness.live.evidence import gather
+from harness.live.evidence import gather, read_crash
 from harness.live.ranks import Rank
 
 LOOK_S = 1.0  # between two looks
@@ -61,6 +61,7 @@ class Collector:
         self._stop.set()
         self._thread.join(3.0)
         with suppress(OSError):
+            self._look()
             self._write("end", unix_ns=time.time_ns())
             self._file.close()
 
@@ -139,9 +140,11 @@ class Collector:
             else None
         )
         place = rank.facts.get("place")
-        ended = bool(rank.facts.get("ended"))
+        ended_ns = rank.facts.get("ended_ns") or 0
         known = {"rank": rank.rank, "pid": rank.pid, "step": rank.facts.get("step"), "place": place}
-        self._write("gone", **known, unix_ns=time.time_ns(), ended=ended, oom=oom)
+        error = rank.facts.get("error") or read_crash(rank.path.with_suffix(".crash"))
+        at_ns = ended_ns or time.time_ns()
+        self._write("gone", **known, unix_ns=at_ns, ended=bool(ended_ns), oom=oom, error=error)
         del self._ranks[name]
         self._ended.add((name, rank.pid))
         for number, owner in list(self._pidfds.items()):

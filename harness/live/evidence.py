@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -21,6 +22,7 @@ PY_SPY_S = 10
 CHILD_S = 0.3  # over which it is seen whether children compute
 MOST_CHILDREN = 16
 MOST_ANSWER_BYTES = 4 << 20
+MOST_CRASH_BYTES = 1 << 16
 _INSTALLED = (
     "site-packages",
     "dist-packages",
@@ -81,7 +83,7 @@ def _evidence(rank: Rank, answer: dict[str, Any] | None, now_ns: int) -> Evidenc
         children=_children(rank.pid),
         call=answer.get("call"),
         gone=state is None,
-        ended=bool(rank.facts.get("ended")),
+        ended=bool(rank.facts.get("ended_ns")),
     )
 
 
@@ -104,6 +106,28 @@ def _from_outside(pid: int) -> tuple[dict[str, list[list[Any]]], str]:
     return {}, ""
 
 
+def read_crash(path: Path) -> dict[str, Any] | None:
+    """What Python's faulthandler wrote of a process that a signal ended, as an error; None: nothing."""
+    with suppress(OSError), path.open("rb") as file:
+        lines = file.read(MOST_CRASH_BYTES).decode(errors="replace").splitlines()
+        found = [match for line in lines if (match := _CRASHED_AT.match(line))]
+        if lines and lines[0].startswith(_FATAL):
+            users = next((each for each in found if is_users(each[1])), None)
+            place = [users[1], int(users[2]), users[3]] if users else None
+            return {"type": lines[0][len(_FATAL) :], "message": "", "place": place, "unix_ns": time.time_ns()}
+    return None
+
+
+_FATAL = "Fatal Python error: "
+_CRASHED_AT = re.compile(r'  File "(.+)", line (\d+) in (.+)')
+
+
+def is_users(file: str) -> bool:
+    """Whether a file of another Python is no installed package, of its standard library or of a fault."""
+    ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
+    return not file.startswith("<") and not any(part in file for part in (*_INSTALLED, ours))
+
+
 def _name(thread: dict[str, Any]) -> str:
     name = str(thread.get("thread_name") or thread.get("thread_id"))
     return "main" if name == "MainThread" else name
@@ -111,9 +135,7 @@ def _name(thread: dict[str, Any]) -> str:
 
 def _frame(frame: dict[str, Any]) -> list[Any]:
     file = str(frame["filename"])
-    ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
-    users = not file.startswith("<") and not any(part in file for part in (*_INSTALLED, ours))
-    return [file, int(frame["line"]), str(frame["name"]), users]
+    return [file, int(frame["line"]), str(frame["name"]), is_users(file)]
 
 
 def _children(pid: int) -> list[dict[str, Any]]:

@@ -29,7 +29,12 @@ _X86: dict[int, tuple[str, str | None]] = {
     **dict.fromkeys((23, 270), ("polling", None)),
     **dict.fromkeys((232, 281), ("polling", None)),
     **dict.fromkeys((35, 230), ("sleeping", None)),
-    **{2: ("opening", "path0"), 257: ("opening", "path1"), 42: ("connecting to", "fd"), 202: ("waiting for a lock", None)},
+    **{
+        2: ("opening", "path0"),
+        257: ("opening", "path1"),
+        42: ("connecting to", "fd"),
+        202: ("waiting for a lock", None),
+    },
     **{61: ("waiting for a child", "pid"), 247: ("waiting for a child", None)},
 }
 _ARM: dict[int, tuple[str, str | None]] = {

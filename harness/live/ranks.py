@@ -53,7 +53,7 @@ class Rank:
         self._look_at_process(now_ns)
 
     def _marks(self) -> tuple[Any, ...]:
-        return tuple(self.facts.get(key) for key in ("step", "phase", "calls", "collectives", "ended"))
+        return tuple(self.facts.get(key) for key in ("step", "phase", "calls", "collectives", "ended_ns"))
 
     def _look_at_process(self, now_ns: int) -> None:
         elapsed_s = (now_ns - self._looked_ns) / 1e9

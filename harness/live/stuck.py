@@ -303,7 +303,7 @@ def _stuck(
     place: tuple[str, int, str] | None = None,
 ) -> Stuck:
     since_ns = max(rank.since_ns for rank in ranks)
-    step = min(rank.step for rank in ranks)
+    step = max(rank.step for rank in ranks)  # a stopped rank's last heartbeat may be older than its step
     parts = [*_waiting(waiting, waits), said]
     return Stuck(
         kind=kind,

@@ -23,13 +23,13 @@ import torch
 
 from harness.common.heartbeats import MEMORY
 from harness.observe import collectives
+from harness.observe.last_words import EXITS, on_failure
 from harness.observe.lines import innermost, is_users, looking_at_frames
 
 BEAT_S = 0.5  # between two writes
 LAUNCHES_S = 2.0  # between two looks at PyTorch's record of collectives, which costs milliseconds
 STORED_S = 6.0  # how long a step that has ended is shown: the monitor reads every two seconds
 MOST_FRAMES = 60
-_INJECTORS = str(Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults") + os.sep
 
 
 class Done(NamedTuple):
@@ -47,7 +47,7 @@ class Done(NamedTuple):
 class Progress:
     """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all."""
 
-    __slots__ = ("calls", "done", "ended", "loss", "phase", "planned", "step", "step_unix_ns")
+    __slots__ = ("calls", "done", "ended_ns", "error", "loss", "phase", "planned", "step", "step_unix_ns")
 
     def __init__(self) -> None:
         self.step = 0
@@ -56,7 +56,8 @@ class Progress:
         self.calls = 0
         self.planned: int | None = None
         self.loss: float | None = None
-        self.ended = False
+        self.ended_ns = 0  # unix time; 0: it trains
+        self.error: dict[str, Any] | None = None  # what ends the process: see `last_words.error_of`
         self.done: deque[Done] = deque(maxlen=4096)
 
     def begins(self, step: int) -> None:
@@ -90,12 +91,14 @@ class Heartbeat:
         """Raises OSError: another process writes as this rank, or the folder is not there."""
         self._folder, self._rank = folder, rank
         self._fd = os.open(str(folder / f"rank{rank}.json"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        self._known = {"rank": rank, "world": world, "local": local, "pid": os.getpid()}
+        self.pid = os.getpid()
+        self._known = {"rank": rank, "world": world, "local": local, "pid": self.pid}
         self._main = threading.main_thread()
         self._asked = ""
         self._launches_s = 0.0
         self._own: dict[int, int] = {}  # of steps: nanoseconds without waiting for other ranks
         self._stop = threading.Event()
+        self._writes = threading.Lock()
         os.register_at_fork(after_in_child=self._in_child)
         self._thread = threading.Thread(target=self._run, name="observer heartbeat", daemon=True)
         self._thread.start()
@@ -116,7 +119,8 @@ class Heartbeat:
             "loss": None if progress.loss is None else f"{progress.loss:.6g}",
             "place": self._place(),
             "memory": _device_memory(),
-            "ended": progress.ended,
+            "ended_ns": 0 if progress.error else progress.ended_ns,
+            "error": progress.error,
             "done": self._done(),
         }
 
@@ -145,22 +149,27 @@ class Heartbeat:
 
     def _place(self) -> list[Any] | None:
         with looking_at_frames() as frames:
-            found = innermost(frames.get(self._main.ident or 0), _INJECTORS)
+            found = innermost(frames.get(self._main.ident or 0))
         return None if found is None else list(found)
 
     def _run(self) -> None:
         try:
             while True:
-                self._beat()
+                self.beat()
+                self._look_for_question()
                 if self._stop.wait(BEAT_S):
                     return
         except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
             print(f"observer: no more heartbeats, because {error!r}", file=sys.stderr)
 
-    def _beat(self) -> None:
-        text = json.dumps(self.facts()).encode()
-        os.pwrite(self._fd, text, 0)
-        os.ftruncate(self._fd, len(text))
+    def beat(self) -> None:
+        """Write what is known now."""
+        with self._writes:
+            text = json.dumps(self.facts()).encode()
+            os.pwrite(self._fd, text, 0)
+            os.ftruncate(self._fd, len(text))
+
+    def _look_for_question(self) -> None:
         try:
             asked = (self._folder / "ask").read_text(encoding="ascii")
         except OSError:
@@ -210,6 +219,22 @@ def begin(rank: int, world: int, local: int) -> None:
         with suppress(OSError):  # a process below the rank, or a container without the node's shared memory
             _make_free(Path(folder), rank)
             _begun.append(Heartbeat(Path(folder), rank, world, local))
+            on_failure(_failed, Path(folder) / f"rank{rank}.crash")
+
+
+def over() -> None:
+    """The training is over: what follows is the end of the process."""
+    PROGRESS.ended_ns = time.time_ns()
+    if _begun and _begun[0].pid == os.getpid():
+        _begun[0].beat()
+
+
+def _failed(error: dict[str, Any]) -> None:
+    """The process is about to end by an error."""
+    leaves_at_its_end = PROGRESS.ended_ns and error["type"] in EXITS
+    if PROGRESS.error is None and not leaves_at_its_end and os.getpid() == _begun[0].pid:
+        PROGRESS.error = error
+        _begun[0].beat()
 
 
 _begun: list[Heartbeat] = []
@@ -243,7 +268,7 @@ def _frames(frame: FrameType | None) -> Iterator[list[Any]]:
             return
         code = frame.f_code
         line = frame.f_lineno or code.co_firstlineno
-        yield [code.co_filename, line, code.co_name, is_users(code.co_filename, _INJECTORS)]
+        yield [code.co_filename, line, code.co_name, is_users(code.co_filename)]
         frame = frame.f_back
 
 

@@ -1,14 +1,26 @@
-"""What a rank still writes when it is asked to end: a recording that has begun is kept."""
+"""What a rank still writes when it ends: a recording that has begun is kept, and the error is told."""
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
+import functools
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
-from types import FrameType
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, TextIO
 
+from harness.common.secrets import masked_text
+from harness.observe.lines import innermost, is_users
+
+EXITS = ("sys.exit", "os._exit")  # as the type of an error: the program leaves with a status
+LONGEST = 400  # characters of an error's message
 PATIENCE_S = (
     10.0  # for a main thread that is inside a call and runs no Python; then the process ends as it would have
 )
@@ -44,6 +56,63 @@ def on_termination(write: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=_as_before)
     signal.signal(signal.SIGTERM, end)
     threading.Thread(target=after_a_while, name="observer end", daemon=True).start()
+
+
+def on_failure(tell: Callable[[dict[str, Any]], None], crashes: Path) -> None:
+    """Call `tell` with what is known of an error that ends the process; then all goes on as without it.
+
+    crashes: a file for the stack of a signal as SEGV, which only C can write, unless the script has that written.
+    """
+    if not faulthandler.is_enabled():
+        _open.append(crashes.open("w", encoding="utf-8"))
+        faulthandler.enable(_open[0], all_threads=False)
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, Exception):
+            with suppress(Exception):
+                tell(error_of(error, trace))
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+    sys.exit = _telling(EXITS[0], sys.exit, lambda status: status not in (None, 0), tell)
+    os._exit = _telling(EXITS[1], os._exit, lambda _: True, tell)
+
+
+_open: list[TextIO] = []
+
+
+def _telling(
+    name: str,
+    leave: Callable[..., NoReturn],
+    counts: Callable[[Any], bool],
+    tell: Callable[[dict[str, Any]], None],
+) -> Callable[..., NoReturn]:
+    @functools.wraps(leave)
+    def leaves(status: Any = None, /) -> NoReturn:
+        if counts(status) and threading.current_thread() is threading.main_thread():
+            with suppress(Exception):
+                place = innermost(sys._getframe(1))
+                tell(_described(name, f"{status!r:.200}", list(place) if place else None))
+        leave(status)
+
+    return leaves
+
+
+def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
+    """An exception: its type, the first line of its message, and the user's innermost line that it passed."""
+    place = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if is_users(code.co_filename):
+            place = [code.co_filename, trace.tb_lineno, code.co_name]
+        trace = trace.tb_next
+    lines = str(error).strip().splitlines()
+    return _described(type(error).__name__, masked_text(lines[0][:LONGEST]) if lines else "", place)
+
+
+def _described(kind: str, message: str, place: list[Any] | None) -> dict[str, Any]:
+    return {"type": kind, "message": message, "place": place, "unix_ns": time.time_ns()}
 
 
 def _die() -> None:

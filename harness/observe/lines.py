@@ -33,6 +33,8 @@ _OTHERS = ("site-packages", "dist-packages")
 # look, as in Python's own `sys._current_frames`.
 _COLLECTS = sys.version_info[:2] == (3, 11)
 _HERE = str(Path(__file__).resolve().parent)
+# Code that injects a fault is passed over: the line is the one that it disturbs.
+_INJECTORS = str(Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults") + os.sep
 
 
 class Place(NamedTuple):
@@ -51,7 +53,7 @@ def lines_file(run: Path, rank: int | str) -> Path:
 class LineSampler:
     """Samples the main thread until `close`. `faster` while the profiled steps run.
 
-    others: a folder whose code is not the user's either. on_flush: is called whenever samples are written, ten times a
+    on_flush: is called whenever samples are written, ten times a
     second, by the sampler's thread.
     """
 
@@ -59,7 +61,6 @@ class LineSampler:
         self,
         run_dir: Path,
         rank: int,
-        others: Path | None = None,
         on_flush: Callable[[], object] = lambda: None,
     ) -> None:
         path = lines_file(run_dir, rank)
@@ -68,7 +69,6 @@ class LineSampler:
             "w", buffering=1, encoding="utf-8"
         )  # a child of fork has nothing to write again
         self._main = threading.main_thread().ident
-        self._others = () if others is None else (f"{others}{os.sep}",)
         self._own: dict[CodeType, bool] = {}
         self._ids: dict[Place, int] = {}
         self._last: int | None = -1
@@ -153,7 +153,7 @@ class LineSampler:
         for code, line in found:
             own = self._own.get(code)
             if own is None:
-                own = self._own[code] = is_users(code.co_filename, *self._others)
+                own = self._own[code] = is_users(code.co_filename)
             if own:
                 return Place(code.co_filename, line, code.co_name)
         return None
@@ -178,11 +178,11 @@ class LineSampler:
         self._file.write(json.dumps(line) + "\n")
 
 
-def innermost(frame: FrameType | None, *others: str) -> Place | None:
-    """The user's place in a frame or in what called it; None: no code of the user's runs. others: as of `is_users`."""
+def innermost(frame: FrameType | None) -> Place | None:
+    """The user's place in a frame or in what called it; None: no code of the user's runs."""
     while frame is not None:
         code = frame.f_code
-        if is_users(code.co_filename, *others):
+        if is_users(code.co_filename):
             return Place(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
         frame = frame.f_back
     return None
@@ -208,12 +208,12 @@ def source_around(file: str, line: int) -> tuple[int, list[str]]:
     return first, [text.rstrip("\n")[:LONGEST] for text in lines[first - 1 : line + AROUND]]
 
 
-def is_users(file: str, *others: str) -> bool:
-    """Whether a file is of none of these: standard library, installed packages, the observer, `others`."""
+def is_users(file: str) -> bool:
+    """Whether a file is of none of these: standard library, installed packages, the observer, the injectors."""
     if file.startswith("<") or any(part in file for part in _OTHERS):
         return False
     path = str(Path(file).absolute())
-    return not path.startswith((*_STANDARD, _HERE, *others))
+    return not path.startswith((*_STANDARD, _HERE, _INJECTORS))
 
 
 _STANDARD = tuple(

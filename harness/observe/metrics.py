@@ -26,7 +26,7 @@ from torch import Tensor
 
 from harness.common.metrics_lines import EndLine, ObservedLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
-from harness.observe.heartbeat import PROGRESS, Done
+from harness.observe.heartbeat import PROGRESS, Done, over
 from harness.observe.host_counters import Counts, HostCounters
 
 PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
@@ -151,7 +151,8 @@ class MetricsWriter:
             status, reason = "failed", f"{type(error).__name__}: {error}".strip().splitlines()[0]
         elif self._stop_reason is not None:
             status, reason = "stopped", self._stop_reason
-        PROGRESS.ended = True
+        if error is None:
+            over()
         self.write_pending()
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})

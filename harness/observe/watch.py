@@ -31,7 +31,6 @@ from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_byt
 from harness.observe.ranges import nvtx_functions
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, StepTimes
 
-INJECTORS = Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults"
 MARKS = {  # as exercise 1 writes them; {}: the step's number
     DATA: "DataLoad batch {}",
     FORWARD: "forward",
@@ -178,7 +177,7 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._sampler = LineSampler(self._run_dir, rank, INJECTORS, self.write_pending)
+        self._sampler = LineSampler(self._run_dir, rank, self.write_pending)
         self._open()
         if self._asked.get("faults"):
             with self.ours():
@@ -248,7 +247,7 @@ class Watch:
                 self._end_mark()
             self._capture.close()
         self.rank = -2
-        PROGRESS.ended = True
+        heartbeat.over()
         if self._sampler is not None:
             self._sampler.close()
         if self._writer is not None:

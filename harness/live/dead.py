@@ -1,0 +1,138 @@
+"""Which rank of a failed run failed first, by what and where: not the last lines of the others' broken connections."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.common.bounded_read import read_end
+from harness.common.heartbeats import live_folder
+from harness.live.words import where
+
+TAIL_BYTES = 1 << 18  # of a node's file: its ranks end at its end
+LOG_BYTES = 1 << 18
+# What a rank says whose neighbour has gone.
+_VICTIM = re.compile(
+    r"Connection (?:closed by peer|reset by peer|refused)|Broken pipe|remote process exited|NCCL (?:error|communicator)"
+    r"|Watchdog caught|Timed out waiting|recvBytes|sendBytes|Read timeout|DistNetworkError|DistStoreError"
+    r"|Socket Timeout|process group .*(?:aborted|terminated)|Application timeout",
+    re.IGNORECASE,
+)
+_EXITS = (
+    re.compile(rb"exitcode\s*:\s*(-?\d+)\s*\(pid:\s*(\d+)\)"),  # torchrun's summary
+    re.compile(rb"\(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)"),  # its first line
+)
+SIGNALS = {4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 11: "SEGV", 15: "TERM", 24: "XCPU", 25: "XFSZ"}
+MEMORY = {
+    "cgroup": "the kernel killed it: the job used more memory than its cgroup allows",
+    "machine": "the kernel killed it: the machine's memory ran out",
+}
+
+
+class Death(NamedTuple):
+    """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not fail,
+    but left the training before the others."""
+
+    rank: int
+    pid: int
+    unix_ns: int
+    step: int | None
+    error: str
+    oom: str | None
+    place: tuple[str, int, str] | None
+    seen: bool
+    victim: bool
+    exit_code: int | None
+    left: bool
+
+    @property
+    def sentence(self) -> str:
+        """For status, logs and the page."""
+        at = where(self.place)
+        at = f" ({'last seen at ' if self.seen else ''}{at})" if at else ""
+        step = "" if self.step is None else f" in step {self.step}"
+        if self.left:
+            how = f" by {self.error}" if self.error else ""
+            return f"rank {self.rank} left the training{step}{how}{at}, and the others could not go on without it"
+        return f"rank {self.rank} failed first,{step}: {self._what()}{at}".replace(",:", ":")
+
+    def _what(self) -> str:
+        if self.oom is not None:
+            return MEMORY[self.oom]
+        if self.error:
+            return self.error
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"it was ended by the signal {SIGNALS.get(-self.exit_code, str(-self.exit_code))}"
+        if self.exit_code:
+            return f"it ended with exit status {self.exit_code}"
+        return "its process ended and told no error"
+
+
+def first_death(run: Path, log: Path | None = None) -> Death | None:
+    """The rank that failed first; None: none did, or nobody saw it. log: of the run, for the exit codes."""
+    codes = _exit_codes(log)
+    gone = list(_gone(run))
+    last = max((line["step"] for line in gone if isinstance(line.get("step"), int)), default=None)
+    deaths = sorted((_death(line, codes, last) for line in gone), key=lambda death: death.unix_ns)
+    failed = [death for death in deaths if not death.left]
+    first = next((death for death in failed if not death.victim), None)
+    if first is not None or not failed:
+        return first
+    return next((death for death in deaths if death.left and death.unix_ns < failed[0].unix_ns), failed[0])
+
+
+def _gone(run: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(live_folder(run).glob("*.jsonl")):
+        with suppress(OSError, ValueError):
+            for line in read_end(path, TAIL_BYTES).splitlines():
+                with suppress(ValueError):
+                    found = json.loads(line)
+                    if isinstance(found, dict) and found.get("event") == "gone":
+                        yield found
+
+
+def _death(line: dict[str, Any], codes: dict[int, int], last: int | None) -> Death:
+    error = line.get("error") if isinstance(line.get("error"), dict) else {}
+    error = error or {}
+    kind, message = str(error.get("type") or ""), str(error.get("message") or "")
+    text = f"{kind}: {message}" if message else kind
+    if kind in ("sys.exit", "os._exit"):
+        text = f"{kind}({message})"
+    code = codes.get(int(line["pid"]))
+    place = _place(error.get("place") if error else line.get("place"))
+    return Death(
+        rank=int(line["rank"]),
+        pid=int(line["pid"]),
+        unix_ns=int(error.get("unix_ns") or line["unix_ns"]),
+        # Without an error of Python's its last heartbeat may be older than its end; the others came as far as it did.
+        step=line["step"] if message and isinstance(line.get("step"), int) else last,
+        error=text,
+        oom=line.get("oom") if line.get("oom") in MEMORY and code in (None, -9) and not error else None,
+        place=place,
+        seen=not error,
+        # A rank that is told to end ends by the signal TERM.
+        victim=bool(_VICTIM.search(text)) or (not error and code == -15),
+        exit_code=code,
+        left=bool(line.get("ended")) or text == "os._exit(0)",
+    )
+
+
+def _place(found: Any) -> tuple[str, int, str] | None:
+    if isinstance(found, list) and len(found) == 3 and isinstance(found[1], int):
+        return str(found[0]), found[1], str(found[2])
+    return None
+
+
+def _exit_codes(log: Path | None) -> dict[int, int]:
+    """By process, as the launcher wrote them into the log."""
+    found: dict[int, int] = {}
+    if log is not None:
+        with suppress(OSError, ValueError):
+            text = read_end(log, LOG_BYTES)
+            for pattern in _EXITS:
+                found.update({int(pid): int(code) for code, pid in pattern.findall(text)})
+    return found
