@@ -6,9 +6,9 @@
 - `rank`: a process has begun to train as a rank: rank, world, local, pid, steps (planned; null: not known), unix_ns.
 - `place`: id, file, line, function; before the first beat that names the id.
 - `beat`: unix_ns; `ranks`, a list of `Beat`s as lists; `samples` and `tokens`, of the node's ranks since the last one.
-- `gone`: a rank's process is no more: rank, pid, step, place, unix_ns, `ended` (it had said that its training was over,
-  at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null), `error` (its
-  type, message, place and unix_ns; null: it told none).
+- `gone`: a rank's process is no more: rank, pid, step, place, unix_ns, `ended` (it had said that its training was
+  over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
+  `error` (its type, message, place and unix_ns; null: it told none).
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
 - `end`: the monitor has ended, as it was asked to.
 

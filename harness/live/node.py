@@ -40,11 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with ExitStack() as until:
             if memory:
-                until.callback(shutil.rmtree, memory, ignore_errors=True)
                 until.enter_context(Collector(asked.run, Path(memory), asked.name, asked.node))
                 if asked.node == 0:
                     until.enter_context(Guard(asked.run, asked.on_hang == "stop"))
             record(asked.run / "gpus-monitor" / asked.name, asked.hz, (), asked.name, asked.below)
+        if memory:  # not after an error: the monitor is started again
+            shutil.rmtree(memory, ignore_errors=True)
     except MonitorError as error:
         print(f"monitor: {error}", file=sys.stderr)
         return 2

@@ -81,22 +81,63 @@ class Nodes(NamedTuple):
     alive: bool
 
 
+class _Scene(NamedTuple):
+    """All ranks that are there, and what those of them that wait for others wait in."""
+
+    ranks: Sequence[Evidence]
+    waits: dict[int, Wait]
+
+    def stuck(
+        self,
+        kind: str,
+        causing: Sequence[int],
+        said: str,
+        place: tuple[str, int, str] | None = None,
+        waiting: Sequence[int] | None = None,
+    ) -> Stuck:
+        """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
+        waiting = [rank for rank in self.waits if rank not in causing] if waiting is None else waiting
+        step = max(
+            rank.step for rank in self.ranks
+        )  # a stopped rank's last heartbeat may be older than its step
+        return Stuck(
+            kind=kind,
+            ranks=tuple(sorted(causing)),
+            waiting=tuple(sorted(waiting)),
+            step=step,
+            since_ns=max(rank.since_ns for rank in self.ranks),
+            place=place,
+            sentence=f"in step {step}: {'; '.join([*self._waiting(waiting), said])}",
+            advice=ADVICE[kind],
+            lines=tuple(map(self._line, sorted(self.ranks, key=lambda each: each.rank))),
+        )
+
+    def _waiting(self, waiting: Sequence[int]) -> list[str]:
+        by_place: dict[str, list[int]] = {}
+        for rank in sorted(waiting):
+            by_place.setdefault(_shown(self.waits[rank]), []).append(rank)
+        return [f"{listed(ranks)} wait{'s' * (len(ranks) == 1)} in {at}" for at, ranks in by_place.items()]
+
+    def _line(self, rank: Evidence) -> str:
+        if rank.rank in self.waits:
+            return f"rank {rank.rank}: waits in {_shown(self.waits[rank.rank], sizes=True)}"
+        return f"rank {rank.rank}: {state_of(rank, cause_of(rank))}"
+
+
 def judge(seen: Nodes) -> Stuck | None:
     """The run's state of being stuck; None: it is alive, or may be."""
     ranks = [rank for rank in seen.ranks if not rank.gone]
     if seen.alive or not ranks:
         return None
-    waits = {rank.rank: wait for rank in ranks if (wait := waits_for_ranks(rank))}
+    scene = _Scene(ranks, {rank.rank: wait for rank in ranks if (wait := waits_for_ranks(rank))})
     idle_s = min(seen.now_ns - rank.since_ns for rank in ranks) / 1e9
     usual_s = max(rank.usual_ns for rank in ranks) / 1e9
-    others = [rank for rank in ranks if rank.rank not in waits]
+    others = [rank for rank in ranks if rank.rank not in scene.waits]
     if idle_s < max((threshold_s(rank, usual_s) for rank in others), default=threshold_s(ranks[0], usual_s)):
         return None
-    if missing := _missing(seen, ranks, waits):
+    if missing := _missing(seen, scene):
         return missing
-    if others:
-        return _in_own_code(others, ranks, waits)
-    return _among_collectives(ranks, waits)
+    return _in_own_code(others, scene) if others else _among_collectives(scene)
 
 
 def threshold_s(rank: Evidence, usual_s: float) -> float:
@@ -114,42 +155,36 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     return least_s
 
 
-def _missing(seen: Nodes, ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck | None:
+def _missing(seen: Nodes, scene: _Scene) -> Stuck | None:
     """Ranks that are not there: on a silent node, gone, or never begun."""
-    ended = [rank.rank for rank in ranks if rank.ended]
-    left = [*ended, *(rank for rank, over in seen.gone.items() if over)]
-    waiting = [rank for rank in ranks if rank.rank in waits]
-    died = [rank for rank, over in seen.gone.items() if not over]
     if seen.silent:
-        return _stuck(
-            "node gone", list(seen.silent), waiting, ranks, waits, "their node does not report any more"
+        return scene.stuck("node gone", seen.silent, "their node does not report any more")
+    died = [rank for rank, over in seen.gone.items() if not over]
+    if died and scene.waits:
+        return scene.stuck(
+            "gone", died, f"{'each process' if died[1:] else 'the process'} of {listed(died)} has ended"
         )
-    if died and waiting:
-        return _stuck("gone", died, waiting, ranks, waits, f"the process of {listed(died)} has ended")
-    if left and waiting:
-        return _stuck(
-            "left early", left, waiting, ranks, waits, f"{listed(left)} ha{_s(left)} left the training"
+    left = [rank.rank for rank in scene.ranks if rank.ended] + [
+        rank for rank, over in seen.gone.items() if over
+    ]
+    if left and scene.waits:
+        return scene.stuck(
+            "left early", left, f"{listed(left)} {'have' if left[1:] else 'has'} left the training"
         )
-    there = {rank.rank for rank in ranks} | set(seen.gone)
+    there = {rank.rank for rank in scene.ranks} | set(seen.gone)
     never = sorted(set(range(seen.world)) - there)
-    if never and not any(rank.step for rank in ranks):
-        return _stuck("never began", never, waiting or ranks, ranks, waits, f"{listed(never)} did not begin")
+    if never and not any(rank.step for rank in scene.ranks):
+        return scene.stuck("never began", never, f"{listed(never)} did not begin")
     return None
 
 
-def _s(ranks: Sequence[int]) -> str:
-    return "s" if len(ranks) == 1 else "ve"
-
-
-def _in_own_code(others: list[Evidence], ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck:
-    """Ranks that wait for no other rank. Where they are many, those in the same cause as the first that fell behind."""
+def _in_own_code(others: list[Evidence], scene: _Scene) -> Stuck:
+    """Ranks that wait for no other rank: those with the same cause as the first that fell behind."""
     first = min(others, key=lambda rank: (rank.step, rank.since_ns))
     kind = cause_of(first)
-    causing = [rank for rank in others if cause_of(rank) == kind]
-    waiting = [rank for rank in ranks if rank.rank in waits]
-    numbers = [rank.rank for rank in causing]
-    said = f"{listed(numbers)} {'is' if len(numbers) == 1 else 'are'} {state_of(first, kind)}"
-    return _stuck(kind, numbers, waiting, ranks, waits, said, place_of(first))
+    causing = [rank.rank for rank in others if cause_of(rank) == kind]
+    said = f"{listed(causing)} {'are' if causing[1:] else 'is'} {state_of(first, kind)}"
+    return scene.stuck(kind, causing, said, place_of(first))
 
 
 def cause_of(rank: Evidence) -> str:
@@ -233,44 +268,53 @@ def place_of(rank: Evidence) -> tuple[str, int, str] | None:
     return (str(rank.place[0]), int(rank.place[1]), str(rank.place[2])) if rank.place else None
 
 
-def _among_collectives(ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck:
+def _among_collectives(scene: _Scene) -> Stuck:
     """All ranks wait for others: their collectives do not fit together."""
+    waits = scene.waits
     messages = {rank: wait for rank, wait in waits.items() if wait.p2p}
     if messages:
-        rank, wait = min(messages.items())
-        by_rank = {each.rank: each for each in ranks}
-        said = f"rank {rank} waits to {_verb(wait.op)} rank {wait.peer}"
-        if wait.peer in waits:
-            said += f", which waits in {_shown(waits[wait.peer])}"
-        return _stuck("no partner", [rank], [], ranks, waits, said, place_of(by_rank[rank]))
-    groups = {(wait.group, wait.members) for wait in waits.values()}
-    if len(groups) > 1:
-        return _of_groups(ranks, waits)
-    kinds = {rank: (wait.op, wait.sizes, wait.line) for rank, wait in waits.items()}
-    odd = _odd(kinds)
-    if not odd:
-        said = f"all ranks are in {_shown(next(iter(waits.values())))}, and it does not end"
-        return _stuck("network", [], list(ranks), ranks, waits, said)
-    first = waits[odd[0]]
-    usual = next(wait for rank, wait in waits.items() if rank not in odd)
-    same_call = first.op == usual.op and first.line == usual.line
-    kind = "other size" if same_call else "other collective"
-    said = f"{listed(odd)} wait{'s' * (len(odd) == 1)} in {_shown(first, sizes=True)}"
-    others = [rank for rank in ranks if rank.rank not in odd]
-    return _stuck(kind, odd, others, ranks, waits, said, first.line)
+        return _of_messages(messages, scene)
+    if len({(wait.group, wait.members) for wait in waits.values()}) > 1:
+        return _of_groups(scene)
+    calls = {rank: (wait.op, wait.sizes, wait.line) for rank, wait in waits.items()}
+    if odd := _odd(calls):
+        first, usual = waits[odd[0]], next(wait for rank, wait in waits.items() if rank not in odd)
+        kind = "other size" if (first.op, first.line) == (usual.op, usual.line) else "other collective"
+        said = f"{listed(odd)} wait{'s' * (len(odd) == 1)} in {_shown(first, sizes=True)}"
+        return scene.stuck(kind, odd, said, first.line)
+    if odd := _odd({rank: wait.seq for rank, wait in waits.items()}):
+        usual = next(wait for rank, wait in waits.items() if rank not in odd)
+        said = f"{listed(odd)} made {waits[odd[0]].seq} collectives before, and the others {usual.seq}"
+        return scene.stuck("other collective", odd, said, waits[odd[0]].line)
+    said = f"all ranks are in {_shown(next(iter(waits.values())))}, and it does not end"
+    return scene.stuck("network", [], said, waiting=[])
 
 
-def _of_groups(ranks: Sequence[Evidence], waits: dict[int, Wait]) -> Stuck:
+def _of_messages(messages: dict[int, Wait], scene: _Scene) -> Stuck:
+    """Ranks wait for messages: the last of those that wait for each other."""
+    rank, seen = min(messages), set[int]()
+    while messages[rank].peer in messages and rank not in seen:
+        seen.add(rank)
+        rank = messages[rank].peer or 0
+    wait = messages[rank]
+    said = f"rank {rank} waits to {'receive from' if 'recv' in wait.op else 'send to'} rank {wait.peer}"
+    if wait.peer in scene.waits:
+        said += f", which waits in {_shown(scene.waits[wait.peer])}"
+    return scene.stuck("no partner", [rank], said, wait.line, waiting=[])
+
+
+def _of_groups(scene: _Scene) -> Stuck:
     """Ranks wait in collectives of several groups: a circle, or one that the others do not make."""
+    waits = scene.waits
     for rank, wait in sorted(waits.items()):
         for other, its in waits.items():
             if its.group != wait.group and other in wait.members and rank in its.members:
                 said = f"rank {rank} waits in {_shown(wait)} of group {wait.group}, and rank {other} in "
                 said += f"{_shown(its)} of group {its.group}: each waits for the other"
-                return _stuck("order", sorted([rank, other]), [], ranks, waits, said, wait.line)
+                return scene.stuck("order", [rank, other], said, wait.line, waiting=[])
     rank, wait = min(waits.items(), key=lambda each: len(each[1].members))
     said = f"rank {rank} waits in {_shown(wait)} of group {wait.group}"
-    return _stuck("other collective", [rank], [], ranks, waits, said, wait.line)
+    return scene.stuck("other collective", [rank], said, wait.line)
 
 
 def _odd(kinds: dict[int, Any]) -> list[int]:
@@ -284,50 +328,6 @@ def _odd(kinds: dict[int, Any]) -> list[int]:
     return min(counted.values(), key=lambda ranks: (len(ranks), -ranks[0]))
 
 
-def _verb(op: str) -> str:
-    return "receive from" if "recv" in op else "send to"
-
-
 def _shown(wait: Wait, sizes: bool = False) -> str:
     size = f" of {wait.sizes}" if sizes and wait.sizes else ""
     return f"{wait.op}{size} ({where(wait.line)})" if wait.line else f"{wait.op}{size}"
-
-
-def _stuck(
-    kind: str,
-    causing: Sequence[int],
-    waiting: Sequence[Evidence],
-    ranks: Sequence[Evidence],
-    waits: dict[int, Wait],
-    said: str,
-    place: tuple[str, int, str] | None = None,
-) -> Stuck:
-    since_ns = max(rank.since_ns for rank in ranks)
-    step = max(rank.step for rank in ranks)  # a stopped rank's last heartbeat may be older than its step
-    parts = [*_waiting(waiting, waits), said]
-    return Stuck(
-        kind=kind,
-        ranks=tuple(sorted(causing)),
-        waiting=tuple(rank.rank for rank in waiting),
-        step=step,
-        since_ns=since_ns,
-        place=place,
-        sentence=f"in step {step}: {'; '.join(parts)}",
-        advice=ADVICE[kind],
-        lines=tuple(_line(rank, waits) for rank in sorted(ranks, key=lambda each: each.rank)),
-    )
-
-
-def _waiting(waiting: Sequence[Evidence], waits: dict[int, Wait]) -> list[str]:
-    """The ranks by where they wait."""
-    by_place: dict[str, list[int]] = {}
-    for rank in waiting:
-        if rank.rank in waits:
-            by_place.setdefault(_shown(waits[rank.rank]), []).append(rank.rank)
-    return [f"{listed(ranks)} wait{'s' * (len(ranks) == 1)} in {at}" for at, ranks in by_place.items()]
-
-
-def _line(rank: Evidence, waits: dict[int, Wait]) -> str:
-    if rank.rank in waits:
-        return f"rank {rank.rank}: waits in {_shown(waits[rank.rank], sizes=True)}"
-    return f"rank {rank.rank}: {state_of(rank, cause_of(rank))}"

@@ -30,7 +30,15 @@ _HARMLESS = re.compile(
 # The variables of the script (templates/*.j2), and bash's own that are read-only or split lines into words.
 SCRIPTS_OWN = frozenset(
     {"JOB_ID", "OUTPUT_DIR", "LOG_DIR", "RUN_DIR", "REASON", "INTERRUPTED", "CODE", "HOSTS", "NODE", "NODES"}
-    | {"MASTER_ADDR", "MASTER_PORT", "HARNESS_JOB_ID", "HARNESS_NSYS", "HARNESS_PORT", "HARNESS_PYTHON"}
+    | {
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "HARNESS_HEARTBEATS",
+        "HARNESS_JOB_ID",
+        "HARNESS_NSYS",
+        "HARNESS_PORT",
+        "HARNESS_PYTHON",
+    }
     | {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID", "code", "container", "child", "host", "i"}
     | {
         "binds",

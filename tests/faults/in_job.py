@@ -40,7 +40,7 @@ def monitor_gets(number: signal.Signals) -> Callable[[Scene], None]:
         scene.until(
             lambda: any(f.read_text().count("\n") > 1 for f in folder.glob("*/samples.csv")), "a sample"
         )
-        scene.kill(number, scene.process("harness.monitor"))
+        scene.kill(number, scene.process("harness.live.node"))
         scene.kill(signal.SIGCONT, training)
 
     return inject

@@ -292,7 +292,7 @@ def test_every_node_sets_itself_up_and_a_line_that_fails_is_only_warned_of(tmp_p
     )
     done = node_of(text, tmp_path)
     assert done.returncode == 0, done.stderr
-    said = [line for line in done.stdout.splitlines() if "monitor" not in line]
+    said = [line for line in done.stdout.splitlines() if "harness.live.node" not in line]
     assert said[0] == "before"
     assert "train.py" in said[1]
     assert said[-1] == "after"

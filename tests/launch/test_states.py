@@ -437,4 +437,5 @@ def test_what_a_killed_script_leaves_is_ended(tmp_path: Path) -> None:
 
 
 def test_final_states_are_the_only_ones_that_are_written_down() -> None:
-    assert {each.state for each in MEANINGS.values() if each.state in FINAL} == FINAL
+    slurms = {each.state for each in MEANINGS.values() if each.state in FINAL}
+    assert slurms == FINAL - {"stuck"}  # which only the job itself knows

@@ -30,7 +30,7 @@ for size in range(40):
     space = {"functions": functions}
     exec(compile(text, __file__, "exec"), space)
     functions.append(space["call"])
-sampler = lines.LineSampler(Path(sys.argv[1]), 0, Path(__file__).parent)
+sampler = lines.LineSampler(Path(sys.argv[1]), 0)
 sampler.faster(True)
 until = time.monotonic() + 6
 while time.monotonic() < until:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JsonOption
+from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.live.hang import Hang, read_hang
+from harness.live.words import duration
 from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
             "exit_code": own.exit_code if own else None,
             "nodes": [n.model_dump() for n in nodes],
             "missing": own.missing if own else [],
+            "hang": hang._asdict() if (hang := read_hang(found.path)) else None,
         }
         print(json.dumps(payload, indent=1))
         return 0
@@ -49,9 +53,19 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     for node in nodes:
         seconds = (node.ended_ns - node.started_ns) / 1e9
         lines.append(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
+    if hang := read_hang(found.path):
+        lines += _of_hang(hang)
     lines += [f"  missing: {name}" for name in (own.missing if own else [])]
     print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
+
+
+def _of_hang(hang: Hang) -> list[str]:
+    """Who is, or was, stuck where."""
+    if hang.until_ns is not None:
+        seconds = (hang.until_ns - hang.since_ns) / 1e9
+        return [f"  it was stuck for {duration(seconds)} {hang.sentence}"]
+    return [*(f"  {line}" for line in hang.lines), f"  try: {hang.advice}"]
 
 
 def logs(
@@ -71,11 +85,24 @@ def logs(
         state = wait_for_end(found, outputs)
         print(f"{state}: {found.path}", file=sys.stderr)
         return _unreadable(outputs)
+    if why := _why_it_ended(found):
+        print(f"{printable(why)}\n", file=sys.stderr)
     for tail in outputs:
         tail.pump(last=True)
     if not any(tail.trouble or tail.path.is_file() for tail in outputs):
         print(f"{found.name} {_why_no_logs(found)}", file=sys.stderr)
     return _unreadable(outputs)
+
+
+def _why_it_ended(run: Run) -> str:
+    """What comes before the last lines of many ranks: who failed first, or who is stuck where."""
+    from harness.launch.submit import look_at
+
+    try:
+        found = look_at(run)
+    except WorkError:  # the backend of another installation
+        return ""
+    return f"{run.job_id}: {found.state}: {found.why}" if found.state != "completed" and found.why else ""
 
 
 def _unreadable(outputs: list[Tail]) -> int:
