@@ -1,0 +1,86 @@
+"""Which rank failed first, from what the monitors of the nodes wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.common.heartbeats import node_file
+from harness.live.dead import Death, first_death
+
+PLACE = ["/home/ann/train.py", 31, "step"]
+BROKEN = "[pair.cc:553] Connection closed by peer [10.0.0.1]:4"
+
+
+def gone(rank: int, at: int, **known: Any) -> dict[str, Any]:
+    usual = {"event": "gone", "rank": rank, "pid": 100 + rank, "step": 60, "place": PLACE, "unix_ns": at}
+    return {**usual, "ended": False, "oom": None, "error": None, **known}
+
+
+def error(kind: str, message: str, at: int) -> dict[str, Any]:
+    return {"type": kind, "message": message, "place": PLACE, "unix_ns": at}
+
+
+def first(run: Path, nodes: dict[str, list[dict[str, Any]]], log: str = "") -> Death | None:
+    for name, lines in nodes.items():
+        path = node_file(run, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "go')
+    (run / "log.err").write_text(log)
+    return first_death(run, run / "log.err")
+
+
+def told(run: Path, nodes: dict[str, list[dict[str, Any]]], log: str = "") -> str:
+    found = first(run, nodes, log)
+    return "" if found is None else found.sentence
+
+
+def test_the_cause_comes_before_the_broken_connections_of_the_others(tmp_path: Path) -> None:
+    nodes = {
+        "a": [gone(0, 30, error=error("RuntimeError", BROKEN, 19))],
+        "b": [gone(1, 25, error=error("ValueError", "no such token", 20))],
+    }
+    assert told(tmp_path, nodes) == "rank 1 failed first, in step 60: ValueError: no such token (train.py:31)"
+
+
+def test_a_rank_that_a_signal_ended_is_first_although_others_raised_before_it_was_seen(
+    tmp_path: Path,
+) -> None:
+    nodes = {"a": [gone(0, 21, error=error("RuntimeError", BROKEN, 19)), gone(1, 20, step=58)]}
+    log = "exitcode: -9 (pid: 101)\n"
+    wanted = "rank 1 failed first, in step 60: it was ended by the signal KILL (last seen at train.py:31)"
+    assert told(tmp_path, nodes, log) == wanted
+    nodes["a"][1]["oom"] = "cgroup"
+    assert "the job used more memory than its cgroup allows" in told(tmp_path, nodes, log)
+
+
+def test_a_crash_in_c_has_its_line(tmp_path: Path) -> None:
+    nodes = {"a": [gone(1, 20, error=error("Segmentation fault", "", 20), step=58), gone(0, 21)]}
+    wanted = "rank 1 failed first, in step 60: Segmentation fault (train.py:31)"
+    assert told(tmp_path, nodes, "exitcode: -11 (pid: 101) exitcode: -15 (pid: 100)") == wanted
+
+
+def test_who_left_early_is_named_only_if_nobody_failed_by_itself(tmp_path: Path) -> None:
+    broken = gone(0, 30, error=error("RuntimeError", BROKEN, 29))
+    left = gone(1, 20, ended=True)
+    wanted = "rank 1 left the training in step 60 (last seen at train.py:31), and the others could not go on without it"
+    assert told(tmp_path, {"a": [broken, left]}) == wanted
+    failed = gone(2, 25, error=error("KeyError", "'x'", 25))
+    assert told(tmp_path, {"a": [broken, left, failed]}).startswith(
+        "rank 2 failed first, in step 60: KeyError"
+    )
+    exits = gone(1, 20, error=error("os._exit", "0", 20))
+    assert "rank 1 left the training in step 60 by os._exit(0) (train.py:31)" in told(
+        tmp_path, {"a": [broken, exits]}
+    )
+
+
+def test_ranks_that_were_asked_to_end_are_not_first(tmp_path: Path) -> None:
+    nodes = {"a": [gone(0, 10), gone(1, 20, error=error("ValueError", "x", 20))]}
+    assert told(tmp_path, nodes, "exitcode: -15 (pid: 100)").startswith("rank 1")
+
+
+def test_without_heartbeats_nobody_is_named(tmp_path: Path) -> None:
+    assert first_death(tmp_path) is None
+    assert first(tmp_path, {"a": [{"event": "node"}, gone(0, 5, ended=True)]}) is None

@@ -1,0 +1,92 @@
+"""What /proc tells of real processes: whether they compute, and what they wait in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.live import processes
+
+Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts programs of Python, which are ended with the test."""
+    started = []
+
+    def begin(text: str) -> subprocess.Popen[bytes]:
+        program = subprocess.Popen([sys.executable, "-S", "-c", text], start_new_session=True)
+        started.append(program)
+        return program
+
+    yield begin
+    for program in started:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+
+
+def eventually(read: Callable[[], str], wanted: str) -> str:
+    """What `read` gives, once `wanted` is in it, or after ten seconds."""
+    end_s = time.monotonic() + 10
+    while wanted not in (found := read()) and time.monotonic() < end_s:
+        time.sleep(0.02)
+    return found
+
+
+WAITS = {
+    "sleeping": "import time; time.sleep(99)",
+    "waiting for a lock": "import threading; a = threading.Lock(); a.acquire(); a.acquire()",
+    "receiving from a socket": "import socket; a, b = socket.socketpair(); a.recv(1)",
+    "reading a pipe": "import os; os.read(os.pipe()[0], 1)",
+    "waiting for a child, sleep": "import os; os.spawnlp(os.P_WAIT, 'sleep', 'sleep', '99')",
+    "polling": "import select; select.select([], [], [], 99)",
+}
+
+
+@pytest.mark.parametrize(("wanted", "text"), WAITS.items(), ids=WAITS)
+def test_what_a_process_waits_in(start: Start, wanted: str, text: str) -> None:
+    program = start(text)
+    assert eventually(lambda: processes.waits_in(program.pid), wanted).startswith(wanted)
+
+
+def test_a_fifo_is_named_while_it_is_opened_and_while_it_is_read(start: Start, tmp_path: Path) -> None:
+    fifo = tmp_path / "a fifo"
+    os.mkfifo(fifo)
+    opens = start(f"open({str(fifo)!r})")
+    wanted = f"opening the FIFO {fifo}"
+    assert eventually(lambda: processes.waits_in(opens.pid), wanted) == wanted
+    reads = start(f"import os; a = os.open({str(fifo)!r}, os.O_RDWR); os.read(a, 1)")
+    wanted = f"reading the FIFO {fifo}"
+    assert eventually(lambda: processes.waits_in(reads.pid), wanted) == wanted
+
+
+def test_who_computes_who_is_stopped_and_who_is_below_whom(start: Start) -> None:
+    busy = start("while True: pass")
+    stopped = start("import time; time.sleep(99)")
+    os.kill(stopped.pid, signal.SIGSTOP)
+    before = processes.usage(busy.pid).cpu_ns
+    eventually(lambda: str(processes.usage(busy.pid).cpu_ns - before > 100_000_000), "True")
+    assert processes.usage(busy.pid).cpu_ns - before > 100_000_000
+    assert eventually(lambda: getattr(processes.stat_of(stopped.pid), "state", ""), "T") == "T"
+    parent = start("import os; os.spawnlp(os.P_WAIT, 'sleep', 'sleep', '99')")
+    assert eventually(lambda: str(len(processes.below(parent.pid))), "1") == "1"
+    assert processes.lives(busy.pid)
+    assert not processes.is_frozen(busy.pid)
+
+
+def test_a_process_that_has_ended_is_told_as_such() -> None:
+    program = subprocess.Popen(["true"])
+    assert eventually(lambda: str(processes.lives(program.pid)), "False") == "False"  # a zombie does not live
+    program.wait()
+    assert processes.stat_of(program.pid) is None
+    assert processes.waits_in(program.pid) == ""
+    assert processes.usage(program.pid) == (0, 0, 0)
+    assert processes.below(program.pid) == []
