@@ -9,6 +9,8 @@
 - `gone`: a rank's process is no more: rank, pid, step, place, unix_ns, `ended` (it had said that its training was
   over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
   `error` (its type, message, place and unix_ns; null: it told none).
+- `loss`: the first loss of a rank that is not finite: rank, step, loss, `weights` (whether those that gave it were
+  finite; null: not known).
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
 - `end`: the monitor has ended, as it was asked to.
 

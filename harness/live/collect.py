@@ -111,6 +111,9 @@ class Collector:
                     self._begin(path, Rank(path, now_ns))
         for rank in self._ranks.values():
             rank.look(now_ns)
+            if not rank.told_loss and isinstance(bad := rank.facts.get("bad_loss"), dict):
+                rank.told_loss = True
+                self._write("loss", rank=rank.rank, unix_ns=time.time_ns(), **bad)
         self._end_of_some()
 
     def _begin(self, path: Path, rank: Rank) -> None:

@@ -120,7 +120,7 @@ class _Node:
         self.world, self.at_ns, self.ended = 0, 0, False
         self.ranks: list[int] = []
         self.gone: dict[int, bool] = {}
-        for line in _ends(path):
+        for line in both_ends(path):
             event = line.get("event")
             if event == "rank":
                 self.world = max(self.world, int(line["world"] or 0))
@@ -136,7 +136,7 @@ class _Node:
                 self.at_ns = max(self.at_ns, at_ns)
 
 
-def _ends(path: Path) -> Iterator[dict[str, Any]]:
+def both_ends(path: Path) -> Iterator[dict[str, Any]]:
     """The lines at both ends of a file: ranks begin at its beginning."""
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -8,6 +8,7 @@ it, in `<folder>/rank<R>.stacks.json`. The training's main thread only sets attr
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -47,7 +48,10 @@ class Done(NamedTuple):
 class Progress:
     """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all."""
 
-    __slots__ = ("calls", "done", "ended_ns", "error", "loss", "phase", "planned", "step", "step_unix_ns")
+    __slots__ = (
+        *("bad_loss", "calls", "done", "ended_ns", "error", "loss"),
+        *("phase", "planned", "step", "step_unix_ns"),
+    )
 
     def __init__(self) -> None:
         self.step = 0
@@ -56,6 +60,7 @@ class Progress:
         self.calls = 0
         self.planned: int | None = None
         self.loss: float | None = None
+        self.bad_loss: dict[str, Any] | None = None  # the first that is not finite
         self.ended_ns = 0  # unix time; 0: it trains
         self.error: dict[str, Any] | None = None  # what ends the process: see `last_words.error_of`
         self.done: deque[Done] = deque(maxlen=4096)
@@ -69,6 +74,13 @@ class Progress:
         self.phase = phase
         self.calls += phase is not None
 
+    def sees(self, loss: float | None, model: torch.nn.Module | None) -> None:
+        """The loss of this step is known. model: with the weights that gave it; None: they are not known any more."""
+        if self.bad_loss is None and loss is not None and not math.isfinite(loss):
+            parameters = [] if model is None else list(model.parameters())
+            finite = all(bool(torch.isfinite(each).all()) for each in parameters) if parameters else None
+            self.bad_loss = {"step": self.step, "loss": str(loss), "weights": finite}
+
     def forget(self) -> None:
         """All steps so far were none."""
         self.done.clear()
@@ -78,6 +90,7 @@ class Progress:
         """A step has ended."""
         self.done.append(done)
         self.loss = loss
+        self.sees(loss, None)
         self.begins(done.number + 1)
 
 
@@ -117,6 +130,7 @@ class Heartbeat:
             "collectives": collectives.counted(),
             "planned": progress.planned,
             "loss": None if progress.loss is None else f"{progress.loss:.6g}",
+            "bad_loss": progress.bad_loss,
             "place": self._place(),
             "memory": _device_memory(),
             "ended_ns": 0 if progress.error else progress.ended_ns,

@@ -20,6 +20,7 @@ import torch.utils.data.dataloader as loading
 
 from harness.observe import heartbeat
 from harness.observe.by_clock import by_clock
+from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
 from harness.observe.own_profiler import watch_own_profiler
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps
@@ -290,6 +291,7 @@ class Observer:
             return False
         if isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
             self.watch.loss = None if self._scaled else float(tensors.detach())
+            PROGRESS.sees(self.watch.loss, self.watch.model)
         return True
 
     def _backward_ends(self, *_: Any) -> None:

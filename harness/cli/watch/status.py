@@ -13,6 +13,7 @@ from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.live.hang import Hang, read_hang
+from harness.live.losses import first_bad_loss
 from harness.live.words import duration
 from harness.run import FINAL, Run, find_run
 
@@ -44,6 +45,7 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
             "exit_code": own.exit_code if own else None,
             "nodes": [n.model_dump() for n in nodes],
             "missing": own.missing if own else [],
+            "bad_loss": bad._asdict() if (bad := first_bad_loss(found.path)) else None,
             "hang": hang._asdict() if (hang := read_hang(found.path)) else None,
         }
         print(json.dumps(payload, indent=1))
@@ -53,6 +55,8 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     for node in nodes:
         seconds = (node.ended_ns - node.started_ns) / 1e9
         lines.append(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
+    if bad := first_bad_loss(found.path):
+        lines.append(f"  {bad.sentence}")
     if hang := read_hang(found.path):
         lines += _of_hang(hang)
     lines += [f"  missing: {name}" for name in (own.missing if own else [])]
