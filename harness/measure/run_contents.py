@@ -73,7 +73,7 @@ def read_contents(path: Path) -> RunContents:
     memory, remarks = read_memory(run.memory_snapshots())
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
-    problems = [*damaged, *missing, *broken, *unreadable, *unread, *remarks]
+    problems = [*damaged, *_how_it_ended(run), *missing, *broken, *unreadable, *unread, *remarks]
     switches = {node.host: node.switch for node in run.nodes() if node.switch is not None}
     network, unknown = read_traffic(run.monitors())
     return RunContents(
@@ -155,6 +155,15 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
     if status is None or status.state not in ("queued", "running"):
         why = f"the program started no profiler, or the profiler failed: see `{PROGRAM} logs RUN`"
     return [Problem.doubt(what, f"{lost[0]}{more}; {why}")]
+
+
+def _how_it_ended(run: Run) -> list[Problem]:
+    """Who was stuck where, or who failed first."""
+    status = run.status()
+    if status is None or not status.why or status.state == "completed":
+        return []
+    said = status.why if status.why.startswith(status.state) else f"{status.state}: {status.why}"
+    return [Problem(severity=RecordingVerdict.GOOD, what=problem_texts.NOT_COMPLETED, evidence=said)]
 
 
 def _exported(name: str) -> str:

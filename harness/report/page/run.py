@@ -91,6 +91,7 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
         ran = status.ended_ns - status.started_ns if status.ended_ns and status.started_ns else None
         missing = f"; missing: {', '.join(status.missing)}" if status.missing else ""
         yield "ended", f"{status.state}{f' after {duration(ran)}' if ran else ''}{missing}"
+        yield "why", status.why
     yield "model", _model(s)
     yield "batch", _batch(s)
     yield "versions", _versions(s, inputs)
