@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -137,9 +138,11 @@ class Progress(NamedTuple):
 
 @dataclass
 class Live:
-    """A run, by its heartbeats. now_ns: unix time of the last reading. deadline_ns: when its time limit ends it, if
-    that is known; whoever asks Slurm sets it."""
+    """A run, by its heartbeats. path: its folder. job_id: by which commands name it. now_ns: unix time of the last
+    reading. deadline_ns: when its time limit ends it, if that is known; whoever asks Slurm sets it."""
 
+    path: Path
+    job_id: str = "last"
     nodes: dict[str, Node] = field(default_factory=dict)
     ranks: dict[int, Rank] = field(default_factory=dict)
     now_ns: int = 0

@@ -77,10 +77,10 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class Reader:
-    """Follows the heartbeats of a run. live: what they say."""
+    """Follows the heartbeats of a run. run: its folder. live: what they say."""
 
-    def __init__(self, run: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self.live = Live()
+    def __init__(self, run: Path, job_id: str = "last", now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.live = Live(run, job_id)
         self._folder = live_folder(run)
         self._now_ns = now_ns
         self._files: dict[str, _NodeFile] = {}

@@ -33,7 +33,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def reader(tmp_path: Path, clock: Clock) -> Reader:
-    return Reader(tmp_path, clock)
+    return Reader(tmp_path, now_ns=clock)
 
 
 def test_a_run_without_heartbeats_has_none(reader: Reader) -> None:
