@@ -68,7 +68,7 @@ class History:
 
     @property
     def ended_ns(self) -> npt.NDArray[np.int64]:
-        """Unix time at which each entry ended, to some milliseconds."""
+        """Unix time at which each entry ended, to about PERIOD_S."""
         return self._ms[: self.count].astype(np.int64) * 1_000_000 + self._zero_ns
 
     def take(self, beats: Sequence[tuple[int, Beat]]) -> bool:
@@ -141,6 +141,6 @@ def _ended_ns(
     ends_ns: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """When each entry ended: a beat's last one when the step after it began, the others before that."""
+    """When each entry ended: a beat's last one when the rank last made progress, the others before that."""
     later_ns = np.repeat(passed_ns[np.maximum(last, 1) - 1], counts) - passed_ns
     return np.repeat(ends_ns, counts) - later_ns.astype(np.int64)

@@ -23,7 +23,7 @@ def as_line(view: View) -> str:
         parts.append(f"step {last.step:,}")
     if progress.step_ns is not None:
         parts.append(f"{duration(progress.step_ns)} a step")
-    if progress.samples_per_s is not None:
+    if progress.samples_per_s:
         parts.append(amount(progress.samples_per_s, "samples/s"))
     if progress.remaining_s is not None and not view.told.final:
         parts.append(f"{span(progress.remaining_s)} remain")

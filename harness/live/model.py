@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,11 @@ class Place(NamedTuple):
     file: str
     line: int
     function: str
+
+    @property
+    def short(self) -> str:
+        """The file's name, the line and the function."""
+        return f"{PurePath(self.file).name}:{self.line} {self.function}"
 
 
 class Gone(NamedTuple):
@@ -116,7 +121,7 @@ class Rank:
         return 0.0 if self.beat is None or self.gone is not None else self.beat.quiet_ms / 1e3
 
     def idle_s(self) -> float:
-        """Seconds since it began its step, at its last beat."""
+        """Seconds since its last progress, at its last beat."""
         return self.beat.idle_ms / 1e3 if self.beat else 0.0
 
     def learn(self) -> None:

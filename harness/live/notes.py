@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from harness.common.heartbeats import LEAST_S, PERIOD_S
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, percent
-from harness.live.model import NS, Live
+from harness.live.model import BEATS, NS, Live
 from harness.live.text import how_many, ranks_named, span
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
@@ -74,7 +75,7 @@ def quiet_ranks(live: Live) -> Iterator[Note]:
     if quiet:
         longest = max(quiet, key=lambda rank: quiet[rank])
         rank = live.ranks[longest]
-        place = f", at {rank.place.file}:{rank.place.line} in {rank.place.function}" if rank.place else ""
+        place = f", at {rank.place.short}" if rank.place else ""
         yield Note(
             "quiet",
             tuple(sorted(quiet)),
@@ -104,34 +105,43 @@ def time_limit(live: Live) -> Iterator[Note]:
 
 
 def waits_for_data(live: Live) -> Iterator[Note]:
-    """Ranks are often in the phase of data loading."""
-    beats = sum(len(rank.phases) for rank in live.training)
-    in_data = {rank.rank: rank.phases.count("d") for rank in live.training}
-    found = sum(in_data.values())
-    if beats < LEAST_BEATS or found < DATA_SHARE * beats:
+    """All ranks, or some more than the others, are often in the phase of data loading."""
+    looks = {rank.rank: rank.phases for rank in live.training if rank.phases}
+    beats, found = sum(map(len, looks.values())), sum(phases.count("d") for phases in looks.values())
+    if beats < LEAST_BEATS or not found:
         return
-    worst = max(in_data, key=lambda rank: in_data[rank] / max(1, len(live.ranks[rank].phases)))
-    share = percent(in_data[worst] / len(live.ranks[worst].phases))
+    shares = {rank: phases.count("d") / len(phases) for rank, phases in looks.items()}
+    share, more = found / beats, _more_than_others(looks, found / beats)
+    worst = max(more or shares, key=lambda rank: shares[rank])
+    if more:
+        sentence = f"{ranks_named(more).capitalize()} of {len(looks):,} wait{'s' * (len(more) == 1)} for data"
+        often = f"in {percent(sum(shares[rank] for rank in more) / len(more))} of the time"
+    elif share >= DATA_SHARE:
+        sentence, often = "The training waits for data", f"in {percent(share)} of the time"
+    else:
+        return
     yield Note(
         "data",
-        tuple(
-            sorted(
-                rank for rank, count in in_data.items() if count >= DATA_SHARE * len(live.ranks[rank].phases)
-            )
-        ),
-        f"The training waits for data in {percent(found / beats)} of the time.",
-        f"in {found:,} of {beats:,} looks, one each {PERIOD_S:g} s, a rank was loading data; rank {worst} in {share}"
-        f"{_at(live, 'data')}",
+        tuple(sorted(more or (rank for rank, own in shares.items() if own >= DATA_SHARE))),
+        f"{sentence} {often}.",
+        f"one look each {PERIOD_S:g} s: rank {worst} was loading data in {looks[worst].count('d')} of "
+        f"{len(looks[worst])}, all ranks in {found:,} of {beats:,}{_at(live, 'data')}",
         f"{PROGRAM} capture start {live.job_id} --steps 5",
     )
+
+
+def _more_than_others(looks: dict[int, str], share: float) -> list[int]:
+    """The ranks that load data so often that chance does not explain it, not even among a thousand ranks."""
+    least = max(2 * DATA_SHARE, share + 5 * math.sqrt(share * (1 - share) / BEATS))
+    return [
+        rank for rank, phases in looks.items() if len(phases) == BEATS and phases.count("d") >= least * BEATS
+    ]
 
 
 def _at(live: Live, phase: str) -> str:
     """The line in which most of the ranks in this phase are, as the end of a sentence."""
     places = Counter(rank.place for rank in live.training if rank.phase == phase and rank.place is not None)
-    return "".join(
-        f", at {place.file}:{place.line} in {place.function}" for place, _ in places.most_common(1)
-    )
+    return "".join(f", at {place.short}" for place, _ in places.most_common(1))
 
 
 # The most urgent first.

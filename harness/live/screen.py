@@ -13,7 +13,7 @@ from harness.common.printable import printable
 from harness.format.format import amount, duration, percent
 from harness.live.model import NS, Live, Progress
 from harness.live.notes import Note
-from harness.live.ranks import in_order, table_of
+from harness.live.rank_table import in_order, table_of
 from harness.live.text import clock, how_many, span, sparkline
 from harness.live.view import View
 
@@ -154,9 +154,9 @@ def _flowing(parts: Sequence[str], between: str, width: int, style: str = "") ->
 def _speeds(progress: Progress, live: Live, count: int) -> Iterable[str]:
     if progress.step_ns is not None:
         yield f"{duration(progress.step_ns)} a step {sparkline(last_steps_us(live, count))}".rstrip()
-    if progress.samples_per_s is not None:
+    if progress.samples_per_s:
         yield amount(progress.samples_per_s, "samples/s")
-    if progress.tokens_per_s is not None:
+    if progress.tokens_per_s:
         yield amount(progress.tokens_per_s, "tokens/s")
 
 

@@ -61,7 +61,7 @@ def watch_lines(watching: Watching, interval_s: float, json: bool, once: bool) -
         if once or all(view.told.final for view in views):
             return exit_code(views)
         next_s = max(next_s + interval_s, time.monotonic())
-        time.sleep(next_s - time.monotonic())
+        time.sleep(max(0.0, next_s - time.monotonic()))
 
 
 class Background:

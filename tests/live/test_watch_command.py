@@ -12,6 +12,7 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_lines_go_on_until_the_run_has_ended(
         if len(pauses) == 2:
             end(run)
 
-    monkeypatch.setattr("harness.live.watching.time.sleep", sleep)
+    monkeypatch.setattr("harness.live.watching.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     assert main(["watch"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3

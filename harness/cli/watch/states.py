@@ -55,7 +55,7 @@ class States:
                     break
 
     def _take_own_end(self, run: Run) -> None:
-        """An end that the run itself wrote down, and that nobody knows better."""
+        """An end that the run itself wrote down, if it is certain."""
         if self._of(run).final:
             return
         own = run.status()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import NamedTuple
 
 from rich.table import Table
@@ -29,8 +28,7 @@ class Column(NamedTuple):
 
 
 def _place(rank: Rank, _live: Live) -> str:
-    place = rank.place
-    return f"{PurePath(place.file).name}:{place.line} {place.function}" if place else "–"
+    return rank.place.short if rank.place else "–"
 
 
 def _phase(rank: Rank, _live: Live) -> str:
