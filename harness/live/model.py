@@ -35,11 +35,13 @@ class Place(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The end of a rank's process. ended: its training was over. oom: "cgroup" or "machine" killed for memory."""
+    """The end of a rank's process. ended: its training was over. oom: "cgroup" or "machine" killed for memory. step: in
+    which it was; None: not known."""
 
     unix_ns: int
     ended: bool
     oom: str | None
+    step: int | None
 
 
 class Processed(NamedTuple):
@@ -68,9 +70,11 @@ class Node:
         return max(0, now_ns - max(self.last_ns, self.seen_ns)) / NS
 
     def per_s(self, name: str, least_s: float) -> float | None:
-        """Samples or tokens per second, over the last `least_s` seconds or more; None: not known."""
+        """Samples or tokens per second, over the last `least_s` seconds or more; None: not known, or none yet."""
         lines = [(line.unix_ns, getattr(line, name)) for line in self.processed]
         known = [(at_ns, count) for at_ns, count in lines if count is not None]
+        begins = next((n for n, (_, count) in enumerate(known) if count), len(known))
+        known = known[max(0, begins - 1) :]
         if len(known) < 2:
             return None
         first = next((n for n, (at_ns, _) in enumerate(known) if at_ns >= known[-1][0] - least_s * NS), 0)
@@ -109,6 +113,8 @@ class Rank:
     @property
     def step(self) -> int | None:
         """The number of the step that it is in, which is how many it has done; None: no step is known."""
+        if self.gone is not None:
+            return self.gone.step
         return self.beat.step if self.beat else None
 
     @property

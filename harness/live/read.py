@@ -59,6 +59,7 @@ class _BeatLine(msgspec.Struct, tag_field="event", tag="beat"):
 class _GoneLine(msgspec.Struct, tag_field="event", tag="gone"):
     rank: int
     unix_ns: int = 0
+    step: int | None = None
     ended: bool = False
     oom: str | None = None
 
@@ -199,7 +200,8 @@ class _NodeFile:
             case _PlaceLine() if len(self._places) < MOST_PLACES and 0 <= line.line < _MOST:
                 self._places[line.id] = Place(line.file[-_MOST_NAME:], line.line, line.function[:_MOST_NAME])
             case _GoneLine() if (rank := self._rank(line.rank)) and _is_time(line.unix_ns):
-                rank.gone = Gone(line.unix_ns, line.ended, line.oom)
+                step = line.step if line.step is not None and 0 <= line.step < 1 << 31 else rank.step
+                rank.gone = Gone(line.unix_ns, line.ended, line.oom, step)
                 self._heard(line.unix_ns)
             case _SleptLine() if _is_time(line.unix_ns) and 0 <= line.ns < 1 << 62:
                 self._node.slept.append((line.unix_ns, line.ns))
@@ -258,7 +260,7 @@ def _is_possible(beat: Beat) -> bool:
     """Whether its numbers are those of a training."""
     return (
         0 <= beat.step < 1 << 31
-        and 0 <= beat.first < 1 << 31
+        and (0 <= beat.first < 1 << 31 or not beat.steps)
         and 1 <= beat.per < 1 << 20
         and 0 <= beat.idle_ms < _MOST
         and 0 <= beat.quiet_ms < _MOST

@@ -132,12 +132,9 @@ def _progress(view: View, width: int) -> list[Text]:
         parts.append(f"{span(progress.remaining_s)} remain")
     if width < _BAR + 46:
         bar = Text()
-    return [
-        bar + Text("   ".join(parts), "bold"),
-        *_flowing(
-            list(_speeds(progress, view.live, LAST_STEPS if width >= 100 else LAST_STEPS // 2)), "   ", width
-        ),
-    ]
+    count = LAST_STEPS if width >= 100 else LAST_STEPS // 2
+    speeds = list(_speeds(progress, view.live, count, view.told.final))
+    return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width)]
 
 
 def _flowing(parts: Sequence[str], between: str, width: int, style: str = "") -> list[Text]:
@@ -151,9 +148,11 @@ def _flowing(parts: Sequence[str], between: str, width: int, style: str = "") ->
     return [Text(line.plain, style) for line in lines]
 
 
-def _speeds(progress: Progress, live: Live, count: int) -> Iterable[str]:
+def _speeds(progress: Progress, live: Live, count: int, final: bool) -> Iterable[str]:
     if progress.step_ns is not None:
         yield f"{duration(progress.step_ns)} a step {sparkline(last_steps_us(live, count))}".rstrip()
+    if final:
+        return
     if progress.samples_per_s:
         yield amount(progress.samples_per_s, "samples/s")
     if progress.tokens_per_s:

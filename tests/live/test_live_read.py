@@ -132,9 +132,10 @@ def test_of_a_long_file_the_beginning_and_the_end_are_read(tmp_path: Path, reade
 def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, reader: Reader) -> None:
     node = NodeWriter(tmp_path, "n0", range(2))
     node.run(2)
-    node.line(event="gone", rank=1, pid=1001, unix_ns=node.now_ns, ended=False, oom="cgroup")
+    node.line(event="gone", rank=1, pid=1001, step=9, unix_ns=node.now_ns, ended=False, oom="cgroup")
     live = reader.read()
-    assert live.ranks[1].gone == (node.now_ns, False, "cgroup")
+    assert live.ranks[1].gone == (node.now_ns, False, "cgroup", 9)
+    assert live.ranks[1].step == 9
     assert [rank.rank for rank in live.training] == [0]
     node.line(event="rank", rank=1, world=2, local=1, pid=7, steps=None, unix_ns=node.now_ns)
     live = reader.read()
@@ -187,6 +188,25 @@ def test_the_loss_is_not_finite_since_a_step(tmp_path: Path, reader: Reader) -> 
     assert reader.read().ranks[0].nonfinite_step == 1
     node.beats(beat(0, 4, loss="2.5"))
     assert reader.read().ranks[0].nonfinite_step is None
+
+
+def test_a_beat_in_which_no_step_has_ended(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.beats(beat(0, 0, phase="-")._replace(first=-1), samples=0, tokens=0)
+    rank = reader.read().ranks[0]
+    assert (rank.step, rank.phase, rank.history.count) == (0, None, 0)
+
+
+def test_samples_are_counted_since_the_first(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    for _ in range(10):
+        node.beats(beat(0, 0), samples=0, tokens=None)
+    assert reader.read().progress().samples_per_s is None
+    for step in range(1, 5):
+        node.beats(beat(0, step), samples=64, tokens=None)
+    progress = reader.read().progress()
+    assert progress.samples_per_s == pytest.approx(32)
+    assert progress.tokens_per_s is None
 
 
 def test_what_is_no_file_stops_nothing(tmp_path: Path, reader: Reader) -> None:
