@@ -18,6 +18,7 @@ BEATS = 30  # of a rank, whose phases are kept
 LINES = 128  # of a node, whose samples are kept
 RATE_S = 30.0  # samples and tokens are counted over at least so long
 SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
+FIRST_S = 30.0  # without progress, of a rank whose steps are not known yet
 NS = 1_000_000_000
 
 
@@ -130,6 +131,11 @@ class Rank:
         """Seconds since its last progress, at its last beat."""
         return self.beat.idle_ms / 1e3 if self.beat else 0.0
 
+    def is_idle(self) -> bool:
+        """Whether it makes no progress for longer than its steps explain; of a rank that is gone False."""
+        usual_s = FIRST_S if self.recent_us is None else TIMES_USUAL * self.recent_us / 1e6
+        return self.gone is None and self.idle_s() > max(LEAST_S, usual_s)
+
     def learn(self) -> None:
         """Take the medians anew, after steps were added."""
         self.recent_us = float(np.median(self.history.us[-RECENT:])) if self.history.count else None
@@ -179,11 +185,6 @@ class Live:
     def silent_nodes(self) -> list[Node]:
         """The nodes that do not report any more, and have not said that they ended."""
         return [node for node in self.nodes.values() if not node.ended and node.age_s(self.now_ns) > SILENT_S]
-
-    def stuck_after_s(self) -> float:
-        """Seconds without progress before the run may be called stuck."""
-        step_ns = self.progress().step_ns
-        return max(LEAST_S, TIMES_USUAL * (step_ns or 0) / NS)
 
     def progress(self) -> Progress:
         """How far it is, and how fast."""

@@ -60,10 +60,9 @@ def silent_nodes(live: Live) -> Iterator[Note]:
         which, others = "No node reports any more", "a node reports every few seconds while its monitor runs"
     else:
         named = f"Node {oldest.host or oldest.name} does" if len(silent) == 1 else f"{len(silent)} nodes do"
-        which, others = (
-            f"{named} not report any more",
-            f"{how_many(len(live.nodes) - len(silent), 'node')} still do",
-        )
+        report = len(live.nodes) - len(silent)
+        which = f"{named} not report any more"
+        others = f"{how_many(report, 'other node')} still do{'es' * (report == 1)}"
     yield Note(
         "node", ranks, f"{which}.", f"the last line is {age} old; {others}", f"{PROGRAM} status {live.job_id}"
     )

@@ -38,12 +38,14 @@ def _phase(rank: Rank, _live: Live) -> str:
 
 
 def _quiet(rank: Rank, live: Live) -> str:
-    """How long it is quiet, or its node does not report."""
+    """How long it is quiet, makes no progress, or its node does not report."""
     if rank.gone is not None:
         return ""
     if (age_s := live.nodes[rank.node].age_s(live.now_ns)) > SILENT_S and not live.nodes[rank.node].ended:
         return f"no report {span(age_s)}"
-    return span(rank.quiet_s()) if rank.quiet_s() > QUIET_S else ""
+    if rank.quiet_s() > QUIET_S:
+        return span(rank.quiet_s())
+    return f"no progress {span(rank.idle_s())}" if rank.is_idle() else ""
 
 
 def _us(us: float | None) -> str:
@@ -69,10 +71,10 @@ def _percent(rank: Rank) -> str:
 
 
 def in_order(live: Live) -> list[Rank]:
-    """All ranks: gone without an end, then quiet, then by the time of their steps."""
+    """All ranks: gone without an end, then quiet, then without progress, then by the time of their steps."""
     return sorted(
         live.slowest_first(),
-        key=lambda rank: (rank.gone is None or rank.ended, rank.quiet_s() <= QUIET_S),
+        key=lambda rank: (rank.gone is None or rank.ended, rank.quiet_s() <= QUIET_S, not rank.is_idle()),
     )
 
 

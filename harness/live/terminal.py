@@ -68,7 +68,9 @@ class Terminal:
     @property
     def size(self) -> tuple[int, int]:
         """Columns and lines, now."""
-        size = shutil.get_terminal_size()
+        size = os.get_terminal_size(self._out.fileno())
+        if not size.columns or not size.lines:  # it does not know
+            size = shutil.get_terminal_size()
         return max(size.columns, LEAST[0]), max(size.lines, LEAST[1])
 
     def draw(self, lines: Sequence[str]) -> None:

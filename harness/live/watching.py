@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from harness.common.bounded_read import read_end
 from harness.common.printable import printable
 from harness.live.lines import as_json, as_line
+from harness.live.model import SILENT_S
 from harness.live.view import RunState, View, Watched
 from harness.run import Run
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from harness.live.terminal import Terminal
 
 Look = Callable[[Sequence[Run]], list[RunState]]
+GRACE_S = 60.0  # so long, a run of which nobody knows the state may still go on
 FIRST_ANSWER_S = 2.0  # the screen waits so long for the first answer about the states
 _LOG_BYTES = 32 << 10  # of a log's end
 _SAID_BYTES = 4 << 10
@@ -53,15 +55,28 @@ def exit_code(views: Sequence[View]) -> int:
 
 
 def watch_lines(watching: Watching, interval_s: float, json: bool, once: bool) -> int:
-    """Print a line for each run, or one JSON object, again and again until all have ended; returns the exit code."""
-    next_s = time.monotonic()
+    """Print a line for each run, or one JSON object, again and again until all have ended; returns the exit code.
+
+    A run whose state is unknown for GRACE_S has ended too, unless it has heartbeats.
+    """
+    next_s = known_s = time.monotonic()
     while True:
         views = watching.refresh()
         print(as_json(views) if json else "\n".join(map(as_line, views)), flush=True)
         if once or all(view.told.final for view in views):
             return exit_code(views)
+        if not all(view.told.final or _is_lost(view) for view in views):
+            known_s = time.monotonic()
+        elif time.monotonic() - known_s > GRACE_S:
+            return 1
         next_s = max(next_s + interval_s, time.monotonic())
         time.sleep(max(0.0, next_s - time.monotonic()))
+
+
+def _is_lost(view: View) -> bool:
+    """Whether nobody knows what it does."""
+    nodes = view.live.nodes.values()
+    return view.told.state == "unknown" and all(node.age_s(view.now_ns) > SILENT_S for node in nodes)
 
 
 class Background:

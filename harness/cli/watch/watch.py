@@ -18,7 +18,7 @@ from harness.run import Run, all_runs, find_run, no_runs, runs_root
 if TYPE_CHECKING:
     from harness.live.watching import Actions
 
-SCREEN_S, LINES_S = 2.0, 30.0
+SCREEN_S, LINES_S, MOST_S = 2.0, 30.0, 3600.0
 ONCE_WIDTH, ONCE_HEIGHT = 100, 60  # where there is no terminal
 
 RunsArgument = Annotated[
@@ -59,9 +59,11 @@ def watch(
         return 0
     if once and not as_json:
         return print_screen(watching, *_size(), colour=unguarded(sys.stdout).isatty())
-    if as_json or not has_screen():
-        return watch_lines(watching, interval or (SCREEN_S if as_json else LINES_S), as_json, once)
-    return watch_screen(watching, interval or SCREEN_S, _actions())
+    lines = as_json or not has_screen()
+    pause_s = min(interval or (LINES_S if lines and not as_json else SCREEN_S), MOST_S)
+    if lines:
+        return watch_lines(watching, pause_s, as_json, once)
+    return watch_screen(watching, pause_s, _actions())
 
 
 def _chosen(tokens: list[str], every: bool) -> list[Run]:
