@@ -143,7 +143,8 @@ class Rank:
 
 
 class Progress(NamedTuple):
-    """How far a run is, and how fast. step: how many are done, by the rank that is behind. None: not known."""
+    """How far a run is, and how fast. step: how many are done, by the rank that is behind. None: not known; remaining_s
+    also where no rank makes progress."""
 
     step: int | None
     steps: int | None
@@ -194,7 +195,8 @@ class Live:
         recent = [rank.recent_us for rank in ranks if rank.recent_us is not None]
         step_ns = float(np.median(recent)) * 1e3 if recent else None
         least_s = max(RATE_S, 10 * (step_ns or 0) / NS)
-        known = step is not None and steps is not None and step_ns is not None and bool(self.training)
+        moves = any(not rank.is_idle() for rank in self.training)
+        known = step is not None and steps is not None and step_ns is not None and moves
         return Progress(
             step=step,
             steps=steps,

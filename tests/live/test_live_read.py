@@ -197,6 +197,17 @@ def test_a_beat_in_which_no_step_has_ended(tmp_path: Path, reader: Reader) -> No
     assert (rank.step, rank.phase, rank.history.count) == (0, None, 0)
 
 
+def test_where_no_rank_makes_progress_the_remaining_time_is_not_known(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(2))
+    node.run(3)
+    node.beats(beat(0, 12, idle_ms=11_000), beat(1, 12, idle_ms=500))
+    live = reader.read()
+    assert [rank.is_idle() for rank in live.training] == [True, False]
+    assert live.progress().remaining_s is not None
+    node.beats(beat(0, 12, idle_ms=13_000), beat(1, 12, idle_ms=12_000))
+    assert reader.read().progress().remaining_s is None
+
+
 def test_samples_are_counted_since_the_first(tmp_path: Path, reader: Reader) -> None:
     node = NodeWriter(tmp_path, "n0", range(1))
     for _ in range(10):
