@@ -102,6 +102,18 @@ COMMANDS = {
         "your runs, with state and step time",
         examples=[("ls", "the newest runs"), ("ls -n 100 --json", "the newest 100, for a script")],
     ),
+    "watch": Entry(
+        "harness.cli.watch.watch",
+        "one live screen: progress, slow ranks, what is stuck",
+        exits=[("0", "done, or quit"), ("1", "a watched run did not complete"), ("2", "wrong request")],
+        examples=[
+            ("watch", "the newest run that has not ended"),
+            ("watch 4711 4712", "a line for each of these runs"),
+            ("watch --all", "a line for each run that has not ended"),
+            ("watch last --json", "everything, one JSON object a line, for a script"),
+        ],
+        docs="docs/watch.md",
+    ),
     "status": Entry(
         "harness.cli.watch.status",
         "state and exit status of each node",

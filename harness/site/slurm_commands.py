@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
@@ -111,6 +112,40 @@ class JobReply(NamedTuple):
 def squeue(job: JobId, field: str) -> JobReply:
     """One field, as `%T`, of a job that waits, runs or ends."""
     return _job_reply(_question(job.cluster, "squeue", "--noheader", f"--format={field}", *job.options))
+
+
+class QueueEntry(NamedTuple):
+    """A job in the queue, or running. starts_ns, ends_ns: unix times, expected or real; None: Slurm does not say."""
+
+    word: str
+    reason: str
+    starts_ns: int | None
+    ends_ns: int | None
+
+
+def squeue_all(cluster: str | None, numbers: Iterable[str]) -> dict[str, QueueEntry] | None:
+    """Jobs of a cluster by number, asked in one question. A job that is not listed has left the queue.
+
+    None: squeue did not answer.
+    """
+    options = (*JobId("", cluster).on_cluster, f"--jobs={','.join(sorted(set(numbers)))}")
+    answer = _question(cluster, "squeue", "--noheader", "--array", "--format=%i|%T|%S|%e|%r", *options)
+    if answer is None or (answer.code and not UNKNOWN_JOB.search(answer.err)):
+        return None
+    rows = [line.strip().split("|", 4) for line in answer.out.splitlines()]
+    return {
+        row[0]: QueueEntry(row[1], row[4], _unix_ns(row[2]), _unix_ns(row[3]))
+        for row in rows
+        if len(row) == 5
+    }
+
+
+def _unix_ns(written: str) -> int | None:
+    """A local time as Slurm writes it, 2026-11-25T06:33:20; None: another text, as N/A."""
+    try:
+        return int(datetime.fromisoformat(written).timestamp()) * 1_000_000_000
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def sacct(job: JobId) -> JobReply:

@@ -55,7 +55,7 @@ RUNS = (
 )
 SETTINGS = ("traces/site.yaml", "traces/sweep.yaml", "traces/model.yaml", "traces/data.json")
 _WORDS = {
-    "status": RUNS, "logs": RUNS, "cancel": RUNS, "rerun": RUNS, "report": RUNS, "compare": RUNS,
+    "status": RUNS, "watch": RUNS, "logs": RUNS, "cancel": RUNS, "rerun": RUNS, "report": RUNS, "compare": RUNS,
     "check": (*RUNS, "-e 1 -n 1", "-e 1 --seed 2", "-e 0", "-e 3 --tp 2"), "whatif": RUNS,
     "lesson": ("1a", "1b", "2a", "3c"), "sites": ("local", "slurm", "leonardo", "traces/site.yaml"),
     "faults": tuple(FAULTS), "paraver": RUNS, "perfetto": RUNS, "sweep": ("traces/sweep.yaml", "gas", "hpz"),
@@ -175,6 +175,8 @@ def command_line(head: int, parts: Sequence[int]) -> Case:
         words += _piece(Random(part), table)
     if launch and chance.random() < 0.9:
         words.insert(chance.randrange(len(table.words), len(words) + 1), "--dry-run")
+    if words[:1] == ["watch"]:
+        words.append("--once")  # it would wait for the run's end
     if chance.random() < 0.05 and words:
         words[0] = nearly(chance, words[0])
     return Case([words])

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends.local import free_port
-from harness.launch.backends.protocol import Joint, PolledState, Submission, Together
+from harness.launch.backends.protocol import Joint, Listed, PolledState, Submission, Together
 from harness.run import Run
 from harness.site.site import Site
 
@@ -53,6 +53,10 @@ def joint(_way: Together, _site: Site, _lines: list[str], _runs: int, _at_once: 
 
 def submit_together(_asked: Sequence[Submission], _joint: Joint, _script: Path) -> list[Run]:
     raise NotImplementedError
+
+
+def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
+    return {run.path: Listed(poll(run)) for run in runs}
 
 
 def most_together(_way: Together) -> int:

@@ -22,7 +22,7 @@ from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends import local_poll, processes
 from harness.launch.backends.local_poll import SUBMITTER, asked_to_end, controller, is_alive, is_kept
-from harness.launch.backends.protocol import Joint, Submission, Together
+from harness.launch.backends.protocol import Joint, Listed, Submission, Together
 from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
@@ -195,6 +195,11 @@ def free_port() -> int:
 def logs(_run: Run) -> list[Path]:
     """Empty: the script's output is in the run's own logs."""
     return []
+
+
+def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
+    """There is no queue: each run's own files and process say its state."""
+    return {run.path: Listed(poll(run)) for run in runs}
 
 
 def cancel(run: Run) -> list[Run]:

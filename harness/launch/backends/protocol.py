@@ -48,6 +48,15 @@ class PolledState(NamedTuple):
     told_by: str | None = None
 
 
+class Listed(NamedTuple):
+    """A run as its queue lists it. starts_ns, ends_ns: unix times at which it began or is expected to, and at which its
+    time limit ends it; None: not known."""
+
+    polled: PolledState
+    starts_ns: int | None = None
+    ends_ns: int | None = None
+
+
 class Backend(Protocol):
     """A module with these names; `registry` lists the modules."""
 
@@ -108,6 +117,10 @@ class Backend(Protocol):
 
     def poll(self, run: Run, /) -> PolledState:
         """The run's state; where nobody answers in time, what the job itself last wrote."""
+
+    def listed(self, runs: Sequence[Run], /) -> dict[Path, Listed] | None:
+        """Runs by path as the queue lists them, asked in one question where there is a queue; a run that is not listed
+        has left it. None: it does not answer."""
 
     def cancel(self, run: Run, /) -> list[Run]:
         """Stop the run, which keeps the traces that it has; returns the other runs that end with it.

@@ -36,7 +36,7 @@ RUNS_HERE = False
 POLL_S = 2.0  # a controller serves hundreds of students
 KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 
-poll = slurm_poll.poll
+poll, listed = slurm_poll.poll, slurm_poll.listed
 joint, submit_together = slurm_together.joint, slurm_together.submit_together
 most_together = slurm_together.most_together
 

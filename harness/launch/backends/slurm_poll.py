@@ -6,12 +6,14 @@ forgotten the job knows better.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from harness.launch.backends.protocol import PolledState
+from harness.launch.backends.protocol import Listed, PolledState
 from harness.launch.backends.slurm_states import Meaning, meaning_of, plain
 from harness.run import FINAL, ITSELF, Run, Status
-from harness.site.slurm_commands import JobId, JobReply, fields_of, sacct, scontrol, squeue
+from harness.site.slurm_commands import JobId, JobReply, fields_of, sacct, scontrol, squeue, squeue_all
 
 NO_REASON = ("", "None", "(null)")
 WENT_ON = "Slurm reported one of its nodes as lost, but it ran to its end: its reports are there"
@@ -43,6 +45,23 @@ def poll(run: Run) -> PolledState:
     reply = _ask(job, has_ended=own is not None and own.state in FINAL)
     found = _told(job, reply, own) if reply.word else _no_reply(reply, own)
     return _in_allocation(found, own) if shares_allocation(run) else found
+
+
+def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
+    """The runs that Slurm lists, asked in one question for each cluster; None: it does not answer."""
+    found: dict[Path, Listed] = {}
+    for cluster in sorted({run.record.cluster for run in runs}, key=str):
+        jobs = {run.path: (run, job_of(run)) for run in runs if run.record.cluster == cluster}
+        queue = squeue_all(cluster, (job.number for _, job in jobs.values()))
+        if queue is None:
+            return None
+        for path, (run, job) in jobs.items():
+            if entry := queue.get(job.number):
+                own = run.status()
+                state = _told(job, SlurmReply(entry.word, entry.reason), own)
+                state = _in_allocation(state, own) if shares_allocation(run) else state
+                found[path] = Listed(state, entry.starts_ns, entry.ends_ns)
+    return found
 
 
 def _ask(job: JobId, has_ended: bool) -> SlurmReply:

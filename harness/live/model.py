@@ -1,0 +1,212 @@
+"""A run while it runs: its nodes and ranks as their heartbeats have them, and how fast it is. Knows no file."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.common.heartbeats import LEAST_S, PERIOD_S, PHASES, TIMES_USUAL, Beat
+from harness.live.history import History
+
+RECENT = 20  # entries of steps that count as recent
+BEATS = 30  # of a rank, whose phases are kept
+LINES = 128  # of a node, whose samples are kept
+RATE_S = 30.0  # samples and tokens are counted over at least so long
+SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
+FIRST_S = 30.0  # without progress, of a rank whose steps are not known yet
+NS = 1_000_000_000
+
+
+class Place(NamedTuple):
+    """A line of the user's program, in which a rank is."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def short(self) -> str:
+        """The file's name, the line and the function."""
+        return f"{PurePath(self.file).name}:{self.line} {self.function}"
+
+
+class Gone(NamedTuple):
+    """The end of a rank's process. ended: its training was over. oom: "cgroup" or "machine" killed for memory. step: in
+    which it was; None: not known."""
+
+    unix_ns: int
+    ended: bool
+    oom: str | None
+    step: int | None
+
+
+class Processed(NamedTuple):
+    """What a node's ranks have processed since the line before; None: not known."""
+
+    unix_ns: int
+    samples: float | None
+    tokens: float | None
+
+
+@dataclass
+class Node:
+    """A node's monitor. name: as its file has it. seen_ns: when the reader last found something new, by its clock;
+    last_ns: the same by the node's. slept: the last times in which the monitor did not run, (unix_ns, ns)."""
+
+    name: str
+    host: str = ""
+    last_ns: int = 0
+    seen_ns: int = 0
+    ended: bool = False
+    processed: deque[Processed] = field(default_factory=lambda: deque(maxlen=LINES))
+    slept: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=16))
+
+    def age_s(self, now_ns: int) -> float:
+        """Seconds since its last line. Clocks of two machines differ: a line that just came is new."""
+        return max(0, now_ns - max(self.last_ns, self.seen_ns)) / NS
+
+    def per_s(self, name: str, least_s: float) -> float | None:
+        """Samples or tokens per second, over the last `least_s` seconds or more; None: not known, or none yet."""
+        lines = [(line.unix_ns, getattr(line, name)) for line in self.processed]
+        known = [(at_ns, count) for at_ns, count in lines if count is not None]
+        begins = next((n for n, (_, count) in enumerate(known) if count), len(known))
+        known = known[max(0, begins - 1) :]
+        if len(known) < 2:
+            return None
+        first = next((n for n, (at_ns, _) in enumerate(known) if at_ns >= known[-1][0] - least_s * NS), 0)
+        first = min(first, len(known) - 2)
+        span_ns = known[-1][0] - known[first][0]
+        return sum(count for _, count in known[first + 1 :]) * NS / span_ns if span_ns > 0 else None
+
+
+@dataclass
+class Rank:
+    """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
+    the newest last, as letters of PHASES. nonfinite_step: since which its loss is not finite, as far as was seen."""
+
+    rank: int
+    node: str
+    host: str = ""
+    pid: int | None = None
+    local: int | None = None
+    world: int | None = None
+    steps: int | None = None
+    beat: Beat | None = None
+    beat_ns: int = 0
+    place: Place | None = None
+    gone: Gone | None = None
+    phases: str = ""
+    nonfinite_step: int | None = None
+    history: History = field(default_factory=History)
+    recent_us: float | None = None
+    recent_own_us: float | None = None
+
+    @property
+    def phase(self) -> str | None:
+        """data, forward, backward, optimizer; None: none of them, or not known."""
+        return PHASES.get(self.beat.phase) if self.beat else None
+
+    @property
+    def step(self) -> int | None:
+        """The number of the step that it is in, which is how many it has done; None: no step is known."""
+        if self.gone is not None:
+            return self.gone.step
+        return self.beat.step if self.beat else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its training was over."""
+        return self.gone is not None and self.gone.ended
+
+    def quiet_s(self) -> float:
+        """Seconds without a sign of life, at its last beat; of a rank that is gone 0."""
+        return 0.0 if self.beat is None or self.gone is not None else self.beat.quiet_ms / 1e3
+
+    def idle_s(self) -> float:
+        """Seconds since its last progress, at its last beat."""
+        return self.beat.idle_ms / 1e3 if self.beat else 0.0
+
+    def is_idle(self) -> bool:
+        """Whether it makes no progress for longer than its steps explain; of a rank that is gone False."""
+        usual_s = FIRST_S if self.recent_us is None else TIMES_USUAL * self.recent_us / 1e6
+        return self.gone is None and self.idle_s() > max(LEAST_S, usual_s)
+
+    def learn(self) -> None:
+        """Take the medians anew, after steps were added."""
+        self.recent_us = float(np.median(self.history.us[-RECENT:])) if self.history.count else None
+        self.recent_own_us = float(np.median(self.history.own_us[-RECENT:])) if self.history.count else None
+
+
+class Progress(NamedTuple):
+    """How far a run is, and how fast. step: how many are done, by the rank that is behind. None: not known; remaining_s
+    also where no rank makes progress."""
+
+    step: int | None
+    steps: int | None
+    step_ns: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    remaining_s: float | None
+
+
+@dataclass
+class Live:
+    """A run, by its heartbeats. path: its folder. job_id: by which commands name it. now_ns: unix time of the last
+    reading. deadline_ns: when its time limit ends it, if that is known; whoever asks Slurm sets it."""
+
+    path: Path
+    job_id: str = "last"
+    nodes: dict[str, Node] = field(default_factory=dict)
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    now_ns: int = 0
+    deadline_ns: int | None = None
+
+    @property
+    def there(self) -> bool:
+        """Whether there are any heartbeats."""
+        return bool(self.nodes)
+
+    @property
+    def training(self) -> list[Rank]:
+        """The ranks whose process is there, as far as is known, by number."""
+        return [self.ranks[number] for number in sorted(self.ranks) if self.ranks[number].gone is None]
+
+    def slowest_first(self) -> list[Rank]:
+        """The ranks, by the time of their last steps without waiting for others, then by the steps' time."""
+        return sorted(
+            self.ranks.values(),
+            key=lambda rank: (-(rank.recent_own_us or 0), -(rank.recent_us or 0), rank.rank),
+        )
+
+    def silent_nodes(self) -> list[Node]:
+        """The nodes that do not report any more, and have not said that they ended."""
+        return [node for node in self.nodes.values() if not node.ended and node.age_s(self.now_ns) > SILENT_S]
+
+    def progress(self) -> Progress:
+        """How far it is, and how fast."""
+        ranks = self.training or list(self.ranks.values())
+        step = min((rank.step for rank in ranks if rank.step is not None), default=None)
+        steps = max((rank.steps for rank in self.ranks.values() if rank.steps is not None), default=None)
+        recent = [rank.recent_us for rank in ranks if rank.recent_us is not None]
+        step_ns = float(np.median(recent)) * 1e3 if recent else None
+        least_s = max(RATE_S, 10 * (step_ns or 0) / NS)
+        moves = any(not rank.is_idle() for rank in self.training)
+        known = step is not None and steps is not None and step_ns is not None and moves
+        return Progress(
+            step=step,
+            steps=steps,
+            step_ns=step_ns,
+            samples_per_s=self._per_s("samples", least_s),
+            tokens_per_s=self._per_s("tokens", least_s),
+            remaining_s=max(0, steps - step) * step_ns / NS if known else None,  # type: ignore[operator]
+        )
+
+    def _per_s(self, name: str, least_s: float) -> float | None:
+        rates = [node.per_s(name, least_s) for node in self.nodes.values()]
+        known = [rate for rate in rates if rate is not None and 0 <= rate < math.inf]
+        return sum(known) if known else None

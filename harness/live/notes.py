@@ -1,0 +1,153 @@
+"""Sentences about a run that runs, each with its evidence and a command. Further ones are added to SOURCES."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from harness.common.heartbeats import LEAST_S, PERIOD_S
+from harness.common.paths import PROGRAM
+from harness.format.format import duration, percent
+from harness.live.model import BEATS, NS, Live
+from harness.live.text import how_many, ranks_named, span
+
+LEAST_BEATS = 20  # of all ranks, before their phases say anything
+DATA_SHARE = 0.15  # of the beats, in which ranks wait for data
+
+
+class Note(NamedTuple):
+    """A finding. kind: a word for scripts. sentence: what is so. evidence: what was seen. command: what to do next."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    sentence: str
+    evidence: str
+    command: str
+
+
+def notes(live: Live) -> list[Note]:
+    """What can be said now, the most urgent first."""
+    return [note for source in SOURCES for note in source(live)]
+
+
+def nonfinite_loss(live: Live) -> Iterator[Note]:
+    """The loss is NaN or infinite."""
+    since = {rank.rank: rank.nonfinite_step for rank in live.training if rank.nonfinite_step is not None}
+    if since:
+        step = min(since.values())
+        first = min(rank for rank, at in since.items() if at == step)
+        beat = live.ranks[first].beat
+        yield Note(
+            "loss",
+            tuple(sorted(since)),
+            f"The loss of {ranks_named(since)} is not finite since step {step:,}.",
+            f"first seen on rank {first}, in step {step:,}; its loss is now {beat.loss if beat else None}",
+            f"{PROGRAM} cancel {live.job_id}",
+        )
+
+
+def silent_nodes(live: Live) -> Iterator[Note]:
+    """Nodes do not report any more."""
+    silent = live.silent_nodes()
+    if not silent:
+        return
+    oldest = max(silent, key=lambda node: node.age_s(live.now_ns))
+    names, age = {node.name for node in silent}, span(oldest.age_s(live.now_ns))
+    ranks = tuple(sorted(rank.rank for rank in live.training if rank.node in names))
+    if len(silent) == len(live.nodes):
+        which, others = "No node reports any more", "a node reports every few seconds while its monitor runs"
+    else:
+        named = f"Node {oldest.host or oldest.name} does" if len(silent) == 1 else f"{len(silent)} nodes do"
+        report = len(live.nodes) - len(silent)
+        which = f"{named} not report any more"
+        others = f"{how_many(report, 'other node')} still do{'es' * (report == 1)}"
+    yield Note(
+        "node", ranks, f"{which}.", f"the last line is {age} old; {others}", f"{PROGRAM} status {live.job_id}"
+    )
+
+
+def quiet_ranks(live: Live) -> Iterator[Note]:
+    """Ranks show no sign of life."""
+    quiet = {rank.rank: rank.quiet_s() for rank in live.training if rank.quiet_s() >= LEAST_S}
+    if quiet:
+        longest = max(quiet, key=lambda rank: quiet[rank])
+        rank = live.ranks[longest]
+        place = f", at {rank.place.short}" if rank.place else ""
+        yield Note(
+            "quiet",
+            tuple(sorted(quiet)),
+            f"{ranks_named(quiet).capitalize()} of {len(live.ranks):,} show{'s' * (len(quiet) == 1)} no sign of life.",
+            f"rank {longest} for {span(quiet[longest])}, in step {rank.step or 0:,}{place}",
+            f"{PROGRAM} logs {live.job_id}",
+        )
+
+
+def time_limit(live: Live) -> Iterator[Note]:
+    """The time limit comes before the last step."""
+    progress = live.progress()
+    if live.deadline_ns is None or progress.remaining_s is None or not progress.remaining_s:
+        return
+    left_s = (live.deadline_ns - live.now_ns) / NS
+    if progress.remaining_s > left_s >= 0:
+        steps = (progress.steps or 0) - (progress.step or 0)
+        yield Note(
+            "limit",
+            (),
+            f"The time limit ends the run before its last step: {span(left_s)} are left, and it needs "
+            f"{span(progress.remaining_s)}.",
+            f"{steps:,} steps of {duration(progress.step_ns)} are left; the limit should be "
+            f"{span(progress.remaining_s - left_s)} longer",
+            "start the next run with a longer --time",
+        )
+
+
+def waits_for_data(live: Live) -> Iterator[Note]:
+    """All ranks, or some more than the others, are often in the phase of data loading."""
+    looks = {rank.rank: rank.phases for rank in live.training if rank.phases}
+    beats, found = sum(map(len, looks.values())), sum(phases.count("d") for phases in looks.values())
+    if beats < LEAST_BEATS or not found:
+        return
+    shares = {rank: phases.count("d") / len(phases) for rank, phases in looks.items()}
+    share, more = found / beats, _more_than_others(looks, found / beats)
+    worst = max(more or shares, key=lambda rank: shares[rank])
+    if more:
+        sentence = f"{ranks_named(more).capitalize()} of {len(looks):,} wait{'s' * (len(more) == 1)} for data"
+        often = f"in {percent(sum(shares[rank] for rank in more) / len(more))} of the time"
+    elif share >= DATA_SHARE:
+        sentence, often = "The training waits for data", f"in {percent(share)} of the time"
+    else:
+        return
+    yield Note(
+        "data",
+        tuple(sorted(more or (rank for rank, own in shares.items() if own >= DATA_SHARE))),
+        f"{sentence} {often}.",
+        f"one look each {PERIOD_S:g} s: rank {worst} was loading data in {looks[worst].count('d')} of "
+        f"{len(looks[worst])}, all ranks in {found:,} of {beats:,}{_at(live, 'data')}",
+        f"{PROGRAM} capture start {live.job_id} --steps 5",
+    )
+
+
+def _more_than_others(looks: dict[int, str], share: float) -> list[int]:
+    """The ranks that load data so often that chance does not explain it, not even among a thousand ranks."""
+    least = max(2 * DATA_SHARE, share + 5 * math.sqrt(share * (1 - share) / BEATS))
+    return [
+        rank for rank, phases in looks.items() if len(phases) == BEATS and phases.count("d") >= least * BEATS
+    ]
+
+
+def _at(live: Live, phase: str) -> str:
+    """The line in which most of the ranks in this phase are, as the end of a sentence."""
+    places = Counter(rank.place for rank in live.training if rank.phase == phase and rank.place is not None)
+    return "".join(f", at {place.short}" for place, _ in places.most_common(1))
+
+
+# The most urgent first.
+SOURCES: list[Callable[[Live], Iterator[Note]]] = [
+    nonfinite_loss,
+    silent_nodes,
+    quiet_ranks,
+    time_limit,
+    waits_for_data,
+]

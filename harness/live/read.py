@@ -1,0 +1,281 @@
+"""Reads a run's heartbeats: at first each file's beginning and end, then what was appended. Knows nothing of Slurm.
+
+A line that is damaged is left out, and one that is not complete is read again. The files may be anybody's: what is read
+of them, and what is kept, is bounded.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from harness.common.bounded_read import open_regular
+from harness.common.heartbeats import PHASES, Beat, live_folder
+from harness.live.model import BEATS, Gone, Live, Node, Place, Processed, Rank
+
+HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
+MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail
+MOST_LINE_BYTES = 1 << 20
+MOST_NODES, MOST_RANKS = 4096, 1024  # MOST_RANKS, MOST_PLACES: of a node
+MOST_PLACES = 10_000
+_MOST_NAME = 1024  # characters
+_MOST = 1 << 40
+
+
+class _NodeLine(msgspec.Struct, tag_field="event", tag="node"):
+    host: str = ""
+    unix_ns: int = 0
+
+
+class _RankLine(msgspec.Struct, tag_field="event", tag="rank"):
+    rank: int
+    world: int | None = None
+    local: int | None = None
+    pid: int | None = None
+    steps: int | None = None
+    unix_ns: int = 0
+
+
+class _PlaceLine(msgspec.Struct, tag_field="event", tag="place"):
+    id: int
+    file: str
+    line: int
+    function: str
+
+
+class _BeatLine(msgspec.Struct, tag_field="event", tag="beat"):
+    unix_ns: int
+    ranks: list[Beat]
+    samples: float | None = None
+    tokens: float | None = None
+
+
+class _GoneLine(msgspec.Struct, tag_field="event", tag="gone"):
+    rank: int
+    unix_ns: int = 0
+    step: int | None = None
+    ended: bool = False
+    oom: str | None = None
+
+
+class _SleptLine(msgspec.Struct, tag_field="event", tag="slept"):
+    unix_ns: int
+    ns: int
+
+
+class _EndLine(msgspec.Struct, tag_field="event", tag="end"):
+    unix_ns: int = 0
+
+
+Line = _NodeLine | _RankLine | _PlaceLine | _BeatLine | _GoneLine | _SleptLine | _EndLine
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Reader:
+    """Follows the heartbeats of a run. run: its folder. live: what they say."""
+
+    def __init__(self, run: Path, job_id: str = "last", now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.live = Live(run, job_id)
+        self._folder = live_folder(run)
+        self._now_ns = now_ns
+        self._files: dict[str, _NodeFile] = {}
+
+    def read(self) -> Live:
+        """Take what is new; returns `live`."""
+        for path in self._paths():
+            name = path.name.removesuffix(".jsonl")
+            if name not in self._files:
+                self._files[name] = _NodeFile(path, name, self.live)
+            self._files[name].read(self._now_ns)
+        self.live.now_ns = self._now_ns()
+        return self.live
+
+    def _paths(self) -> list[Path]:
+        try:
+            with os.scandir(self._folder) as entries:
+                names = [entry.name for entry in entries if entry.name.endswith(".jsonl")]
+        except OSError:
+            return []
+        return [self._folder / name for name in sorted(names)[:MOST_NODES] if not name.startswith(".")]
+
+
+class _NodeFile:
+    """One node's file, and how far it was read."""
+
+    def __init__(self, path: Path, name: str, live: Live) -> None:
+        self._path, self._name, self._live = path, name, live
+        self._position: int | None = None
+        self._places: dict[int, Place] = {}
+        self._mine: set[int] = set()
+        self._new: dict[int, list[tuple[int, Beat]]] = {}
+
+    def read(self, now_ns: Callable[[], int]) -> None:
+        """Take what is new. A file that is missing, or no file, has nothing."""
+        try:
+            with open_regular(self._path) as file:
+                begins = self._position
+                fresh = self._take(file, begins)
+        except (OSError, ValueError):
+            return
+        if fresh and begins is not None:
+            self._node.seen_ns = now_ns()
+        for number, beats in self._new.items():
+            rank = self._live.ranks[number]
+            if rank.history.take(beats):
+                rank.learn()
+        self._new = {}
+
+    def _take(self, file: BinaryIO, begins: int | None) -> bool:
+        """Take the new lines; returns whether there were any."""
+        size = os.fstat(file.fileno()).st_size
+        if begins is None or size < begins:  # the first reading, or another file under the name
+            begins = 0
+            if size > HEAD_BYTES + TAIL_BYTES:
+                self._lines(_complete(file.read(HEAD_BYTES)), without_beats=True)
+        at_start = begins
+        if size - begins > (MOST_NEW_BYTES if begins else HEAD_BYTES + TAIL_BYTES):
+            begins = size - TAIL_BYTES
+        file.seek(begins)
+        text = file.read(min(size - begins, MOST_NEW_BYTES))
+        whole = _complete(text)
+        held_back = len(text) - len(whole)
+        self._position = begins + len(text) - (held_back if held_back < MOST_LINE_BYTES else 0)
+        if begins > at_start:
+            whole = whole[whole.find(b"\n") + 1 :]  # the first line is cut
+        return self._lines(whole)
+
+    def _lines(self, text: bytes, without_beats: bool = False) -> bool:
+        found = False
+        for line in _decoded(text):
+            found = True
+            if isinstance(line, _BeatLine):
+                if not without_beats:
+                    self._beat(line)
+            elif not (without_beats and isinstance(line, (_GoneLine, _EndLine))):
+                self._other(line)
+        return found
+
+    @property
+    def _node(self) -> Node:
+        return self._live.nodes.setdefault(self._name, Node(self._name))
+
+    def _rank(self, number: int) -> Rank | None:
+        """This node's rank of a number; None: there is none, or it is not to be kept."""
+        if number not in self._mine:
+            if len(self._mine) >= MOST_RANKS or not 0 <= number < 1 << 20:
+                return None
+            self._mine.add(number)
+            self._live.ranks.setdefault(number, Rank(number, self._name))
+        return self._live.ranks[number]
+
+    def _beat(self, line: _BeatLine) -> None:
+        if not _is_time(line.unix_ns):
+            return
+        self._heard(line.unix_ns).processed.append(Processed(line.unix_ns, line.samples, line.tokens))
+        for beat in line.ranks:
+            rank = self._rank(beat.rank) if _is_possible(beat) else None
+            if rank is None or (rank.node != self._name and line.unix_ns < rank.beat_ns):
+                continue
+            rank.node, rank.host = self._name, self._node.host
+            rank.beat, rank.beat_ns, rank.place = beat, line.unix_ns, self._places.get(beat.place)
+            rank.phases = (rank.phases + beat.phase)[-BEATS:]
+            rank.nonfinite_step = _nonfinite_since(rank.nonfinite_step, beat)
+            if beat.steps:
+                self._new.setdefault(beat.rank, []).append((line.unix_ns, beat))
+
+    def _other(self, line: Line) -> None:
+        match line:
+            case _NodeLine():
+                self._node.host, self._node.ended = line.host[:_MOST_NAME], False
+                self._heard(line.unix_ns)
+                self._places.clear()  # another monitor has its own numbers
+            case _RankLine():
+                self._begin(line)
+            case _PlaceLine() if len(self._places) < MOST_PLACES and 0 <= line.line < _MOST:
+                self._places[line.id] = Place(line.file[-_MOST_NAME:], line.line, line.function[:_MOST_NAME])
+            case _GoneLine() if (rank := self._rank(line.rank)) and _is_time(line.unix_ns):
+                step = line.step if line.step is not None and 0 <= line.step < 1 << 31 else rank.step
+                rank.gone = Gone(line.unix_ns, line.ended, line.oom, step)
+                self._heard(line.unix_ns)
+            case _SleptLine() if _is_time(line.unix_ns) and 0 <= line.ns < 1 << 62:
+                self._node.slept.append((line.unix_ns, line.ns))
+            case _EndLine():
+                self._node.ended = True
+                self._heard(line.unix_ns)
+
+    def _begin(self, line: _RankLine) -> None:
+        """A process trains as this rank from now on, perhaps in place of another."""
+        rank = self._rank(line.rank)
+        elsewhere = rank is not None and rank.node != self._name
+        if rank is None or not _is_time(line.unix_ns) or (elsewhere and line.unix_ns < rank.beat_ns):
+            return
+        self._new.pop(line.rank, None)
+        self._live.ranks[line.rank] = Rank(
+            line.rank,
+            self._name,
+            host=self._node.host,
+            pid=line.pid,
+            local=line.local,
+            world=line.world,
+            steps=line.steps if line.steps is None or 0 < line.steps < 1 << 31 else None,
+        )
+        self._heard(line.unix_ns)
+
+    def _heard(self, unix_ns: int) -> Node:
+        node = self._node
+        if _is_time(unix_ns):
+            node.last_ns = max(node.last_ns, unix_ns)
+        return node
+
+
+def _complete(text: bytes) -> bytes:
+    """The lines that have an end."""
+    return text[: text.rfind(b"\n") + 1]
+
+
+def _decoded(text: bytes) -> Iterator[Line]:
+    try:
+        yield from _decoder.decode_lines(text)
+        return
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    for line in text.split(b"\n"):
+        try:
+            yield _decoder.decode(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+
+
+def _is_time(unix_ns: int) -> bool:
+    return 0 <= unix_ns < 1 << 62
+
+
+def _is_possible(beat: Beat) -> bool:
+    """Whether its numbers are those of a training."""
+    return (
+        0 <= beat.step < 1 << 31
+        and (0 <= beat.first < 1 << 31 or not beat.steps)
+        and 1 <= beat.per < 1 << 20
+        and 0 <= beat.idle_ms < _MOST
+        and 0 <= beat.quiet_ms < _MOST
+        and 0 <= beat.memory_mib < _MOST
+        and beat.phase in PHASES
+        and (beat.use_percent is None or 0 <= beat.use_percent < _MOST)
+    )
+
+
+def _nonfinite_since(before: int | None, beat: Beat) -> int | None:
+    """The step since which the loss is not finite."""
+    if beat.loss is None:
+        return before
+    try:
+        finite = math.isfinite(float(beat.loss))
+    except ValueError:
+        return before
+    return None if finite else beat.step if before is None else before

@@ -1,0 +1,67 @@
+"""Numbers and lists of a running training as people read them. Knows no run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from harness.common.metrics_lines import as_ranges
+
+_BARS = "▁▂▃▄▅▆▇█"
+_UNITS = ((86400, 3600, ("d", "h")), (3600, 60, ("h", "min")), (60, 1, ("min", "s")))
+
+
+def span(seconds: float | None) -> str:
+    """A time that passes, in one or two units.
+
+    >>> span(4.2), span(75), span(3700), span(200_000), span(None)
+    ('4 s', '1 min 15 s', '1 h 1 min', '2 d 7 h', '–')
+    """
+    if seconds is None:
+        return "–"
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    large, small, names = next(unit for unit in _UNITS if whole >= unit[0])
+    rest = whole % large // small
+    return f"{whole // large:,} {names[0]}" + (f" {rest} {names[1]}" if rest else "")
+
+
+def clock(unix_ns: int, now_ns: int) -> str:
+    """A time of the day; of another day with its date."""
+    then, now = time.localtime(unix_ns / 1e9), time.localtime(now_ns / 1e9)
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A character for each value, from nothing to twice their median.
+
+    >>> sparkline([10, 10, 11, 15, 80, 5]), sparkline([])
+    ('▄▄▄▅█▂', '')
+    """
+    if not len(values):
+        return ""
+    most = 2 * sorted(values)[len(values) // 2] or 1.0
+    return "".join(_BARS[min(len(_BARS) - 1, max(0, round(value / most * 8) - 1))] for value in values)
+
+
+def ranks_named(ranks: Iterable[int]) -> str:
+    """
+    >>> ranks_named([3]), ranks_named([0, 1, 2, 8]), ranks_named(range(0, 40, 2))
+    ('rank 3', 'ranks 0-2,8', '20 ranks, as 0, 2, 4')
+    """
+    numbers = sorted(ranks)
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    text = as_ranges(numbers)
+    if len(text) <= 24:
+        return f"ranks {text}"
+    return f"{len(numbers)} ranks, as {', '.join(map(str, numbers[:3]))}"
+
+
+def how_many(count: int, noun: str) -> str:
+    """
+    >>> how_many(1, "node"), how_many(1200, "rank")
+    ('1 node', '1,200 ranks')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -1,0 +1,130 @@
+"""All that is known of a watched run at one moment: its state, its heartbeats, and the sentences about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from harness.common.bounded_read import parse_json, read_end
+from harness.common.errors import WorkError
+from harness.common.metrics_lines import metrics_file
+from harness.live.model import NS, Live, Progress
+from harness.live.notes import Note, notes
+from harness.live.read import Reader
+from harness.live.text import span
+from harness.run import FINAL, Run, State
+
+_METRICS_BYTES = 64 << 10  # of a file's end, for its last step
+_YOUNG_S = 20.0  # a run that has just begun has no heartbeats yet
+
+
+class RunState(NamedTuple):
+    """What the scheduler and the run itself say. why: a sentence, or the reason of the queue. starts_ns: when it is
+    expected to begin, of a run that waits; deadline_ns: when its time limit ends it. None: not known."""
+
+    state: State = "unknown"
+    why: str = ""
+    starts_ns: int | None = None
+    began_ns: int | None = None
+    deadline_ns: int | None = None
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+
+class LastStep(NamedTuple):
+    """A step that a training wrote down itself; step_ns: what it took."""
+
+    step: int
+    unix_ns: int
+    step_ns: int
+
+
+class View(NamedTuple):
+    """A run at one moment. missing: why nothing is known of its ranks; empty: there are heartbeats, or it waits.
+    last: its last step by its own files, where there are no heartbeats."""
+
+    run: Run
+    job_id: str
+    user: str
+    told: RunState
+    live: Live
+    progress: Progress
+    notes: list[Note]
+    missing: str = ""
+    last: LastStep | None = None
+
+    @property
+    def now_ns(self) -> int:
+        """Unix time of the moment."""
+        return self.live.now_ns
+
+    @property
+    def first_sentence(self) -> str:
+        """The most urgent of what is to be said."""
+        return self.notes[0].sentence if self.notes else self.told.why or self.missing
+
+
+class Watched:
+    """A run that is looked at again and again."""
+
+    def __init__(self, run: Run, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.run = run
+        try:
+            self.job_id, self._user = run.job_id, run.record.user
+        except WorkError:  # its record is lost
+            self.job_id, self._user = run.name, ""
+        self._reader = Reader(run.path, self.job_id, now_ns)
+
+    def look(self, told: RunState) -> View:
+        """The run now. told: its state."""
+        live = self._reader.read()
+        live.deadline_ns = told.deadline_ns
+        last = None if live.there else last_step(self.run)
+        return View(
+            run=self.run,
+            job_id=self.job_id,
+            user=self._user,
+            told=told,
+            live=live,
+            progress=live.progress(),
+            notes=notes(live) if live.there and told.state in ("running", "unknown") else [],
+            missing="" if live.there or told.state == "queued" else _why_missing(told, live.now_ns, last),
+            last=last,
+        )
+
+
+def _why_missing(told: RunState, now_ns: int, last: LastStep | None) -> str:
+    if not told.final and told.began_ns is not None and now_ns - told.began_ns < _YOUNG_S * NS:
+        return "No heartbeats yet: the run has just begun."
+    wrote = (
+        f" Rank 0 last wrote down step {last.step:,}, {span((now_ns - last.unix_ns) / NS)} ago."
+        if last
+        else " Rank 0 has written down no step."
+    )
+    return (
+        "This run has no heartbeats: its monitor does not run, or an older version of the harness started it."
+        + wrote
+    )
+
+
+def last_step(run: Run) -> LastStep | None:
+    """The last step that rank 0 wrote down; None: there is none."""
+    try:
+        lines = read_end(metrics_file(run.path, 0), _METRICS_BYTES).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError):
+        return None
+    return next(filter(None, map(_step_of, reversed(lines))), None)
+
+
+def _step_of(line: str) -> LastStep | None:
+    try:
+        found: Any = parse_json(line)
+        if found["event"] != "step":
+            return None
+        numbers = [found[name] for name in LastStep._fields]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return LastStep(*numbers) if all(isinstance(n, int) and 0 <= n < 1 << 62 for n in numbers) else None

@@ -1,0 +1,248 @@
+"""Watches runs until they end or the user quits: on a screen with keys, as lines, or as JSON. Knows no scheduler.
+
+Whoever calls it says how a run's state is asked, and which commands record and cancel a run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from harness.common.bounded_read import read_end
+from harness.common.printable import printable
+from harness.live.lines import as_json, as_line
+from harness.live.model import SILENT_S
+from harness.live.view import RunState, View, Watched
+from harness.run import Run
+
+if TYPE_CHECKING:
+    from harness.live.terminal import Terminal
+
+Look = Callable[[Sequence[Run]], list[RunState]]
+GRACE_S = 60.0  # so long, a run of which nobody knows the state may still go on
+FIRST_ANSWER_S = 2.0  # the screen waits so long for the first answer about the states
+_LOG_BYTES = 32 << 10  # of a log's end
+_SAID_BYTES = 4 << 10
+
+
+class Watching:
+    """Some runs, and how their states are asked."""
+
+    def __init__(self, runs: Sequence[Run], look: Look) -> None:
+        self.runs = list(runs)
+        self._look = look
+        self._watched = [Watched(run) for run in runs]
+
+    def states(self) -> list[RunState]:
+        """Ask for the runs' states."""
+        return self._look(self.runs)
+
+    def refresh(self, told: Sequence[RunState] | None = None) -> list[View]:
+        """All runs now. told: their states; None: they are asked."""
+        known = self.states() if told is None else told
+        return [run.look(state) for run, state in zip(self._watched, known, strict=True)]
+
+
+def exit_code(views: Sequence[View]) -> int:
+    """1 if a run has ended otherwise than completed."""
+    return int(any(view.told.final and view.told.state != "completed" for view in views))
+
+
+def watch_lines(watching: Watching, interval_s: float, json: bool, once: bool) -> int:
+    """Print a line for each run, or one JSON object, again and again until all have ended; returns the exit code.
+
+    A run whose state is unknown for GRACE_S has ended too, unless it has heartbeats.
+    """
+    next_s = known_s = time.monotonic()
+    while True:
+        views = watching.refresh()
+        print(as_json(views) if json else "\n".join(map(as_line, views)), flush=True)
+        if once or all(view.told.final for view in views):
+            return exit_code(views)
+        if not all(view.told.final or _is_lost(view) for view in views):
+            known_s = time.monotonic()
+        elif time.monotonic() - known_s > GRACE_S:
+            return 1
+        next_s = max(next_s + interval_s, time.monotonic())
+        time.sleep(max(0.0, next_s - time.monotonic()))
+
+
+def _is_lost(view: View) -> bool:
+    """Whether nobody knows what it does."""
+    nodes = view.live.nodes.values()
+    return view.told.state == "unknown" and all(node.age_s(view.now_ns) > SILENT_S for node in nodes)
+
+
+class Background:
+    """Asks for the states beside the screen, as a scheduler may take seconds to answer. One question at a time."""
+
+    def __init__(self, look: Callable[[], list[RunState]], count: int) -> None:
+        self._look = look
+        self._told = [RunState()] * count
+        self._thread: threading.Thread | None = None
+
+    def told(self) -> list[RunState]:
+        """What was last said; begins the next question."""
+        if self._thread is None or not self._thread.is_alive():
+            first = self._thread is None
+            self._thread = threading.Thread(target=self._ask, daemon=True)
+            self._thread.start()
+            self._thread.join(FIRST_ANSWER_S if first else 0.05)
+        return self._told
+
+    def _ask(self) -> None:
+        self._told = self._look()
+
+
+class Command:
+    """A command that runs in the background. what: what it does, for people."""
+
+    def __init__(self, what: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._what = what
+        with tempfile.TemporaryFile() as said:
+            self._said = os.dup(said.fileno())
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, env=environment,
+                start_new_session=True,  # it goes on when the screen is left
+            )  # fmt: skip
+
+    @property
+    def message(self) -> str:
+        """What it does, and the last line that it printed."""
+        code = self._process.poll()
+        begins = max(0, os.fstat(self._said).st_size - _SAID_BYTES)
+        said = os.pread(self._said, _SAID_BYTES, begins).decode("utf-8", "replace")
+        lines = [printable(line) for line in said.splitlines() if line.strip()]
+        how = "…" if code is None else ": done" if code == 0 else ": failed"
+        return f"{self._what}{how}" + (f" · {lines[-1]}" if lines else "")
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+
+def last_lines(run: Run) -> list[str]:
+    """The end of the run's output, of both streams."""
+    found = []
+    for path in (run.out, run.err):
+        with suppress(OSError, ValueError):
+            text = read_end(path, _LOG_BYTES).decode("utf-8", "replace")
+            # A bar of progress begins its line anew: its last state is shown.
+            lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+            found += [f"{path.name}:", *(line for line in lines[1:] or lines if line.strip())]
+    return [printable(line) for line in found] or ["It has printed nothing yet."]
+
+
+class Actions:
+    """The commands that keys start. Each is an argv for a run's path; environment: that they run in."""
+
+    def __init__(
+        self,
+        capture: Callable[[Run], list[str]],
+        cancel: Callable[[Run], list[str]],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.capture, self.cancel, self.environment = capture, cancel, environment
+
+
+class Screen:
+    """The screen, what is on it, and what its keys do."""
+
+    def __init__(self, watching: Watching, terminal: Terminal, interval_s: float, actions: Actions) -> None:
+        self._watching, self._terminal, self._interval_s, self._actions = (
+            watching,
+            terminal,
+            interval_s,
+            actions,
+        )
+        self._states = Background(watching.states, len(watching.runs))
+        self._logs = False
+        self._asks = False
+        self._command: Command | None = None
+        self._views: list[View] = []
+
+    def run(self) -> None:
+        """Draw and read keys until the user quits."""
+        next_s = 0.0
+        while True:
+            if time.monotonic() >= next_s:
+                next_s = time.monotonic() + self._interval_s
+                self._views = self._watching.refresh(self._states.told())
+            self._draw()
+            if self._press(self._terminal.key(next_s - time.monotonic())):
+                return
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return exit_code(self._views)
+
+    def _draw(self) -> None:
+        from harness.live.screen import Shown, screen
+        from harness.live.several import several
+
+        width, height = self._terminal.size
+        if len(self._views) != 1:
+            self._terminal.draw(several(self._views, width, height, Shown()))
+            return
+        view = self._views[0]
+        question = f"Cancel {view.job_id} (y/n)?" if self._asks else ""
+        message = question or (self._command.message if self._command else "")
+        logs = last_lines(view.run) if self._logs else None
+        self._terminal.draw(screen(view, width, height, Shown(logs, message)))
+
+    def _press(self, key: str) -> bool:
+        """Do what the key says; returns whether it ends the screen."""
+        if self._asks:
+            self._asks = key == ""
+            if key in ("y", "Y"):
+                self._start("cancel", self._actions.cancel)
+            return False
+        if key in ("q", "Q"):
+            return True
+        if len(self._views) == 1:
+            view = self._views[0]
+            if key == "l":
+                self._logs = not self._logs
+            elif key == "c" and not view.told.final:
+                self._start("capture of 5 steps", self._actions.capture)
+            elif key == "x" and not view.told.final:
+                self._asks = True
+        return False
+
+    def _start(self, what: str, argv: Callable[[Run], list[str]]) -> None:
+        if self._command is None or self._command.ended:
+            self._command = Command(what, argv(self._watching.runs[0]), self._actions.environment)
+
+
+def watch_screen(watching: Watching, interval_s: float, actions: Actions) -> int:
+    """Show a screen until the user quits, by q or Ctrl-C; returns the exit code."""
+    from harness.live.terminal import Terminal
+
+    with Terminal() as terminal:
+        shown = Screen(watching, terminal, interval_s, actions)
+        with suppress(KeyboardInterrupt):
+            shown.run()
+    return shown.code
+
+
+def print_screen(watching: Watching, width: int, height: int, colour: bool) -> int:
+    """Print the screen once, without keys; returns the exit code."""
+    from harness.live.screen import Shown, screen
+    from harness.live.several import several
+
+    views = watching.refresh()
+    shown = Shown(keys=False)
+    lines = (
+        screen(views[0], width, height, shown, colour)
+        if len(views) == 1
+        else several(views, width, height, shown, colour)
+    )
+    print("\n".join(lines))
+    return exit_code(views)

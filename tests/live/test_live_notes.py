@@ -1,0 +1,92 @@
+"""The sentences about a run that runs: each appears if and only if it is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.live.model import Live
+from harness.live.notes import notes
+from harness.live.read import Reader
+from tests.live.written import NodeWriter, S, beat
+
+
+def told(live: Live) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {note.kind: (note.ranks, note.sentence) for note in notes(live)}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeWriter:
+    return NodeWriter(tmp_path, "n0", range(4))
+
+
+def read(node: NodeWriter, later_s: float = 1) -> Live:
+    return Reader(node.path.parents[1], "4711", now_ns=lambda: node.now_ns + round(later_s * S)).read()
+
+
+def test_nothing_is_said_of_a_healthy_run(node: NodeWriter) -> None:
+    node.run(30)
+    live = read(node)
+    live.deadline_ns = live.now_ns + 3600 * S
+    assert notes(live) == []
+
+
+def test_ranks_that_wait_for_data(node: NodeWriter) -> None:
+    for step in range(20):
+        node.beats(
+            *(beat(rank, step, phase="d" if step % 2 and rank == 1 else "f", place=2) for rank in range(4))
+        )
+    assert "data" not in told(read(node)), "an eighth of all looks"
+    for step in range(20, 40):
+        node.beats(
+            *(beat(rank, step, phase="f" if step % 2 else "d", place=1 + step % 2) for rank in range(4))
+        )
+    (found,) = notes(read(node))
+    assert (found.kind, found.ranks) == ("data", (0, 1, 2, 3))
+    assert found.sentence == "The training waits for data in 37.5 % of the time."
+    assert found.command == "slurm.sh capture start 4711 --steps 5"
+
+
+def test_one_rank_that_waits_for_data_more_than_the_others(node: NodeWriter) -> None:
+    for step in range(40):
+        node.beats(
+            *(beat(rank, step, phase="d" if rank == 2 and step % 2 else "f", place=2) for rank in range(4))
+        )
+    (found,) = notes(read(node))
+    assert (found.ranks, found.sentence) == ((2,), "Rank 2 of 4 waits for data in 50.0 % of the time.")
+    assert (
+        "rank 2 was loading data in 15 of 30, all ranks in 15 of 120, at data.py:7 __getitem__"
+        in found.evidence
+    )
+
+
+def test_a_loss_that_is_not_finite(node: NodeWriter) -> None:
+    for step in range(5):
+        node.beats(*(beat(rank, step, loss="nan" if step >= 2 and rank == 3 else "1.5") for rank in range(4)))
+    assert told(read(node)) == {"loss": ((3,), "The loss of rank 3 is not finite since step 2.")}
+
+
+def test_a_node_that_does_not_report_any_more(tmp_path: Path, node: NodeWriter) -> None:
+    NodeWriter(tmp_path, "n1", range(4, 6)).run(2)
+    node.run(20)
+    assert told(read(node)) == {"node": ((4, 5), "Node host-n1 does not report any more.")}
+    ranks, sentence = told(read(node, later_s=60))["node"]
+    assert (ranks, sentence) == ((0, 1, 2, 3, 4, 5), "No node reports any more.")
+
+
+def test_ranks_without_a_sign_of_life(node: NodeWriter) -> None:
+    node.beats(*(beat(rank, 7, quiet_ms=11_000 if rank in (1, 2) else 100) for rank in range(4)))
+    assert told(read(node)) == {"quiet": ((1, 2), "Ranks 1-2 of 4 show no sign of life.")}
+
+
+def test_a_time_limit_before_the_last_step(node: NodeWriter) -> None:
+    step = node.run(10)
+    live = read(node)
+    needed_s = (1000 - step) * 0.5
+    live.deadline_ns = live.now_ns + round((needed_s - 60) * S)
+    (found,) = notes(live)
+    assert found.sentence.startswith("The time limit ends the run before its last step: 7 min")
+    assert "960 steps of " in found.evidence
+    live.deadline_ns += 120 * S
+    assert notes(live) == []

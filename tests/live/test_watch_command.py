@@ -1,0 +1,241 @@
+"""`slurm.sh watch` as a user runs it: lines, JSON, a real pseudo-terminal; and how often Slurm is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.cli.main import main
+from harness.cli.watch.states import States
+from harness.run import Run, Status
+from harness.site.slurm_commands import forget_silence
+from tests.launch.launch_shared import ROOT, a_run
+from tests.live.watched_run import Growing, row, slurm_run, stand_in
+from tests.live.written import S
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    forget_silence()
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+@pytest.fixture
+def run(root: Path) -> Run:
+    """A run that Slurm lists as running, with heartbeats."""
+    made = slurm_run(root, began_ns=time.time_ns() - 75 * S)
+    stand_in(root, row())
+    Growing(made).grow(29)
+    return made
+
+
+def end(run: Run, state: str = "completed") -> None:
+    run.write_status(Status(state=state, told_by="COMPLETED", started_ns=1, ended_ns=2))  # type: ignore[arg-type]
+
+
+def questions(root: Path) -> int:
+    log = root / "bin" / "squeue.log"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_once_prints_the_screen(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "tiny-llama-4711-n2-g4-bf16  running" in out
+    assert "step 116 of 5,000" in out
+    assert "\x1b" not in out
+    assert "q quit" not in out
+
+
+def test_json_has_everything(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "4711", "--json", "--once"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    (found,) = json.loads(line)["runs"]
+    assert (found["job_id"], found["state"], found["progress"]["step"]) == ("4711", "running", 116)
+    assert found["deadline_unix_ns"] > time.time_ns()
+    assert len(found["ranks"]) == 8
+    assert found["ranks"][0]["rank"] == 5
+    assert [node["host"] for node in found["nodes"]] == ["gpu-00", "gpu-01"]
+    assert [finding["kind"] for finding in found["findings"]] == ["limit"]
+
+
+def test_lines_go_on_until_the_run_has_ended(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            end(run)
+
+    monkeypatch.setattr("harness.live.watching.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    assert main(["watch"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert "4711  running  step 116 of 5,000" in lines[0]
+    assert "4711  completed" in lines[2]
+    assert 25 < pauses[0] <= 30
+
+
+def test_a_run_that_failed_is_exit_code_1(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    end(run, "failed")
+    assert main(["watch", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["runs"][0]["state"] == "failed"
+
+
+def test_without_a_run_the_newest_unfinished_one_else_the_newest(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, last = slurm_run(root, "4711"), slurm_run(root, "4712")
+    stand_in(root, row("4711"))
+    end(last)
+    main(["watch", "--once"])
+    assert "tiny-llama-4711" in capsys.readouterr().out
+    end(first)
+    main(["watch", "--once"])
+    out, err = capsys.readouterr()
+    assert "tiny-llama-4712" in out
+    assert "no run is unfinished; this is the newest" in err
+    assert main(["watch", "--all"]) == 0
+    assert capsys.readouterr().out == "no run is unfinished\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["4799"], "there is no run '4799'"),
+        (["4711", "--all"], "give runs, or --all"),
+        (["--interval", "0"], "--interval"),
+    ],
+)
+def test_wrong_requests(
+    run: Run, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["watch", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_one_question_for_all_runs_and_none_for_those_that_have_ended(root: Path) -> None:
+    now_s = [0.0]
+    states = States(clock=lambda: now_s[0])
+    runs = [slurm_run(root, f"47{n:02}") for n in range(12)]
+    stand_in(root, *(row(run.job_id) for run in runs[:10]), row("4710", "PENDING", reason="Priority"))
+    end(runs[11])
+    told = states.look(runs)
+    assert [each.state for each in told] == ["running"] * 10 + ["queued", "completed"]
+    assert told[0].deadline_ns is not None
+    assert (told[10].why, told[10].deadline_ns) == ("Priority", None)
+    assert told[10].starts_ns == pytest.approx(time.time_ns() + 1800 * S, abs=60 * S)
+    assert questions(root) == 1
+    states.look(runs)
+    assert questions(root) == 1, "so soon, the last answer is still valid"
+    now_s[0] = 10
+    states.look(runs)
+    assert questions(root) == 2
+    for run in runs:
+        end(run)
+    now_s[0] = 20
+    assert {each.state for each in states.look(runs)} == {"completed"}
+    assert questions(root) == 2
+
+
+def test_a_queue_that_does_not_answer_leaves_the_last_known_state(root: Path, run: Run) -> None:
+    now_s = [0.0]
+    states = States(clock=lambda: now_s[0])
+    assert states.look([run])[0].state == "running"
+    (root / "bin" / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    now_s[0] = 10
+    (told,) = states.look([run])
+    assert (told.state, told.why) == ("running", "its queue does not answer; this is the last known state")
+
+
+def test_a_local_run_is_looked_at_without_any_queue(root: Path) -> None:
+    stand_in(root)
+    assert States().look([a_run(root, "local-1")])[0].state == "queued"
+    assert questions(root) == 0
+
+
+class OnTerminal:
+    """`slurm.sh watch` on a terminal of its own."""
+
+    def __init__(self, *words: str) -> None:
+        self.terminal, self.inside = pty.openpty()
+        self.before = termios.tcgetattr(self.inside)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness", "watch", *words], cwd=ROOT, stdin=self.inside, stdout=self.inside,
+            stderr=self.inside, env={**os.environ, "TERM": "xterm-256color"}, start_new_session=True,
+        )  # fmt: skip
+        self.said = ""
+
+    @property
+    def reads_keys(self) -> bool:
+        return not termios.tcgetattr(self.inside)[3] & termios.ICANON
+
+    def wait_for(self, text: str) -> None:
+        end_s = time.monotonic() + 60
+        while text not in self.said:
+            assert time.monotonic() < end_s, self.said[-2000:]
+            self._read(0.5)
+
+    def _read(self, wait_s: float) -> bool:
+        ready, _, _ = select.select([self.terminal], [], [], wait_s)
+        if ready:
+            self.said += os.read(self.terminal, 65536).decode("utf-8", "replace")
+        return bool(ready)
+
+    def press(self, keys: str) -> None:
+        os.write(self.terminal, keys.encode())
+
+    def end(self) -> int:
+        """The exit code; the terminal must be as before."""
+        while self.process.poll() is None:
+            self._read(0.05)
+        while self._read(0):
+            pass
+        assert termios.tcgetattr(self.inside) == self.before
+        os.close(self.terminal)
+        os.close(self.inside)
+        assert self.said.count("\x1b[?1049h") == self.said.count("\x1b[?1049l") >= 1
+        assert self.said.rindex("\x1b[?25h") > self.said.rindex("\x1b[?25l")
+        assert "Traceback" not in self.said
+        return self.process.returncode
+
+
+def test_keys_on_a_terminal(run: Run) -> None:
+    (run.log_dir / "log.out").write_text("epoch 1\nloss 2.5 in the log\n")
+    shown = OnTerminal("--interval", "0.5")
+    shown.wait_for("q quit")
+    assert shown.reads_keys
+    shown.press("l")
+    shown.wait_for("loss 2.5 in the log")
+    shown.press("x")
+    shown.wait_for("Cancel 4711 (y/n)?")
+    shown.press("n")
+    shown.press("\x1b[A")
+    end(run)
+    shown.wait_for("completed")
+    shown.press("q")
+    assert shown.end() == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_signals_leave_the_terminal_as_it_was(run: Run, number: signal.Signals, code: int) -> None:
+    shown = OnTerminal()
+    shown.wait_for("q quit")
+    os.kill(shown.process.pid, number)
+    assert shown.end() == code

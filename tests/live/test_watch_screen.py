@@ -1,0 +1,136 @@
+"""The screen of `watch`, as lines: what is on it, and that it fits whatever is in the files."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from harness.live.screen import Shown, screen
+from harness.live.several import several
+from harness.live.view import RunState, View, Watched
+from tests.live.watched_run import Growing, slurm_run
+from tests.live.written import NodeWriter, S, beat
+
+NOW_NS = time.time_ns()
+RUNNING = RunState("running", began_ns=NOW_NS - 75 * S, deadline_ns=NOW_NS + 1800 * S)
+SIZES = [(60, 24), (80, 24), (120, 40), (40, 10), (20, 5)]
+
+
+def lines(view: View, width: int = 100, height: int = 40, **shown: object) -> list[str]:
+    found = screen(view, width, height, Shown(**shown), colour=False)  # type: ignore[arg-type]
+    assert max(map(cell_len, found)) <= width
+    assert len(found) <= height
+    return found
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Watched:
+    run = slurm_run(tmp_path)
+    Growing(run).grow(29)
+    return Watched(run)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_screen_fits(trained: Watched, width: int, height: int) -> None:
+    found = lines(trained.look(RUNNING), width, height)
+    assert found[-1].startswith("c capture"[:width])
+    if height >= 10:
+        assert any("step 116 of 5,000" in line for line in found)
+    if width >= 60:
+        ranks = [line.split()[0] for line in found if "train.py:42" in line or "data.py:7" in line]
+        assert ranks[0] == "5", "the slowest is first"
+        assert len(ranks) == 8
+
+
+def test_header_progress_findings_and_ranks(trained: Watched) -> None:
+    text = "\n".join(lines(trained.look(RUNNING), 120))
+    for fact in (
+        "tiny-llama-4711-n2-g4-bf16  running", "4711 · ada · 2 nodes · 8 ranks · runs for", "to the time limit",
+        "2.3 %", "▄▄▄▄", "64 samples/s", "8.19 ktokens/s", "The time limit ends the run before its last step",
+        "gpu-01", "data.py:7 __getitem__", "39.9 GB", "71 %",
+    ):  # fmt: skip
+        assert fact in text, fact
+
+
+def test_more_ranks_than_lines(tmp_path: Path) -> None:
+    run = slurm_run(tmp_path)
+    for number in range(5):
+        node = NodeWriter(run.path, f"n{number}", range(40 * number, 40 * number + 40))
+        node.now_ns = time.time_ns() - 6 * S
+        node.run(3)
+    found = lines(Watched(run).look(RUNNING), 80, 24)
+    assert len(found) == 24
+    shown = sum("train.py" in line for line in found)
+    assert found[-2] == f"and {200 - shown} more"
+
+
+def test_gone_and_quiet_ranks_come_first(tmp_path: Path) -> None:
+    run = slurm_run(tmp_path)
+    node = NodeWriter(run.path, "n0", range(4))
+    node.now_ns = time.time_ns() - 10 * S
+    node.run(3)
+    node.beats(*(beat(rank, 13, quiet_ms=12_000 * (rank == 2)) for rank in range(4)))
+    node.line(event="gone", rank=3, unix_ns=node.now_ns, ended=False, oom=None)
+    found = [line for line in lines(Watched(run).look(RUNNING)) if "train.py" in line and "next" not in line]
+    table = [line.split() for line in found if line.split()[0].isdigit()]
+    assert [row[0] for row in table[:2]] == ["3", "2"]
+    assert "gone" in table[0]
+    assert table[1][-2:] == ["12", "s"]
+
+
+def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
+    told = RunState("queued", "Priority", starts_ns=time.time_ns() + 2 * 3600 * S)
+    text = "\n".join(lines(Watched(slurm_run(tmp_path)).look(told)))
+    assert "queued" in text
+    assert "Priority" in text
+    assert "in 2 h" in text
+    assert "heartbeats" not in text
+
+
+def test_a_run_without_heartbeats_says_so_and_what_rank_0_wrote_down(tmp_path: Path) -> None:
+    run = slurm_run(tmp_path)
+    (run.path / "metrics").mkdir()
+    step = {"event": "step", "step": 41, "unix_ns": time.time_ns() - 12 * S, "step_ns": 5}
+    (run.path / "metrics" / "rank0.jsonl").write_text(json.dumps(step) + '\n{"event": "st')
+    text = " ".join(lines(Watched(run).look(RUNNING), 80))
+    assert "has no heartbeats" in text
+    assert "last wrote down step 41, 12 s ago" in text
+
+
+def test_what_files_say_steers_no_terminal(tmp_path: Path) -> None:
+    run = slurm_run(tmp_path)
+    node = NodeWriter(run.path, "n0", range(1), host="\x1b]0;title\x07host\n\u202e" + "字" * 60)
+    node.line(event="place", id=1, file="/a\x1b[2J\t[b]x.py", line=3, function="f\r\ng" * 500)
+    node.now_ns = time.time_ns() - 6 * S
+    node.run(3, quiet_ms=20_000)
+    for width in (60, 80, 120):
+        text = "\n".join(lines(Watched(run).look(RUNNING), width, 24))
+        assert "\x1b" not in text
+        assert "\x07" not in text
+    assert "[2J [b]x.py:3 f" in text
+
+
+def test_logs_take_the_place_of_the_ranks_and_a_message_the_last_line(trained: Watched) -> None:
+    found = lines(trained.look(RUNNING), logs=[f"line {n}" for n in range(99)], message="Cancel 4711 (y/n)?")
+    assert found[-3:-1] == ["line 98", "Cancel 4711 (y/n)?"]
+    assert not any("train.py" in line for line in found)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_several_runs_have_a_line_each(tmp_path: Path, width: int, height: int) -> None:
+    views = []
+    for number in range(30):
+        run = slurm_run(tmp_path, f"47{number}", user=f"student{number:02}")
+        if number % 2:
+            Growing(run).grow(5)
+        views.append(Watched(run).look(RUNNING if number % 2 else RunState("queued", "Priority")))
+    found = several(views, width, height, Shown(), colour=False)
+    assert max(map(cell_len, found)) <= width
+    assert len(found) <= height
+    if width >= 60:
+        assert found[0].startswith("30 runs: 15 queued, 15 running")
+        assert any("student01" in line and "20 of 5,000" in line for line in found)

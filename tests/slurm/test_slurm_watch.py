@@ -1,0 +1,61 @@
+"""What `watch` says of jobs that a real Slurm runs, holds and has forgotten, asked with one question."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.site.slurm_commands import forget_silence, squeue_all
+from tests.slurm.slurm_cluster import Slurm, wait_until
+from tests.slurm.slurm_sh import SlurmSh, Submitted
+
+pytestmark = [pytest.mark.slurm]
+
+
+@pytest.fixture
+def jobs(slurm_sh: SlurmSh) -> Iterator[list[Submitted]]:
+    """A job that runs, and one that is held."""
+    sites = [slurm_sh.site("runs", setup=["sleep 600"]), slurm_sh.site("held", sbatch=["--hold"])]
+    runs = [slurm_sh.submit(site) for site in sites]
+    wait_until((runs[0].path / "status.json").exists, "the job's beginning")
+    yield runs
+    slurm_sh.slurm.run("scancel", *(run.job_id for run in runs), check=False)
+
+
+def watched(slurm_sh: SlurmSh, *words: str) -> dict[str, dict[str, Any]]:
+    """The runs by job id."""
+    done = slurm_sh("watch", *words, "--json", "--once")
+    assert done.stdout, done.stderr
+    return {run["job_id"]: run for run in json.loads(done.stdout)["runs"]}
+
+
+def test_states_deadline_and_reason_of_all_jobs(slurm_sh: SlurmSh, jobs: list[Submitted]) -> None:
+    busy, held = (run.job_id for run in jobs)
+    found = watched(slurm_sh, "--all")
+    assert found[busy]["state"] == "running"
+    assert 0 < found[busy]["deadline_unix_ns"] - time.time_ns() <= 600e9
+    assert (found[held]["state"], found[held]["reason"]) == ("queued", "JobHeldUser")
+    slurm_sh.slurm.run("scancel", busy)
+    slurm_sh.slurm.wait(busy)
+    assert watched(slurm_sh, busy)[busy]["state"] == "cancelled"
+    assert set(watched(slurm_sh, "--all")) == {held}
+
+
+def test_tasks_of_an_array_and_jobs_that_slurm_does_not_know(
+    slurm: Slurm, slurm_sh: SlurmSh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_silence()
+    for name, value in slurm.env.items():
+        monkeypatch.setenv(name, value)
+    array = slurm.sbatch("--hold", "--array=0-3", "--wrap", "sleep 1", "--output=/dev/null")
+    found = squeue_all(None, [f"{array}_1", f"{array}_3", "999999"])
+    assert found is not None
+    assert {number: entry.word for number, entry in found.items()} == dict.fromkeys(
+        (f"{array}_1", f"{array}_3"), "PENDING"
+    )
+    assert squeue_all(None, ["999999"]) == {}
+    slurm.run("scancel", array)
