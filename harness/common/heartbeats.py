@@ -4,7 +4,7 @@
 
 - `node`: the first line of a monitor: node, host, name, unix_ns.
 - `rank`: a process has begun to train as a rank: rank, world, local, pid, steps (planned; null: not known), unix_ns.
-- `place`: id, file, line, function; before the first beat that names the id.
+- `place`: id, file, line, function; before the first beat that names the id, and again after 32 KB.
 - `beat`: unix_ns; `ranks`, a list of `Beat`s as lists; `samples` and `tokens`, of the node's ranks since the last one.
 - `gone`: a rank's process is no more: rank, pid, step, place, unix_ns, `ended` (it had said that its training was
   over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
@@ -60,8 +60,8 @@ class Beat(NamedTuple):
     user's line that its main thread is in; -1: none. use_percent: of its GPU, else of a core by its process and those
     below it.
     loss: None: not known; a number as text, so that "nan" and "inf" are possible. The steps that ended since the beat
-    before: they begin with step `first`, `per` of them share an entry (their mean), `steps` has the entries' durations
-    and `own` their time without waiting for other ranks, both as `encode` writes them.
+    before: they begin with step `first` (-1: none ended), `per` of them share an entry (their mean), `steps` has the
+    entries' durations and `own` their time without waiting for other ranks, both as `encode` writes them.
     """
 
     rank: int
@@ -117,7 +117,7 @@ class Evidence(NamedTuple):
     ended: bool
 
 
-_DIGITS = string.digits + string.ascii_letters + "-_"
+DIGITS = string.digits + string.ascii_letters + "-_"
 _STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.56 %
 
 
@@ -132,7 +132,7 @@ def encode(microseconds: list[float]) -> str:
 
 def _encoded(us: float) -> str:
     number = round(_STEPS_PER_E * math.log(us)) if us > 1 else 0
-    return _DIGITS[min(number, 4095) >> 6] + _DIGITS[min(number, 4095) & 63]
+    return DIGITS[min(number, 4095) >> 6] + DIGITS[min(number, 4095) & 63]
 
 
 def decode(text: str) -> list[float]:
@@ -147,4 +147,4 @@ def decode(text: str) -> list[float]:
     ]
 
 
-_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
+_VALUES = {digit: value for value, digit in enumerate(DIGITS)}

@@ -30,6 +30,7 @@ from harness.live.ranks import Rank
 LOOK_S = 1.0  # between two looks
 LATE_S = 2.5  # a look that comes later than this: the monitor was suspended, or had no core
 FIRST_S = 30.0  # without progress, before the first steps have ended: how long a step takes is not known
+PLACE_AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
 AGAIN_S = 15.0  # between two gatherings of evidence
 
 
@@ -41,7 +42,8 @@ class Collector:
         self._ranks: dict[str, Rank] = {}
         self._ended: set[tuple[str, int]] = set()
         self._pidfds: dict[int, str] = {}
-        self._places: dict[tuple[Any, ...], int] = {}
+        self._places: dict[tuple[Any, ...], tuple[int, int]] = {}  # its id, and where it was last written
+        self._written = 0  # bytes
         self._samples = self._tokens = 0
         self._gathered_s = 0.0
         self._stop = threading.Event()
@@ -171,10 +173,11 @@ class Collector:
         if not place:
             return -1
         key = tuple(place)
-        if key not in self._places:
-            self._places[key] = len(self._places)
-            self._write("place", id=self._places[key], file=place[0], line=place[1], function=place[2])
-        return self._places[key]
+        number, written = self._places.get(key, (len(self._places), None))
+        if written is None or self._written - written > PLACE_AGAIN_BYTES:
+            self._places[key] = number, self._written
+            self._write("place", id=number, file=place[0], line=place[1], function=place[2])
+        return number
 
     def _judge(self, now_s: float) -> None:
         """Where no rank of this node makes progress, gather what can be seen; where one does again, forget it."""
@@ -202,4 +205,6 @@ class Collector:
             temporary.replace(path)
 
     def _write(self, event: str, **fields: Any) -> None:
-        self._file.write(json.dumps({"event": event, **fields}, separators=(",", ":")) + "\n")
+        line = json.dumps({"event": event, **fields}, separators=(",", ":")) + "\n"
+        self._written += len(line)
+        self._file.write(line)

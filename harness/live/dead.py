@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common.bounded_read import read_end
 from harness.common.heartbeats import live_folder
-from harness.live.words import where
+from harness.live.text import where
 
 TAIL_BYTES = 1 << 18  # of a node's file: its ranks end at its end
 LOG_BYTES = 1 << 18
@@ -60,6 +61,13 @@ class Death(NamedTuple):
             return f"rank {self.rank} left the training{step}{how}{at}, and the others could not go on without it"
         return f"rank {self.rank} failed first,{step}: {self._what()}{at}".replace(",:", ":")
 
+    @property
+    def seen_at(self) -> str:
+        """When, and how it is known."""
+        at = datetime.fromtimestamp(self.unix_ns / 1e9).strftime("%H:%M:%S")
+        by = "its own word" if self.error else "the monitor of its node"
+        return f"process {self.pid}, at {at}, by {by}"
+
     def _what(self) -> str:
         if self.oom is not None:
             return MEMORY[self.oom]
@@ -91,8 +99,12 @@ def _gone(run: Path) -> Iterator[dict[str, Any]]:
             for line in read_end(path, TAIL_BYTES).splitlines():
                 with suppress(ValueError):
                     found = json.loads(line)
-                    if isinstance(found, dict) and found.get("event") == "gone":
+                    if isinstance(found, dict) and found.get("event") == "gone" and _is_whole(found):
                         yield found
+
+
+def _is_whole(line: dict[str, Any]) -> bool:
+    return all(isinstance(line.get(name), int) for name in ("rank", "unix_ns"))
 
 
 def _death(line: dict[str, Any], codes: dict[int, int], last: int | None) -> Death:
@@ -102,11 +114,11 @@ def _death(line: dict[str, Any], codes: dict[int, int], last: int | None) -> Dea
     text = f"{kind}: {message}" if message else kind
     if kind in ("sys.exit", "os._exit"):
         text = f"{kind}({message})"
-    code = codes.get(int(line["pid"]))
+    code = codes.get(line.get("pid", 0))
     place = _place(error.get("place") if error else line.get("place"))
     return Death(
         rank=int(line["rank"]),
-        pid=int(line["pid"]),
+        pid=line.get("pid", 0),
         unix_ns=int(error.get("unix_ns") or line["unix_ns"]),
         # Without an error of Python's its last heartbeat may be older than its end; the others came as far as it did.
         step=line["step"] if message and isinstance(line.get("step"), int) else last,

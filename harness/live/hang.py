@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, read_bounded_json
 from harness.common.heartbeats import live_folder
-from harness.live.words import duration
+from harness.live.text import span
 
 
 class Hang(NamedTuple):
@@ -29,7 +29,7 @@ class Hang(NamedTuple):
 
     def now(self, now_ns: int) -> str:
         """The finding as a sentence, at a moment."""
-        return f"Stuck for {duration((now_ns - self.since_ns) / 1e9)} {self.sentence}"
+        return f"Stuck for {span((now_ns - self.since_ns) / 1e9)} {self.sentence}"
 
     @property
     def since_clock(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from harness.common.heartbeats import _DIGITS, Beat, decode
+from harness.common.heartbeats import DIGITS, Beat, decode
 
 MOST = 4096  # entries that a rank keeps; 16 bytes each
 _FIRST = 64  # entries that there is room for at first
@@ -20,12 +20,12 @@ Integers = npt.NDArray[np.int32]
 
 def _values() -> npt.NDArray[np.int16]:
     found = np.full(256, -1, np.int16)
-    found[np.frombuffer(_DIGITS.encode(), np.uint8)] = np.arange(len(_DIGITS))
+    found[np.frombuffer(DIGITS.encode(), np.uint8)] = np.arange(len(DIGITS))
     return found
 
 
 _VALUE = _values()  # of a character, -1: it is none of ours
-_US: Floats = np.array(decode("".join(high + low for high in _DIGITS for low in _DIGITS)), np.float32)
+_US: Floats = np.array(decode("".join(high + low for high in DIGITS for low in DIGITS)), np.float32)
 
 
 def decoded(text: str) -> Floats | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from harness.common.heartbeats import live_folder
 from harness.live.guard import both_ends
-from harness.live.words import listed
+from harness.live.text import ranks_named
 
 
 class BadLoss(NamedTuple):
@@ -23,7 +23,7 @@ class BadLoss(NamedTuple):
     def sentence(self) -> str:
         """What is known, and what it means."""
         name = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity"}.get(self.loss, self.loss)
-        said = f"the loss is {name} since step {self.step} on {listed(self.ranks)}"
+        said = f"the loss is {name} since step {self.step} on {ranks_named(self.ranks)}"
         if self.weights_were_finite is None:
             return f"{said}; whether the weights were before it cannot be known from this"
         if self.weights_were_finite:

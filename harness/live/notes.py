@@ -10,10 +10,13 @@ from typing import NamedTuple
 from harness.common.heartbeats import LEAST_S, PERIOD_S
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, percent
+from harness.live.dead import first_death
+from harness.live.hang import read_hang
 from harness.live.model import BEATS, NS, Live
 from harness.live.text import how_many, ranks_named, span
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
+MOST_LINES = 8  # of ranks, as evidence
 DATA_SHARE = 0.15  # of the beats, in which ranks wait for data
 
 
@@ -30,6 +33,29 @@ class Note(NamedTuple):
 def notes(live: Live) -> list[Note]:
     """What can be said now, the most urgent first."""
     return [note for source in SOURCES for note in source(live)]
+
+
+def stuck(live: Live) -> Iterator[Note]:
+    """No rank makes progress any more."""
+    hang = read_hang(live.path)
+    if hang is not None and hang.until_ns is None:
+        lines = "; ".join(hang.lines[:MOST_LINES])
+        yield Note("stuck", hang.ranks, f"{hang.now(live.now_ns)}.", lines, hang.advice)
+
+
+def failed(live: Live) -> Iterator[Note]:
+    """A rank has failed."""
+    if any(rank.gone is not None and not rank.gone.ended for rank in live.ranks.values()):
+        death = first_death(live.path)
+        if death is not None:
+            said = death.sentence
+            yield Note(
+                "failed",
+                (death.rank,),
+                f"{said[0].upper()}{said[1:]}.",
+                death.seen_at,
+                f"{PROGRAM} logs {live.job_id}",
+            )
 
 
 def nonfinite_loss(live: Live) -> Iterator[Note]:
@@ -69,7 +95,9 @@ def silent_nodes(live: Live) -> Iterator[Note]:
 
 
 def quiet_ranks(live: Live) -> Iterator[Note]:
-    """Ranks show no sign of life."""
+    """Ranks show no sign of life, and it is not known yet that the run is stuck."""
+    if next(stuck(live), None) is not None:
+        return
     quiet = {rank.rank: rank.quiet_s() for rank in live.training if rank.quiet_s() >= LEAST_S}
     if quiet:
         longest = max(quiet, key=lambda rank: quiet[rank])
@@ -145,6 +173,8 @@ def _at(live: Live, phase: str) -> str:
 
 # The most urgent first.
 SOURCES: list[Callable[[Live], Iterator[Note]]] = [
+    stuck,
+    failed,
     nonfinite_loss,
     silent_nodes,
     quiet_ranks,

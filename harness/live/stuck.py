@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
+from harness.live.text import ranks_named, where
 from harness.live.waiting import Wait, waits_for_ranks
-from harness.live.words import listed, where
 
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
 SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves
@@ -116,7 +116,9 @@ class _Scene(NamedTuple):
         by_place: dict[str, list[int]] = {}
         for rank in sorted(waiting):
             by_place.setdefault(_shown(self.waits[rank]), []).append(rank)
-        return [f"{listed(ranks)} wait{'s' * (len(ranks) == 1)} in {at}" for at, ranks in by_place.items()]
+        return [
+            f"{ranks_named(ranks)} wait{'s' * (len(ranks) == 1)} in {at}" for at, ranks in by_place.items()
+        ]
 
     def _line(self, rank: Evidence) -> str:
         if rank.rank in self.waits:
@@ -162,19 +164,19 @@ def _missing(seen: Nodes, scene: _Scene) -> Stuck | None:
     died = [rank for rank, over in seen.gone.items() if not over]
     if died and scene.waits:
         return scene.stuck(
-            "gone", died, f"{'each process' if died[1:] else 'the process'} of {listed(died)} has ended"
+            "gone", died, f"{'each process' if died[1:] else 'the process'} of {ranks_named(died)} has ended"
         )
     left = [rank.rank for rank in scene.ranks if rank.ended] + [
         rank for rank, over in seen.gone.items() if over
     ]
     if left and scene.waits:
         return scene.stuck(
-            "left early", left, f"{listed(left)} {'have' if left[1:] else 'has'} left the training"
+            "left early", left, f"{ranks_named(left)} {'have' if left[1:] else 'has'} left the training"
         )
     there = {rank.rank for rank in scene.ranks} | set(seen.gone)
     never = sorted(set(range(seen.world)) - there)
     if never and not any(rank.step for rank in scene.ranks):
-        return scene.stuck("never began", never, f"{listed(never)} did not begin")
+        return scene.stuck("never began", never, f"{ranks_named(never)} did not begin")
     return None
 
 
@@ -183,7 +185,7 @@ def _in_own_code(others: list[Evidence], scene: _Scene) -> Stuck:
     first = min(others, key=lambda rank: (rank.step, rank.since_ns))
     kind = cause_of(first)
     causing = [rank.rank for rank in others if cause_of(rank) == kind]
-    said = f"{listed(causing)} {'are' if causing[1:] else 'is'} {state_of(first, kind)}"
+    said = f"{ranks_named(causing)} {'are' if causing[1:] else 'is'} {state_of(first, kind)}"
     return scene.stuck(kind, causing, said, place_of(first))
 
 
@@ -280,11 +282,11 @@ def _among_collectives(scene: _Scene) -> Stuck:
     if odd := _odd(calls):
         first, usual = waits[odd[0]], next(wait for rank, wait in waits.items() if rank not in odd)
         kind = "other size" if (first.op, first.line) == (usual.op, usual.line) else "other collective"
-        said = f"{listed(odd)} wait{'s' * (len(odd) == 1)} in {_shown(first, sizes=True)}"
+        said = f"{ranks_named(odd)} wait{'s' * (len(odd) == 1)} in {_shown(first, sizes=True)}"
         return scene.stuck(kind, odd, said, first.line)
     if odd := _odd({rank: wait.seq for rank, wait in waits.items()}):
         usual = next(wait for rank, wait in waits.items() if rank not in odd)
-        said = f"{listed(odd)} made {waits[odd[0]].seq} collectives before, and the others {usual.seq}"
+        said = f"{ranks_named(odd)} made {waits[odd[0]].seq} collectives before, and the others {usual.seq}"
         return scene.stuck("other collective", odd, said, waits[odd[0]].line)
     said = f"all ranks are in {_shown(next(iter(waits.values())))}, and it does not end"
     return scene.stuck("network", [], said, waiting=[])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from harness.common.metrics_lines import as_ranges
 
+_SINGLE = 6  # ranks that are named one by one
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((86400, 3600, ("d", "h")), (3600, 60, ("h", "min")), (60, 1, ("min", "s")))
 
@@ -47,16 +49,27 @@ def sparkline(values: Sequence[float]) -> str:
 
 def ranks_named(ranks: Iterable[int]) -> str:
     """
-    >>> ranks_named([3]), ranks_named([0, 1, 2, 8]), ranks_named(range(0, 40, 2))
-    ('rank 3', 'ranks 0-2,8', '20 ranks, as 0, 2, 4')
+    >>> ranks_named([3]), ranks_named([2, 0, 3]), ranks_named(range(20)), ranks_named(range(0, 40, 2))
+    ('rank 3', 'ranks 0, 2 and 3', 'ranks 0-19', '20 ranks, as 0, 2, 4')
     """
     numbers = sorted(ranks)
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
+    if len(numbers) < 2:
+        return f"rank {numbers[0]}" if numbers else "no rank"
+    if len(numbers) <= _SINGLE:
+        return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     text = as_ranges(numbers)
-    if len(text) <= 24:
-        return f"ranks {text}"
-    return f"{len(numbers)} ranks, as {', '.join(map(str, numbers[:3]))}"
+    return (
+        f"ranks {text}" if len(text) <= 24 else f"{len(numbers)} ranks, as {', '.join(map(str, numbers[:3]))}"
+    )
+
+
+def where(place: tuple[str, int, str] | None) -> str:
+    """A line of a program, short.
+
+    >>> where(("/home/ann/train.py", 88, "main"))
+    'train.py:88'
+    """
+    return "" if place is None else f"{PurePath(place[0]).name}:{place[1]}"
 
 
 def how_many(count: int, noun: str) -> str:

@@ -77,7 +77,7 @@ def test_a_node_that_does_not_report_any_more(tmp_path: Path, node: NodeWriter) 
 
 def test_ranks_without_a_sign_of_life(node: NodeWriter) -> None:
     node.beats(*(beat(rank, 7, quiet_ms=11_000 if rank in (1, 2) else 100) for rank in range(4)))
-    assert told(read(node)) == {"quiet": ((1, 2), "Ranks 1-2 of 4 show no sign of life.")}
+    assert told(read(node)) == {"quiet": ((1, 2), "Ranks 1 and 2 of 4 show no sign of life.")}
 
 
 def test_a_time_limit_before_the_last_step(node: NodeWriter) -> None:

@@ -14,7 +14,7 @@ from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.live.hang import Hang, read_hang
 from harness.live.losses import first_bad_loss
-from harness.live.words import duration
+from harness.live.text import span
 from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _of_hang(hang: Hang) -> list[str]:
     """Who is, or was, stuck where."""
     if hang.until_ns is not None:
         seconds = (hang.until_ns - hang.since_ns) / 1e9
-        return [f"  it was stuck for {duration(seconds)} {hang.sentence}"]
+        return [f"  it was stuck for {span(seconds)} {hang.sentence}"]
     return [*(f"  {line}" for line in hang.lines), f"  try: {hang.advice}"]
 
 
