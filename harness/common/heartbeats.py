@@ -14,7 +14,7 @@
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
 - `end`: the monitor has ended, as it was asked to.
 
-`live/<node>.stuck.json` is written when no rank of the node has made progress for a while: `unix_ns`, `node`, `ranks`,
+`live/<node>.stuck.json` is written when no rank of the node has made progress for a while: `unix_ns`, `host`, `ranks`,
 a list of `Evidence` as objects. It is gone when one has. `live/stuck.json` is the answer for the whole run.
 
 Standard library only, Python 3.8: the observer reads this file too.
@@ -90,11 +90,12 @@ class Evidence(NamedTuple):
     collectives: those that have begun and not ended: {op, group, seq, sizes, ranks, line, p2p}. groups: by name: {last:
     the number of the last collective that it began, done: of the last one that ended, ranks}. call: the function of
     torch.distributed that the main thread is in: {op, p2p, peer, sizes}. children: the processes below it: {pid,
-    state, computes, program, waits_in, died}.
+    started, state, computes, program, waits_in, died}.
     """
 
     rank: int
     pid: int
+    started: int  # as /proc has it: another process may have the number later
     since_ns: int
     quiet_ns: int
     step: int

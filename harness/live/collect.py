@@ -197,7 +197,7 @@ class Collector:
             found = gather(ranks, self._memory, now_ns)
             content = {
                 "unix_ns": time.time_ns(),
-                "node": self._node,
+                "host": os.uname().nodename,
                 "ranks": [each._asdict() for each in found],
             }
             temporary = path.with_name(f".{path.name}.{os.getpid()}")

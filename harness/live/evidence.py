@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sysconfig
 import time
@@ -13,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.common.heartbeats import Evidence
+from harness.common.heartbeats import Evidence, live_folder
 from harness.live import processes
 from harness.live.ranks import Rank
 
@@ -47,6 +48,18 @@ def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
     return [_evidence(rank, answers.get(rank.rank), now_ns) for rank in ranks]
 
 
+def kill_leftovers(run: Path) -> None:
+    """Kill what is left on this machine of ranks that were stuck, and of what they started."""
+    for path in live_folder(run).glob("*.stuck.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads(path.read_bytes())
+            ranks = content["ranks"] if content["host"] == os.uname().nodename else []
+            for process in [*ranks, *(child for rank in ranks for child in rank["children"])]:
+                now = processes.stat_of(int(process["pid"]))
+                if now is not None and now.started == process["started"]:
+                    os.kill(int(process["pid"]), signal.SIGKILL)
+
+
 def _answer(memory: Path, rank: int, asked: str) -> dict[str, Any] | None:
     with suppress(OSError, ValueError), (memory / f"rank{rank}.stacks.json").open("rb") as file:
         found = json.loads(file.read(MOST_ANSWER_BYTES))
@@ -60,10 +73,11 @@ def _evidence(rank: Rank, answer: dict[str, Any] | None, now_ns: int) -> Evidenc
     answer = answer or {}
     main = rank.facts.get("tid")
     tid = main if isinstance(main, int) and processes.stat_of(rank.pid, main) else rank.pid
-    state = processes.stat_of(rank.pid, tid)
+    thread = processes.stat_of(rank.pid, tid)
     return Evidence(
         rank=rank.rank,
         pid=rank.pid,
+        started=state.started if (state := processes.stat_of(rank.pid)) else 0,
         since_ns=time.time_ns() - (now_ns - rank.progress_ns),
         quiet_ns=now_ns - rank.life_ns,
         step=int(rank.facts.get("step") or 0),
@@ -71,7 +85,7 @@ def _evidence(rank: Rank, answer: dict[str, Any] | None, now_ns: int) -> Evidenc
         place=rank.facts.get("place"),
         usual_ns=1000 * rank.usual_us,
         longest_ns=1000 * rank.longest_us,
-        state=state.state if state else "X",
+        state=thread.state if thread else "X",
         waits_in=processes.waits_in(rank.pid, tid),
         frozen=processes.is_frozen(rank.pid),
         computes=rank.computes,
@@ -82,7 +96,7 @@ def _evidence(rank: Rank, answer: dict[str, Any] | None, now_ns: int) -> Evidenc
         groups=answer.get("groups") or {},
         children=_children(rank.pid),
         call=answer.get("call"),
-        gone=state is None,
+        gone=thread is None,
         ended=bool(rank.facts.get("ended_ns")),
     )
 
@@ -153,6 +167,7 @@ def _children(pid: int) -> list[dict[str, Any]]:
         found.append(
             {
                 "pid": child,
+                "started": first.started,
                 "program": first.name,
                 "state": now.state if now else "X",
                 "computes": spent_ns > processes.TICK_NS,

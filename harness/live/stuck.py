@@ -7,6 +7,7 @@ different collectives. Slow but alive is not stuck: see `threshold_s`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
@@ -196,7 +197,7 @@ def cause_of(rank: Evidence) -> str:
     if rank.state in "Tt":
         return "stopped"
     frames = rank.threads.get("main", [])
-    if any(LOADS in str(frame[0]) for frame in frames[:8]) and rank.children:
+    if any(LOADS in str(frame[0]) for frame in _inside(frames)) and rank.children:
         dead = any(child["state"] in "XZ" for child in rank.children)
         return "worker died" if dead else "worker"
     if rank.state == "D":
@@ -223,6 +224,11 @@ _CALLS = {
 }
 
 
+def _inside(frames: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """What the user's innermost line has called."""
+    return list(takewhile(lambda frame: not frame[3], frames))
+
+
 def _is_in(frames: Iterable[Sequence[Any]], file: str) -> bool:
     return any(str(frame[0]).endswith(file) for frame in frames)
 
@@ -235,13 +241,15 @@ def state_of(rank: Evidence, kind: str) -> str:
         "frozen": "frozen by its cgroup",
         "computes": "computing",
         "sleeps": "sleeping",
-        "worker": f"waiting for a worker of its data loader{_of_worker(rank)}",
-        "worker died": "waiting for a worker of its data loader that has died",
         "lock": "waiting for a lock",
-        "child": f"waiting for {_child(rank)}",
     }.get(kind)
     if doing is None:
-        return ", ".join(filter(None, [f"in {at}" if at else "", rank.waits_in]))
+        waits = {
+            "worker": f"waiting for a worker of its data loader{_of_worker(rank)}",
+            "worker died": "waiting for a worker of its data loader, which has died",
+            "child": f"waiting for {_child(rank)}",
+        }.get(kind, rank.waits_in)
+        return ", ".join(filter(None, [f"in {at}" if at else "", waits]))
     return f"{doing} in {at}" if at else doing
 
 

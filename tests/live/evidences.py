@@ -20,6 +20,7 @@ def rank(number: int, **known: Any) -> Evidence:
     usual: dict[str, Any] = {
         "rank": number,
         "pid": 1000 + number,
+        "started": 7,
         "since_ns": NOW_NS - 12 * S,
         "quiet_ns": 12 * S,
         "step": 37,

@@ -30,7 +30,7 @@ IN_OWN_CODE: dict[str, tuple[dict[str, Any], str]] = {
     "socket": ({"waits_in": "receiving from a socket"}, "rank 1 is in data.py:41, receiving from a socket"),
     "child": (
         {"waits_in": "waiting for a child, tar (pid 7)"},
-        "rank 1 is waiting for its child tar (pid 7) in data.py:41",
+        "rank 1 is in data.py:41, waiting for its child tar (pid 7)",
     ),
     "stopped": ({"state": "T"}, "rank 1 is stopped (SIGSTOP) in data.py:41"),
     "frozen": ({"frozen": True}, "rank 1 is frozen by its cgroup in data.py:41"),
