@@ -19,7 +19,6 @@ from harness.experiment.exercises import Profiled
 from harness.launch.exit_status import what_it_means
 from harness.launch.own_outcome import what_is_open
 from harness.live.dead import first_death
-from harness.live.evidence import kill_leftovers
 from harness.live.hang import read_hang
 from harness.run import NodeStatus, Record, Run, State, Status
 
@@ -40,8 +39,6 @@ def record_end(run: Run, code: int, reason: str) -> int:
     The training's own exit status counts, not the launcher's: when one node fails, srun ends the others and may
     report their end instead.
     """
-    if reason == "stuck":
-        kill_leftovers(run.path)
     nodes = run.nodes()
     expected = int(run.record.job["experiment"]["nodes"])
     exit_code = _training_exit(nodes, expected, code)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sysconfig
 import time
@@ -14,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.common.heartbeats import Evidence, live_folder
+from harness.common.heartbeats import Evidence
 from harness.live import processes
 from harness.live.ranks import Rank
 
@@ -46,18 +45,6 @@ def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
                 answers[rank.rank] = answer
         time.sleep(0.1)
     return [_evidence(rank, answers.get(rank.rank), now_ns) for rank in ranks]
-
-
-def kill_leftovers(run: Path) -> None:
-    """Kill what is left on this machine of ranks that were stuck, and of what they started."""
-    for path in live_folder(run).glob("*.stuck.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads(path.read_bytes())
-            ranks = content["ranks"] if content["host"] == os.uname().nodename else []
-            for process in [*ranks, *(child for rank in ranks for child in rank["children"])]:
-                now = processes.stat_of(int(process["pid"]))
-                if now is not None and now.started == process["started"]:
-                    os.kill(int(process["pid"]), signal.SIGKILL)
 
 
 def _answer(memory: Path, rank: int, asked: str) -> dict[str, Any] | None:

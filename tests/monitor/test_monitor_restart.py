@@ -261,7 +261,8 @@ def watched(folder: Path, fate: str, then: str) -> subprocess.CompletedProcess[s
     monitor = folder / "python"
     monitor.write_text(f"#!/bin/bash\ncd '{folder}'\necho \"$*\" >>starts\n{fate}\n")
     monitor.chmod(0o755)
-    text = f"set -uo pipefail\nhost=node1 watched=node1 NODE=0 RUN_DIR='{folder}' HARNESS_PYTHON='{monitor}'\ncd '{folder}'\n"
+    names = f"host=node1 watched=node1 NODE=0 RUN_DIR='{folder}' HARNESS_PYTHON='{monitor}'"
+    text = f"set -uo pipefail\n{names}\ncd '{folder}'\n"
     return subprocess.run(
         ["bash", "-c", f"{text}{watching()}\n{then}"],
         capture_output=True,

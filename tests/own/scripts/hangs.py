@@ -159,6 +159,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--tag", help="by which its processes are found")
     parser.add_argument("--step-ms", type=float, default=30.0)
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -172,7 +173,7 @@ def main() -> None:
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(asked.steps):
-        batch = next(batches)
+        batch = next(batches)  # worker
         if step == asked.step:
             if asked.kind == "order":
                 for group in groups if rank == asked.rank else groups[::-1]:

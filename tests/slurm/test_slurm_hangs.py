@@ -1,0 +1,77 @@
+"""Hangs and deaths over the two nodes of a real Slurm: who is named, at which line, and that nothing is left."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.own.hanging import HANGS, line_of
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
+
+pytestmark = [pytest.mark.slurm, pytest.mark.train]
+
+SCRIPT = REPOSITORY / "tests" / "own" / "scripts" / "hangs.py"
+IN_CI = ("fifo",)
+
+
+def launched(slurm_sh: SlurmSh, kind: str, tag: str) -> Submitted:
+    """A run over both nodes in which rank 1 does it in step 30, to its end."""
+    site = slurm_sh.site("hangs", env={"GLOO_SOCKET_IFNAME": "eth0"})
+    words = (
+        "run",
+        "-n",
+        "2",
+        "-g",
+        "1",
+        "--site",
+        str(site),
+        "--wait",
+        "--json",
+        "--no-profile",
+        "--on-hang",
+        "stop",
+    )
+    asked = ("--kind", kind, "--rank", "1", "--step", "30", "--tag", tag)
+    argv = ["bash", f"{REPOSITORY}/slurm.sh", *words, "--", str(SCRIPT), *asked]
+    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env=slurm_sh.env, cwd=SCRIPT.parent)
+    assert done.returncode == 1, done.stderr
+    return submitted(done.stdout)
+
+
+def left(tag: str) -> str:
+    """The training's processes that live on, after some seconds in which they may end."""
+    end_s = time.monotonic() + 15
+    while (found := _processes(tag)) and time.monotonic() < end_s:
+        time.sleep(0.5)
+    return found
+
+
+def _processes(tag: str) -> str:
+    return subprocess.run(["pgrep", "-fa", f"tag {tag}"], capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in IN_CI else pytest.mark.long) for kind in HANGS]
+)
+def test_a_hang_is_named_and_ended(slurm_sh: SlurmSh, kind: str) -> None:
+    tag = f"slurm-{kind}-{time.time_ns()}"
+    run = launched(slurm_sh, kind, tag)
+    assert run.read("status.json")["state"] == "stuck"
+    found = run.read("live/stuck.json")
+    assert found["kind"] == HANGS[kind]
+    assert 1 in found["ranks"]
+    assert (Path(found["place"][0]).name, found["place"][1]) == ("hangs.py", line_of(SCRIPT, kind))
+    assert f"hangs.py:{line_of(SCRIPT, kind)}" in found["sentence"]
+    assert left(tag) == ""
+
+
+def test_the_rank_that_failed_first_is_named_with_its_line(slurm_sh: SlurmSh) -> None:
+    run = launched(slurm_sh, "raise", f"slurm-raise-{time.time_ns()}")
+    why = run.read("status.json")["why"]
+    line = line_of(SCRIPT, "raise")
+    assert why.startswith(
+        f"rank 1 failed first, in step 30: ValueError: the loss is strange (hangs.py:{line})"
+    )
