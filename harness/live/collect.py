@@ -187,7 +187,9 @@ class Collector:
         least_s = max(LEAST_S, TIMES_USUAL * usual_s) if usual_s else FIRST_S
         now_ns = time.monotonic_ns()
         still = [(now_ns - rank.progress_ns) / 1e9 >= least_s for rank in ranks]
-        if not ranks or not all(still):
+        if not ranks:
+            return  # all have ended, perhaps because they were stuck
+        if not all(still):
             if self._gathered_s:
                 self._gathered_s = 0.0
                 path.unlink(missing_ok=True)

@@ -102,7 +102,8 @@ def seen(run: Path, now_ns: int) -> Nodes:
         elif evidence.exists():
             content = json.loads(evidence.read_text(encoding="utf-8"))
             shift = now_ns - int(content["unix_ns"])
-            ranks += [_later(Evidence(**each), shift) for each in content["ranks"]]
+            there = [Evidence(**each) for each in content["ranks"] if each["rank"] not in node.gone]
+            ranks += [_later(rank, shift) for rank in there]
         else:
             alive |= bool(set(node.ranks) - set(node.gone))
     return Nodes(now_ns, world, ranks, gone, silent, alive)
