@@ -24,6 +24,7 @@ from harness.live.stuck import Nodes, Stuck, judge
 LOOK_S = 2.0
 SILENT_S = 20.0  # a node that has written nothing for so long, while others did, does not answer
 TAIL_BYTES = 1 << 17
+QUIET_NS = 4_000_000_000  # without a sign of life, at the time of the evidence
 
 
 class Guard:
@@ -110,8 +111,8 @@ def seen(run: Path, now_ns: int) -> Nodes:
 
 
 def _later(rank: Evidence, ns: int) -> Evidence:
-    """Nothing has changed since it was gathered: where something had, the file would be gone."""
-    return rank._replace(quiet_ns=rank.quiet_ns + ns if not rank.computes else rank.quiet_ns)
+    """The rank now: one that was quiet still is, or the file would be new; one that was not may work still."""
+    return rank._replace(quiet_ns=rank.quiet_ns + ns) if rank.quiet_ns > QUIET_NS else rank
 
 
 class _Node:

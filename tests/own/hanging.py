@@ -26,7 +26,7 @@ HANGS = {
 DEATHS = ("raise", "nested", "library", "exit", "os-exit", "segv", "abort", "kill", "memory", "early")
 SLOW = (
     *("slow-evaluation", "slow-computing", "slow-checkpoint", "slow-garbage", "slow-child", "slow-sleep"),
-    *("slow-loader", "slow-loader-cpu"),
+    *("slow-loader", "slow-loader-cpu", "slow-compile"),
 )
 
 

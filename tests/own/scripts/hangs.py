@@ -148,6 +148,8 @@ def be_slow(kind: str, seconds: float, model: nn.Module) -> None:
     elif kind == "slow-child":
         text = f"import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
         subprocess.run([sys.executable, "-S", "-c", text], check=True)
+    elif kind == "slow-compile":
+        torch.compile(nn.Sequential(*(nn.Linear(64 + i, 65 + i) for i in range(12))))(torch.randn(8, 64))
     elif kind == "slow-sleep":
         time.sleep(min(seconds, 6.0))
 
