@@ -17,6 +17,10 @@ def _rank(default: str | None = "all") -> Key:
     return Key("rank", "the rank that has the fault", default, most=LARGEST_RANK, words=("all",))
 
 
+def _step(meaning: str = "the step in which it happens; the first is 0") -> Key:
+    return Key("step", meaning, "5", most=1_000_000)
+
+
 EVERY = Key("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
 PHASES = ("forward", "backward", "optimizer")
 
@@ -25,6 +29,25 @@ ONE_REPLICA = (
     "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) "
     "or a smaller --tp or --pp"
 )
+
+BEFORE = "0: the line is written before the fault acts"
+HANGS_ALONE = (
+    "sleep",
+    "loop",
+    "lock",
+    "file",
+    "socket",
+    "child",
+    "stopped",
+    "worker-hangs",
+    "worker-stopped",
+)
+HANGS_TOGETHER = ("other-collective", "other-size", "order")
+"""Kinds of `hang` with which every rank acts."""
+HANGS_IN_COLLECTIVE = ("missing-collective", *HANGS_TOGETHER, "left-early", "no-receive")
+CRASHES = ("exception", "segv", "abort", "kill", "exit", "gone")
+ONE_RANK = "a single rank waits for no other rank: ask for more with -g or -n"
+IN_TURN = "the stages of a pipeline begin forward in turn, and so cannot meet there: drop --pp"
 
 _TIMED = (
     FaultKind(
@@ -191,4 +214,57 @@ _SETTINGS = (
         ),
     ),
 )
-FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*_TIMED, *_SETTINGS)}
+_ENDINGS = (
+    FaultKind(
+        "hang",
+        "a rank makes no progress any more, and the others wait for it",
+        (
+            Key("kind", "what it waits for", "sleep", words=(*HANGS_ALONE, *HANGS_IN_COLLECTIVE)),
+            _step(),
+            Key("rank", "the rank that has the fault", "0", most=LARGEST_RANK),
+        ),
+        BEFORE,
+        needs=(
+            Need(lambda setup: setup.world_size != 1, ONE_RANK, HANGS_IN_COLLECTIVE),
+            Need(lambda setup: setup.stages == 1, IN_TURN, HANGS_TOGETHER),
+        ),
+        exercises=ALSO_OWN,
+        together=HANGS_TOGETHER,
+        ends=True,
+    ),
+    FaultKind(
+        "crash",
+        "the process of a rank ends",
+        (Key("kind", "how it ends", "exception", words=CRASHES), _step(), _rank("0")),
+        BEFORE,
+        exercises=ALSO_OWN,
+        ends=True,
+    ),
+    FaultKind(
+        "oom",
+        "a rank allocates memory until there is no more",
+        (
+            Key(
+                "kind", "the memory of the host, under a limit, or of the GPU", "host", words=("host", "cuda")
+            ),
+            _step(),
+            _rank("0"),
+        ),
+        BEFORE,
+        exercises=ALSO_OWN,
+        ends=True,
+    ),
+    FaultKind(
+        "nan",
+        "what the model returns, and so the loss, is NaN; or the gradient is NaN, and so the weights of the next step",
+        (
+            Key("in", "what is NaN", "loss", words=("loss", "gradient")),
+            _step("the step from which on it happens; the first is 0"),
+            _rank("0"),
+        ),
+        "0",
+        exercises=ALSO_OWN,
+        ends=True,
+    ),
+)
+FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*_TIMED, *_SETTINGS, *_ENDINGS)}
