@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -108,6 +109,30 @@ def state_of(pid: int) -> str:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return "" if state in "ZX" else state
     return ""
+
+
+@contextmanager
+def all_ended(started: subprocess.Popen[str]) -> Iterator[None]:
+    """At the end a launcher that was started is killed, with all that is below it; nothing is left."""
+    below: list[int] = []
+    try:
+        yield
+    finally:
+        below = _below(started.pid)
+        started.kill()
+        for pid in below:
+            _kill(pid)
+        started.wait()
+        wait_until(lambda: not any(map(state_of, below)))
+
+
+def _below(pid: int) -> list[int]:
+    """All processes that a process started, and those that these started."""
+    children: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children += map(int, path.read_text().split())
+    return [*children, *(deeper for child in children for deeper in _below(child))]
 
 
 def _kill(pid: int) -> None:

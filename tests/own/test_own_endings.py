@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from harness.common.declared_faults import HANGS_ALONE, HANGS_IN_COLLECTIVE
+from tests.exercises.ending_ranks import all_ended
 from tests.own.observed_trainings import TIMEOUT_S, Running, start, training_of
 
 pytestmark = [pytest.mark.train]
@@ -27,37 +26,8 @@ def trained_with(fault: str, folder: Path, name: str = "plain_ddp") -> Iterator[
     """A training whose rank 1 has the fault; at the end nothing of it is left."""
     asked = {"faults": [f"{fault},step={STEP}"], "profiler": "none"}
     running = start(training_of(name), folder, ["--steps", str(STEPS)], asked=asked)
-    seen: set[int] = set()
-    try:
+    with all_ended(running.process):
         yield running
-        seen.update(below(running.process.pid))
-    finally:
-        seen.update(below(running.process.pid))
-        running.process.kill()
-        running.process.wait()
-        for pid in seen:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 30
-        while alive := [pid for pid in seen if is_there(pid)]:
-            assert time.monotonic() < deadline, alive
-            time.sleep(0.05)
-
-
-def below(pid: int) -> list[int]:
-    """All processes that a process started, and those that these started."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        files = list(Path(f"/proc/{pid}/task").glob("*/children"))
-        children = [int(word) for path in files for word in path.read_text().split()]
-        return [*children, *(deeper for child in children for deeper in below(child))]
-    return []
-
-
-def is_there(pid: int) -> bool:
-    """Whether the process runs, sleeps or is stopped."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
 
 
 def faults_of(running: Running, rank: int) -> list[tuple[int, str]]:
@@ -119,7 +89,9 @@ def test_a_training_of_one_s_own_dies(fault: str, said: str, tmp_path: Path) -> 
 def test_the_loss_of_one_s_own_training_is_nan(what: str, name: str, tmp_path: Path) -> None:
     with trained_with(f"nan,in={what},rank=1", tmp_path / "run", name) as running:
         ended = running.ended()
-        finite = [[math.isfinite(step["loss"]) for step in ended.steps(rank)] for rank in (0, 1)]
+        losses = [ended.truth(rank)["losses"] for rank in (0, 1)]
+        per_step = len(losses[0]) // STEPS
+        nan = [[math.isnan(float.fromhex(loss)) for loss in each[::per_step]] for each in losses]
         known = STEP + (what == "gradient")
-        assert finite[1] == [step < known for step in range(STEPS)]
-        assert finite[0] == [step <= STEP for step in range(STEPS)], "by the gradients of the step before"
+        assert nan[1] == [step >= known for step in range(STEPS)]
+        assert nan[0] == [step > STEP for step in range(STEPS)], "by the gradients of the step before"
