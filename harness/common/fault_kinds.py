@@ -22,7 +22,8 @@ LARGEST_RANK = 640_000
 class Key:
     """What a fault takes: a number between `least` and `most`, or one of `words`.
 
-    default: as it would be typed; None: it must be given. whole: the number has no fraction.
+    default: as it would be typed; None: it must be given. whole: the number has no fraction. explained: words with what
+    happens.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Key:
     most: float = 0
     whole: bool = True
     words: tuple[str, ...] = ()
+    explained: tuple[tuple[str, str], ...] = ()
 
     @property
     def takes(self) -> str:

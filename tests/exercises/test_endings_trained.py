@@ -101,4 +101,6 @@ def test_the_loss_of_an_exercise_is_nan(exercise: int, what: str, tmp_path: Path
     steps = [each for each in lines(folder, "metrics", 1) if each["event"] == "step"]
     losses = [float(str(each["loss"])) for each in steps]
     known = STEP + (what == "gradient")
+    if exercise == 2 and what == "gradient":
+        known = STEPS  # DeepSpeed leaves out an update whose gradient is NaN
     assert [math.isnan(loss) for loss in losses] == [step >= known for step in range(STEPS)]
