@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from harness.common.errors import HarnessError, WorkError
+from harness.observe.last_words import tell_error
 
 SIGTERM_EXIT_CODE = 143
 _ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
@@ -19,11 +20,13 @@ def run_script(main: Callable[[], int]) -> None:
     try:
         code = main()
     except HarnessError as error:
+        tell_error(error, error.__traceback__)
         print(f"error: {error}", file=sys.stderr, flush=True)
         code = error.exit_code
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
+        tell_error(error, error.__traceback__)
         print(f"error: {_without_memory(str(error))}", file=sys.stderr, flush=True)
         code = WorkError.exit_code
     sys.exit(code)

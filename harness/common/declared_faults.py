@@ -6,6 +6,8 @@ The command line, its refusals, the help, `slurm.sh faults`, docs/faults.md and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, FaultKind, InMystery, Key, Need
 
 
@@ -17,6 +19,14 @@ def _rank(default: str | None = "all") -> Key:
     return Key("rank", "the rank that has the fault", default, most=LARGEST_RANK, words=("all",))
 
 
+def _step(meaning: str = "the step in which it happens; the first is 0") -> Key:
+    return Key("step", meaning, "5", most=1_000_000)
+
+
+def _words(name: str, meaning: str, default: str, explained: Mapping[str, str]) -> Key:
+    return Key(name, meaning, default, words=tuple(explained), explained=tuple(explained.items()))
+
+
 EVERY = Key("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
 PHASES = ("forward", "backward", "optimizer")
 
@@ -25,6 +35,49 @@ ONE_REPLICA = (
     "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) "
     "or a smaller --tp or --pp"
 )
+
+BEFORE = "0: the line is written before the fault acts"
+HANGS_ALONE = {
+    "sleep": "it sleeps in its own code",
+    "loop": "it computes in Python without end",
+    "lock": "it waits for a lock that no thread releases",
+    "file": "it reads a FIFO that nobody writes",
+    "socket": "it reads a socket to which nobody sends",
+    "child": "it waits for the end of a process that it started",
+    "stopped": "its process is stopped (SIGSTOP) and never continued",
+    "worker-hangs": "a worker of a data loader sleeps, and the rank waits for its batch",
+    "worker-stopped": "a worker of a data loader is stopped (SIGSTOP), and the rank waits for its batch",
+}
+HANGS_TOGETHER = {
+    "other-collective": "it calls a broadcast, and the other ranks an all-reduce",
+    "other-size": "all ranks call an all-reduce, and its tensor is twice as large",
+    "order": "all ranks call an all-reduce in each of two process groups, and it in the opposite order",
+}
+"""Kinds of `hang` with which every rank acts."""
+HANGS_IN_COLLECTIVE = {
+    "missing-collective": "it calls a barrier, and the other ranks do not",
+    **HANGS_TOGETHER,
+    "left-early": "its script ends with status 0, but its process stays, because a thread of it waits",
+    "no-receive": "it receives from a rank that does not send",
+}
+CRASHES = {
+    "exception": "its code raises RuntimeError",
+    "segv": "it reads at the address 0 (SIGSEGV)",
+    "abort": "it aborts (SIGABRT)",
+    "kill": "it is killed (SIGKILL), as by a kernel without memory",
+    "exit": "its script exits with status 3",
+    "gone": "its process ends at once with status 0 (os._exit)",
+}
+MEMORIES = {
+    "host": "of the host: MemoryError under a limit of its address space; the machine loses no memory",
+    "cuda": "of the GPU: OutOfMemoryError of PyTorch",
+}
+NAN = {
+    "loss": "what the model returns, and so the loss",
+    "gradient": "the gradient of what the model returns, and so the weights of the next step",
+}
+ONE_RANK = "a single rank waits for no other rank: ask for more with -g or -n"
+IN_TURN = "the stages of a pipeline begin forward in turn, and so cannot meet there: drop --pp"
 
 _TIMED = (
     FaultKind(
@@ -191,4 +244,55 @@ _SETTINGS = (
         ),
     ),
 )
-FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*_TIMED, *_SETTINGS)}
+_ENDINGS = (
+    FaultKind(
+        "hang",
+        "a rank makes no progress any more, and the others wait for it",
+        (
+            _words("kind", "what it does", "sleep", HANGS_ALONE | HANGS_IN_COLLECTIVE),
+            _step(),
+            Key("rank", "the rank that has the fault", "0", most=LARGEST_RANK),
+        ),
+        BEFORE,
+        needs=(
+            Need(lambda setup: setup.world_size != 1, ONE_RANK, tuple(HANGS_IN_COLLECTIVE)),
+            Need(lambda setup: setup.stages == 1, IN_TURN, tuple(HANGS_TOGETHER)),
+        ),
+        exercises=ALSO_OWN,
+        together=tuple(HANGS_TOGETHER),
+        ends=True,
+    ),
+    FaultKind(
+        "crash",
+        "the process of a rank ends",
+        (_words("kind", "how it ends", "exception", CRASHES), _step(), _rank("0")),
+        BEFORE,
+        exercises=ALSO_OWN,
+        ends=True,
+    ),
+    FaultKind(
+        "oom",
+        "a rank allocates memory until there is no more",
+        (
+            _words("kind", "which memory", "host", MEMORIES),
+            _step(),
+            _rank("0"),
+        ),
+        BEFORE,
+        exercises=ALSO_OWN,
+        ends=True,
+    ),
+    FaultKind(
+        "nan",
+        "the loss or the gradient of a rank is NaN",
+        (
+            _words("in", "what is NaN", "loss", NAN),
+            _step("the step from which on it happens; the first is 0"),
+            _rank("0"),
+        ),
+        BEFORE,
+        exercises=ALSO_OWN,
+        ends=True,
+    ),
+)
+FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*_TIMED, *_SETTINGS, *_ENDINGS)}

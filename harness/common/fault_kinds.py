@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -22,7 +22,8 @@ LARGEST_RANK = 640_000
 class Key:
     """What a fault takes: a number between `least` and `most`, or one of `words`.
 
-    default: as it would be typed; None: it must be given. whole: the number has no fraction.
+    default: as it would be typed; None: it must be given. whole: the number has no fraction. explained: words with what
+    happens.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Key:
     most: float = 0
     whole: bool = True
     words: tuple[str, ...] = ()
+    explained: tuple[tuple[str, str], ...] = ()
 
     @property
     def takes(self) -> str:
@@ -87,10 +89,14 @@ class Setup(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A condition for a fault to have an effect, and the sentence if it does not hold."""
+    """A condition for a fault to have an effect, and the sentence if it does not hold.
+
+    kinds: the values of the fault's key `kind` that need it; empty: it is always needed.
+    """
 
     holds: Callable[[Setup], bool]
     sentence: str
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,9 @@ class FaultKind:
     """A fault as it is declared.
 
     meaning: what happens, for students. recorded: what its lines in faults/rank<R>.jsonl count; empty: there are none.
-    mystery: None if it is never drawn for one.
+    mystery: None if it is never drawn for one. together: the values of its key `kind` with which every rank acts, and
+    the fault's rank in another way. ends: it ends a training, stops its progress or changes its result: a report of
+    lost time does not name it.
     """
 
     name: str
@@ -123,6 +131,8 @@ class FaultKind:
     devices: tuple[str, ...] = CPU_AND_GPU
     needs: tuple[Need, ...] = ()
     mystery: InMystery | None = None
+    together: tuple[str, ...] = ()
+    ends: bool = False
 
     @property
     def usage(self) -> str:
@@ -169,10 +179,31 @@ class Fault:
         word = self.values.get("rank", "all")
         return None if word == "all" else int(word)
 
+    @property
+    def step(self) -> int | None:
+        """The step in which it happens, or from which on; None: it recurs."""
+        return int(self.values["step"]) if "step" in self.values else None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Where it works: what its key `kind` calls cuda works on GPUs only."""
+        return ("cuda",) if self.values.get("kind") == "cuda" else self.kind.devices
+
+    @property
+    def needs(self) -> Iterator[Need]:
+        """What it needs, as it was asked for."""
+        return (need for need in self.kind.needs if not need.kinds or self.values.get("kind") in need.kinds)
+
     def concerns(self, rank: int) -> bool:
         """Whether it happens to `rank`."""
         return self.rank in (None, rank)
 
+    def starts_on(self, rank: int) -> bool:
+        """Whether `rank` takes part in it: it has the fault, or all ranks act together."""
+        return self.concerns(rank) or self.values.get("kind") in self.kind.together
+
     def due(self, step: int) -> bool:
         """Whether it happens in `step` (the first is 0): with every=K in the K-th, the 2·K-th, …"""
+        if self.step is not None:
+            return step == self.step
         return (step + 1) % self.every == 0

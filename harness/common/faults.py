@@ -90,7 +90,12 @@ def misfits(faults: Iterable[Fault], setup: Setup) -> Iterator[str]:
                 f"--fault {fault}: it would never happen in a training of {setup.steps} steps: the nearest is "
                 f"every={setup.steps}"
             )
-        yield from (f"--fault {fault}: {need.sentence}" for need in fault.kind.needs if not need.holds(setup))
+        if setup.steps is not None and fault.step is not None and fault.step >= setup.steps:
+            last = setup.steps - 1
+            yield (
+                f"--fault {fault}: there is no step {fault.step}, the steps are 0 to {last}: the nearest is step={last}"
+            )
+        yield from (f"--fault {fault}: {need.sentence}" for need in fault.needs if not need.holds(setup))
     yield from _repeated(asked)
 
 
@@ -117,11 +122,12 @@ def _repeated(faults: Iterable[Fault]) -> Iterator[str]:
 def wrong_device(faults: Iterable[Fault], device: str) -> Iterator[str]:
     """A sentence for each fault that cannot work on `device` (cpu or cuda)."""
     for fault in faults:
-        if device not in fault.kind.devices:
+        if device not in fault.devices:
+            asked = fault.name if fault.devices == fault.kind.devices else str(fault)
             others = [name for name, kind in FAULTS.items() if device in kind.devices]
             here = {"cpu": "the CPU", "cuda": "GPUs"}[device]
             yield (
-                f"--fault {fault.name} has no effect on {here}, where this training runs: drop it; those that work "
+                f"--fault {asked} has no effect on {here}, where this training runs: drop it; those that work "
                 f"there are {', '.join(others)}"
             )
 

@@ -167,7 +167,7 @@ def _missing(seen: Nodes, scene: _Scene) -> Stuck | None:
         return scene.stuck(
             "gone", died, f"{'each process' if died[1:] else 'the process'} of {ranks_named(died)} has ended"
         )
-    left = [rank.rank for rank in scene.ranks if rank.ended] + [
+    left = [rank.rank for rank in scene.ranks if rank.ended or _has_left(rank)] + [
         rank for rank, over in seen.gone.items() if over
     ]
     if left and scene.waits:
@@ -179,6 +179,12 @@ def _missing(seen: Nodes, scene: _Scene) -> Stuck | None:
     if never and not any(rank.step for rank in scene.ranks):
         return scene.stuck("never began", never, f"{ranks_named(never)} did not begin")
     return None
+
+
+def _has_left(rank: Evidence) -> bool:
+    """Whether its program has ended, and something keeps the process, as a thread that goes on."""
+    frames = rank.threads.get("main", [])
+    return bool(frames) and not any(frame[3] for frame in frames) and not rank.call
 
 
 def _in_own_code(others: list[Evidence], scene: _Scene) -> Stuck:

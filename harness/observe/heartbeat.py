@@ -29,6 +29,8 @@ from harness.observe.lines import innermost, is_users, looking_at_frames
 
 BEAT_S = 0.5  # between two writes
 LAUNCHES_S = 2.0  # between two looks at PyTorch's record of collectives, which costs milliseconds
+LAUNCHES_SHARE = 1 / 400  # of a core, where it takes longer
+RECORDED = "128"  # collectives that PyTorch records: 2,000, its default, take 30 ms to look at
 STORED_S = 6.0  # how long a step that has ended is shown: the monitor reads every two seconds
 MOST_FRAMES = 60
 
@@ -156,9 +158,11 @@ class Heartbeat:
         ]
 
     def _look_at_launches(self, lately: list[Done]) -> None:
-        if time.monotonic() >= self._launches_s:
-            self._launches_s = time.monotonic() + LAUNCHES_S
+        begin_s = time.monotonic()
+        if begin_s >= self._launches_s:
             begun = collectives.launches()
+            spent_s = time.monotonic() - begin_s
+            self._launches_s = begin_s + max(LAUNCHES_S, spent_s / LAUNCHES_SHARE)
             self._own = {step.number: own_ns(step, begun) for step in lately}
 
     def _place(self) -> list[Any] | None:
@@ -230,6 +234,7 @@ def begin(rank: int, world: int, local: int) -> None:
     """Begin to write, where the job has a folder for it; once in a process."""
     folder = os.environ.get(MEMORY)
     if folder and not _begun:
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", RECORDED)  # read when the first process group is made
         with suppress(OSError):  # a process below the rank, or a container without the node's shared memory
             _make_free(Path(folder), rank)
             _begun.append(Heartbeat(Path(folder), rank, world, local))

@@ -66,12 +66,12 @@ def on_failure(tell: Callable[[dict[str, Any]], None], crashes: Path) -> None:
     if not faulthandler.is_enabled():
         _open.append(crashes.open("w", encoding="utf-8"))
         faulthandler.enable(_open[0], all_threads=False)
+    _tellers.append(tell)
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, Exception):
-            with suppress(Exception):
-                tell(error_of(error, trace))
+            tell_error(error, trace)
         before(kind, error, trace)
 
     sys.excepthook = hook
@@ -97,6 +97,16 @@ def _telling(
         leave(status)
 
     return leaves
+
+
+def tell_error(error: BaseException, trace: TracebackType | None) -> None:
+    """Tell of an error that ends the process, as one does that a script turns into a sentence and an exit status."""
+    for tell in _tellers:
+        with suppress(Exception):
+            tell(error_of(error, trace))
+
+
+_tellers: list[Callable[[dict[str, Any]], None]] = []
 
 
 def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any]:

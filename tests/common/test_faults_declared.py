@@ -136,6 +136,38 @@ def test_what_a_fault_needs_is_said_where_it_is_missing(name: str) -> None:
         virtual_stages=2,
     )
     asked = [Fault(FAULTS[name], {**parse_fault(example(name)).values, "rank": "all"})]
-    said = list(misfits(asked, bare))
-    assert len(said) == len(FAULTS[name].needs)
-    assert all(need.sentence in sentence for need, sentence in zip(FAULTS[name].needs, said, strict=True))
+    said, needs = list(misfits(asked, bare)), list(asked[0].needs)
+    assert len(said) == len(needs)
+    assert all(need.sentence in sentence for need, sentence in zip(needs, said, strict=True))
+
+
+def test_what_only_one_kind_of_a_fault_needs_is_said_of_that_kind_alone() -> None:
+    alone = Setup(exercise=1, world_size=1)
+    assert refusals("hang", "hang,kind=lock", setup=alone) == []
+    (said,) = refusals("hang,kind=order", setup=alone)
+    assert "a single rank waits for no other rank: ask for more with -g or -n" in said
+    (said,) = refusals("hang,kind=order", setup=Setup(exercise=3, world_size=2, stages=2))
+    assert "cannot meet there: drop --pp" in said
+    assert refusals("hang,kind=missing-collective", setup=Setup(exercise=3, world_size=2, stages=2)) == []
+
+
+def test_what_happens_in_one_step_happens_in_no_other() -> None:
+    once = parse_fault("crash,step=3")
+    assert [step for step in range(9) if once.due(step)] == [3]
+    assert parse_fault("crash").step == 5
+    assert refusals("crash,step=11", setup=TWO_RANKS._replace(steps=12)) == []
+    (said,) = refusals("crash,step=12", setup=TWO_RANKS._replace(steps=12))
+    assert "there is no step 12, the steps are 0 to 11: the nearest is step=11" in said
+
+
+def test_every_rank_takes_part_in_what_all_do_together() -> None:
+    together, alone = parse_fault("hang,kind=order,rank=1"), parse_fault("hang,kind=lock,rank=1")
+    assert [rank for rank in range(3) if together.starts_on(rank)] == [0, 1, 2]
+    assert [rank for rank in range(3) if together.concerns(rank)] == [1]
+    assert [rank for rank in range(3) if alone.starts_on(rank)] == [1]
+
+
+def test_the_memory_of_a_gpu_is_not_asked_for_on_a_cpu() -> None:
+    (said,) = wrong_device([parse_fault("oom,kind=cuda")], "cpu")
+    assert "--fault oom,kind=cuda has no effect on the CPU" in said
+    assert list(wrong_device([parse_fault("oom,kind=cuda")], "cuda")) == []

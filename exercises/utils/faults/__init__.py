@@ -1,4 +1,4 @@
-"""Faults on purpose: `--fault` makes a training slow in a known way, to prove that a diagnosis is right.
+"""Faults on purpose: `--fault` makes a training slow in a known way, or ends it, to prove that a diagnosis is right.
 
 harness/common/declared_faults.py declares them. Each has its injector here in the module of its name: `inject`, which
 acts by hooks, so that the training scripts know nothing of it; or `setting`, where a training must know it when it is

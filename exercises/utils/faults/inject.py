@@ -50,14 +50,14 @@ def injected(training: Trained, model: Any, optimizer: Any) -> Iterator[Trained]
 
 
 def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments, until: ExitStack) -> None:
-    """Start every fault that concerns this rank; `moments` must be announced."""
+    """Start every fault in which this rank takes part; `moments` must be announced."""
     rank = rank_of_process()[0]
     lines = lines_of(arguments.run_dir, rank)
     until.callback(lines.close)
     device = torch.device("cpu" if arguments.on_cpu else "cuda")
     target = Target(rank, device, arguments.run_dir, models, moments, lines, until)
     for fault in arguments.faults:
-        if fault.concerns(rank):
+        if fault.starts_on(rank):
             injector_of(fault)(fault, target)
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any, Literal
 
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 Moment = Literal["load", "forward", "backward", "optimizer", "updated"]
 
@@ -105,6 +106,17 @@ def watch_update(optimizer: Any, moments: Moments, until: ExitStack) -> None:
         return watched
 
     wrap(optimizer, "step", announced, until)
+
+
+def at_next_call(action: Callable[[], None]) -> None:
+    """Call `action` where the next module is called: what it raises there reaches the training's own code, and not
+    the observer, which tells the moments of an unchanged training."""
+
+    def before(*_: object) -> None:
+        handle.remove()
+        action()
+
+    handle = register_module_forward_pre_hook(before)
 
 
 def wrap(

@@ -18,7 +18,7 @@ from harness.common.faults import parse_fault
 
 
 def begin(run_dir: Path, rank: int, model: Any, texts: Sequence[str]) -> Moments:
-    """Start every fault that concerns this rank; returns the moments, which the caller announces.
+    """Start every fault in which this rank takes part; returns the moments, which the caller announces.
 
     texts: `NAME[,key=value…]`. model: the module that is trained, or None where it is not known.
     """
@@ -28,7 +28,7 @@ def begin(run_dir: Path, rank: int, model: Any, texts: Sequence[str]) -> Moments
     device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
     target = Target(rank, device, run_dir, [] if model is None else [model], moments, lines, until)
     for fault in map(parse_fault, texts):
-        if fault.concerns(rank):
+        if fault.starts_on(rank):
             injector_of(fault)(fault, target)
     atexit.register(until.close)
     return moments

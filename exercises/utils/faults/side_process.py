@@ -70,6 +70,10 @@ class SideProcess:
         *lines, self._pending = self._pending.split(b"\n")
         yield from (line.decode() for line in lines)
 
+    def wait(self) -> None:
+        """Wait for its end, however long that takes."""
+        self._process.wait()
+
     def kill(self) -> None:
         """End it at once, whatever it does."""
         self._process.kill()

@@ -42,6 +42,17 @@ class Target:
 
         self.moments.at(moment, due)
 
+    def once(self, moment: Moment, fault: Fault, action: Callable[[], None]) -> None:
+        """Call `action` at `moment` of the fault's step, after recording it: perhaps nothing comes after."""
+
+        def due() -> None:
+            if fault.due(self.moments.step):
+                if fault.concerns(self.rank):
+                    self.record(fault, self.moments.step, 0, time.time_ns())
+                action()
+
+        self.moments.at(moment, due)
+
     def record(self, fault: Fault, step: int, ns: int, unix_ns: int) -> None:
         """Write that `fault` took `ns` from `step`, beginning at `unix_ns`."""
         self.lines.write(asdict(FaultLine(step, fault.name, self.rank, ns, unix_ns)))

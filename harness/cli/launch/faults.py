@@ -80,6 +80,13 @@ def _keys(kind: FaultKind) -> Iterator[str]:
     yield f"--fault {kind.usage}"
     for key in kind.keys:
         default = "required" if key.default is None else f"default {key.default}"
-        yield f"  {key.name}  {key.meaning}: {key.takes} ({default})"
-    if kind.recorded:
+        if not key.explained:
+            yield f"  {key.name}  {key.meaning}: {key.takes} ({default})"
+            continue
+        yield f"  {key.name}  {key.meaning} ({default}):"
+        wide = max(len(word) for word in key.words)
+        yield from (f"    {word:<{wide}}  {meaning}" for word, meaning in key.explained)
+    if kind.ends:
+        yield "faults/rank<R>.jsonl of the run has a line for it, written before it acts"
+    elif kind.recorded:
         yield f"faults/rank<R>.jsonl of the run has, per step: {kind.recorded}, in nanoseconds"

@@ -26,6 +26,17 @@ def _keys(kind: FaultKind) -> list[str]:
     ]
 
 
+def words() -> str:
+    """One row per word that has its own effect."""
+    rows = [
+        f"| `{kind.name}` | `{key.name}={word}` | {meaning} |"
+        for kind in FAULTS.values()
+        for key in kind.keys
+        for word, meaning in key.explained
+    ]
+    return "\n".join(["| fault | key | what happens |", "|---|---|---|", *rows])
+
+
 def records() -> str:
     """What the recorded time of each kind is."""
     rows = [f"| `{kind.name}` | {kind.recorded} |" for kind in FAULTS.values() if kind.recorded]

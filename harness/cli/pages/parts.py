@@ -12,6 +12,7 @@ from harness.common.paths import ROOT
 PARTS: dict[str, Callable[[], str]] = {
     "fault-kinds": faults.kinds,
     "fault-keys": faults.keys,
+    "fault-words": faults.words,
     "fault-records": faults.records,
     "options": options.tables,
     "summary": metrics.sections,

@@ -1,0 +1,171 @@
+"""Ranks of a tiny DDP training that hang or die: forked from a process that has imported PyTorch once.
+
+A signal (USR1) makes a rank write the stacks of its threads, whatever it waits for.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from exercises.utils.faults.inject import injected
+from tests.exercises.small_training import Tiny, Training, arguments, loop
+
+STEPS, STEP = 4, 2  # the fault comes in the third of four steps
+PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank, as the test sees it."""
+
+    number: int
+    folder: Path
+    process: ForkServerProcess
+
+    @property
+    def steps(self) -> int:
+        """How many steps have ended."""
+        path = self.folder / f"steps{self.number}"
+        return len(path.read_bytes()) if path.exists() else 0
+
+    @property
+    def lines(self) -> str:
+        """What it recorded of its faults."""
+        path = self.folder / "faults" / f"rank{self.number}.jsonl"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    @property
+    def state(self) -> str:
+        """R, S, T … as in /proc; empty if the process is no more."""
+        return state_of(self.process.pid or 0)
+
+    @property
+    def children(self) -> list[int]:
+        """The processes that it started and that are still there."""
+        found = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(pid) for path in found for pid in path.read_text().split()]
+
+    def stacks(self) -> str:
+        """The stacks of its threads, the innermost call first."""
+        path = self.folder / f"stacks{self.number}"
+        path.write_text("")
+        os.kill(self.process.pid or 0, signal.SIGUSR1)
+        wait_until(lambda: "ending_ranks.py" in path.read_text() or "_shutdown" in path.read_text())
+        return path.read_text()
+
+    def exit_code(self) -> int | None:
+        """Wait for its end; None: it does not end."""
+        self.process.join(PATIENCE_S)
+        return self.process.exitcode
+
+
+@contextmanager
+def ranks_with(fault: str, folder: Path, world_size: int = 1) -> Iterator[list[Rank]]:
+    """Ranks that train with the fault; killed at the end, with what they started."""
+    ranks = []
+    for number in range(world_size):
+        process = _context().Process(target=_train, args=(folder, number, world_size, fault))
+        process.start()
+        ranks.append(Rank(number, folder, process))
+    started: list[int] = []
+    try:
+        yield ranks
+    finally:
+        for rank in ranks:
+            started += rank.children
+            rank.process.kill()
+            rank.process.join()
+        with ExitStack() as at_last:
+            for pid in started:
+                at_last.callback(_kill, pid)
+            wait_until(lambda: not any(map(state_of, started)))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Raises AssertionError: it does not come to hold."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came so far"
+        time.sleep(0.02)
+
+
+def state_of(pid: int) -> str:
+    """The state of a process; empty if there is none, or if it is dead."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return "" if state in "ZX" else state
+    return ""
+
+
+@contextmanager
+def all_ended(started: subprocess.Popen[str]) -> Iterator[None]:
+    """At the end a launcher that was started is killed, with all that is below it; nothing is left."""
+    below: list[int] = []
+    try:
+        yield
+    finally:
+        below = _below(started.pid)
+        started.kill()
+        for pid in below:
+            _kill(pid)
+        started.wait()
+        wait_until(lambda: not any(map(state_of, below)))
+
+
+def _below(pid: int) -> list[int]:
+    """All processes that a process started, and those that these started."""
+    children: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children += map(int, path.read_text().split())
+    return [*children, *(deeper for child in children for deeper in _below(child))]
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@cache
+def _context() -> ForkServerContext:
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _train(folder: Path, rank: int, world_size: int, fault: str) -> None:
+    """A whole rank, in its own process."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size), "GLOO_SOCKET_IFNAME": "lo"}
+    torch.set_num_threads(1)
+    os.dup2(_opened(folder / f"log{rank}"), 2)
+    faulthandler.register(signal.SIGUSR1, _opened(folder / f"stacks{rank}"))
+    model: torch.nn.Module = Tiny()
+    if world_size > 1:
+        store = f"file://{folder}/store"
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    training = Training(arguments(folder, fault), [torch.ones(4, 8)] * STEPS, model, optimizer)
+    with injected(training, model, optimizer) as faulty, (folder / f"steps{rank}").open("wb", 0) as steps:
+        for _ in loop(faulty):
+            steps.write(b".")
+    if world_size > 1:
+        dist.destroy_process_group()
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,0 +1,97 @@
+"""Unchanged trainings hang, die and compute NaN as they are asked to: on that rank, and in that step."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.common.declared_faults import HANGS_ALONE, HANGS_IN_COLLECTIVE
+from tests.exercises.ending_ranks import all_ended
+from tests.own.observed_trainings import TIMEOUT_S, Running, start, training_of
+
+pytestmark = [pytest.mark.train]
+
+STEPS, STEP = 8, 3
+LOOKED_AT_S = 2.0  # in which a hanging training writes nothing
+
+
+@contextmanager
+def trained_with(fault: str, folder: Path, name: str = "plain_ddp") -> Iterator[Running]:
+    """A training whose rank 1 has the fault; at the end nothing of it is left."""
+    asked = {"faults": [f"{fault},step={STEP}"], "profiler": "none"}
+    running = start(training_of(name), folder, ["--steps", str(STEPS)], asked=asked)
+    with all_ended(running.process):
+        yield running
+
+
+def faults_of(running: Running, rank: int) -> list[tuple[int, str]]:
+    """(step, fault) of the lines that a rank wrote."""
+    path = running.folder / f"faults/rank{rank}.jsonl"
+    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    return [(line["step"], line["fault"]) for line in lines]
+
+
+def wait_for_fault(running: Running) -> None:
+    """Until rank 1 has written that the fault acts now."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not faults_of(running, 1):
+        assert running.process.poll() is None, running.log
+        assert time.monotonic() < deadline, running.log
+        time.sleep(0.1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [*HANGS_ALONE, *HANGS_IN_COLLECTIVE])
+def test_a_training_of_one_s_own_hangs(kind: str, tmp_path: Path) -> None:
+    with trained_with(f"hang,kind={kind},rank=1", tmp_path / "run") as running:
+        wait_for_fault(running)
+        time.sleep(LOOKED_AT_S)
+        assert running.process.poll() is None, running.log
+        assert faults_of(running, 1) == [(STEP, "hang")]
+        assert faults_of(running, 0) == []
+        assert not any((running.folder / f"truth.rank{rank}").exists() for rank in (0, 1)), (
+            "its loop has not ended"
+        )
+        assert not list(running.folder.glob("*.fifo"))
+        assert "observer: off" not in running.log
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("crash,rank=1", "RuntimeError: this step failed"),
+        ("oom,rank=1", "MemoryError"),
+        ("crash,kind=exit,rank=1", "exitcode  : 3"),
+        ("crash,kind=segv,rank=1", "SIGSEGV"),
+        ("crash,kind=abort,rank=1", "SIGABRT"),
+        ("crash,kind=kill,rank=1", "SIGKILL"),
+        ("crash,kind=gone,rank=1", "Connection"),
+    ],
+)
+def test_a_training_of_one_s_own_dies(fault: str, said: str, tmp_path: Path) -> None:
+    with trained_with(fault, tmp_path / "run") as running:
+        assert running.process.wait(TIMEOUT_S) == 1, "what torchrun ends with"
+        assert said in running.log
+        assert faults_of(running, 1) == [(STEP, fault.partition(",")[0])]
+        assert "observer: off" not in running.log
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["plain_ddp", "accelerate_loop", "fsdp2", "transformers_trainer"])
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_the_loss_of_one_s_own_training_is_nan(what: str, name: str, tmp_path: Path) -> None:
+    with trained_with(f"nan,in={what},rank=1", tmp_path / "run", name) as running:
+        ended = running.ended()
+        losses = [ended.truth(rank)["losses"] for rank in (0, 1)]
+        per_step = len(losses[0]) // STEPS
+        nan = [[math.isnan(float.fromhex(loss)) for loss in each[::per_step]] for each in losses]
+        known = STEP + (what == "gradient")
+        assert nan[1] == [step >= known for step in range(STEPS)]
+        assert nan[0] == [step > STEP for step in range(STEPS)], "by the gradients of the step before"
