@@ -183,8 +183,14 @@ def _missing(seen: Nodes, scene: _Scene) -> Stuck | None:
 
 def _has_left(rank: Evidence) -> bool:
     """Whether its program has ended, and something keeps the process, as a thread that goes on."""
-    frames = rank.threads.get("main", [])
-    return bool(frames) and not any(frame[3] for frame in frames) and not rank.call
+    return any(frame[2] in _AT_THE_END for frame in rank.threads.get("main", []))
+
+
+_AT_THE_END = (
+    "_shutdown",
+    "_python_exit",
+    "_exit_function",
+)  # of threading, concurrent.futures, multiprocessing
 
 
 def _in_own_code(others: list[Evidence], scene: _Scene) -> Stuck:

@@ -176,3 +176,10 @@ def test_a_lock_of_the_users_own_is_no_collective() -> None:
     assert found is not None
     assert (found.kind, found.ranks) == ("lock", (1,))
     assert ENGINE[2] == "_engine_run_backward"
+
+
+def test_a_rank_whose_program_has_ended_but_not_its_threads_has_left() -> None:
+    found = with_rank_1(threads={"main": [["/usr/lib/python3.11/threading.py", 1583, "_shutdown", False]]})
+    assert found is not None
+    assert (found.kind, found.ranks) == ("left early", (1,))
+    assert found.sentence.endswith("rank 1 has left the training")
