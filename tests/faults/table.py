@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.faults import in_cluster, in_disk, in_files, in_job, in_launch, in_queue, in_ranks, in_training
+from tests.faults import (
+    in_cluster,
+    in_disk,
+    in_files,
+    in_hangs,
+    in_job,
+    in_launch,
+    in_queue,
+    in_ranks,
+    in_training,
+)
 from tests.faults.fault import Fault
 from tests.faults.play import Case
 
@@ -20,6 +30,7 @@ SECTIONS = (
     Section("A launch", in_launch.FAULTS),
     Section("The training's processes", in_ranks.FAULTS),
     Section("A training over two nodes", in_training.FAULTS),
+    Section("A rank that hangs, or dies first", in_hangs.FAULTS),
     Section("Around the training", in_job.FAULTS),
     Section("Stopped: by its user, by Slurm, by its time limit", in_queue.FAULTS),
     Section("The cluster", in_cluster.FAULTS),

@@ -1,0 +1,81 @@
+"""Hangs and deaths of one rank of a real training: who is named, and how the run ends with --on-hang stop."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault, Place, Setting, nothing
+from tests.faults.in_ranks import LOGS, METRICS
+
+HANGS = {
+    "file": ("it reads a file that nobody writes", r"rank 1 is in .*reading the FIFO"),
+    "stopped": ("it is stopped and never continued", r"rank 1 is stopped \(SIGSTOP\)"),
+    "missing-collective": ("it makes a collective that the others do not", r"rank 1 waits in barrier"),
+    "order": ("it uses two groups in opposite order", "each waits for the other"),
+    "left-early": ("its program ends before the others'", "rank 1 has left the training"),
+    "worker-stopped": ("a worker of its data loader is stopped", "waiting for a worker of its data loader"),
+}
+
+
+def _setting(*words: str) -> Setting:
+    """Two ranks, one on each node; here both on this machine."""
+    return Setting(training="real", nodes=2, steps=9999, words=words)
+
+
+def _hang(kind: str, what: str, tells: str, where: tuple[Place, ...]) -> Fault:
+    return Fault(
+        name=f"hang-{kind}",
+        what=f"one of two ranks hangs, because {what}, with `--on-hang stop`",
+        inject=nothing,
+        where=where,
+        state="stuck",
+        slurm="FAILED",
+        tells=tells,
+        kept="metrics of every step so far, and all stacks",
+        keeps=(METRICS, "live/stuck.json"),
+        then="slurm.sh status RUN says who is stuck where",
+        setting=_setting("--on-hang", "stop", "--fault", f"hang,kind={kind},rank=1,step=6"),
+    )
+
+
+FAULTS = (
+    *(
+        _hang(kind, what, tells, ("slurm", "local") if kind in ("file", "stopped") else ("slurm",))
+        for kind, (what, tells) in HANGS.items()
+    ),
+    Fault(
+        name="died-first",
+        what="one of two ranks raises an exception, and the other loses its connection",
+        inject=nothing,
+        state="failed",
+        exit_code=1,
+        tells="rank 1 failed first, in step 6: RuntimeError",
+        kept="metrics of every step so far",
+        keeps=(METRICS, "status.json"),
+        then=LOGS,
+        setting=_setting("--fault", "crash,kind=exception,rank=1,step=6"),
+    ),
+    Fault(
+        name="segv-first",
+        what="a library crashes in one of two ranks (`SEGV`), and the other loses its connection",
+        inject=nothing,
+        where=("local",),
+        state="failed",
+        tells=r"rank 1 failed first, in step \d+: Segmentation fault",
+        kept="metrics of every step so far",
+        keeps=(METRICS, "status.json"),
+        then=LOGS,
+        setting=_setting("--fault", "crash,kind=segv,rank=1,step=6"),
+    ),
+    Fault(
+        name="loss-nan",
+        what="the loss of one of two ranks becomes NaN",
+        inject=nothing,
+        where=("local",),
+        state="completed",
+        exit_code=0,
+        tells=r"the loss is NaN since step \d+ on rank",
+        kept="everything",
+        keeps=(METRICS, "status.json"),
+        then="slurm.sh status RUN says since which step",
+        setting=Setting(training="real", nodes=2, steps=6, words=("--fault", "nan,rank=1,step=4")),
+    ),
+)
