@@ -31,7 +31,7 @@ class Rank:
         self.rank, self.pid = int(self.facts["rank"]), int(self.facts["pid"])
         self.progress_ns = self.life_ns = now_ns
         self.use_percent: int | None = None
-        self.computes = False
+        self.computes = self._runs = False
         self.longest_us = 0
         self.samples = self.tokens = 0
         self._usage = processes.usage(self.pid)
@@ -62,11 +62,17 @@ class Rank:
             return
         usage: Usage = processes.usage(self.pid)
         share = (usage.cpu_ns - self._usage.cpu_ns) / 1e9 / elapsed_s
-        self.computes = share >= COMPUTES
+        ran, self._runs = self._runs, self._wants_a_core()
+        self.computes = share >= COMPUTES or (ran and self._runs)
         self.use_percent = max(0, round(100 * share))
         if self.computes or (usage.io_bytes - self._usage.io_bytes) / elapsed_s >= MOVES_BYTES_S:
             self.life_ns = now_ns
         self._usage, self._looked_ns = usage, now_ns
+
+    def _wants_a_core(self) -> bool:
+        """Whether its main thread runs or is ready to: where cores are shared, it may get little CPU time."""
+        found = processes.stat_of(self.pid, self.facts.get("tid"))
+        return found is not None and found.state == "R"
 
     def _take_steps(self) -> None:
         for step in self.facts.get("done") or []:

@@ -225,7 +225,7 @@ def _by_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> str:
     for kind, calls in _CALLS.items():
         if call.startswith(calls):
             return kind if kind != "file" or "socket" not in rank.waits_in else "socket"
-    return "computes" if rank.computes else "own code"
+    return "computes" if rank.computes or rank.state == "R" else "own code"
 
 
 _CALLS = {
