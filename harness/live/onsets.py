@@ -1,0 +1,211 @@
+"""The steps at which one series of durations changes its level. Knows no ranks.
+
+Candidates come from seeded intervals, the narrowest first (Kovács et al., Seeded binary segmentation, Biometrika 2023;
+Baranowski et al., Narrowest-over-threshold detection, JRSS B 2019), with scores that are clipped so that single slow
+steps count little. A candidate stays if its jump is large beside the long-run variance, which is that of medians of
+blocks: autocorrelated noise and slow drift make it large. The place of a jump is the one with the highest likelihood
+under noise with lag-1 autocorrelation and Student's t distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+SHORTEST = 12  # steps of a level
+LEAST_JUMP = 0.065  # of the logarithm of the duration
+NEAR = 200  # steps on each side of a jump that say how large it is
+_CLIPPED = 3.0  # scores, in standard deviations
+_CANDIDATE = 5.0  # standard deviations of the scores' sum, if steps were independent
+_STANDS_OUT = 5.5  # standard deviations of the jump, by the long-run variance
+_BEYOND = 0.75  # of the steps on each side are on their own side of the jump's middle
+_ABRUPT = 0.5  # of the jump happens within SHORTEST steps
+_RARE = 1.15  # times the distance of medians side by side that is rare in noise
+_BLOCKS = (6, 12, 24, 48)  # steps
+_FEWEST_BLOCKS = 8
+_AROUND = 40  # steps on each side in which the place of a jump is searched
+_FREEDOM = 3.0  # degrees of freedom of Student's t: the tails of step times
+_INSIDE = 0.95
+_SD_PER_MAD = 1.4826  # of a normal distribution
+
+
+class Onset(NamedTuple):
+    """The first step of a new level, and the ends of its 95 % interval. All are indices into the series."""
+
+    at: int
+    low: int
+    high: int
+
+
+def jumps(y: F64) -> list[int]:
+    """The first index of each new level of a series of log durations, sorted. Empty: it is steady."""
+    chosen: list[int] = []
+    for begin, at, end in sorted(_candidates(y), key=lambda x: x[2] - x[0]):
+        if not any(begin < other < end for other in chosen):
+            chosen.append(at)
+    return _pruned(y, sorted(chosen))
+
+
+def _candidates(y: F64) -> Iterator[tuple[int, int, int]]:
+    """Intervals of the series with a jump in the middle: begin, the new level's first index, end."""
+    for begin, end in _seeded(len(y)):
+        part = y[begin:end]
+        at, height = _highest(_scores(part))
+        if height > _CANDIDATE and _stands(part, at, part):
+            yield begin, begin + at, end
+
+
+def _seeded(count: int) -> Iterator[tuple[int, int]]:
+    """Intervals of lengths that double, each half covered by the next one of its length."""
+    length = 3 * SHORTEST
+    while length < count:
+        yield from ((begin, begin + length) for begin in range(0, count - length, length // 2))
+        yield count - length, count
+        length *= 2
+    if count >= 2 * SHORTEST:
+        yield 0, count
+
+
+def _scores(y: F64) -> F64:
+    """Distances from the median in standard deviations of the noise from step to step, clipped."""
+    noise = max(spread(np.diff(y)) / np.sqrt(2), 1e-4)
+    return np.asarray(np.clip((y - np.median(y)) / noise, -_CLIPPED, _CLIPPED))
+
+
+def _highest(u: F64) -> tuple[int, float]:
+    """Where the CUSUM statistic is highest, and its height."""
+    n = len(u)
+    left = np.arange(SHORTEST, n - SHORTEST + 1)
+    sums = np.cumsum(u)
+    height = np.abs(sums[left - 1] - left / n * sums[-1]) * np.sqrt(n / (left * (n - left)))
+    best = int(np.argmax(height))
+    return int(left[best]), float(height[best])
+
+
+def spread(x: F64) -> float:
+    """A standard deviation that outliers do not move: of the median absolute deviation."""
+    return _SD_PER_MAD * float(np.median(np.abs(x - np.median(x)))) if len(x) else 0.0
+
+
+def _stands(y: F64, at: int, of_noise: F64) -> bool:
+    """Whether the levels before and from `at` differ by more than noise. of_noise: the series that shows the noise."""
+    before, after = y[max(at - NEAR, 0) : at], y[at : at + NEAR]
+    low, high = float(np.median(before)), float(np.median(after))
+    jump, sign = abs(high - low), np.sign(high - low)
+    if jump < LEAST_JUMP:
+        return False
+    middle = (low + high) / 2
+    if min(np.mean(sign * (middle - before) > 0), np.mean(sign * (after - middle) > 0)) < _BEYOND:
+        return False
+    local = float(np.median(after[:SHORTEST]) - np.median(before[-SHORTEST:]))
+    if sign * local < _ABRUPT * jump:
+        return False
+    rest = np.concatenate([before - low, after - high]) if of_noise is y else of_noise
+    if abs(local) < _RARE * _wander(rest):
+        return False
+    error = long_run_deviation(rest) * np.sqrt(1 / len(before) + 1 / len(after))
+    return bool(jump > _STANDS_OUT * error)
+
+
+def _wander(noise: F64) -> float:
+    """How far medians of SHORTEST steps side by side are apart in the noise itself: the 98th percentile."""
+    if len(noise) < 4 * SHORTEST:
+        return 0.0
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(noise, SHORTEST)[::3], axis=1)
+    return float(np.quantile(np.abs(medians[SHORTEST // 3 :] - medians[: -SHORTEST // 3]), 0.98))
+
+
+def long_run_deviation(noise: F64) -> float:
+    """The square root of the long-run variance of a median: the largest over the lengths of blocks."""
+    found = 1.25 * spread(noise)
+    for length in _BLOCKS:
+        blocks = len(noise) // length
+        if blocks < _FEWEST_BLOCKS:
+            break
+        medians = np.median(noise[: blocks * length].reshape(blocks, length), axis=1)
+        found = max(found, float(np.sqrt(length)) * spread(medians) * (1 + 2 / blocks))
+    return found
+
+
+def _pruned(y: F64, chosen: list[int]) -> list[int]:
+    """Without those that do not stand out between their neighbours; their places are found anew."""
+    while chosen:
+        chosen = _moved(y, chosen)
+        noise = y - levels(y, chosen)
+        ends = [0, *chosen, len(y)]
+        kept = [
+            at
+            for begin, at, end in zip(ends, chosen, ends[2:], strict=False)
+            if min(at - begin, end - at) >= SHORTEST - 2 and _stands(y[begin:end], at - begin, noise)
+        ]
+        if len(kept) == len(chosen):
+            break
+        chosen = kept
+    return chosen
+
+
+def _moved(y: F64, chosen: list[int]) -> list[int]:
+    """Each jump where the sum of absolute deviations from both medians is least."""
+    ends = [0, *chosen, len(y)]
+    places = {_least_deviation(y, *where) for where in zip(ends, chosen, ends[2:], strict=False)}
+    return sorted(places - {0, len(y)})
+
+
+def _least_deviation(y: F64, begin: int, at: int, end: int) -> int:
+    first = max(begin, at - NEAR)
+    part, here = y[first : min(end, at + NEAR)], at - first
+    before, after = float(np.median(part[:here])), float(np.median(part[here:]))
+    gain = np.cumsum(np.abs(part - after) - np.abs(part - before))
+    return first + int(np.argmax(gain)) + 1
+
+
+def levels(y: F64, at: list[int]) -> F64:
+    """The series' level at each index: the median between two jumps."""
+    ends = [0, *at, len(y)]
+    parts = [np.full(end - begin, np.median(y[begin:end])) for begin, end in pairwise(ends)]
+    return np.concatenate(parts)
+
+
+def likelihoods(y: F64, at: int, begin: int, end: int) -> tuple[int, F64]:
+    """The log-likelihood of each place of a jump: the first place, and one value per place from there on.
+
+    `at` is about where the jump is; begin, end: the neighbouring jumps.
+    """
+    begin, end = max(begin, at - NEAR), min(end, at + NEAR)
+    margin = 5  # steps around `at` that may be on either side
+    low = float(np.median(y[begin : max(at - margin, begin + 1)]))
+    high = float(np.median(y[min(at + margin, end - 1) : end]))
+    first, last = max(begin + 1, at - _AROUND), min(end - 1, at + _AROUND)
+    places = np.arange(first, last + 1)
+    here = np.arange(max(begin, first - 2), min(end, last + 2))
+    noise = y[begin:end] - np.where(np.arange(begin, end) < at, low, high)
+    persistence = _persistence(noise)
+    rest = y[here] - np.where(here[None, :] < places[:, None], low, high)
+    new = rest[:, 1:] - persistence * rest[:, :-1]
+    scale = max(spread(noise[1:] - persistence * noise[:-1]), 1e-4)
+    each = -(_FREEDOM + 1) / 2 * np.log1p((new / scale) ** 2 / _FREEDOM)
+    return first, each.sum(axis=1)
+
+
+def _persistence(noise: F64) -> float:
+    """Lag-1 autocorrelation of the clipped noise, 0 to 0.9."""
+    clipped = np.clip(noise, -_CLIPPED * spread(noise), _CLIPPED * spread(noise))
+    power = float(np.dot(clipped, clipped))
+    return min(max(float(np.dot(clipped[1:], clipped[:-1])) / power, 0.0), 0.9) if power else 0.0
+
+
+def placed(first: int, likelihood: F64) -> Onset:
+    """The likeliest place, with the shortest interval around it that has 95 % of the likelihood."""
+    share = np.exp(likelihood - likelihood.max())
+    share /= share.sum()
+    low = high = int(np.argmax(share))
+    while share[low : high + 1].sum() < _INSIDE:
+        left = share[low - 1] if low else -1.0
+        right = share[high + 1] if high + 1 < len(share) else -1.0
+        low, high = (low - 1, high) if left >= right else (low, high + 1)
+    return Onset(first + int(np.argmax(share)), first + low, first + high)
