@@ -22,12 +22,13 @@ LEAST_JUMP = 0.065  # of the logarithm of the duration
 NEAR = 200  # steps on each side of a jump that say how large it is
 _CLIPPED = 3.0  # scores, in standard deviations
 _CANDIDATE = 5.0  # standard deviations of the scores' sum, if steps were independent
-_STANDS_OUT = 5.5  # standard deviations of the jump, by the long-run variance
+# How large a jump must be in standard errors by the long-run variance, and how abrupt in times the distance of medians
+# side by side that is rare in noise: one of these pairs.
+_LEAST = ((5.5, 1.15), (3.0, 2.2))
 _BEYOND = 0.75  # of the steps on each side are on their own side of the jump's middle
 _ABRUPT = 0.5  # of the jump happens within SHORTEST steps
-_RARE = 1.15  # times the distance of medians side by side that is rare in noise
 _BLOCKS = (6, 12, 24, 48)  # steps
-_FEWEST_BLOCKS = 8
+_FEWEST_BLOCKS = 6
 _AROUND = 40  # steps on each side in which the place of a jump is searched
 _FREEDOM = 3.0  # degrees of freedom of Student's t: the tails of step times
 _INSIDE = 0.95
@@ -51,12 +52,22 @@ def jumps(y: F64) -> list[int]:
     return _pruned(y, sorted(chosen))
 
 
+def neighbours(at: list[int], count: int) -> list[tuple[int, int, int]]:
+    """Each jump between the one before and the next: begin, the jump, end. count: of the series' steps.
+
+    >>> neighbours([3, 7], 9)
+    [(0, 3, 7), (3, 7, 9)]
+    """
+    ends = [0, *at, count]
+    return list(zip(ends, at, ends[2:], strict=False))
+
+
 def _candidates(y: F64) -> Iterator[tuple[int, int, int]]:
     """Intervals of the series with a jump in the middle: begin, the new level's first index, end."""
     for begin, end in _seeded(len(y)):
         part = y[begin:end]
         at, height = _highest(_scores(part))
-        if height > _CANDIDATE and _stands(part, at, part):
+        if height > _CANDIDATE and _strength(part, at) >= 1:
             yield begin, begin + at, end
 
 
@@ -92,24 +103,35 @@ def spread(x: F64) -> float:
     return _SD_PER_MAD * float(np.median(np.abs(x - np.median(x)))) if len(x) else 0.0
 
 
-def _stands(y: F64, at: int, of_noise: F64) -> bool:
-    """Whether the levels before and from `at` differ by more than noise. of_noise: the series that shows the noise."""
+class _Noise(NamedTuple):
+    """Of a series without its jumps. deviation: by the long-run variance; wander: of `_wander`."""
+
+    deviation: float
+    wander: float
+
+
+def _strength(y: F64, at: int, noise: _Noise | None = None) -> float:
+    """By how much the levels before and from `at` differ, over the least difference that counts: from 1 on it does.
+
+    noise: without it, that of `y` itself.
+    """
     before, after = y[max(at - NEAR, 0) : at], y[at : at + NEAR]
     low, high = float(np.median(before)), float(np.median(after))
-    jump, sign = abs(high - low), np.sign(high - low)
+    jump, sign, middle = abs(high - low), np.sign(high - low), (low + high) / 2
     if jump < LEAST_JUMP:
-        return False
-    middle = (low + high) / 2
-    if min(np.mean(sign * (middle - before) > 0), np.mean(sign * (after - middle) > 0)) < _BEYOND:
-        return False
-    local = float(np.median(after[:SHORTEST]) - np.median(before[-SHORTEST:]))
-    if sign * local < _ABRUPT * jump:
-        return False
-    rest = np.concatenate([before - low, after - high]) if of_noise is y else of_noise
-    if abs(local) < _RARE * _wander(rest):
-        return False
-    error = long_run_deviation(rest) * np.sqrt(1 / len(before) + 1 / len(after))
-    return bool(jump > _STANDS_OUT * error)
+        return 0.0
+    apart = min(np.mean(sign * (middle - before) > 0), np.mean(sign * (after - middle) > 0)) / _BEYOND
+    local = float(sign * (np.median(after[:SHORTEST]) - np.median(before[-SHORTEST:])))
+    if min(apart, local / jump / _ABRUPT) < 1:
+        return 0.0
+    noise = noise or _noise_of(np.concatenate([before - low, after - high]))
+    error = noise.deviation * float(np.sqrt(1 / len(before) + 1 / len(after)))
+    size, edge = jump / max(error, 1e-9), local / max(noise.wander, 1e-9)
+    return max(min(size / least_size, edge / least_edge) for least_size, least_edge in _LEAST)
+
+
+def _noise_of(rest: F64) -> _Noise:
+    return _Noise(long_run_deviation(rest), _wander(rest))
 
 
 def _wander(noise: F64) -> float:
@@ -128,20 +150,27 @@ def long_run_deviation(noise: F64) -> float:
         if blocks < _FEWEST_BLOCKS:
             break
         medians = np.median(noise[: blocks * length].reshape(blocks, length), axis=1)
-        found = max(found, float(np.sqrt(length)) * spread(medians) * (1 + 2 / blocks))
+        found = max(found, float(np.sqrt(length)) * spread(medians) * (1 + 3 / blocks))
     return found
 
 
 def _pruned(y: F64, chosen: list[int]) -> list[int]:
-    """Without those that do not stand out between their neighbours; their places are found anew."""
+    """Without those that do not stand out between their neighbours; their places are found anew.
+
+    Of neighbours that do not stand out, the weakest goes first: without it the others have longer levels.
+    """
     while chosen:
         chosen = _moved(y, chosen)
-        noise = y - levels(y, chosen)
-        ends = [0, *chosen, len(y)]
+        noise = _noise_of(y - levels(y, chosen))
+        strengths = [
+            _strength(y[begin:end], at - begin, noise) if min(at - begin, end - at) >= SHORTEST - 2 else 0.0
+            for begin, at, end in neighbours(chosen, len(y))
+        ]
+        around = [np.inf, *strengths, np.inf]
         kept = [
             at
-            for begin, at, end in zip(ends, chosen, ends[2:], strict=False)
-            if min(at - begin, end - at) >= SHORTEST - 2 and _stands(y[begin:end], at - begin, noise)
+            for at, left, own, right in zip(chosen, around, strengths, around[2:], strict=False)
+            if own >= 1 or own > min(left, right)
         ]
         if len(kept) == len(chosen):
             break
@@ -151,8 +180,7 @@ def _pruned(y: F64, chosen: list[int]) -> list[int]:
 
 def _moved(y: F64, chosen: list[int]) -> list[int]:
     """Each jump where the sum of absolute deviations from both medians is least."""
-    ends = [0, *chosen, len(y)]
-    places = {_least_deviation(y, *where) for where in zip(ends, chosen, ends[2:], strict=False)}
+    places = {_least_deviation(y, *where) for where in neighbours(chosen, len(y))}
     return sorted(places - {0, len(y)})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,9 @@ def pace_notes(
     for before, change in zip([None, *found], found, strict=False):
         if before is None or not _returns(before, change):
             kind = "slower" if change.ratio > 1 else "faster"
-            evidence = "; ".join(_evidence(change, own, phases or {}, unit_ns))
+            shows = evidence(change, own, phases or {}, unit_ns=unit_ns)
             sentence = change_sentence(change, grown_phase(change, phases or {}), unit_ns)
-            notes.append((kind, change.ranks if change.named else (), sentence, evidence, command))
+            notes.append((kind, change.ranks if change.named else (), sentence, shows, command))
     if slowest_rank is not None and slowest_rank.kind != "never":
         ranks = () if slowest_rank.rank is None else (slowest_rank.rank,)
         sentence = slowest_sentence(slowest_rank, step, unit_ns)
@@ -123,24 +123,49 @@ def _median(values: F64) -> F64:
     return np.array([np.median(row) if len(row) else np.nan for row in rows])
 
 
-def _evidence(change: Change, own: F64 | None, phases: Mapping[str, F64], unit_ns: float) -> Iterator[str]:
+def evidence(
+    change: Change,
+    own: F64 | None,
+    phases: Mapping[str, F64],
+    numbers: Sequence[int] | None = None,
+    *,
+    unit_ns: float = 1.0,
+) -> str:
+    """What shows who caused a change: the own times of the ranks that changed, and the waiting for a core.
+
+    numbers: the rank of each row, if that is not its index.
+    """
+    texts = []
     if change.named and own is not None and len(change.ranks) < len(own):
-        own_before, own_after = _medians(change, own)
-        named = list(change.ranks)
-        others = [
-            rank for rank in range(len(own)) if rank not in change.ranks and np.isfinite(own_before[rank])
-        ]
         texts = [
-            f"{duration(float(np.mean(own_before[ranks])) * unit_ns)} before, "
-            f"{duration(float(np.mean(own_after[ranks])) * unit_ns)} after"
-            for ranks in (named, others)
-            if ranks
+            _own_times(
+                change, own, change.ranks if numbers is None else [numbers[x] for x in change.ranks], unit_ns
+            )
         ]
-        beside = f"; of the others {texts[1]}" if others else ""
-        yield f"time without waiting for other ranks, of {_ranks(change.ranks)}: {texts[0]}{beside}"
-    waited = _moved(change, phases[CORE_WAIT]) if CORE_WAIT in phases else np.nan
-    if waited > _MOST_OF_IT * abs(change.after - change.before):
-        yield f"threads waited {duration(waited * unit_ns)} longer per step for a core, which other programs used"
+    waited = waited_for_cores(change, phases)
+    if waited:
+        longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
+        texts.append(f"threads waited {longer} per step for a core, which other programs used")
+    return "; ".join(texts)
+
+
+def waited_for_cores(change: Change, phases: Mapping[str, F64]) -> float:
+    """By how much longer per step threads waited for a core, if that is most of a change; else 0."""
+    waited = _moved(change, phases[CORE_WAIT]) if CORE_WAIT in phases else 0.0
+    return waited if waited / (change.after - change.before) > _MOST_OF_IT else 0.0
+
+
+def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -> str:
+    before, after = _medians(change, own)
+    changed = np.isin(np.arange(len(own)), change.ranks)
+    others = ~changed & np.isfinite(before) & np.isfinite(after)
+    means = [
+        (float(np.mean(before[rows])), float(np.mean(after[rows])))
+        for rows in (changed, others)
+        if rows.any()
+    ]
+    texts = [f"{duration(low * unit_ns)} before, {duration(high * unit_ns)} after" for low, high in means]
+    return f"time without waiting for other ranks, of {_ranks(ranks)}: {'; of the others '.join(texts)}"
 
 
 def slowest_sentence(found: Slowest, step: float | None, unit_ns: float = 1.0) -> str:

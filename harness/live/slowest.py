@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 F64 = NDArray[np.float64]
 LEAST_COST = 0.03  # of the step: less waiting for the slowest rank is not worth a word
 _CLEAR = 0.05  # of the step, by which a rank is slower than the others where it is clearly the slowest
-_FEWEST = 20  # steps
+FEWEST = 20  # steps
 _ALWAYS, _OFTEN = 0.9, 0.3  # of the steps
 _MOST_OF_IT = 0.5  # of all waiting
 _BLOCK = 10  # steps that are permuted together, because the noise of neighbours is alike
@@ -43,7 +43,7 @@ def slowest(own: F64, step: float) -> Slowest:
     """
     known = own[:, ~np.isnan(own).any(axis=0)]
     ranks, count = known.shape
-    if ranks < 2 or count < _FEWEST or step <= 0:
+    if ranks < 2 or count < FEWEST or step <= 0:
         return Slowest("never", None, 0.0, 0.0, 1.0)
     middle, second = (ranks - 1) // 2, ranks - 2
     ordered = np.partition(known, (middle, second), axis=0)
