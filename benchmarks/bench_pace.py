@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from pace_runs import TRAINING, Run, drawn, made
+from pace_runs import TRAINING, Run, drawn_run, made
 from pace_series import PHASES, Planted, drawn_noise, simulated
 
 from harness.live.own_time import WAITING, own_parts
@@ -145,7 +145,7 @@ def real(planted: int, steady: int, out: Path, seed: int, batch_size: int) -> It
     false = by_cores = 0
     for number in range(max(planted, steady)):
         if number < planted:
-            run = drawn(number, seed, steady=False)
+            run = drawn_run(number, seed, steady=False)
             said = _said_of(run, out, batch_size)
             unknown = run.phase in WAITING
             everyone = set(range(TRAINING.ranks))
@@ -155,7 +155,7 @@ def real(planted: int, steady: int, out: Path, seed: int, batch_size: int) -> It
                 judge(rows[name], said, run.step, truth)
             yield f"{run.name}: {_told(said)}"
         if number < steady:
-            run = drawn(number, seed, steady=True)
+            run = drawn_run(number, seed, steady=True)
             said = _said_of(run, out, batch_size)
             false += any(not each.by_cores for each in said)
             by_cores += bool(said) and all(each.by_cores for each in said)

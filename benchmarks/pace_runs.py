@@ -66,7 +66,7 @@ class Run:
         return f"{self.number}-{kind}-of{self.steps}"
 
 
-def drawn(number: int, seed: int, *, steady: bool) -> Run:
+def drawn_run(number: int, seed: int, *, steady: bool) -> Run:
     """The same for the same numbers. A third of the changes is on all ranks."""
     dice = random.Random(f"{seed} {number} {steady}")
     steps = dice.randint(150, 300)

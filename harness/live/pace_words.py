@@ -40,7 +40,7 @@ def pace_notes(
     """
     notes: list[PaceNote] = []
     for before, change in zip([None, *found], found, strict=False):
-        if before is None or not _returns(before, change):
+        if before is None or not returns(before, change):
             kind = "slower" if change.ratio > 1 else "faster"
             shows = evidence(change, own, phases or {}, unit_ns=unit_ns)
             sentence = change_sentence(change, grown_phase(change, phases or {}), unit_ns)
@@ -53,7 +53,7 @@ def pace_notes(
     return notes
 
 
-def _returns(before: Change, change: Change) -> bool:
+def returns(before: Change, change: Change) -> bool:
     """Whether the pace is again about what it was before the earlier change."""
     opposite = (before.ratio > 1) != (change.ratio > 1)
     return opposite and abs(change.after - before.before) < _BACK * abs(before.after - before.before)

@@ -27,13 +27,13 @@ _MOST = 1 << 24  # a step's number
 class StepTimes:
     """Filled rank by rank. Of each rank: numbers of its steps, and (fields, steps), nanoseconds, NaN where unknown."""
 
-    ranks: dict[int, tuple[NDArray[np.int64], F64]] = field(default_factory=dict)
+    ranks: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)
 
     def add(self, rank: int, lines: Iterable[Mapping[str, Any]]) -> None:
         """The step lines of a rank's metrics file. Steps in which a profiler worked are left out."""
         kept = [line for line in lines if line.get("phase") not in _PROFILED and _is_number(line.get("step"))]
         values = [[_value(line.get(name)) for line in kept] for name in _FIELDS]
-        self.ranks[rank] = (np.array([line["step"] for line in kept], np.int64), np.array(values))
+        self.ranks[rank] = (np.array([line["step"] for line in kept], np.int64), np.array(values, np.float32))
 
     def arrays(self) -> tuple[list[int], NDArray[np.int64], dict[str, F64]]:
         """The ranks, the numbers of the steps, and each field as (ranks, steps)."""

@@ -6,13 +6,18 @@ from harness.analysis.summary.base import SummaryPart
 
 
 class PaceChange(SummaryPart):
-    """A step from which on the job's steps are longer or shorter, by the training's own clock: over all its steps, not
-    only the profiled ones, which are left out. The job's step is the median over ranks. Found are changes by about 8 %
-    and more that last 15 steps and more, if they are larger than the steps' own noise; slow steps in a period, and
-    slow steps at the start, are none. Method: clipped CUSUM in seeded intervals, of which the narrowest counts; a jump
-    must be 5.5 standard deviations by the long-run variance of medians of blocks; its step is the likeliest under
-    noise with lag-1 autocorrelation and Student's t distribution. Sources: Kovács et al., Seeded binary segmentation,
-    Biometrika 2023; Baranowski et al., Narrowest-over-threshold detection, JRSS B 2019."""
+    """A step from which on the job's steps are longer or shorter, by the training's own clock, in all its steps without
+    those in which a profiler worked. The job's step is the median over ranks. Found are changes by about 8 % and more
+    that last 15 steps and more, if they are larger than the steps' own noise; slow steps in a period, and slow steps
+    at the start, are none. A change of the time that a rank did not wait in (its own time), by phase, is found in more
+    noise: it counts if the steps would be shorter by at least half of it without it, and if waiting for a core does
+    not explain it.
+
+    **Method.** Clipped CUSUM in seeded intervals, of which the narrowest counts. A jump must be 5.5 standard errors by
+    the long-run variance, which is that of medians of blocks, and 1.15 times as abrupt as is rare in the noise itself
+    (98th percentile of the distance of medians of 12 steps side by side), or 3 and 2.2 times. Its step is the likeliest
+    under noise with lag-1 autocorrelation and Student's t distribution. Sources: Kovács et al., Seeded binary
+    segmentation, Biometrika 2023; Baranowski et al., Narrowest-over-threshold detection, JRSS B 2019."""
 
     step: int
     """The first step of the new pace."""
@@ -25,7 +30,7 @@ class PaceChange(SummaryPart):
     before_ns: int
     """Median step of up to 200 steps before."""
     after_ns: int
-    """Median step of up to 200 steps after."""
+    """Median step of up to 200 steps after. If noise hides a change of own time: before, plus that change."""
     ratio: float
     """After / before."""
     ranks: list[int]
