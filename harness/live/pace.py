@@ -36,7 +36,7 @@ class Change(NamedTuple):
     step: the first step of the new pace; low, high: its 95 % interval. before, after: median durations of the job's
     step; ratio: after / before. ranks: those whose own time changed; all ranks if all changed, or if nobody can be
     named (`named` is False). lasts: the last step of the new pace; None: to the end. part: of the own time, that
-    changed most; empty: not known.
+    changed most; empty: not known. since: the first step of the pace before.
     """
 
     step: int
@@ -49,6 +49,7 @@ class Change(NamedTuple):
     named: bool
     lasts: int | None
     part: str = ""
+    since: int = 0
 
 
 def changes(
@@ -184,7 +185,8 @@ class _Series(NamedTuple):
         named = bool(who.ranks) or count == 1
         ranks = who.ranks or tuple(range(count))
         part = "" if who.part == OWN else who.part
-        return Change(*onset, before, after, after / before, ranks, named, lasts, part)
+        since = int(self.known[where[0]])
+        return Change(*onset, before, after, after / before, ranks, named, lasts, part, since)
 
     def _placed(self, spot: Spot, where: tuple[int, int, int], who: Culprits) -> Onset:
         """The step of a change, by the job's steps, and the own time of the ranks that changed or the part that did."""

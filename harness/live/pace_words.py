@@ -45,12 +45,18 @@ def pace_notes(
             shows = evidence(change, own, phases or {}, unit_ns=unit_ns)
             sentence = change_sentence(change, grown_phase(change, phases or {}), unit_ns)
             notes.append((kind, change.ranks if change.named else (), sentence, shows, command))
-    if slowest_rank is not None and slowest_rank.kind != "never":
+    if slowest_rank is not None and worth_telling(slowest_rank, found):
         ranks = () if slowest_rank.rank is None else (slowest_rank.rank,)
         sentence = slowest_sentence(slowest_rank, step, unit_ns)
         chance = f"of ranks that are alike, one is the slowest as often with a probability of {slowest_rank.chance:.1g}"
         notes.append(("slowest", ranks, sentence, chance if ranks else "", command))
     return notes
+
+
+def worth_telling(slowest_rank: Slowest, found: Sequence[Change]) -> bool:
+    """Whether the slowest rank is told: the others wait, and no change tells the same of it."""
+    told = any(change.named and change.ranks == (slowest_rank.rank,) for change in found)
+    return slowest_rank.kind != "never" and not (told and slowest_rank.kind != "always")
 
 
 def returns(before: Change, change: Change) -> bool:
@@ -112,7 +118,7 @@ def _moved(change: Change, values: F64) -> float:
 def _medians(change: Change, values: F64) -> tuple[F64, F64]:
     """Of each rank before and after: in the steps near the change, without its interval."""
     end = values.shape[1] if change.lasts is None else change.lasts + 1
-    before = values[:, max(change.low - NEAR, 0) : change.low]
+    before = values[:, max(change.low - NEAR, min(change.since, change.low - 1)) : change.low]
     after = values[:, change.high : min(change.high + NEAR, end)]
     return _median(before), _median(after)
 
@@ -174,8 +180,12 @@ def slowest_sentence(found: Slowest, step: float | None, unit_ns: float = 1.0) -
     costs = f"{duration(found.costs * unit_ns)}{of_step}"
     if found.rank is None:
         return f"The ranks are the slowest in turns: half of them wait {costs} or more per step for the slowest one."
-    often = {"always": "always", "often": "often", "rarely": "in few steps"}[found.kind]
+    often = {
+        "always": "always the slowest",
+        "often": "often the slowest",
+        "rarely": "the slowest in few steps",
+    }
     return (
-        f"Rank {found.rank} is {often} the slowest: clearly in {percent(found.share)} of the steps. "
+        f"Rank {found.rank} is {often[found.kind]}: clearly in {percent(found.share)} of the steps. "
         f"If it was as fast as the next one, a step would be up to {costs} shorter."
     )

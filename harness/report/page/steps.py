@@ -145,9 +145,9 @@ def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], lis
 
 def _onsets(changes: Sequence[PaceChange]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A line where each new pace begins, between two steps, and their entry in the legend."""
-    color, dash = CAUSES["host work"], "dash"
+    color = CAUSES["host work"]
     ends = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
-    line = {"color": color, "width": 1.5, "dash": dash}
+    line = {"color": color, "width": 1.5, "dash": "dash"}
     shapes = [{"type": "line", **ends, "x0": x.step - 0.5, "x1": x.step - 0.5, "line": line} for x in changes]
     entry = plotly_json.line("a new pace begins", [None], [None], color, mode="lines", hoverinfo="skip")
     return shapes, [entry | {"line": line}] if changes else []

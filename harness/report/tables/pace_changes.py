@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness.analysis.summary import PaceChange, Summary
 from harness.format.format import duration, percent
 from harness.live.pace import Change
-from harness.live.pace_words import change_sentence, returns, slowest_sentence
+from harness.live.pace_words import change_sentence, returns, slowest_sentence, worth_telling
 from harness.live.slowest import Slowest
 from harness.report.tables.table import Column, TableOf, file_of
 
@@ -22,19 +24,19 @@ def pace_change_sentences(s: Summary) -> list[str]:
         if before is None or not returns(before, change)
     ]
     more = [f"{len(told) - _FEW} more changes of pace are in the table."] if len(told) > _FEW else []
-    return [*told[:_FEW], *more, *_slowest(s)]
+    return [*told[:_FEW], *more, *_slowest(s, changes)]
 
 
 def _shown(change: PaceChange) -> str:
     return f"({change.evidence[:1].upper()}{change.evidence[1:]}.)" if change.evidence else ""
 
 
-def _slowest(s: Summary) -> list[str]:
+def _slowest(s: Summary, changes: Sequence[Change]) -> list[str]:
     found = s.slowest_rank
     if found is None or found.rank is None:
         return []
     slowest = Slowest(found.kind, found.rank, found.share, found.costs_ns, found.chance)
-    return [slowest_sentence(slowest, found.step_ns)]
+    return [slowest_sentence(slowest, found.step_ns)] if worth_telling(slowest, changes) else []
 
 
 def _change(each: PaceChange) -> Change:
