@@ -30,6 +30,7 @@ _ABRUPT = 0.5  # of the jump happens within SHORTEST steps
 _BLOCKS = (6, 12, 24, 48)  # steps
 _FEWEST_BLOCKS = 6
 _AROUND = 40  # steps on each side in which the place of a jump is searched
+_CLASSES = 10  # of values
 _FREEDOM = 3.0  # degrees of freedom of Student's t: the tails of step times
 _INSIDE = 0.95
 _SD_PER_MAD = 1.4826  # of a normal distribution
@@ -218,6 +219,21 @@ def likelihoods(y: F64, at: int, begin: int, end: int) -> tuple[int, F64]:
     scale = max(spread(noise[1:] - persistence * noise[:-1]), 1e-4)
     each = -(_FREEDOM + 1) / 2 * np.log1p((new / scale) ** 2 / _FREEDOM)
     return first, each.sum(axis=1)
+
+
+def by_values(y: F64, at: int, begin: int, end: int) -> tuple[int, F64]:
+    """As `likelihoods`, for noise of any distribution: from how often a value comes before and after.
+
+    Values are in classes of equal size; each has one occurrence more than it was seen (Laplace's rule).
+    """
+    margin = 5
+    before = y[max(begin, at - NEAR) : max(at - margin, begin + 1)]
+    after = y[min(at + margin, end - 1) : min(end, at + NEAR)]
+    first, last = max(begin + 1, at - _AROUND), min(end - 1, at + _AROUND)
+    edges = np.quantile(np.concatenate([before, after]), np.linspace(0, 1, _CLASSES + 1)[1:-1])
+    shares = [np.bincount(np.searchsorted(edges, side), minlength=_CLASSES) + 1.0 for side in (before, after)]
+    ratio = np.log(shares[0] / shares[0].sum()) - np.log(shares[1] / shares[1].sum())
+    return first, np.cumsum(ratio[np.searchsorted(edges, y[first - 1 : last])])
 
 
 def _persistence(noise: F64) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.live import onsets
-from harness.live.series import WARM_UP, in_turns, without_period
+from harness.live.series import WARM_UP, floor, in_turns, without_period
 
 F64 = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -20,6 +20,7 @@ _BESIDE = 0.5  # of the change of the rank that changed most
 _CERTAIN = 4.0  # standard errors
 _ALL = 0.9  # of the ranks
 _SERIES, _STEPS = 48, 12_000  # most series that are searched, and most steps of them together
+_APART, _LESS = 5, 0.5  # steps; of the differences between steps so far apart
 _BLOCKS, _LOOKS = 8, 512  # parts of a series, and steps, by which a series is looked at first
 
 
@@ -65,14 +66,26 @@ def own_jumps(parts: Mapping[str, F64], known: Ints, level: float) -> list[Spot]
         if np.isnan(row).any():
             continue
         series, _ = without_period(row, known)
-        for begin, here, end in onsets.neighbours(onsets.jumps(series), len(series)):
-            before, after = (
-                series[max(begin, here - onsets.NEAR) : here],
-                series[here : min(end, here + onsets.NEAR)],
-            )
-            jump = float(np.median(after) - np.median(before))
-            if jump > 0 or here >= WARM_UP:
-                found.append(Spot(here, jump * level, name))
+        least = floor(series)
+        of_row = [*_spots(series), *(_spots(least) if _varies_less(least, series) else ())]
+        found += [Spot(spot.at, spot.jump * level, name) for spot in of_row]
+    return found
+
+
+def _varies_less(least: F64, series: F64) -> bool:
+    """Whether some steps are longer by chance and the others alike, as where other programs use the machine."""
+    of_least, of_series = (onsets.spread(each[_APART:] - each[:-_APART]) for each in (least, series))
+    return of_least < _LESS * of_series
+
+
+def _spots(series: F64) -> list[Spot]:
+    """The jumps of one series, without a warm-up's end."""
+    found = []
+    for begin, here, end in onsets.neighbours(onsets.jumps(series), len(series)):
+        first, last = max(begin, here - onsets.NEAR), min(end, here + onsets.NEAR)
+        jump = float(np.median(series[here:last]) - np.median(series[first:here]))
+        if jump > 0 or here >= WARM_UP:
+            found.append(Spot(here, jump))
     return found
 
 

@@ -189,12 +189,14 @@ class _Series(NamedTuple):
         return Change(*onset, before, after, after / before, ranks, named, lasts, part, since)
 
     def _placed(self, spot: Spot, where: tuple[int, int, int], who: Culprits) -> Onset:
-        """The step of a change, by the job's steps, and the own time of the ranks that changed or the part that did."""
+        """The step of a change, by the own time of the ranks that changed, else by the part that did, else by all."""
         begin, here, end = where
-        first, likelihood = onsets.likelihoods(self.y, here, begin, end)
-        if who.ranks or spot.part in self.least:
-            rows = self.parts[who.part][np.array(who.ranks)] if who.ranks else self.least[spot.part]
-            own = rows[:, self.known].mean(axis=0) / float(np.median(self.job[self.known]))
-            if not np.isnan(own).any():
-                likelihood = likelihood + onsets.likelihoods(own, here, begin, end)[1]
-        return onsets.placed(first, likelihood)
+        first, of_job = onsets.likelihoods(self.y, here, begin, end)
+        if not who.ranks and spot.part not in self.least:
+            return onsets.placed(first, of_job)
+        rows = self.parts[who.part][np.array(who.ranks)] if who.ranks else self.least[spot.part]
+        own = rows[:, self.known].mean(axis=0) / float(np.median(self.job[self.known]))
+        if np.isnan(own).any():
+            return onsets.placed(first, of_job)
+        likelihood = onsets.likelihoods(own, here, begin, end)[1] + onsets.by_values(own, here, begin, end)[1]
+        return onsets.placed(first, likelihood / 2)
