@@ -26,7 +26,7 @@ _COUNTS = 0.35  # of the job's change, by which a rank's own time must have chan
 _SHARED = (
     0.5  # of a jump of own time, by which the job's step must have changed too, or may have within its noise
 )
-_RARE = 0.1  # of the steps on one side, that may be like those on the other
+_RARE = 0.05  # of the steps are shorter than those in which no rank waited for a core
 _WAITED = 0.5  # of a jump of own time, that waiting for a core explains
 
 
@@ -137,12 +137,13 @@ class _Series(NamedTuple):
         return not self._explained(self.parts[who.part][ranks], ranks, (before, after), spot.jump)
 
     def _explained(self, own: F64, ranks: Ints | None, sides: tuple[Ints, Ints], jump: float) -> bool:
-        """Whether waiting for a core may be all of a jump of own time: it then varies from step to step, and these
-        ranks (None: all) waited longer than the others."""
+        """Whether waiting for a core may be all of a jump of own time: the shortest steps then stay as they were, and
+        these ranks (None: all) waited longer than the others."""
         if self.core_wait is None or np.isnan(self.core_wait).all():
             return False
         low, high = (own[:, side] for side in (sides if jump > 0 else sides[::-1]))
-        if np.all(np.quantile(low, 1 - _RARE, axis=1) < np.quantile(high, _RARE, axis=1)):
+        of_shortest = np.quantile(high, _RARE, axis=1) - np.quantile(low, _RARE, axis=1)
+        if np.all(of_shortest > _WAITED * abs(jump)):
             return False
         longer = np.subtract(*(np.nanmedian(self.core_wait[:, side], axis=1) for side in reversed(sides)))
         all_ranks = np.arange(len(longer))

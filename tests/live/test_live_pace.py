@@ -193,3 +193,41 @@ def test_the_slowest_rank_in_a_sentence() -> None:
 
 def test_the_phases_of_the_simulation_are_those_of_the_metrics() -> None:
     assert set(PHASES) == {"data", "forward", "backward", "optimizer"}
+
+
+def test_a_sleep_is_found_among_other_programs_that_make_some_steps_longer() -> None:
+    dice = _dice(2)
+    own = STEP_NS * (0.1 + dice.exponential(0.15, (2, 300)) * (dice.random((2, 300)) < 0.7))
+    own[1, 180:] += 0.15 * STEP_NS
+    steps = own.max(axis=0) + STEP_NS * np.exp(0.1 * dice.standard_normal(300)) * np.ones((2, 1))
+    (change,) = changes(steps, {"forward": own})
+    assert abs(change.step - 180) <= 2
+    assert change.low <= 180 <= change.high
+    assert (change.ranks, change.part) == ((1,), "forward")
+
+
+def test_own_time_that_nobody_waits_for_is_no_change() -> None:
+    steps = _flat(300)
+    own = np.array([0.5, 0.2])[:, None] * steps
+    own[1, 150:] += 0.15 * STEP_NS  # the other rank is slower still
+    assert changes(steps, own) == []
+
+
+def test_own_time_that_waiting_for_a_core_explains_is_no_change() -> None:
+    dice = _dice(4)
+    steps = STEP_NS * np.exp(0.15 * dice.standard_normal((2, 300)))
+    waited = STEP_NS * 0.3 * dice.random((2, 300)) * (np.arange(300) > 150) * np.array([[0.0], [1.0]])
+    own = 0.2 * _flat(300) + waited
+    assert len(changes(steps, own)) == 1
+    assert changes(steps, own, waited) == []
+
+
+def test_a_change_in_the_phase_of_waiting_is_seen_by_the_rank_that_came_last() -> None:
+    dice = _dice(3)
+    least = 0.4 * _flat(300, 1)
+    least[:, 200:] += 0.1 * STEP_NS
+    waiting = least + np.array([[0.0], [1.0]]) * STEP_NS * dice.exponential(0.3, 300)
+    steps = STEP_NS * np.exp(0.2 * dice.standard_normal((1, 300))) * np.ones((2, 1))
+    (change,) = changes(steps, None, None, {"backward": waiting})
+    assert abs(change.step - 200) <= 2
+    assert (change.ranks, change.named) == ((0, 1), False)
