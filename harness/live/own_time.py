@@ -73,7 +73,7 @@ def own_jumps(parts: Mapping[str, F64], known: Ints, level: float) -> list[Spot]
 
 
 def _varies_less(least: F64, series: F64) -> bool:
-    """Whether some steps are longer by chance and the others alike, as where other programs use the machine."""
+    """Whether some steps are longer by chance and the others alike: other programs use the machine."""
     of_least, of_series = (onsets.spread(each[_APART:] - each[:-_APART]) for each in (least, series))
     return of_least < _LESS * of_series
 

@@ -17,7 +17,13 @@ class PaceChange(SummaryPart):
     the long-run variance, which is that of medians of blocks, and 1.15 times as abrupt as is rare in the noise itself
     (98th percentile of the distance of medians of 12 steps side by side), or 3 and 2.2 times. Its step is the likeliest
     under noise with lag-1 autocorrelation and Student's t distribution. Sources: Kovács et al., Seeded binary
-    segmentation, Biometrika 2023; Baranowski et al., Narrowest-over-threshold detection, JRSS B 2019."""
+    segmentation, Biometrika 2023; Baranowski et al., Narrowest-over-threshold detection, JRSS B 2019.
+
+    **How often it is right.** In 1800 simulated trainings of 150 to 1000 steps with noise of many kinds
+    (`benchmarks/bench_pace.py`, a seed that chose no threshold) 83 % of the changes by 8 %, 96 % of those by 15 % and
+    all by 60 % are found; at most 1 % of these are off by more than two steps, and the ranks are right. One of 1800
+    steady ones had a change. On a machine that other programs use, steps do change their pace; `evidence` then says
+    that threads waited for cores."""
 
     step: int
     """The first step of the new pace."""
