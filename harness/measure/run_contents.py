@@ -31,6 +31,7 @@ from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.planned import predicted_and_measured, read_plan
 from harness.measure.run_files import read_monitor, read_traffic, read_training
+from harness.measure.step_times import StepTimes, pace_of
 from harness.run import TRACE_FOLDERS, Run, without_secrets
 from harness.site.site import Site
 
@@ -54,6 +55,7 @@ class RunContents:
     """What a run's directory holds besides its traces."""
 
     training: list[RankTraining]
+    times: StepTimes  # of the trainings' steps
     monitor: list[MonitorDevice]
     nccl: Nccl | None
     memory: Memory | None
@@ -67,7 +69,8 @@ class RunContents:
 
 def read_contents(path: Path) -> RunContents:
     run = Run(path)
-    training, broken = read_training(run.metrics())
+    times = StepTimes()
+    training, broken = read_training(run.metrics(), times)
     monitor, unreadable = read_monitor(run.monitors(), training, _ends(run))
     nccl, unread = read_nccl_logs(run.nccl_logs())
     memory, remarks = read_memory(run.memory_snapshots())
@@ -78,6 +81,7 @@ def read_contents(path: Path) -> RunContents:
     network, unknown = read_traffic(run.monitors())
     return RunContents(
         training=training,
+        times=times,
         monitor=monitor,
         nccl=nccl,
         memory=memory,
@@ -179,8 +183,13 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
     """The summary with the run's own record, training metrics, monitor and NCCL's logs."""
     training, record = contents.training, contents.record
     asked = read_experiment(record.get("experiment"))
+    in_phases = {each.phase for each in summary.collective_phases}
+    on_host = all(each.device == "cpu" for each in training)
+    pace_changes, slowest_rank = pace_of(contents.times, in_phases, on_host=on_host)
     update: dict[str, Any] = {
         "training": training,
+        "pace_changes": pace_changes,
+        "slowest_rank": slowest_rank,
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
         "profiler_cost": profiler_cost(training) if summary.sources else None,
         "monitor": contents.monitor,

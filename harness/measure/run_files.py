@@ -18,6 +18,7 @@ from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTr
 from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
+from harness.measure.step_times import StepTimes
 from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
@@ -30,8 +31,13 @@ _TIMED = ("step", "data", "forward", "backward", "optimizer")
 _FROM_START = sorted({*START_FIELDS} & {*RankTraining.model_fields} - {"rank"})
 
 
-def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Problem]]:
-    """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported."""
+def read_training(
+    files: Iterable[Path], times: StepTimes | None = None
+) -> tuple[list[RankTraining], list[Problem]]:
+    """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported.
+
+    times: is told the times of each rank's steps.
+    """
     ranks: list[RankTraining] = []
     problems: list[Problem] = []
     endless: list[str] = []
@@ -51,6 +57,8 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Probl
             continue
         try:
             ranks.append(_training(start, events))
+            if times is not None:
+                times.add(ranks[-1].rank, [e for e in events if e.get("event") == "step"])
         except (ValueError, TypeError, OverflowError) as error:
             why = f"{path.name}: {_sentence(error)}"
             problems.append(Problem.doubt(problem_texts.METRICS_UNREADABLE, why))

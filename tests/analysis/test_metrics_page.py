@@ -104,6 +104,7 @@ def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() ->
         r"|parallel$|load_balance|communication$|orchestration|serialisation|transfer$|mfu|hfu|r_squared|length|flops_per_token|with_known_launch"
         r"|predicted$|measured$|low$|high$|ratio$"  # of `unit`
         r"|processes|alone$|every$|line$|error$|gain$|per$|continued$"
+        r"|step$|chance$"  # the number of a step; a probability
         r"|slowdown$|by_(operation|worker|step)$|slower$|work$|correlation$|chunks$|workers$|micro_batches$|operations$"
     )
     nameless = [

@@ -52,6 +52,8 @@ from harness.analysis.summary.nccl import NcclNetwork as NcclNetwork
 from harness.analysis.summary.nccl import NcclRank as NcclRank
 from harness.analysis.summary.nccl import NcclVariable as NcclVariable
 from harness.analysis.summary.nccl import NcclWarning as NcclWarning
+from harness.analysis.summary.pace import PaceChange as PaceChange
+from harness.analysis.summary.pace import SlowestRank as SlowestRank
 from harness.analysis.summary.pacing import PaceHeat as PaceHeat
 from harness.analysis.summary.pacing import PaceOutlier as PaceOutlier
 from harness.analysis.summary.pacing import PacePlace as PacePlace
@@ -163,6 +165,10 @@ class Summary(SummaryPart):
     """Per direction, summed over ranks."""
     training: list[RankTraining] = Field(default_factory=list)
     """What each rank's training script wrote about itself."""
+    pace_changes: list[PaceChange] = Field(default_factory=list)
+    """The steps of the whole training at which it became slower or faster. Empty if it is steady."""
+    slowest_rank: SlowestRank | None = None
+    """The rank that the others wait for in the whole training. Null with fewer than two ranks or 20 steps."""
     profiler_cost: ProfilerCost | None = None
     """The profiled steps against the other steps of the same run. Null without a trace, and if one of the two has
     fewer than three steps."""

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Summary
+from harness.analysis.summary import PaceChange, Summary
 from harness.format.format import duration
 from harness.format.labels import step_parts
 from harness.report.elements import Figure, Section, Table
@@ -16,6 +16,7 @@ from harness.report.palette import CAUSES, COMPUTE, SERIES, of_series
 from harness.report.plots import plotly_json
 from harness.report.plots.pacing import pace_figure
 from harness.report.tables.catalogue import page_tables
+from harness.report.tables.pace_changes import pace_change_sentences
 from harness.report.tables.pacing import pace_sentences
 
 _MANY_RANKS = len(SERIES)
@@ -28,7 +29,10 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
     """Step time over steps and its distribution, per rank; empty without a step."""
     recorded = {_who(rank, rank): list(steps) for rank, steps in sorted(inputs.steps.items())}
     if recorded:
-        figures = [_over_steps(recorded), _distribution({r: _counted(x) for r, x in recorded.items()})]
+        figures = [
+            _over_steps(recorded, s.pace_changes),
+            _distribution({r: _counted(x) for r, x in recorded.items()}),
+        ]
         lead = "Measured by the training's own clock."
         if any(x.phase == "active" for steps in inputs.steps.values() for x in steps):
             lead += " Blue: the profiled steps. All numbers from the traces are of these steps."
@@ -47,7 +51,7 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
             lead += f" The mean step has {parts}."
     pace = pace_figure(s.pacing) if s.pacing else None
     figures += [pace] if pace else []
-    lead = " ".join([lead, *pace_sentences(s)])
+    lead = " ".join([lead, *pace_change_sentences(s), *pace_sentences(s)])
     return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"))
 
 
@@ -73,15 +77,18 @@ def _counted(steps: Sequence[StepRecord]) -> list[float]:
     return [x.step_ns / 1e6 for x in chosen]
 
 
-def _over_steps(recorded: dict[str, list[StepRecord]]) -> Figure:
+def _over_steps(recorded: dict[str, list[StepRecord]], changes: Sequence[PaceChange]) -> Figure:
     series = {r: ([x.step for x in steps], [x.step_ns / 1e6 for x in steps]) for r, steps in recorded.items()}
     first = next(iter(recorded.values()))
     shapes, bands = _phase_bands(first)
+    onsets, marks = _onsets(changes)
     return Figure(
         "step-time",
         "Step time of each rank over the steps of the training, milliseconds. " + _range_in_words(series),
-        [*_lines(series), *bands],
-        plotly_json.layout(_step_axis("step", series), "step time (ms)", shapes=shapes, showlegend=True),
+        [*_lines(series), *bands, *marks],
+        plotly_json.layout(
+            _step_axis("step", series), "step time (ms)", shapes=[*shapes, *onsets], showlegend=True
+        ),
         table=_phase_table(recorded),
     )
 
@@ -134,6 +141,16 @@ def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], lis
         patch = plotly_json.line(_PHASES[phase], [None], [None], color, mode="markers", hoverinfo="skip")
         named.append(patch | {"marker": {"color": color, "symbol": "square", "size": 12, "opacity": 0.4}})
     return shapes, named
+
+
+def _onsets(changes: Sequence[PaceChange]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A line where each new pace begins, between two steps, and their entry in the legend."""
+    color = CAUSES["host work"]
+    ends = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    line = {"color": color, "width": 1.5, "dash": "dash"}
+    shapes = [{"type": "line", **ends, "x0": x.step - 0.5, "x1": x.step - 0.5, "line": line} for x in changes]
+    entry = plotly_json.line("a new pace begins", [None], [None], color, mode="lines", hoverinfo="skip")
+    return shapes, [entry | {"line": line}] if changes else []
 
 
 def _phase_table(recorded: dict[str, list[StepRecord]]) -> Table:

@@ -19,6 +19,7 @@ from harness.format.labels import device_names, field_word, host_names, recordin
 from harness.report.tables import catalogue
 from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.machine import SPEED
+from harness.report.tables.pace_changes import pace_change_sentences
 from harness.report.tables.pacing import pace_sentences
 from harness.report.tables.screen import WIDTH, CommandLine, Screen, table
 from harness.report.tables.table import TableOf
@@ -58,6 +59,7 @@ def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", pa
     screen = Screen(width)
     blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
     speed = [*_speed(summary, screen), *_efficiency(summary, screen), *_pacing(summary, screen)]
+    speed += _whole_training(summary, screen)
     blocks += [_quality(summary, screen), speed]
     further = [t.topic for t in catalogue.TABLES if t.topic and _table(t, summary, screen)]
     topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
@@ -229,6 +231,12 @@ def _pacing(s: Summary, screen: Screen) -> list[str]:
     """Who is behind the others; empty where nobody is."""
     texts = pace_sentences(s)
     return screen.wrapped(f"Pacing: {' '.join(texts)}", "  ") if texts else []
+
+
+def _whole_training(s: Summary, screen: Screen) -> list[str]:
+    """When the training became slower, and which rank is the slowest; empty if it is steady."""
+    texts = pace_change_sentences(s)
+    return screen.wrapped(f"Whole training: {' '.join(texts)}", "  ") if texts else []
 
 
 def render_hta(summary: Summary) -> str:

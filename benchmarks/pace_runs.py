@@ -1,0 +1,110 @@
+"""Real trainings of bench_pace.py: two ranks of tests/own/scripts/plain_ddp.py that change their pace at a known step.
+
+From that step on a phase of one rank, or of all, sleeps for a share of the median step before. The observer writes the
+steps' times, as in a job.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from own_trainings import SCRIPTS, TRAININGS
+
+from harness.analysis.summary import PaceChange
+from harness.common.metrics_lines import metrics_file
+from harness.measure.run_files import read_training
+from harness.measure.step_times import StepTimes, pace_of
+from tests.own.observed_trainings import start
+
+TRAINING = TRAININGS["plain_ddp"]
+PHASES = ("data", "forward", "backward")
+EARLIEST, LEAST_AFTER = 40, 30  # steps
+PRIORITY = -10  # other programs of the machine take turns, but rarely
+_PLANTED = """
+import os as _os, statistics as _statistics, time as _time
+_began = {{}}
+def _pause(phase):
+    began = _began.setdefault(phase, [])
+    began.append(_time.perf_counter())
+    if phase != {phase!r} or len(began) <= {step} or {rank!r} not in (None, int(_os.environ["RANK"])):
+        return
+    if len(began) == {step} + 1:
+        times = [b - a for a, b in zip(began[10:], began[11:])]
+        _began["seconds"] = _statistics.median(times) * {size}
+    _time.sleep(_began["seconds"])
+"""
+_CHANGED = (
+    ('    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int]]:\n', '        _pause("data")\n'),
+    ('    def forward(self, images: Tensor) -> Tensor:\n', '        _pause("forward")\n'),
+    ('        x = torch.relu(self.hidden(x))\n', '        x.register_hook(lambda gradient: _pause("backward"))\n'),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. step: None in a steady one. size: of the median step before. rank: None for all ranks."""
+
+    number: int
+    steps: int
+    step: int | None = None
+    phase: str = ""
+    rank: int | None = None
+    size: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        who = "all" if self.rank is None else f"rank{self.rank}"
+        kind = "steady" if self.step is None else f"{self.phase}-{who}-step{self.step}-{self.size:.0%}"
+        return f"{self.number}-{kind}-of{self.steps}"
+
+
+def drawn_run(number: int, seed: int, *, steady: bool) -> Run:
+    """The same for the same numbers. A third of the changes is on all ranks."""
+    dice = random.Random(f"{seed} {number} {steady}")
+    steps = dice.randint(150, 300)
+    if steady:
+        return Run(number, steps)
+    rank = dice.choice([None, 0, 1])
+    step = dice.randint(EARLIEST, steps - LEAST_AFTER)
+    return Run(number, steps, step, dice.choice(PHASES), rank, dice.uniform(0.1, 0.6))
+
+
+def made(run: Run, out: Path, batch_size: int) -> list[PaceChange]:
+    """What was found of a run, which is made if it is not there."""
+    folder = out / run.name
+    file = folder / "run.json"
+    if not file.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(SCRIPTS, folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        _change(folder / "scripts" / "plain_ddp.py", run)
+        options = ["--steps", str(run.steps), "--batch-size", str(batch_size)]
+        running = start(TRAINING, folder, options, asked={"profiler": "none"}, scripts=folder / "scripts")
+        with suppress(OSError):  # its session is a group of the scheduler
+            Path(f"/proc/{running.process.pid}/autogroup").write_text(str(PRIORITY), encoding="utf-8")
+        running.ended()
+        file.write_text(json.dumps(asdict(run)), encoding="utf-8")
+    times = StepTimes()
+    read_training([metrics_file(folder, rank) for rank in range(TRAINING.ranks)], times)
+    return pace_of(times)[0]
+
+
+def _change(file: Path, run: Run) -> None:
+    """The training loads its data itself, so that the step of a slow batch is known, and sleeps as the run asks."""
+    text = file.read_text(encoding="utf-8")
+    text = text.replace('num_workers=1, multiprocessing_context="fork"', "num_workers=0")
+    if run.step is not None:
+        for line, more in _CHANGED:
+            if line not in text:
+                raise LookupError(line)
+            text = text.replace(line, line + more)
+        code = _PLANTED.format(phase=run.phase, step=run.step, rank=run.rank, size=run.size)
+        text = text.replace("\n\nclass Images", f"\n{code}\n\nclass Images", 1)
+    file.write_text(text, encoding="utf-8")

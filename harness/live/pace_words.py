@@ -1,0 +1,191 @@
+"""Changes of pace and the slowest rank in sentences, with what shows it. Finds nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.format.format import duration, percent
+from harness.live.onsets import NEAR
+from harness.live.pace import Change
+from harness.live.slowest import Slowest
+
+F64 = NDArray[np.float64]
+CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core
+_PHASES = {"data": "data loading", "optimizer": "the optimizer"}
+_MOST_OF_IT = 0.5  # of a change, by which a phase must have changed to be named
+_BACK = 0.3  # of a change, within which the pace is again what it was
+_BY_NUMBER = 4  # ranks
+
+PaceNote = tuple[str, tuple[int, ...], str, str, str]
+
+
+def pace_notes(
+    found: Sequence[Change],
+    own: F64 | None = None,
+    phases: Mapping[str, F64] | None = None,
+    slowest_rank: Slowest | None = None,
+    *,
+    step: float | None = None,
+    unit_ns: float = 1.0,
+    command: str = "",
+) -> list[PaceNote]:
+    """What there is to say, as (kind, ranks, sentence, evidence, command); kind: "slower", "faster" or "slowest".
+
+    found, own: of `changes`. phases: by name, (ranks, steps), as `own_from_phases` takes them, and `CORE_WAIT`.
+    step: the job's median step, beside which the slowest rank's cost is told. unit_ns: of all durations. A return to
+    the earlier pace has no sentence of its own. command: what shows more.
+    """
+    notes: list[PaceNote] = []
+    for before, change in zip([None, *found], found, strict=False):
+        if before is None or not returns(before, change):
+            kind = "slower" if change.ratio > 1 else "faster"
+            shows = evidence(change, own, phases or {}, unit_ns=unit_ns)
+            sentence = change_sentence(change, grown_phase(change, phases or {}), unit_ns)
+            notes.append((kind, change.ranks if change.named else (), sentence, shows, command))
+    if slowest_rank is not None and worth_telling(slowest_rank, found):
+        ranks = () if slowest_rank.rank is None else (slowest_rank.rank,)
+        sentence = slowest_sentence(slowest_rank, step, unit_ns)
+        chance = f"of ranks that are alike, one is the slowest as often with a probability of {slowest_rank.chance:.1g}"
+        notes.append(("slowest", ranks, sentence, chance if ranks else "", command))
+    return notes
+
+
+def worth_telling(slowest_rank: Slowest, found: Sequence[Change]) -> bool:
+    """Whether the slowest rank is told: the others wait, and no change tells the same of it."""
+    told = any(change.named and change.ranks == (slowest_rank.rank,) for change in found)
+    return slowest_rank.kind != "never" and not (told and slowest_rank.kind != "always")
+
+
+def returns(before: Change, change: Change) -> bool:
+    """Whether the pace is again about what it was before the earlier change."""
+    opposite = (before.ratio > 1) != (change.ratio > 1)
+    return opposite and abs(change.after - before.before) < _BACK * abs(before.after - before.before)
+
+
+def change_sentence(change: Change, phase: str | None, unit_ns: float = 1.0) -> str:
+    """One change in words. phase: the one that changed, if it is known."""
+    what = "slower" if change.ratio > 1 else "faster"
+    between = "" if change.low == change.high else f" (between {change.low} and {change.high})"
+    until = "" if change.lasts is None else f", until step {change.lasts}"
+    before, after = duration(change.before * unit_ns), duration(change.after * unit_ns)
+    return (
+        f"Steps became {percent(abs(change.ratio - 1))} {what} at step {change.step}{between}{until}: "
+        f"{before} before, {after} after{_where(change, phase)}."
+    )
+
+
+def _where(change: Change, phase: str | None) -> str:
+    inside = "" if phase is None else f", in {_PHASES.get(phase, phase)}"
+    if not change.named:
+        return (
+            f"{inside}; which rank caused it cannot be known from these times"
+            if len(change.ranks) > 1
+            else inside
+        )
+    return f"; on {_ranks(change.ranks)}{inside}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """
+    >>> _ranks([3]), _ranks([1, 2, 5]), _ranks(range(9))
+    ('rank 3', 'ranks 1, 2 and 5', '9 ranks (0 to 8)')
+    """
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) <= _BY_NUMBER:
+        return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    return f"{len(ranks)} ranks ({ranks[0]} to {ranks[-1]})"
+
+
+def grown_phase(change: Change, phases: Mapping[str, F64]) -> str | None:
+    """The phase that changed by most of the change, on the ranks that changed; None: none did, or it is not known."""
+    moved = {name: _moved(change, values) for name, values in phases.items() if name != CORE_WAIT}
+    step = change.after - change.before
+    shares = {name: each / step for name, each in moved.items() if np.isfinite(each)}
+    best = max(shares, key=lambda name: shares[name], default=None)
+    return best if best is not None and shares[best] >= _MOST_OF_IT else None
+
+
+def _moved(change: Change, values: F64) -> float:
+    """By how much a time of the ranks that changed became longer: its mean over them."""
+    before, after = _medians(change, values[list(change.ranks)])
+    return float(np.mean(after - before))
+
+
+def _medians(change: Change, values: F64) -> tuple[F64, F64]:
+    """Of each rank before and after: in the steps near the change, without its interval."""
+    end = values.shape[1] if change.lasts is None else change.lasts + 1
+    before = values[:, max(change.low - NEAR, min(change.since, change.low - 1)) : change.low]
+    after = values[:, change.high : min(change.high + NEAR, end)]
+    return _median(before), _median(after)
+
+
+def _median(values: F64) -> F64:
+    """Of each row, of what is known in it."""
+    rows = [row[~np.isnan(row)] for row in values]
+    return np.array([np.median(row) if len(row) else np.nan for row in rows])
+
+
+def evidence(
+    change: Change,
+    own: F64 | None,
+    phases: Mapping[str, F64],
+    numbers: Sequence[int] | None = None,
+    *,
+    unit_ns: float = 1.0,
+) -> str:
+    """What shows who caused a change: the own times of the ranks that changed, and the waiting for a core.
+
+    numbers: the rank of each row, if that is not its index.
+    """
+    texts = []
+    if change.named and own is not None and len(change.ranks) < len(own):
+        texts = [
+            _own_times(
+                change, own, change.ranks if numbers is None else [numbers[x] for x in change.ranks], unit_ns
+            )
+        ]
+    waited = waited_for_cores(change, phases)
+    if waited:
+        longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
+        texts.append(f"threads waited {longer} per step for a core, which other programs used")
+    return "; ".join(texts)
+
+
+def waited_for_cores(change: Change, phases: Mapping[str, F64]) -> float:
+    """By how much longer per step threads waited for a core, if that is most of a change; else 0."""
+    waited = _moved(change, phases[CORE_WAIT]) if CORE_WAIT in phases else 0.0
+    return waited if waited / (change.after - change.before) > _MOST_OF_IT else 0.0
+
+
+def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -> str:
+    before, after = _medians(change, own)
+    changed = np.isin(np.arange(len(own)), change.ranks)
+    others = ~changed & np.isfinite(before) & np.isfinite(after)
+    means = [
+        (float(np.mean(before[rows])), float(np.mean(after[rows])))
+        for rows in (changed, others)
+        if rows.any()
+    ]
+    texts = [f"{duration(low * unit_ns)} before, {duration(high * unit_ns)} after" for low, high in means]
+    return f"time without waiting for other ranks, of {_ranks(ranks)}: {'; of the others '.join(texts)}"
+
+
+def slowest_sentence(found: Slowest, step: float | None, unit_ns: float = 1.0) -> str:
+    """The slowest rank in words. step: the job's median step."""
+    of_step = "" if not step else f" ({percent(found.costs / step)})"
+    costs = f"{duration(found.costs * unit_ns)}{of_step}"
+    if found.rank is None:
+        return f"The ranks are the slowest in turns: half of them wait {costs} or more per step for the slowest one."
+    often = {
+        "always": "always the slowest",
+        "often": "often the slowest",
+        "rarely": "the slowest in few steps",
+    }
+    return (
+        f"Rank {found.rank} is {often[found.kind]}: clearly in {percent(found.share)} of the steps. "
+        f"If it was as fast as the next one, a step would be up to {costs} shorter."
+    )

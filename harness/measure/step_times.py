@@ -1,0 +1,105 @@
+"""The times of all steps of all ranks, as the training's own clock wrote them, and what they say of the job's pace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.summary import PaceChange, SlowestRank
+from harness.live.own_time import WAITING, own_parts
+from harness.live.pace import Change, changes
+from harness.live.pace_words import CORE_WAIT, evidence, grown_phase
+from harness.live.slowest import FEWEST, slowest
+
+F64 = NDArray[np.float64]
+PARTS = ("data", "forward", "backward", "optimizer")
+_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns")
+_NAMES = {"data loading": "data"}  # of phases in traces
+_PROFILED = ("warmup", "active")  # phases of the window: a profiler makes their steps longer
+_MOST = 1 << 24  # a step's number
+
+
+@dataclass
+class StepTimes:
+    """Filled rank by rank. Of each rank: numbers of its steps, and (fields, steps), nanoseconds, NaN where unknown."""
+
+    ranks: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)
+
+    def add(self, rank: int, lines: Iterable[Mapping[str, Any]]) -> None:
+        """The step lines of a rank's metrics file. Steps in which a profiler worked are left out."""
+        kept = [line for line in lines if line.get("phase") not in _PROFILED and _is_number(line.get("step"))]
+        values = [[_value(line.get(name)) for line in kept] for name in _FIELDS]
+        self.ranks[rank] = (np.array([line["step"] for line in kept], np.int64), np.array(values, np.float32))
+
+    def arrays(self) -> tuple[list[int], NDArray[np.int64], dict[str, F64]]:
+        """The ranks, the numbers of the steps, and each field as (ranks, steps)."""
+        ranks = sorted(self.ranks)
+        numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(self.ranks[rank][0] for rank in ranks)]))
+        names = ("step", *PARTS, CORE_WAIT)
+        found = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
+        for row, rank in enumerate(ranks):
+            own, values = self.ranks[rank]
+            columns = np.searchsorted(numbers, own)
+            for name, value in zip(names, values, strict=True):
+                found[name][row, columns] = value
+        return ranks, numbers, found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < _MOST
+
+
+def _value(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else np.nan
+
+
+def pace_of(
+    times: StepTimes, in_phases: Collection[str] = (), *, on_host: bool = True
+) -> tuple[list[PaceChange], SlowestRank | None]:
+    """The changes of pace and the slowest rank. in_phases: where collectives run; on_host: of `own_parts`."""
+    ranks, numbers, fields = times.arrays()
+    steps, phases = fields.pop("step"), {name: fields[name] for name in PARTS}
+    waits = {*WAITING, *(_NAMES.get(name, name) for name in in_phases)} if len(ranks) > 1 else set()
+    parts = own_parts(steps, phases, waits, on_host=on_host)
+    own = np.asarray(sum(parts.values(), np.zeros_like(steps)))
+    found = changes(steps, parts, fields[CORE_WAIT], {name: phases[name] for name in PARTS if name in waits})
+    return [_shown(change, ranks, numbers, fields, own) for change in found], _slowest(own, steps, ranks)
+
+
+def _shown(
+    change: Change, ranks: Sequence[int], numbers: NDArray[np.int64], fields: Mapping[str, F64], own: F64
+) -> PaceChange:
+    """With the numbers of the training's steps and ranks in place of those of rows and columns."""
+    return PaceChange(
+        step=int(numbers[change.step]),
+        low_step=int(numbers[change.low]),
+        high_step=int(numbers[change.high]),
+        last_step=None if change.lasts is None else int(numbers[change.lasts]),
+        before_ns=round(change.before),
+        after_ns=round(change.after),
+        ratio=change.ratio,
+        ranks=[ranks[row] for row in change.ranks],
+        named=change.named,
+        phase=grown_phase(change, fields),
+        evidence=evidence(change, own, fields, ranks),
+    )
+
+
+def _slowest(own: F64, steps: F64, ranks: Sequence[int]) -> SlowestRank | None:
+    known = steps[:, ~np.isnan(own).any(axis=0)] if len(ranks) > 1 else np.empty((0, 0))
+    if known.shape[-1] < FEWEST:
+        return None
+    step = float(np.median(known))
+    found = slowest(own, step)
+    return SlowestRank(
+        kind=found.kind,
+        rank=None if found.rank is None else ranks[found.rank],
+        share=found.share,
+        costs_ns=round(found.costs),
+        step_ns=round(step),
+        chance=found.chance,
+    )

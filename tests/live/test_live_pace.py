@@ -1,0 +1,233 @@
+"""Changes of pace: found where they were planted, on the ranks that caused them, and nowhere in steady trainings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
+
+from harness.live.own_time import own_from_phases
+from harness.live.pace import Change, changes
+from harness.live.pace_words import CORE_WAIT, grown_phase, pace_notes
+from harness.live.slowest import Slowest, slowest
+
+F64 = NDArray[np.float64]
+QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=0)
+
+
+def _dice(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _found(series: Series) -> list[Change]:
+    return changes(series.step, own_from_phases(series.step, series.phases))
+
+
+def _flat(steps: int = 200, ranks: int = 2, sigma: float = 0.02, seed: int = 0) -> F64:
+    return np.asarray(STEP_NS * np.exp(sigma * _dice(seed).standard_normal((ranks, steps))))
+
+
+@pytest.mark.parametrize("phase", ["data", "forward", "optimizer"])
+@pytest.mark.parametrize("size", [0.1, 0.2, 0.6])
+def test_the_step_the_rank_and_the_phase_of_a_change_are_found(phase: str, size: float) -> None:
+    series = simulated(4, 300, QUIET, Planted(173, size, phase, 2), _dice())
+    (change,) = _found(series)
+    assert abs(change.step - 173) <= 2
+    assert change.low <= 173 <= change.high
+    assert (change.ranks, change.named, change.lasts) == ((2,), True, None)
+    assert change.after - change.before == pytest.approx(size * STEP_NS, rel=0.25)
+    assert change.ratio == change.after / change.before
+    assert grown_phase(change, series.phases) == phase
+
+
+def test_if_all_ranks_become_slower_all_are_named() -> None:
+    (change,) = _found(simulated(4, 300, QUIET, Planted(100, 0.2, "forward", None), _dice()))
+    assert (change.ranks, change.named) == ((0, 1, 2, 3), True)
+
+
+def test_a_rank_that_stalls_in_the_phase_of_waiting_is_not_named() -> None:
+    (change,) = _found(simulated(4, 300, QUIET, Planted(100, 0.2, "backward", 1), _dice()))
+    assert (change.ranks, change.named) == ((0, 1, 2, 3), False)
+
+
+def test_without_own_times_the_step_is_found_and_no_rank() -> None:
+    series = simulated(4, 300, QUIET, Planted(100, 0.2, "data", 1), _dice())
+    for own in (None, np.full_like(series.step, np.nan)):
+        (change,) = changes(series.step, own)
+        assert abs(change.step - 100) <= 2
+        assert not change.named
+
+
+def test_slower_and_faster_again_are_two_changes() -> None:
+    slower, faster = _found(simulated(2, 400, QUIET, Planted(150, 0.3, "data", 0, until=190), _dice()))
+    assert slower.ratio > 1 > faster.ratio
+    assert slower.lasts == faster.step - 1
+    assert abs(faster.step - 190) <= 2
+    assert faster.lasts is None
+
+
+def test_steady_trainings_have_no_change() -> None:
+    dice = _dice(5)
+    for number in range(40):
+        series = simulated(1 + number % 4, 150 + 50 * (number % 5), drawn_noise(dice), None, dice)
+        assert _found(series) == [], number
+
+
+@pytest.mark.parametrize(("period", "factor"), [(2, 2.0), (3, 1.5), (8, 3.0), (50, 10.0)])
+def test_slow_steps_in_a_period_are_no_change_and_hide_none(period: int, factor: float) -> None:
+    steps = _flat(300)
+    steps[:, ::period] *= factor
+    assert changes(steps) == []
+    steps[:, 200:] *= 1.2
+    (change,) = changes(steps)
+    assert abs(change.step - 200) <= 2
+    assert change.ratio == pytest.approx(1.2, abs=0.03)
+
+
+@pytest.mark.parametrize("slow", [[30.0], [8.0, 2.0, 1.5], [1.6] * 14])
+def test_slow_steps_at_the_start_are_no_change(slow: list[float]) -> None:
+    steps = _flat()
+    steps[:, : len(slow)] *= slow
+    assert changes(steps) == []
+
+
+def test_a_slow_drift_is_no_change() -> None:
+    steps = _flat(600)
+    assert changes(steps * np.linspace(1, 1.3, 600)) == []
+
+
+def test_a_change_keeps_its_step_where_steps_are_not_known() -> None:
+    steps = _flat(300)
+    steps[:, 200:] *= 1.2
+    steps[:, 50:80] = np.nan
+    steps[0, 100:110] = np.nan
+    (change,) = changes(steps)
+    assert abs(change.step - 200) <= 1
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0), (2, 10), (1, 39)])
+def test_few_steps_have_no_change(shape: tuple[int, int]) -> None:
+    assert changes(np.ones(shape)) == []
+
+
+def test_steps_without_any_noise_do_no_harm() -> None:
+    steps = np.full((2, 100), STEP_NS)
+    assert changes(steps) == []
+    steps[:, 60:] *= 1.5
+    (change,) = changes(steps)
+    assert (change.step, change.low, change.high) == (60, 60, 60)
+
+
+def test_the_own_time_leaves_out_what_waits() -> None:
+    step = np.array([[10.0]])
+    phases = {"data": np.array([[1.0]]), "forward": np.array([[2.0]]), "backward": np.array([[5.0]])}
+    assert own_from_phases(step, phases).item() == 5
+    assert own_from_phases(step, phases, ("forward", "backward")).item() == 3
+    assert own_from_phases(step, phases, on_host=False).item() == 3
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind", "rank"),
+    [(slice(None), "always", 1), (slice(0, 260), "often", 1), (slice(0, None, 10), "rarely", 1)],
+)
+def test_the_slowest_rank_is_named_with_how_often(slow: slice, kind: str, rank: int) -> None:
+    own = _flat(400, 4)
+    own[1, slow] *= 1.5
+    found = slowest(own, STEP_NS)
+    assert (found.kind, found.rank) == (kind, rank)
+    assert found.costs == pytest.approx(0.5 * STEP_NS * own[0, slow].size / 400, rel=0.15)
+    assert found.chance <= 0.01
+
+
+def test_ranks_that_are_the_slowest_in_turns_are_not_named() -> None:
+    own = _flat(400, 4)
+    own[_dice(1).integers(0, 4, 400), np.arange(400)] *= 1.5
+    found = slowest(own, STEP_NS)
+    assert (found.kind, found.rank) == ("in turns", None)
+
+
+def test_ranks_that_are_alike_cost_nothing() -> None:
+    assert slowest(_flat(400, 4, 0.005), STEP_NS).kind == "never"
+    assert slowest(_flat(400, 1), STEP_NS).kind == "never"
+    assert slowest(np.full((2, 400), np.nan), STEP_NS).kind == "never"
+
+
+def test_a_note_says_when_who_and_where() -> None:
+    series = simulated(4, 300, QUIET, Planted(173, 0.3, "data", 2), _dice())
+    own = own_from_phases(series.step, series.phases)
+    ((kind, ranks, sentence, evidence, command),) = pace_notes(
+        changes(series.step, own), own, series.phases, command="slurm.sh report run"
+    )
+    assert (kind, ranks, command) == ("slower", (2,), "slurm.sh report run")
+    assert " slower at step 17" in sentence
+    assert sentence.endswith("; on rank 2, in data loading.")
+    assert evidence.startswith("time without waiting for other ranks, of rank 2: ")
+    assert "; of the others " in evidence
+
+
+def test_a_note_about_a_return_is_that_of_the_change() -> None:
+    series = simulated(2, 400, QUIET, Planted(150, 0.3, "data", 0, until=190), _dice())
+    ((kind, _, sentence, *_),) = pace_notes(_found(series))
+    assert kind == "slower"
+    assert ", until step 189" in sentence
+
+
+def test_a_note_tells_that_threads_waited_for_cores() -> None:
+    steps = _flat(300)
+    steps[:, 200:] *= 1.4
+    waited = np.where(np.arange(300) < 200, 0.0, 0.4 * STEP_NS) * np.ones((2, 1))
+    ((*_, evidence, _),) = pace_notes(changes(steps), phases={CORE_WAIT: waited})
+    assert evidence == "threads waited 20.0 ms longer per step for a core, which other programs used"
+
+
+def test_the_slowest_rank_in_a_sentence() -> None:
+    found = Slowest("always", 3, 0.97, 6e6, 0.005)
+    ((kind, ranks, sentence, *_),) = pace_notes([], slowest_rank=found, step=50e6)
+    assert (kind, ranks) == ("slowest", (3,))
+    assert sentence == (
+        "Rank 3 is always the slowest: clearly in 97.0 % of the steps. "
+        "If it was as fast as the next one, a step would be up to 6.00 ms (12.0 %) shorter."
+    )
+
+
+def test_the_phases_of_the_simulation_are_those_of_the_metrics() -> None:
+    assert set(PHASES) == {"data", "forward", "backward", "optimizer"}
+
+
+def test_a_sleep_is_found_among_other_programs_that_make_some_steps_longer() -> None:
+    dice = _dice(2)
+    own = STEP_NS * (0.1 + dice.exponential(0.15, (2, 300)) * (dice.random((2, 300)) < 0.7))
+    own[1, 180:] += 0.15 * STEP_NS
+    steps = own.max(axis=0) + STEP_NS * np.exp(0.1 * dice.standard_normal(300)) * np.ones((2, 1))
+    (change,) = changes(steps, {"forward": own})
+    assert abs(change.step - 180) <= 2
+    assert change.low <= 180 <= change.high
+    assert (change.ranks, change.part) == ((1,), "forward")
+
+
+def test_own_time_that_nobody_waits_for_is_no_change() -> None:
+    steps = _flat(300)
+    own = np.array([0.5, 0.2])[:, None] * steps
+    own[1, 150:] += 0.15 * STEP_NS  # the other rank is slower still
+    assert changes(steps, own) == []
+
+
+def test_own_time_that_waiting_for_a_core_explains_is_no_change() -> None:
+    dice = _dice(4)
+    steps = STEP_NS * np.exp(0.15 * dice.standard_normal((2, 300)))
+    waited = STEP_NS * 0.3 * dice.random((2, 300)) * (np.arange(300) > 150) * np.array([[0.0], [1.0]])
+    own = 0.2 * _flat(300) + waited
+    assert len(changes(steps, own)) == 1
+    assert changes(steps, own, waited) == []
+
+
+def test_a_change_in_the_phase_of_waiting_is_seen_by_the_rank_that_came_last() -> None:
+    dice = _dice(3)
+    least = 0.4 * _flat(300, 1)
+    least[:, 200:] += 0.1 * STEP_NS
+    waiting = least + np.array([[0.0], [1.0]]) * STEP_NS * dice.exponential(0.3, 300)
+    steps = STEP_NS * np.exp(0.2 * dice.standard_normal((1, 300))) * np.ones((2, 1))
+    (change,) = changes(steps, None, None, {"backward": waiting})
+    assert abs(change.step - 200) <= 2
+    assert (change.ranks, change.named) == ((0, 1), False)

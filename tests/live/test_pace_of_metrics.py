@@ -1,0 +1,143 @@
+"""The pace of a whole training in its report: from its ranks' metrics to the sentence and the mark in the plot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from pace_series import Noise, Planted, Series, simulated
+
+from harness.analysis.summary import PaceChange, Summary
+from harness.common.metrics_lines import metrics_file
+from harness.measure.jobs import summarise
+from harness.measure.run_files import read_training
+from harness.measure.step_times import StepTimes, pace_of
+from harness.report.page.inputs import gather
+from harness.report.page.steps import steps_section
+from harness.report.tables.terminal import render, render_short
+from harness.run import Run
+
+QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=3)
+STEPS, STEP, RANK = 200, 120, 2
+
+
+def _written(run: Path, series: Series, first: int = 0, profiled: range = range(0)) -> Path:
+    """A run with the metrics of such a training. first: the number of its first step. profiled: take twice as long."""
+    for rank, steps in enumerate(series.step):
+        lines = [{"event": "start", "rank": rank, "world_size": len(series.step), "device": "cpu"}]
+        lines += [
+            {
+                "event": "step",
+                "rank": rank,
+                "step": first + number,
+                "phase": "active" if number in profiled else "after",
+                "step_ns": round(ns) * (2 if number in profiled else 1),
+                "unix_ns": number * 10**9,
+                "core_wait_ns": 0,
+                **{f"{name}_ns": round(values[rank, number]) for name, values in series.phases.items()},
+            }
+            for number, ns in enumerate(steps)
+        ]
+        lines.append({"event": "end", "rank": rank, "status": "completed", "steps": len(steps)})
+        file = metrics_file(run, rank)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return run
+
+
+def _slower() -> Series:
+    return simulated(4, STEPS, QUIET, Planted(STEP, 0.3, "data", RANK), np.random.default_rng(0))
+
+
+def _steady() -> Series:
+    return simulated(4, STEPS, QUIET, None, np.random.default_rng(0))
+
+
+def _times(run: Path) -> StepTimes:
+    times = StepTimes()
+    read_training(Run(run).metrics(), times)
+    return times
+
+
+def test_a_change_has_the_numbers_of_the_trainings_steps(tmp_path: Path) -> None:
+    ((change,), _) = pace_of(_times(_written(tmp_path, _slower(), first=1000)))
+    assert abs(change.step - (1000 + STEP)) <= 2
+    assert (change.ranks, change.named, change.phase, change.last_step) == ([RANK], True, "data", None)
+    assert change.evidence.startswith(f"time without waiting for other ranks, of rank {RANK}: ")
+
+
+def test_profiled_steps_are_left_out(tmp_path: Path) -> None:
+    changes, _ = pace_of(_times(_written(tmp_path, _steady(), profiled=range(60, 100))))
+    assert changes == []
+
+
+def test_phases_with_collectives_name_nobody(tmp_path: Path) -> None:
+    ((change,), _) = pace_of(_times(_written(tmp_path, _slower())), {"data loading", "forward"})
+    assert not change.named
+    assert change.ranks == [0, 1, 2, 3]
+
+
+def test_the_slowest_rank_of_the_whole_training(tmp_path: Path) -> None:
+    series = simulated(4, STEPS, QUIET, Planted(0, 0.2, "forward", 1), np.random.default_rng(0))
+    changes, slowest = pace_of(_times(_written(tmp_path, series)))
+    assert changes == []
+    assert slowest is not None
+    assert (slowest.kind, slowest.rank) == ("always", 1)
+
+
+def test_without_metrics_there_is_neither(tmp_path: Path) -> None:
+    assert pace_of(_times(tmp_path)) == ([], None)
+
+
+def test_a_damaged_line_is_left_out(tmp_path: Path) -> None:
+    run = _written(tmp_path, _slower())
+    file = metrics_file(run, 0)
+    odd: list[dict[str, object]] = [
+        {"step": "7"},
+        {"step": -1},
+        {"step": 1 << 60},
+        {"step": 5, "step_ns": None},
+        {},
+    ]
+    more = "".join(f"{json.dumps({'event': 'step', 'rank': 0, **each})}\n" for each in odd)
+    file.write_text(file.read_text(encoding="utf-8") + more + "{", encoding="utf-8")
+    ((change,), _) = pace_of(_times(run))
+    assert abs(change.step - STEP) <= 2
+
+
+def test_terminal_and_page_tell_the_change(tmp_path: Path) -> None:
+    run = _written(tmp_path, _slower())
+    (summary,) = summarise([], runs=[run])
+    for text in (render(summary, 100), render_short(summary, 100)):
+        assert "slower at step 1" in " ".join(text.split())
+        assert f"on rank {RANK}, in data loading." in " ".join(text.split())
+    section = steps_section(summary, gather(Run(run)))
+    assert f"on rank {RANK}, in data loading." in section.lead
+    figure = next(each for each in section.figures if each.id == "step-time")
+    lines = [shape for shape in figure.layout["shapes"] if shape["type"] == "line"]
+    assert [line["x0"] for line in lines] == [change.step - 0.5 for change in summary.pace_changes]
+    assert "a new pace begins" in [trace["name"] for trace in figure.data]
+
+
+def test_a_steady_training_has_no_sentence(tmp_path: Path) -> None:
+    run = _written(tmp_path, _steady())
+    (summary,) = summarise([], runs=[run])
+    assert "Whole training" not in render_short(summary, 100)
+    section = steps_section(summary, gather(Run(run)))
+    assert "a new pace begins" not in [trace["name"] for figure in section.figures for trace in figure.data]
+
+
+def test_a_summary_without_the_fields_is_read() -> None:
+    old = {k: v for k, v in Summary().model_dump().items() if k not in ("pace_changes", "slowest_rank")}
+    assert Summary.model_validate(old).pace_changes == []
+    assert Summary.model_validate(old).slowest_rank is None
+
+
+def test_many_changes_have_a_table() -> None:
+    change = PaceChange(step=100, low_step=99, high_step=101, before_ns=40_000_000, after_ns=50_000_000, ratio=1.25,
+                        ranks=list(range(20)), named=True, phase="forward")  # fmt: skip
+    slower = [change.model_copy(update={"step": 100 * n}) for n in range(1, 8)]
+    text = " ".join(render(Summary(pace_changes=slower), 100).split())
+    assert "3 more changes of pace are in the table." in text
+    assert "0, 1, 2, 3, 4, 5, 6, 7 and 12 more" in text
