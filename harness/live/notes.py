@@ -7,15 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from harness.common.heartbeats import LEAST_S, PERIOD_S
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, percent
+from harness.live.aligned import aligned
 from harness.live.dead import first_death
 from harness.live.hang import read_hang
 from harness.live.model import BEATS, NS, Live
+from harness.live.pace import changes
+from harness.live.pace_words import Numbering, pace_notes
+from harness.live.slowest import slowest
 from harness.live.text import how_many, ranks_named, span
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
+PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 MOST_LINES = 8  # of ranks, as evidence
 DATA_SHARE = 0.15  # of the beats, in which ranks wait for data
 
@@ -112,6 +119,27 @@ def quiet_ranks(live: Live) -> Iterator[Note]:
         )
 
 
+def pace(live: Live) -> Iterator[Note]:
+    """Steps became slower or faster, or one rank is the slowest."""
+    found = aligned(live.training, most=PACE_STEPS)
+    if found is None:
+        return
+    seen = changes(found.us, found.own_us)
+    # Of one rank, or where all own times are the steps' own, nothing tells ranks apart.
+    apart = slowest(found.own_us, float(np.nanmedian(found.us))) if len(found.ranks) > 1 else None
+    command = f"{PROGRAM} capture start {live.job_id} --steps 5"
+    for kind, rows, *texts in pace_notes(
+        seen,
+        found.own_us,
+        slowest_rank=apart,
+        step=float(np.nanmedian(found.us)),
+        numbering=Numbering(found.first, found.ranks),
+        unit_ns=1e3,
+        command=command,
+    ):
+        yield Note(kind, tuple(found.ranks[row] for row in rows), *texts)
+
+
 def time_limit(live: Live) -> Iterator[Note]:
     """The time limit comes before the last step."""
     progress = live.progress()
@@ -179,5 +207,6 @@ SOURCES: list[Callable[[Live], Iterator[Note]]] = [
     silent_nodes,
     quiet_ranks,
     time_limit,
+    pace,
     waits_for_data,
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,30 @@ from harness.format.format import duration, percent
 from harness.live.onsets import NEAR
 from harness.live.pace import Change
 from harness.live.slowest import Slowest
+from harness.live.text import ranks_named
 
 F64 = NDArray[np.float64]
 CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core
 _PHASES = {"data": "data loading", "optimizer": "the optimizer"}
 _MOST_OF_IT = 0.5  # of a change, by which a phase must have changed to be named
 _BACK = 0.3  # of a change, within which the pace is again what it was
-_BY_NUMBER = 4  # ranks
+
+
+class Numbering(NamedTuple):
+    """What rows and columns are: the number of the first column's step, and the rank of each row (empty: its index)."""
+
+    first: int = 0
+    ranks: Sequence[int] = ()
+
+    def rank(self, row: int) -> int:
+        return self.ranks[row] if self.ranks else row
+
+    def of(self, change: Change) -> Change:
+        """A change with the numbers of steps and ranks."""
+        steps = {name: getattr(change, name) + self.first for name in ("step", "low", "high")}
+        lasts = None if change.lasts is None else change.lasts + self.first
+        return change._replace(**steps, lasts=lasts, ranks=tuple(map(self.rank, change.ranks)))
+
 
 PaceNote = tuple[str, tuple[int, ...], str, str, str]
 
@@ -29,25 +47,30 @@ def pace_notes(
     slowest_rank: Slowest | None = None,
     *,
     step: float | None = None,
+    numbering: Numbering | None = None,
     unit_ns: float = 1.0,
     command: str = "",
 ) -> list[PaceNote]:
     """What there is to say, as (kind, ranks, sentence, evidence, command); kind: "slower", "faster" or "slowest".
 
-    found, own: of `changes`. phases: by name, (ranks, steps), as `own_from_phases` takes them, and `CORE_WAIT`.
-    step: the job's median step, beside which the slowest rank's cost is told. unit_ns: of all durations. A return to
-    the earlier pace has no sentence of its own. command: what shows more.
+    The ranks of a note are rows. found, own: of `changes`. phases: by name, (ranks, steps), as `own_from_phases` takes
+    them, and `CORE_WAIT`. step: the job's median step, beside which the slowest rank's cost is told. numbering: of rows
+    and columns, where they are not the ranks and the steps. unit_ns: of all durations. A return to the earlier pace has
+    no sentence of its own. command: what shows more.
     """
     notes: list[PaceNote] = []
+    numbering = numbering or Numbering()
     for before, change in zip([None, *found], found, strict=False):
         if before is None or not returns(before, change):
             kind = "slower" if change.ratio > 1 else "faster"
-            shows = evidence(change, own, phases or {}, unit_ns=unit_ns)
-            sentence = change_sentence(change, grown_phase(change, phases or {}), unit_ns)
+            numbers = [numbering.rank(row) for row in range(max(change.ranks, default=-1) + 1)]
+            shows = evidence(change, own, phases or {}, numbers, unit_ns=unit_ns)
+            sentence = change_sentence(numbering.of(change), grown_phase(change, phases or {}), unit_ns)
             notes.append((kind, change.ranks if change.named else (), sentence, shows, command))
     if slowest_rank is not None and worth_telling(slowest_rank, found):
         ranks = () if slowest_rank.rank is None else (slowest_rank.rank,)
-        sentence = slowest_sentence(slowest_rank, step, unit_ns)
+        named = slowest_rank._replace(rank=numbering.rank(ranks[0])) if ranks else slowest_rank
+        sentence = slowest_sentence(named, step, unit_ns)
         chance = f"of ranks that are alike, one is the slowest as often with a probability of {slowest_rank.chance:.1g}"
         notes.append(("slowest", ranks, sentence, chance if ranks else "", command))
     return notes
@@ -85,19 +108,7 @@ def _where(change: Change, phase: str | None) -> str:
             if len(change.ranks) > 1
             else inside
         )
-    return f"; on {_ranks(change.ranks)}{inside}"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    """
-    >>> _ranks([3]), _ranks([1, 2, 5]), _ranks(range(9))
-    ('rank 3', 'ranks 1, 2 and 5', '9 ranks (0 to 8)')
-    """
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) <= _BY_NUMBER:
-        return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-    return f"{len(ranks)} ranks ({ranks[0]} to {ranks[-1]})"
+    return f"; on {ranks_named(change.ranks)}{inside}"
 
 
 def grown_phase(change: Change, phases: Mapping[str, F64]) -> str | None:
@@ -171,7 +182,7 @@ def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -
         if rows.any()
     ]
     texts = [f"{duration(low * unit_ns)} before, {duration(high * unit_ns)} after" for low, high in means]
-    return f"time without waiting for other ranks, of {_ranks(ranks)}: {'; of the others '.join(texts)}"
+    return f"time without waiting for other ranks, of {ranks_named(ranks)}: {'; of the others '.join(texts)}"
 
 
 def slowest_sentence(found: Slowest, step: float | None, unit_ns: float = 1.0) -> str:

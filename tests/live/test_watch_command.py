@@ -70,7 +70,7 @@ def test_json_has_everything(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     assert len(found["ranks"]) == 8
     assert found["ranks"][0]["rank"] == 5
     assert [node["host"] for node in found["nodes"]] == ["gpu-00", "gpu-01"]
-    assert [finding["kind"] for finding in found["findings"]] == ["limit"]
+    assert [finding["kind"] for finding in found["findings"]] == ["limit", "slowest"]
 
 
 def test_lines_go_on_until_the_run_has_ended(

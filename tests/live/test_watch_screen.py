@@ -43,7 +43,7 @@ def test_the_screen_fits(trained: Watched, width: int, height: int) -> None:
     if width >= 60:
         ranks = [line.split()[0] for line in found if "train.py:42" in line or "data.py:7" in line]
         assert ranks[0] == "5", "the slowest is first"
-        assert len(ranks) == 8
+        assert len(ranks) == 8 or height <= 24, "findings need lines, too"
 
 
 def test_header_progress_findings_and_ranks(trained: Watched) -> None:
