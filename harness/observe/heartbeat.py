@@ -141,7 +141,10 @@ class Heartbeat:
         }
 
     def _done(self) -> list[list[Any]]:
-        """The steps that ended lately: number, microseconds, own microseconds, in data, samples, tokens."""
+        """The steps that ended lately: number, microseconds, own microseconds, in data, samples, tokens.
+
+        A step is shown once its collectives were looked at: before that its own time is not known.
+        """
         since_ns = time.time_ns() - int(STORED_S * 1e9)
         lately = [step for step in _copied(PROGRESS.done) if step.unix_ns + step.step_ns >= since_ns]
         self._look_at_launches(lately)
@@ -149,12 +152,13 @@ class Heartbeat:
             [
                 step.number,
                 step.step_ns // 1000,
-                self._own.get(step.number, step.step_ns) // 1000,
+                self._own[step.number] // 1000,
                 step.data_ns // 1000,
                 step.samples,
                 step.tokens,
             ]
             for step in lately
+            if step.number in self._own
         ]
 
     def _look_at_launches(self, lately: list[Done]) -> None:
