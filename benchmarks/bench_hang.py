@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/bench_hang.py OUT --hangs 80 --deaths 40 --slow 200
     .venv/bin/python benchmarks/bench_hang.py OUT            # the tables of what OUT has
 
-Each run is `slurm.sh run -g RANKS --on-hang stop -- tests/own/scripts/hangs.py`, with kind, rank, step and number of ranks
-drawn from the seed. A run that OUT has already is not made again. `--at-once` runs share the machine's cores, and
+Each run is `slurm.sh run -g RANKS --on-hang stop -- tests/own/scripts/hangs.py`, with kind, rank, step and number of
+ranks drawn from the seed. A run that OUT has already is not made again. `--at-once` runs share the machine's cores, and
 `--busy` adds that many programs that compute.
 """
 
@@ -26,15 +26,13 @@ from statistics import median
 from typing import Any
 
 import psutil
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from hang_kinds import DEATHS, HANGS, SLOW, line_of
 
 from harness.live.dead import first_death
 from harness.live.hang import read_hang
 from harness.run import Run
-from tests.own.hanging import DEATHS, HANGS, SLOW, line_of
 
+ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "tests" / "own" / "scripts" / "hangs.py"
 LEAST_S, LOADER_S, COMPUTING_S = 10.0, 30.0, 60.0  # after which a run counts as stuck: docs/watch.md
 NO_LINE = ("kill",)  # nobody knows where a process is at which somebody shoots
@@ -181,7 +179,8 @@ def tables(found: list[dict[str, Any]]) -> None:
         right = {key: sum(bool(each[key]) for each in hangs) for key in ("cause", "rank_right", "line")}
         stuck = sum(each["state"] == "stuck" for each in hangs)
         print(
-            f"{len(hangs)} hangs: state stuck {stuck}, cause {right['cause']}, ranks {right['rank_right']}, line {right['line']}"
+            f"{len(hangs)} hangs: state stuck {stuck}, cause {right['cause']}, ranks {right['rank_right']}, "
+            f"line {right['line']}"
         )
         if delays:
             print(f"  after the threshold: median {median(delays):.1f} s, longest {delays[-1]:.1f} s")
@@ -201,7 +200,8 @@ def tables(found: list[dict[str, Any]]) -> None:
         )
         if wrong or each["left"] or (each["group"] == "slow" and each["state"] != "completed"):
             print(
-                f"  {each['name']} rank {each['rank']} of {each['ranks']}: {each['state']}, wrong: {wrong}; {each.get('sentence')}"
+                f"  {each['name']} rank {each['rank']} of {each['ranks']}: {each['state']}, wrong: {wrong}; "
+                f"{each.get('sentence')}"
             )
 
 

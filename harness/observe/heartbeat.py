@@ -218,9 +218,9 @@ class Heartbeat:
 
 
 def own_ns(step: Done, launches: list[int]) -> int:
-    """A step's time without waiting for other ranks, as far as the begins of its collectives tell.
+    """A step's time without waiting for other ranks, as far as the starts of its collectives tell.
 
-    launches: unix times in ns, sorted. The wait lies between the begin of the last collective and the end of backward,
+    launches: unix times in ns, sorted. The wait lies between the start of the last collective and the end of backward,
     or of the step if the last one is in the optimizer's part. Without collectives all time is its own.
 
     >>> own_ns(Done(3, unix_ns=1000, step_ns=100, data_ns=0, optimizer_ns=10, samples=0, tokens=0), [1030, 1050])

@@ -98,9 +98,9 @@ def test_what_is_known_to_be_slow_has_three_times_as_long(file: str, state: str)
 
 
 def test_below_ten_usual_steps_nothing_is_said() -> None:
-    slow = {"usual_ns": 2 * S}
+    slow: dict[str, Any] = {"usual_ns": 2 * S}
     assert judged(waiting(0)._replace(**slow), rank(1, waits_in="sleeping", **slow)) is None
-    before = {"usual_ns": 0, "longest_ns": 0}
+    before: dict[str, Any] = {"usual_ns": 0, "longest_ns": 0}
     assert judged(waiting(0)._replace(**before), rank(1, waits_in="sleeping", **before)) is None
 
 
@@ -128,7 +128,7 @@ def test_ranks_that_are_not_there_come_first() -> None:
 
 
 def test_collectives_that_do_not_fit_together_are_told_apart() -> None:
-    odd = {"line": ["/home/ann/eval.py", 7, "check"], "op": "broadcast"}
+    odd: dict[str, Any] = {"line": ["/home/ann/eval.py", 7, "check"], "op": "broadcast"}
     found = judged(waiting(0), waiting(1), waiting(2, **odd), waiting(3))
     assert found is not None
     assert (found.kind, found.ranks) == ("other collective", (2,))
@@ -145,8 +145,8 @@ def test_collectives_that_do_not_fit_together_are_told_apart() -> None:
 
 
 def test_two_groups_in_opposite_order() -> None:
-    a = {"group": "1", "ranks": [0, 1]}
-    b = {"group": "2", "ranks": [0, 1]}
+    a: dict[str, Any] = {"group": "1", "ranks": [0, 1]}
+    b: dict[str, Any] = {"group": "2", "ranks": [0, 1]}
     found = judged(waiting(0, **a), waiting(1, **b))
     assert found is not None
     assert (found.kind, found.ranks) == ("order", (0, 1))

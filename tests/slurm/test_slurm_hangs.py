@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hang_kinds import HANGS, line_of
 
-from tests.own.hanging import HANGS, line_of
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]

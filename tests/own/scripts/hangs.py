@@ -33,7 +33,7 @@ class Numbers(Dataset[Tensor]):
         self.asked, self.mine, self.batch = asked, mine, batch
 
     def __len__(self) -> int:
-        return self.asked.steps * self.batch
+        return int(self.asked.steps) * self.batch
 
     def __getitem__(self, index: int) -> Tensor:
         if self.mine and index == self.asked.step * self.batch:
@@ -101,7 +101,7 @@ def die(kind: str) -> None:
         raise ValueError("the loss is strange")  # raise
     if kind == "nested":
         try:
-            {}["missing"]
+            dict[str, int]()["missing"]
         except KeyError as error:
             raise RuntimeError("no such setting") from error  # nested
     elif kind == "library":
