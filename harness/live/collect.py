@@ -25,6 +25,7 @@ from harness.common.heartbeats import (
 )
 from harness.live import processes
 from harness.live.evidence import gather, read_crash
+from harness.live.gpu_use import gpu_use
 from harness.live.ranks import Rank
 
 LOOK_S = 1.0  # between two looks
@@ -159,8 +160,9 @@ class Collector:
 
     def _beat(self) -> None:
         now_ns = time.monotonic_ns()
+        use = gpu_use(self._run / "gpus-monitor" / self._node)
         beats = [
-            rank.beat(now_ns, self._place(rank.facts.get("place")), None)
+            rank.beat(now_ns, self._place(rank.facts.get("place")), use.get(rank.facts.get("local", -1)))
             for rank in sorted(self._ranks.values(), key=lambda each: each.rank)
         ]
         samples = sum(rank.samples for rank in self._ranks.values())
