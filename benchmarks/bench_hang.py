@@ -127,12 +127,14 @@ def _hang(asked: dict[str, Any], run: Run) -> dict[str, Any]:
     wanted = HANGS[asked["kind"]]
     least_s = {"worker": LOADER_S, "computes": COMPUTING_S}.get(wanted, LEAST_S)
     least_s = LEAST_S if asked["kind"] == "worker-stopped" else least_s
-    line = f"{SCRIPT.name}:{line_of(SCRIPT, asked['kind'])}"
-    both = wanted in ("order",)
+    at = line_of(SCRIPT, asked["kind"])
+    lines = [f"{SCRIPT.name}:{each}" for each in ((at, at - 1) if asked["kind"] == "loop" else (at,))]
+    # Where two groups are used in opposite order, or two ranks are in different collectives, nobody knows who is wrong.
+    both = wanted == "order" or (wanted == "other collective" and asked["ranks"] == 2)
     return {
         "cause": hang.kind == wanted,
         "rank_right": asked["rank"] in hang.ranks if both else hang.ranks == (asked["rank"],),
-        "line": line in hang.sentence,
+        "line": any(line in hang.sentence for line in lines),
         "delay_s": round((hang.found_ns - hang.since_ns) / 1e9 - least_s, 1),
         "sentence": hang.sentence,
     }

@@ -298,16 +298,14 @@ def _among_collectives(scene: _Scene) -> Stuck:
         return _of_messages(messages, scene)
     if len({(wait.group, wait.members) for wait in waits.values()}) > 1:
         return _of_groups(scene)
-    calls = {rank: (wait.op, wait.sizes, wait.line) for rank, wait in waits.items()}
-    if odd := _odd(calls):
-        first, usual = waits[odd[0]], next(wait for rank, wait in waits.items() if rank not in odd)
-        kind = "other size" if (first.op, first.line) == (usual.op, usual.line) else "other collective"
-        said = f"{ranks_named(odd)} wait{'s' * (len(odd) == 1)} in {_shown(first, sizes=True)}"
-        return scene.stuck(kind, odd, said, first.line)
-    if odd := _odd({rank: wait.seq for rank, wait in waits.items()}):
-        usual = next(wait for rank, wait in waits.items() if rank not in odd)
-        said = f"{ranks_named(odd)} made {waits[odd[0]].seq} collectives before, and the others {usual.seq}"
-        return scene.stuck("other collective", odd, said, waits[odd[0]].line)
+    if apart := _apart({rank: (wait.op, wait.sizes, wait.line) for rank, wait in waits.items()}):
+        first, *others = (waits[ranks[0]] for ranks in apart)
+        same_line = all((first.op, first.line) == (other.op, other.line) for other in others)
+        return _of_different("other size" if same_line else "other collective", apart, scene)
+    if apart := _apart({rank: wait.seq for rank, wait in waits.items()}):
+        causing = _causing(apart)
+        counts = "; ".join(f"{ranks_named(ranks)} made {waits[ranks[0]].seq} collectives" for ranks in apart)
+        return scene.stuck("other collective", causing, counts, waits[causing[0]].line, waiting=[])
     said = f"all ranks are in {_shown(next(iter(waits.values())))}, and it does not end"
     return scene.stuck("network", [], said, waiting=[])
 
@@ -319,7 +317,8 @@ def _of_messages(messages: dict[int, Wait], scene: _Scene) -> Stuck:
         seen.add(rank)
         rank = messages[rank].peer or 0
     wait = messages[rank]
-    said = f"rank {rank} waits to {'receive from' if 'recv' in wait.op else 'send to'} rank {wait.peer}"
+    at = f" ({where(wait.line)})" if wait.line else ""
+    said = f"rank {rank} waits to {'receive from' if 'recv' in wait.op else 'send to'} rank {wait.peer}{at}"
     if wait.peer in scene.waits:
         said += f", which waits in {_shown(scene.waits[wait.peer])}"
     return scene.stuck("no partner", [rank], said, wait.line, waiting=[])
@@ -339,15 +338,29 @@ def _of_groups(scene: _Scene) -> Stuck:
     return scene.stuck("other collective", [rank], said, wait.line)
 
 
-def _odd(kinds: dict[int, Any]) -> list[int]:
-    """The ranks that do what fewer do than anything else; of two that differ, the one that others cannot outvote: the
-    last. None: all do the same."""
+def _of_different(kind: str, apart: Sequence[Sequence[int]], scene: _Scene) -> Stuck:
+    """Ranks are in different collectives of one group. apart: those of each collective, the fewest first."""
+    causing = _causing(apart)
+    shown = [
+        f"{ranks_named(ranks)} wait{'s' * (len(ranks) == 1)} in {_shown(scene.waits[ranks[0]], sizes=True)}"
+        for ranks in apart
+        if set(ranks) <= set(causing)
+    ]
+    return scene.stuck(kind, causing, "; ".join(shown), scene.waits[causing[0]].line)
+
+
+def _apart(kinds: dict[int, Any]) -> list[list[int]]:
+    """The ranks that do the same, the fewest first; none if all do the same."""
     counted: dict[Any, list[int]] = {}
     for rank, kind in sorted(kinds.items()):
         counted.setdefault(kind, []).append(rank)
-    if len(counted) < 2:
-        return []
-    return min(counted.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+    return sorted(counted.values(), key=len) if len(counted) > 1 else []
+
+
+def _causing(apart: Sequence[Sequence[int]]) -> list[int]:
+    """The ranks that are not with the most; all, where no collective has more ranks: who is wrong is not known."""
+    most = apart[-1] if len(apart[-1]) > len(apart[-2]) else []
+    return sorted(rank for ranks in apart if ranks is not most for rank in ranks)
 
 
 def _shown(wait: Wait, sizes: bool = False) -> str:

@@ -139,6 +139,10 @@ def test_collectives_that_do_not_fit_together_are_told_apart() -> None:
     count = judged(waiting(0), waiting(1), waiting(2, seq=39))
     assert count is not None
     assert (count.kind, count.ranks) == ("other collective", (2,))
+    two = judged(waiting(0), waiting(1, **odd))
+    assert two is not None
+    assert two.ranks == (0, 1), "of two that differ nobody knows which is wrong"
+    assert "rank 0 waits in all_reduce" in two.sentence and "rank 1 waits in broadcast" in two.sentence
     same = judged(waiting(0), waiting(1))
     assert same is not None
     assert (same.kind, same.ranks) == ("network", ())
@@ -162,7 +166,7 @@ def test_a_receive_without_its_send_is_followed_to_its_end() -> None:
     assert found is not None
     assert (found.kind, found.ranks) == ("no partner", (1,))
     assert found.sentence.endswith(
-        "rank 1 waits to receive from rank 2, which waits in all_reduce (train.py:88)"
+        "rank 1 waits to receive from rank 2 (train.py:88), which waits in all_reduce (train.py:88)"
     )
     sleeps = judged(receives(0, 1), rank(1, waits_in="sleeping"))
     assert sleeps is not None
