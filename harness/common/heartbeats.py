@@ -10,7 +10,7 @@
   over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
   `error` (its type, message, place and unix_ns; null: it told none).
 - `loss`: the first loss of a rank that is not finite: rank, step, loss, `weights` (whether those that gave it were
-  finite; null: not known).
+  finite; null: not known); again after 32 KB.
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
 - `end`: the monitor has ended, as it was asked to.
 

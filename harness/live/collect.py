@@ -31,7 +31,7 @@ from harness.live.ranks import Rank
 LOOK_S = 1.0  # between two looks
 LATE_S = 2.5  # a look that comes later than this: the monitor was suspended, or had no core
 FIRST_S = 30.0  # without progress, before the first steps have ended: how long a step takes is not known
-PLACE_AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
+AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
 AGAIN_S = 15.0  # between two gatherings of evidence
 
 
@@ -114,8 +114,9 @@ class Collector:
                     self._begin(path, Rank(path, now_ns))
         for rank in self._ranks.values():
             rank.look(now_ns)
-            if not rank.told_loss and isinstance(bad := rank.facts.get("bad_loss"), dict):
-                rank.told_loss = True
+            bad = rank.facts.get("bad_loss")
+            if isinstance(bad, dict) and (rank.told_loss is None or self._is_far(rank.told_loss)):
+                rank.told_loss = self._written
                 self._write("loss", rank=rank.rank, unix_ns=time.time_ns(), **bad)
         self._end_of_some()
 
@@ -176,7 +177,7 @@ class Collector:
             return -1
         key = tuple(place)
         number, written = self._places.get(key, (len(self._places), None))
-        if written is None or self._written - written > PLACE_AGAIN_BYTES:
+        if written is None or self._is_far(written):
             self._places[key] = number, self._written
             self._write("place", id=number, file=place[0], line=place[1], function=place[2])
         return number
@@ -207,6 +208,10 @@ class Collector:
             temporary = path.with_name(f".{path.name}.{os.getpid()}")
             temporary.write_text(json.dumps(content), encoding="utf-8")
             temporary.replace(path)
+
+    def _is_far(self, written: int) -> bool:
+        """Whether a reader that begins now would not see what was written there."""
+        return self._written - written > AGAIN_BYTES
 
     def _write(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, **fields}, separators=(",", ":")) + "\n"

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class Node:
 @dataclass
 class Rank:
     """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
-    the newest last, as letters of PHASES. nonfinite_step: since which its loss is not finite, as far as was seen."""
+    the newest last, as letters of PHASES."""
 
     rank: int
     node: str
@@ -101,7 +101,6 @@ class Rank:
     place: Place | None = None
     gone: Gone | None = None
     phases: str = ""
-    nonfinite_step: int | None = None
     history: History = field(default_factory=History)
     recent_us: float | None = None
     recent_own_us: float | None = None
@@ -157,12 +156,14 @@ class Progress(NamedTuple):
 @dataclass
 class Live:
     """A run, by its heartbeats. path: its folder. job_id: by which commands name it. now_ns: unix time of the last
-    reading. deadline_ns: when its time limit ends it, if that is known; whoever asks Slurm sets it."""
+    reading. deadline_ns: when its time limit ends it, if that is known; whoever asks Slurm sets it. losses: by rank,
+    its first one that is not finite, as the line `loss` has it."""
 
     path: Path
     job_id: str = "last"
     nodes: dict[str, Node] = field(default_factory=dict)
     ranks: dict[int, Rank] = field(default_factory=dict)
+    losses: dict[int, dict[str, Any]] = field(default_factory=dict)
     now_ns: int = 0
     deadline_ns: int | None = None
 

@@ -15,6 +15,7 @@ from harness.format.format import duration, percent
 from harness.live.aligned import aligned
 from harness.live.dead import first_death
 from harness.live.hang import read_hang
+from harness.live.losses import earliest
 from harness.live.model import BEATS, NS, Live
 from harness.live.pace import changes
 from harness.live.pace_words import Numbering, pace_notes
@@ -67,18 +68,14 @@ def failed(live: Live) -> Iterator[Note]:
 
 def nonfinite_loss(live: Live) -> Iterator[Note]:
     """The loss is NaN or infinite."""
-    since = {rank.rank: rank.nonfinite_step for rank in live.training if rank.nonfinite_step is not None}
-    if since:
-        step = min(since.values())
-        first = min(rank for rank, at in since.items() if at == step)
-        beat = live.ranks[first].beat
-        yield Note(
-            "loss",
-            tuple(sorted(since)),
-            f"The loss of {ranks_named(since)} is not finite since step {step:,}.",
-            f"first seen on rank {first}, in step {step:,}; its loss is now {beat.loss if beat else None}",
-            f"{PROGRAM} cancel {live.job_id}",
+    bad = earliest(live.losses.values())
+    if bad is not None:
+        said = f"{bad.sentence[0].upper()}{bad.sentence[1:]}."
+        now = {rank.rank: rank.beat.loss for rank in live.training if rank.beat and rank.rank in bad.ranks}
+        shows = "; ".join(
+            f"the loss of rank {rank} is now {loss}" for rank, loss in list(now.items())[:MOST_LINES]
         )
+        yield Note("loss", bad.ranks, said, shows, f"{PROGRAM} cancel {live.job_id}")
 
 
 def silent_nodes(live: Live) -> Iterator[Note]:

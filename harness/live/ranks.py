@@ -39,7 +39,7 @@ class Rank:
         self._usual: deque[int] = deque(maxlen=STORED_STEPS)
         self._fresh: list[list[int]] = []  # steps that ended and are in no beat yet
         self._seen = -1  # the last of them
-        self.told_loss = False
+        self.told_loss: int | None = None  # where that was written
         self.killed_file, self.killed = processes.killed_for_memory(self.pid)
         self._take_steps()
 

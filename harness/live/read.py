@@ -6,7 +6,6 @@ of them, and what is kept, is bounded.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +63,13 @@ class _GoneLine(msgspec.Struct, tag_field="event", tag="gone"):
     oom: str | None = None
 
 
+class _LossLine(msgspec.Struct, tag_field="event", tag="loss"):
+    rank: int
+    step: int
+    loss: str
+    weights: bool | None = None
+
+
 class _SleptLine(msgspec.Struct, tag_field="event", tag="slept"):
     unix_ns: int
     ns: int
@@ -73,7 +79,7 @@ class _EndLine(msgspec.Struct, tag_field="event", tag="end"):
     unix_ns: int = 0
 
 
-Line = _NodeLine | _RankLine | _PlaceLine | _BeatLine | _GoneLine | _SleptLine | _EndLine
+Line = _NodeLine | _RankLine | _PlaceLine | _BeatLine | _GoneLine | _LossLine | _SleptLine | _EndLine
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -185,7 +191,6 @@ class _NodeFile:
             rank.node, rank.host = self._name, self._node.host
             rank.beat, rank.beat_ns, rank.place = beat, line.unix_ns, self._places.get(beat.place)
             rank.phases = (rank.phases + beat.phase)[-BEATS:]
-            rank.nonfinite_step = _nonfinite_since(rank.nonfinite_step, beat)
             if beat.steps:
                 self._new.setdefault(beat.rank, []).append((line.unix_ns, beat))
 
@@ -203,6 +208,8 @@ class _NodeFile:
                 step = line.step if line.step is not None and 0 <= line.step < 1 << 31 else rank.step
                 rank.gone = Gone(line.unix_ns, line.ended, line.oom, step)
                 self._heard(line.unix_ns)
+            case _LossLine() if self._rank(line.rank) is not None and 0 <= line.step < 1 << 31:
+                self._live.losses[line.rank] = msgspec.structs.asdict(line)
             case _SleptLine() if _is_time(line.unix_ns) and 0 <= line.ns < 1 << 62:
                 self._node.slept.append((line.unix_ns, line.ns))
             case _EndLine():
@@ -268,14 +275,3 @@ def _is_possible(beat: Beat) -> bool:
         and beat.phase in PHASES
         and (beat.use_percent is None or 0 <= beat.use_percent < _MOST)
     )
-
-
-def _nonfinite_since(before: int | None, beat: Beat) -> int | None:
-    """The step since which the loss is not finite."""
-    if beat.loss is None:
-        return before
-    try:
-        finite = math.isfinite(float(beat.loss))
-    except ValueError:
-        return before
-    return None if finite else beat.step if before is None else before

@@ -62,9 +62,11 @@ def test_one_rank_that_waits_for_data_more_than_the_others(node: NodeWriter) -> 
 
 
 def test_a_loss_that_is_not_finite(node: NodeWriter) -> None:
-    for step in range(5):
-        node.beats(*(beat(rank, step, loss="nan" if step >= 2 and rank == 3 else "1.5") for rank in range(4)))
-    assert told(read(node)) == {"loss": ((3,), "The loss of rank 3 is not finite since step 2.")}
+    node.line(event="loss", rank=3, step=2, loss="nan", weights=True)
+    node.beats(*(beat(rank, 4, loss="nan" if rank == 3 else "1.5") for rank in range(4)))
+    ranks, sentence = told(read(node))["loss"]
+    assert ranks == (3,)
+    assert sentence.startswith("The loss is NaN since step 2 on rank 3: the weights were finite")
 
 
 def test_a_node_that_does_not_report_any_more(tmp_path: Path, node: NodeWriter) -> None:

@@ -181,13 +181,14 @@ def test_an_entry_may_be_the_mean_of_several_steps() -> None:
     assert history.own_us.round().tolist() == [50, 60, 70]
 
 
-def test_the_loss_is_not_finite_since_a_step(tmp_path: Path, reader: Reader) -> None:
+def test_the_first_loss_that_is_not_finite_is_told_again_and_damaged_ones_are_left_out(
+    tmp_path: Path, reader: Reader
+) -> None:
     node = NodeWriter(tmp_path, "n0", range(1))
-    for step, loss in enumerate(["2.5", "nan", None, "inf"]):
-        node.beats(beat(0, step, loss=loss))
-    assert reader.read().ranks[0].nonfinite_step == 1
-    node.beats(beat(0, 4, loss="2.5"))
-    assert reader.read().ranks[0].nonfinite_step is None
+    bad = {"event": "loss", "rank": 0, "step": 1, "loss": "nan", "weights": True}
+    for each in (bad, bad, {**bad, "step": -1}, {**bad, "rank": "x"}):
+        node.line(**each)
+    assert {rank: line["step"] for rank, line in reader.read().losses.items()} == {0: 1}
 
 
 def test_a_beat_in_which_no_step_has_ended(tmp_path: Path, reader: Reader) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from own_trainings import SCRIPTS, TRAININGS, Training
 
+from harness.common.heartbeats import MEMORY
 from tests.exercises.launching import ROOT, free_port
 
 SITE = ROOT / "harness/observe/site"
@@ -118,7 +119,9 @@ def start(
             "faults": [],
         }
         settings.write_text(json.dumps({**content, **asked}), encoding="utf-8")
-        environment |= {"HARNESS_OBSERVE": str(settings), "PYTHONPATH": str(SITE)}
+        memory = folder / "memory"
+        memory.mkdir()
+        environment |= {"HARNESS_OBSERVE": str(settings), "PYTHONPATH": str(SITE), MEMORY: str(memory)}
     with (folder / "log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
             training.command([*options, "--truth", str(folder / "truth")], free_port()),
