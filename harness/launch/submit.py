@@ -204,10 +204,11 @@ def look_at(run: Run) -> PolledState:
         run.write_down(found.state, found.told_by, found.why)
     if found.state == "completed" and own and (lost := why_nothing_was_recorded(run.record, own.missing)):
         return found._replace(why=lost)
-    if found.state == "running" and not found.why and (hang := read_hang(run.path)) and hang.until_ns is None:
-        return found._replace(why=hang.since_clock)
     if found.state in FINAL and own and own.state == found.state and own.why and not found.why:
         return found._replace(why=own.why)
+    hang = None if found.why or found.state in ("queued", "completed", "unknown") else read_hang(run.path)
+    if hang is not None and hang.until_ns is None:
+        return found._replace(why=hang.since_clock)
     if found.state == "completed" and own and own.note and not found.why:
         return found._replace(why=own.note)
     if found.state == "failed" and own and not found.why:

@@ -151,7 +151,7 @@ class Run:
         Where this user may not write, nothing is kept.
         """
         own = self.status() or Status(state=state)
-        learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why})
+        learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why or own.why})
         with suppress(WorkError):
             write_atomically(
                 self.path / "status.json",

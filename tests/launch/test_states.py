@@ -250,6 +250,17 @@ def test_a_jobs_own_end_is_never_replaced(tmp_path: Path) -> None:
     assert not list(run.path.glob(".status*"))
 
 
+def test_who_failed_first_stays_when_slurm_is_asked(tmp_path: Path) -> None:
+    """The job knows why; who asks Slurm afterwards only learns that it failed."""
+    run = of_slurm(tmp_path, state="failed", exit_code=1, started_ns=1, why="rank 1 failed first")
+    run.write_down("failed", told_by="FAILED")
+    kept = run.status()
+    assert kept is not None
+    assert (kept.told_by, kept.why) == ("FAILED", "rank 1 failed first")
+    run.write_down("failed", told_by="FAILED", why="Slurm says more")
+    assert (again := run.status()) is not None and again.why == "Slurm says more"
+
+
 def test_a_job_that_slurm_runs_again_is_queued_and_then_running(programs: Path, tmp_path: Path) -> None:
     run = of_slurm(tmp_path, state="running", started_ns=1)
     program(programs, "scontrol", "echo JobState=NODE_FAIL")

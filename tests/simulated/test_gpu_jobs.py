@@ -1,4 +1,7 @@
-"""A tenth of the proof of docs/diagnosis.md, with seeds of its own: simulated jobs are reported as they are."""
+"""A tenth of the proof of docs/diagnosis.md, with seeds of its own: simulated jobs are reported as they are.
+
+Without --all every second one of them: together they take minutes.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,15 @@ SEED = 20_261
 Due = list[tuple[Result, FaultResult]]
 
 
+@pytest.fixture(scope="session")
+def share(pytestconfig: pytest.Config) -> float:
+    """How much of the jobs is looked at."""
+    return 1.0 if pytestconfig.getoption("--all") else 0.5
+
+
 @pytest.fixture(scope="module")
-def results() -> list[Result]:
-    return [judge(request) for request in requests(SEED, 1, 6, 10)]
+def results(share: float) -> list[Result]:
+    return [judge(request) for request in requests(SEED, 1, 6, 10)[:: round(1 / share)]]
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +32,9 @@ def due(results: list[Result]) -> Due:
     return [(r, f) for r in results for f in r.faults if f.own_ns >= SURE * r.step_ns]
 
 
-def test_cause_ranks_and_place_of_what_costs_time_are_named(due: Due) -> None:
+def test_cause_ranks_and_place_of_what_costs_time_are_named(due: Due, share: float) -> None:
     wrong = [f"{r.name}: {f}" for r, f in due if not f.right]
-    assert len(due) >= 30
+    assert len(due) >= 30 * share
     assert len(wrong) <= 0.06 * len(due), "\n".join(wrong)
 
 
@@ -47,9 +56,9 @@ def test_a_fault_that_costs_nothing_is_not_told(results: list[Result]) -> None:
     ] == []
 
 
-def test_what_would_help_is_what_the_changed_program_takes(results: list[Result]) -> None:
+def test_what_would_help_is_what_the_changed_program_takes(results: list[Result], share: float) -> None:
     errors = [abs(told / true - 1) for r in results for told, true in r.what_ifs.values()]
-    assert len(errors) > 60
+    assert len(errors) > 60 * share
     assert median(errors) < 0.03
 
 
