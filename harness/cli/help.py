@@ -22,7 +22,7 @@ EVERY_DAY: Rows = [
     ("-e 1 -n 2 --dry-run", "print the script, start nothing"),
     ("plan -e 1 -n 2", "memory, time and cost of a launch"),
     ("ls", "your runs, with state and step time"),
-    ("logs last -f", "the output of a run, as it is printed"),
+    ("watch last", "live: progress, who is slow or stuck"),
     ("report last", "where the time went; writes a page"),
     ("compare local-1 local-2", "differences between two runs"),
     ("lesson 1a", "a question, two runs, the answer"),
