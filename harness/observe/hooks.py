@@ -24,7 +24,7 @@ from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
 from harness.observe.own_profiler import watch_own_profiler
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps
-from harness.observe.watch import Watch, rank_now
+from harness.observe.watch import Watch, inner_model, rank_now
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
 _MOST_LOOKED_AT = 8  # values of a batch
@@ -190,6 +190,8 @@ class Observer:
             self.watch.model = max(outermost, key=_size)
         for module in outermost:
             self._observe_calls(type(module))
+        if self.watch.model is not None:
+            self._count_calls(type(inner_model(self.watch.model)))
 
     def _look_further_in(self) -> None:
         """A framework may call what is inside of the outermost module: its training step is no forward."""
@@ -208,6 +210,13 @@ class Observer:
         call: Any = self.around(kind.__call__, self._forward_begins, self._forward_ends)
         call.observed = True
         kind.__call__ = call
+
+    def _count_calls(self, kind: Any) -> None:
+        """The model inside of a wrapper, as of DDP, may be called without it: an evaluation is no hang."""
+        if not getattr(kind.__call__, "counted", False) and not getattr(kind.__call__, "observed", False):
+            call: Any = self.around(kind.__call__, _count_call, lambda *_: None)
+            call.counted = True
+            kind.__call__ = call
 
     def _forward_begins(self, module: torch.nn.Module, *arguments: Any) -> bool:
         return self.steps.begin(FORWARD)
@@ -355,6 +364,12 @@ class Observer:
         module.backward_step = self.around(
             module.backward_step, lambda *_: self.steps.begin(BACKWARD), self._backward_ends
         )
+
+
+def _count_call(*_: Any) -> bool:
+    """A call that is no phase."""
+    PROGRESS.calls += 1
+    return False
 
 
 def _size(module: torch.nn.Module) -> int:

@@ -202,7 +202,7 @@ class Watch:
             local_rank=local,
             backend=backend_name(),
             device="cuda" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
-            model=None if self.model is None else type(_inner(self.model)).__name__,
+            model=None if self.model is None else type(inner_model(self.model)).__name__,
             parameters=sum(each.numel() for each in parameters) if parameters else None,
             weights=None,
             dtype=None if first is None else str(first.dtype).replace("torch.", ""),
@@ -290,7 +290,7 @@ def _step_line(window: ProfileWindow, step: StepTimes, values: _StepValues) -> S
     )
 
 
-def _inner(model: torch.nn.Module) -> torch.nn.Module:
+def inner_model(model: torch.nn.Module) -> torch.nn.Module:
     """The user's model inside DDP and other wrappers of one module."""
     while isinstance(inside := getattr(model, "module", None), torch.nn.Module):
         model = inside
