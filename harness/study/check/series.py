@@ -134,4 +134,4 @@ def _refuse_other_launches(series: str, tasks: list[Task]) -> None:
             )
 
 
-_FAILED = ("failed", "timeout", "node_fail", "refused")
+_FAILED = ("failed", "timeout", "node_fail", "stuck", "refused")
