@@ -1,0 +1,94 @@
+"""The heartbeats of a training that knows nothing of them, as its rank leaves them in the node's memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common.heartbeats import MEMORY
+from tests.exercises.launching import ROOT, free_port
+
+pytestmark = pytest.mark.train
+
+TRAINING = """
+import json, os, sys, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+read = lambda: json.load(open(os.path.join(os.environ["HARNESS_HEARTBEATS"], "rank0.json")))
+
+def step(scale=1.0):
+    loss = (model(torch.ones(2, 8)) * scale).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+for _ in range(5):
+    step()
+"""
+ENDS = {
+    "evaluates": "before = read()['calls']\nmodel.eval()\nfor _ in range(40):\n    net(torch.ones(2, 8))\n"
+    "    time.sleep(0.05)\nprint(read()['calls'] - before)\ntime.sleep(2.5)\n",
+    "raises": "raise ValueError('no such token')\n",
+    "diverges": "step(float('nan'))\nstep()\ntime.sleep(1)\n",
+}
+
+
+def trained(folder: Path, end: str) -> tuple[str, dict[str, Any]]:
+    """What the training printed, and its last heartbeat."""
+    script, memory = folder / "train.py", folder / "memory"
+    script.write_text(TRAINING + ENDS[end], encoding="utf-8")
+    memory.mkdir()
+    window = {"skip": 1000, "wait": 0, "warmup": 1, "active": 1}
+    settings = {"mode": "steps", "profiler": "none", "window": window, "profile_memory": False, "faults": []}
+    (folder / "observe.json").write_text(json.dumps(settings), encoding="utf-8")
+    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    environment = {
+        **os.environ,
+        **place,
+        "MASTER_PORT": str(free_port()),
+        "HARNESS_OBSERVE": str(folder / "observe.json"),
+        "PYTHONPATH": str(ROOT / "harness" / "observe" / "site"),
+        MEMORY: str(memory),
+    }
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.stdout, json.loads((memory / "rank0.json").read_text(encoding="utf-8"))
+
+
+def test_calls_of_the_model_inside_a_wrapper_are_progress(tmp_path: Path) -> None:
+    said, facts = trained(tmp_path, "evaluates")
+    assert int(said) >= 20, "an evaluation that calls the inner model is no hang"
+    assert facts["step"] == 5
+    assert [step[0] for step in facts["done"]] == [0, 1, 2, 3, 4]
+    assert (facts["collectives"] or 0) > 0
+    assert facts["ended_ns"] > 0
+    assert facts["error"] is None
+
+
+def test_an_exception_is_told_with_the_users_line(tmp_path: Path) -> None:
+    _, facts = trained(tmp_path, "raises")
+    error = facts["error"]
+    assert (error["type"], error["message"]) == ("ValueError", "no such token")
+    line = (TRAINING + ENDS["raises"]).splitlines().index("raise ValueError('no such token')") + 1
+    assert error["place"] == [str(tmp_path / "train.py"), line, "<module>"]
+    assert facts["ended_ns"] == 0
+
+
+def test_the_weights_that_gave_a_loss_that_is_not_finite_are_looked_at(tmp_path: Path) -> None:
+    _, facts = trained(tmp_path, "diverges")
+    assert facts["bad_loss"] == {"step": 5, "loss": "nan", "weights": True}
