@@ -14,7 +14,7 @@ from harness.live import processes
 from harness.live.processes import Usage
 
 MOST_BYTES = 1 << 20  # of a rank's file
-MOST_ENTRIES = 12  # of durations in one beat
+MOST_ENTRIES = 8  # of durations in one beat
 COMPUTES = 0.2  # of a core: less is no work
 MOVES_BYTES_S = 200_000  # read and written: less is no work
 STORED_STEPS = 201  # for the median

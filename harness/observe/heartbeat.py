@@ -131,7 +131,7 @@ class Heartbeat:
             "calls": progress.calls,
             "collectives": collectives.counted(),
             "planned": progress.planned,
-            "loss": None if progress.loss is None else f"{progress.loss:.6g}",
+            "loss": None if progress.loss is None else f"{progress.loss:.4g}",
             "bad_loss": progress.bad_loss,
             "place": self._place(),
             "memory": _device_memory(),

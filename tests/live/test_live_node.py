@@ -120,7 +120,7 @@ def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Cal
         durations = [us for beat in own for us in decode(beat[11])]
         assert all(abs(us - 20_000 - 1000 * rank) < 200 for us in durations)
         assert [beat[9] for beat in own] == sorted({beat[9] for beat in own})
-        assert all(len(json.dumps(beat, separators=(",", ":"))) <= 110 for beat in own)
+        assert all(len(json.dumps(beat, separators=(",", ":"))) <= 96 for beat in own)
     assert not evidence_file(place / "run", "n1").exists()
 
 
