@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.common.heartbeats import Evidence, live_folder
 from harness.live.hang import Hang, hang_file
-from harness.live.stuck import Nodes, Stuck, judge
+from harness.live.stuck import Nodes, judge
 
 LOOK_S = 2.0
 SILENT_S = 20.0  # a node that has written nothing for so long, while others did, does not answer
@@ -33,7 +33,7 @@ class Guard:
     def __init__(self, run: Path, stop: bool) -> None:
         self._run, self._stop = run, stop
         self._over = threading.Event()
-        self._found: Stuck | None = None
+        self._found: Hang | None = None
         self._thread = threading.Thread(target=self._go, name="guard", daemon=True)
 
     def __enter__(self) -> Guard:
@@ -71,8 +71,8 @@ class Guard:
                     self._end_job()
         self._found = found
 
-    def _write(self, found: Stuck, until_ns: int | None = None) -> Hang:
-        hang = Hang(**found._asdict(), found_ns=time.time_ns(), until_ns=until_ns, stops=self._stop)
+    def _write(self, found: Hang, until_ns: int | None = None) -> Hang:
+        hang = found._replace(found_ns=time.time_ns(), until_ns=until_ns, stops=self._stop)
         path = hang_file(self._run)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_text(json.dumps(hang._asdict(), indent=1) + "\n", encoding="utf-8")

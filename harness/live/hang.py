@@ -12,7 +12,13 @@ from harness.live.text import span
 
 
 class Hang(NamedTuple):
-    """A `Stuck`, when it was found, and until when it held (None: to the end). stops: the job is ended."""
+    """Who is stuck where. kind: the cause, a key of `ADVICE` in stuck.py. ranks: those that cause it; waiting: those
+    that wait for them.
+
+    since_ns: unix time of the last progress of any rank. place: file, line and function of the first of `ranks`.
+    lines: one for each rank, where it is. found_ns: when it was found; until_ns: until when it held, None: to the end.
+    stops: the job is ended.
+    """
 
     kind: str
     ranks: tuple[int, ...]
@@ -23,9 +29,9 @@ class Hang(NamedTuple):
     sentence: str
     advice: str
     lines: tuple[str, ...]
-    found_ns: int
-    until_ns: int | None
-    stops: bool
+    found_ns: int = 0
+    until_ns: int | None = None
+    stops: bool = False
 
     def now(self, now_ns: int) -> str:
         """The finding as a sentence, at a moment."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.common.heartbeats import MEMORY
 from harness.live.collect import Collector
 from harness.live.guard import Guard
-from harness.monitor.errors import MonitorError
+from harness.monitor.errors import exit_code_of
 from harness.monitor.record import record
 
 
@@ -36,23 +36,18 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0: asked to end, or the training has ended; 1: files cannot be written; 2: the request was wrong."""
     asked = _parser().parse_args(argv)
-    memory = os.environ.get(MEMORY)
-    try:
-        with ExitStack() as until:
-            if memory:
-                until.enter_context(Collector(asked.run, Path(memory), asked.name, asked.node))
-                if asked.node == 0:
-                    until.enter_context(Guard(asked.run, asked.on_hang == "stop"))
-            record(asked.run / "gpus-monitor" / asked.name, asked.hz, (), asked.name, asked.below)
-        if memory:  # not after an error: the monitor is started again
-            shutil.rmtree(memory, ignore_errors=True)
-    except MonitorError as error:
-        print(f"monitor: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"monitor: {error.filename or 'the samples'}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_code_of(lambda: _watch(asked, os.environ.get(MEMORY)))
+
+
+def _watch(asked: argparse.Namespace, memory: str | None) -> None:
+    with ExitStack() as until:
+        if memory:
+            until.enter_context(Collector(asked.run, Path(memory), asked.name, asked.node))
+            if asked.node == 0:
+                until.enter_context(Guard(asked.run, asked.on_hang == "stop"))
+        record(asked.run / "gpus-monitor" / asked.name, asked.hz, (), asked.name, asked.below)
+    if memory:  # not after an error: the monitor is started again
+        shutil.rmtree(memory, ignore_errors=True)
 
 
 if __name__ == "__main__":

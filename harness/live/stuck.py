@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
+from harness.live.hang import Hang
 from harness.live.text import ranks_named, where
 from harness.live.waiting import Wait, waits_for_ranks
 
@@ -22,24 +23,6 @@ SAVES = ("torch/serialization.py", "safetensors/", "torch/distributed/checkpoint
 COMPILES = ("torch/_dynamo/", "torch/_inductor/", "torch/utils/cpp_extension.py", "triton/")
 LOADS = "torch/utils/data/dataloader.py"
 FOR_LOCK = "waiting for a lock"
-
-
-class Stuck(NamedTuple):
-    """kind: the cause, a key of `ADVICE`. ranks: those that cause it; waiting: those that wait for them.
-
-    since_ns: unix time of the last progress of any rank. place: file, line and function of the first of `ranks`.
-    lines: one for each rank, where it is.
-    """
-
-    kind: str
-    ranks: tuple[int, ...]
-    waiting: tuple[int, ...]
-    step: int
-    since_ns: int
-    place: tuple[str, int, str] | None
-    sentence: str
-    advice: str
-    lines: tuple[str, ...]
 
 
 ADVICE = {
@@ -95,13 +78,13 @@ class _Scene(NamedTuple):
         said: str,
         place: tuple[str, int, str] | None = None,
         waiting: Sequence[int] | None = None,
-    ) -> Stuck:
+    ) -> Hang:
         """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
         waiting = [rank for rank in self.waits if rank not in causing] if waiting is None else waiting
         step = max(
             rank.step for rank in self.ranks
         )  # a stopped rank's last heartbeat may be older than its step
-        return Stuck(
+        return Hang(
             kind=kind,
             ranks=tuple(sorted(causing)),
             waiting=tuple(sorted(waiting)),
@@ -127,7 +110,7 @@ class _Scene(NamedTuple):
         return f"rank {rank.rank}: {state_of(rank, cause_of(rank))}"
 
 
-def judge(seen: Nodes) -> Stuck | None:
+def judge(seen: Nodes) -> Hang | None:
     """The run's state of being stuck; None: it is alive, or may be."""
     ranks = [rank for rank in seen.ranks if not rank.gone]
     if seen.alive or not ranks:
@@ -158,7 +141,7 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     return least_s
 
 
-def _missing(seen: Nodes, scene: _Scene) -> Stuck | None:
+def _missing(seen: Nodes, scene: _Scene) -> Hang | None:
     """Ranks that are not there: on a silent node, gone, or never begun."""
     if seen.silent:
         return scene.stuck("node gone", seen.silent, "their node does not report any more")
@@ -193,7 +176,7 @@ _AT_THE_END = (
 )  # of threading, concurrent.futures, multiprocessing
 
 
-def _in_own_code(others: list[Evidence], scene: _Scene) -> Stuck:
+def _in_own_code(others: list[Evidence], scene: _Scene) -> Hang:
     """Ranks that wait for no other rank: those with the same cause as the first that fell behind."""
     first = min(others, key=lambda rank: (rank.step, rank.since_ns))
     kind = cause_of(first)
@@ -290,7 +273,7 @@ def place_of(rank: Evidence) -> tuple[str, int, str] | None:
     return (str(rank.place[0]), int(rank.place[1]), str(rank.place[2])) if rank.place else None
 
 
-def _among_collectives(scene: _Scene) -> Stuck:
+def _among_collectives(scene: _Scene) -> Hang:
     """All ranks wait for others: their collectives do not fit together."""
     waits = scene.waits
     messages = {rank: wait for rank, wait in waits.items() if wait.p2p}
@@ -310,7 +293,7 @@ def _among_collectives(scene: _Scene) -> Stuck:
     return scene.stuck("network", [], said, waiting=[])
 
 
-def _of_messages(messages: dict[int, Wait], scene: _Scene) -> Stuck:
+def _of_messages(messages: dict[int, Wait], scene: _Scene) -> Hang:
     """Ranks wait for messages: the last of those that wait for each other."""
     rank, seen = min(messages), set[int]()
     while messages[rank].peer in messages and rank not in seen:
@@ -324,7 +307,7 @@ def _of_messages(messages: dict[int, Wait], scene: _Scene) -> Stuck:
     return scene.stuck("no partner", [rank], said, wait.line, waiting=[])
 
 
-def _of_groups(scene: _Scene) -> Stuck:
+def _of_groups(scene: _Scene) -> Hang:
     """Ranks wait in collectives of several groups: a circle, or one that the others do not make."""
     waits = scene.waits
     for rank, wait in sorted(waits.items()):
@@ -338,7 +321,7 @@ def _of_groups(scene: _Scene) -> Stuck:
     return scene.stuck("other collective", [rank], said, wait.line)
 
 
-def _of_different(kind: str, apart: Sequence[Sequence[int]], scene: _Scene) -> Stuck:
+def _of_different(kind: str, apart: Sequence[Sequence[int]], scene: _Scene) -> Hang:
     """Ranks are in different collectives of one group. apart: those of each collective, the fewest first."""
     causing = _causing(apart)
     shown = [

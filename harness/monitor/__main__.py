@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.monitor.errors import MonitorError
+from harness.monitor.errors import MonitorError, exit_code_of
 from harness.monitor.samples import find
 
 
@@ -50,15 +50,7 @@ def _record(arguments: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0: done; 1: the files cannot be written or read; 2: the request was wrong."""
     arguments = _parser().parse_args(argv)
-    try:
-        arguments.run(arguments)
-    except MonitorError as error:
-        print(f"monitor: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"monitor: {error.filename or 'the samples'}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_code_of(lambda: arguments.run(arguments))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.fault import Fault, Place, Setting, nothing
+from tests.faults.fault import BOTH, LOCAL, Fault, Place, Setting, nothing
 from tests.faults.in_ranks import LOGS, METRICS
 
 HANGS = {
@@ -36,34 +36,39 @@ def _hang(kind: str, what: str, tells: str, where: tuple[Place, ...]) -> Fault:
     )
 
 
+def _death(name: str, kind: str, what: str, tells: str, where: tuple[Place, ...]) -> Fault:
+    return Fault(
+        name=name,
+        what=what,
+        inject=nothing,
+        where=where,
+        state="failed",
+        tells=tells,
+        kept="metrics of every step so far",
+        keeps=(METRICS, "status.json"),
+        then=LOGS,
+        setting=_setting("--fault", f"crash,kind={kind},rank=1,step=6"),
+    )
+
+
 FAULTS = (
     *(
         _hang(kind, what, tells, ("slurm", "local") if kind in ("file", "stopped") else ("slurm",))
         for kind, (what, tells) in HANGS.items()
     ),
-    Fault(
-        name="died-first",
-        what="one of two ranks raises an exception, and the other loses its connection",
-        inject=nothing,
-        state="failed",
-        exit_code=1,
-        tells="rank 1 failed first, in step 6: RuntimeError",
-        kept="metrics of every step so far",
-        keeps=(METRICS, "status.json"),
-        then=LOGS,
-        setting=_setting("--fault", "crash,kind=exception,rank=1,step=6"),
+    _death(
+        "died-first",
+        "exception",
+        "one of two ranks raises an exception, and the other loses its connection",
+        "rank 1 failed first, in step 6: RuntimeError",
+        BOTH,
     ),
-    Fault(
-        name="segv-first",
-        what="a library crashes in one of two ranks (`SEGV`), and the other loses its connection",
-        inject=nothing,
-        where=("local",),
-        state="failed",
-        tells=r"rank 1 failed first, in step \d+: Segmentation fault",
-        kept="metrics of every step so far",
-        keeps=(METRICS, "status.json"),
-        then=LOGS,
-        setting=_setting("--fault", "crash,kind=segv,rank=1,step=6"),
+    _death(
+        "segv-first",
+        "segv",
+        "a library crashes in one of two ranks (`SEGV`), and the other loses its connection",
+        r"rank 1 failed first, in step \d+: Segmentation fault",
+        LOCAL,
     ),
     Fault(
         name="loss-nan",

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from harness.common.heartbeats import Evidence
-from harness.live.stuck import ADVICE, Nodes, Stuck, judge
+from harness.live.hang import Hang
+from harness.live.stuck import ADVICE, Nodes, judge
 from tests.live.evidences import ALL_REDUCE, DATA, ENGINE, LOADER, NOW_NS, TRAIN, S, rank, waiting
 
 OTHERS = "ranks 0, 2 and 3 wait in all_reduce (train.py:88)"
 
 
-def judged(*ranks: Evidence, **known: Any) -> Stuck | None:
+def judged(*ranks: Evidence, **known: Any) -> Hang | None:
     seen = {"world": len(ranks), "gone": {}, "silent": [], "alive": False, **known}
     return judge(Nodes(NOW_NS, ranks=ranks, **seen))
 
 
-def with_rank_1(**known: Any) -> Stuck | None:
+def with_rank_1(**known: Any) -> Hang | None:
     """Three ranks wait for rank 1."""
     return judged(waiting(0), rank(1, **known), waiting(2), waiting(3))
 
