@@ -208,7 +208,10 @@ def look_at(run: Run) -> PolledState:
         return found._replace(why=own.why)
     hang = None if found.why or found.state in ("queued", "completed", "unknown") else read_hang(run.path)
     if hang is not None and hang.until_ns is None:
-        return found._replace(why=hang.since_clock)
+        ending = hang.stops and found.state == "running"
+        return found._replace(
+            why=hang.since_clock + "; it is being ended" * ending, ending=found.ending or ending
+        )
     if found.state == "completed" and own and own.note and not found.why:
         return found._replace(why=own.note)
     if found.state == "failed" and own and not found.why:
