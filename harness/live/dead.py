@@ -82,15 +82,20 @@ class Death(NamedTuple):
 
 def first_death(run: Path, log: Path | None = None) -> Death | None:
     """The rank that failed first; None: none did, or nobody saw it. log: of the run, for the exit codes."""
-    codes = _exit_codes(log)
-    gone = list(_gone(run))
-    last = max((line["step"] for line in gone if isinstance(line.get("step"), int)), default=None)
-    deaths = sorted((_death(line, codes, last) for line in gone), key=lambda death: death.unix_ns)
-    failed = [death for death in deaths if not death.left]
+    ends = deaths(run, log)
+    failed = [death for death in ends if not death.left]
     first = next((death for death in failed if not death.victim), None)
     if first is not None or not failed:
         return first
-    return next((death for death in deaths if death.left and death.unix_ns < failed[0].unix_ns), failed[0])
+    return next((death for death in ends if death.left and death.unix_ns < failed[0].unix_ns), failed[0])
+
+
+def deaths(run: Path, log: Path | None = None) -> list[Death]:
+    """The ends of all ranks' processes that were seen, the first one first. log: as above."""
+    codes = _exit_codes(log)
+    gone = list(_gone(run))
+    last = max((line["step"] for line in gone if isinstance(line.get("step"), int)), default=None)
+    return sorted((_death(line, codes, last) for line in gone), key=lambda death: death.unix_ns)
 
 
 def _gone(run: Path) -> Iterator[dict[str, Any]]:

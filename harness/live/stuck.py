@@ -48,6 +48,8 @@ ADVICE = {
     "network": "all ranks are in the same collective: look at the network between their nodes with slurm.sh health",
     "own code": "look at that line",
 }
+IN_COLLECTIVE = ("other collective", "other size", "order", "no partner", "network")
+"""The causes for which all ranks wait in collectives or for messages."""
 
 
 class Nodes(NamedTuple):

@@ -26,7 +26,7 @@ from harness.study.expression import Unanswerable, evaluate
 LESSONS = CONFIGS / "lessons"
 
 # Metrics that do not depend on how busy the machine is; all others are times, or shares of times.
-COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|gemm_\w+_share")
+COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|gemm_\w+_share|\.(stuck|failed)_")
 
 
 class LessonPart(BaseModel):
@@ -46,7 +46,7 @@ class Relation(LessonPart):
     @property
     def depends_on_load(self) -> bool:
         """Whether it compares times, which other programs on the machine change."""
-        return any(not COUNTED.search(metric) for metric in re.findall(r"\b[ab]\.(\w+)", self.holds))
+        return any(not COUNTED.search(metric) for metric in re.findall(r"\b[ab]\.\w+", self.holds))
 
 
 class ExperimentPair(LessonPart):
@@ -72,6 +72,9 @@ class Lesson(LessonPart):
 
     name: str
     further: bool = False  # beyond the workshop, whose references have no runs for it
+    ends: Literal["completed", "stuck", "failed"] = (
+        "completed"  # the state in which both runs end, as they should
+    )
     title: str
     question: str
     a: AnyExperiment
@@ -168,7 +171,7 @@ def find_pair(
     """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one arm.
 
     A single run counts only if the other arm can be made to agree with it at `site`. A run exactly as the lesson
-    asks there (`plain`, from `at_site`) is preferred, then the newest. `runs` are completed runs, oldest first.
+    asks there (`plain`, from `at_site`) is preferred, then the newest. `runs` ended as the lesson's do, oldest first.
     """
     fixed = fixed_fields(pair)
     of_a = [run for run in reversed(runs) if _has_run(run, pair.a, fixed)]
@@ -226,18 +229,22 @@ def _has_run(run: Run, wanted: Experiment, fixed: set[str]) -> bool:
         experiment, status = run.record.experiment, run.status()
     except WorkError:
         return False
-    if status is not None and status.missing:
-        return False  # every lesson asks what only a trace shows
+    if status is not None and status.missing and _is_traced(wanted):
+        return False  # a lesson about traced runs asks what only a trace shows
     return is_asked(experiment, wanted, fixed)
 
 
 def is_asked(experiment: Experiment, wanted: Experiment, fixed: set[str]) -> bool:
-    """Whether a traced run of `experiment` is one arm of a lesson."""
-    if isinstance(experiment, Training) and experiment.profiler == "none":
+    """Whether a run of `experiment` is one arm of a lesson; if the arm is traced, an untraced run is not."""
+    if _is_traced(wanted) and not _is_traced(experiment):
         return False
     return type(experiment) is type(wanted) and all(
         getattr(experiment, name) == getattr(wanted, name) for name in fixed
     )
+
+
+def _is_traced(experiment: Experiment) -> bool:
+    return not isinstance(experiment, Training) or experiment.profiler != "none"
 
 
 def _open_fields(run: Run, fixed: set[str]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ from harness.study.lessons import (
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
     "peak_memory_bytes",
+    *("stuck_rank", "stuck_ranks_count", "stuck_waiting_count", "stuck_in_collective", "stuck_step"),
+    *("failed_rank", "failed_by_error", "failed_others_count"),
     *(
         "step_ns",
         "data_loading_share",
@@ -49,6 +51,7 @@ NAMES = {
 
 
 ALL = lesson_names()
+TRACED = [name for name in ALL if load_lesson(name).ends == "completed"]
 
 
 def metrics_of(experiment: Experiment) -> Metrics:
@@ -94,7 +97,7 @@ def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: boo
         assert len(one.numbers) == len(one.relation.shows), one.relation.shows
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TRACED)
 def test_each_view_a_lesson_names_is_there(name: str) -> None:
     views = re.findall(r"[\w.-]+\.cfg", load_lesson(name).look_at["Paraver"])
     assert views
@@ -102,9 +105,9 @@ def test_each_view_a_lesson_names_is_there(name: str) -> None:
 
 
 def sections() -> dict[str, str]:
-    """The sections of the exercises' pages that ask something, by their letter: `## 3a: …`."""
+    """The sections of the exercises' pages, and of the faults', that ask something, by their letter: `## 3a: …`."""
     found: dict[str, str] = {}
-    for page in sorted((ROOT / "exercises").glob("exercise_*/README.md")):
+    for page in [*sorted((ROOT / "exercises").glob("exercise_*/README.md")), ROOT / "docs" / "faults.md"]:
         parts = re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.M)
         found |= {part.partition(":")[0]: part for part in parts if re.match(r"\d\w*:", part)}
     return found
@@ -115,7 +118,7 @@ def test_each_section_that_asks_something_has_the_lesson_of_its_name() -> None:
     assert all(re.search(r"^1\. .*\?", text, re.M) for text in sections().values())
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TRACED)
 def test_a_lesson_is_about_its_section(name: str) -> None:
     """Both name the setting that the lesson changes."""
     lesson = load_lesson(name)
@@ -243,9 +246,9 @@ def test_where_a_node_has_other_gpus_the_lesson_asks_for_those_it_was_made_for(t
 
 
 def on_the_page(exercise: int) -> list[Experiment]:
-    """What the commands of an exercise's page ask for."""
-    (page,) = (ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")
-    commands = re.findall(r"bash slurm\.sh (-e \d[^`\n]*)`", page.read_text(encoding="utf-8"))
+    """What the commands of an exercise's page ask for; 4: those of the page about faults."""
+    (page,) = [*(ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")] or [ROOT / "docs/faults.md"]
+    commands = re.findall(r"bash slurm\.sh (-e \d[^`\n]*)(?:`|$)", page.read_text(encoding="utf-8"), re.M)
     return [experiment_of(line.split()) for line in commands]
 
 

@@ -72,6 +72,7 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
         pytest.param("3b", [YES, YES], marks=pytest.mark.long),
         pytest.param("3c", [YES, YES], marks=pytest.mark.long),
         pytest.param("3d", [YES, YES], marks=pytest.mark.long),
+        *(pytest.param(name, [YES, YES], marks=pytest.mark.long) for name in ("4a", "4b")),
     ],
 )
 def test_the_answer_comes_from_the_students_own_runs(

@@ -89,7 +89,7 @@ def lesson(
     if name is None:
         return _list([load_lesson(n) for n in lesson_names()], here, site, as_json)
     chosen = load_lesson(name)
-    pair, found = _paired(chosen, completed_runs(), here)
+    pair, found = _paired(chosen, ended_runs()[chosen.ends], here)
     asked = LessonAtSite(chosen, pair, here, site)
     lesson_here = chosen.here(_on_cpu(here))
     hints = lesson_here.hints
@@ -172,11 +172,15 @@ def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
     )
 
 
-def completed_runs() -> list[Run]:
-    """Completed runs, oldest first."""
+def ended_runs() -> dict[str, list[Run]]:
+    """The runs in each state in which runs of lessons end, oldest first."""
     from harness.run import all_runs
 
-    return [r for r in all_runs() if (own := r.status()) is not None and own.state == "completed"]
+    found: dict[str, list[Run]] = {"completed": [], "stuck": [], "failed": []}
+    for run in all_runs():
+        if (own := run.status()) is not None and own.state in found:
+            found[own.state].append(run)
+    return found
 
 
 def _on_cpu(site: Site) -> bool:
@@ -188,8 +192,8 @@ def _on_cpu(site: Site) -> bool:
 def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
     from harness.study.lessons import FoundPair, lesson_command
 
-    runs = completed_runs()
-    rows = [_row(each, _paired(each, runs, here)[1]) for each in lessons]
+    runs = ended_runs()
+    rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in lessons]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -258,12 +262,12 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
             run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
             if backend_of(asked.site).RUNS_HERE:
-                complete(run, quiet)
+                complete(run, quiet, asked.lesson.ends)
             else:
                 unfinished.append(run)
         runs.append(run)
     for run in unfinished:
-        complete(run, quiet)
+        complete(run, quiet, asked.lesson.ends)
     return FoundPair(*runs)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.measure.stored import load_summary
+from harness.study.endings import ending_of
 from harness.study.lesson_arms import LessonArm, because, decide, numbers_text
 from harness.study.lessons import Lesson, RelationOutcome, RelationResult, lesson_command
 
@@ -20,23 +21,30 @@ MARK = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutc
 
 def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool) -> None:
     """Print for every relation whether it holds between the two runs, and why; `site` is `--site` as given."""
-    arms = arm_of(a), arm_of(b)
+    arms = arm_of(a, lesson), arm_of(b, lesson)
     decided = decide(lesson, *arms)
     if as_json:
         print(json.dumps(as_document(lesson, arms, decided), indent=1))
         return
     print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
+    for letter, arm in zip("ab", arms, strict=True):
+        print(f"{letter}: {arm.told}" * bool(arm.told), end="\n" * bool(arm.told))
     for one in decided:
         print("\n".join(answer_lines(one)))
     compare = f"bash slurm.sh compare {a.job_id} {b.job_id}"
     doubts = [doubt for arm in arms for doubt in arm.doubts]
-    for line in what_to_do(decided, doubts, again(lesson, site), compare):
+    repeat = again(lesson, site)
+    ended = lesson.ends == "completed"
+    for line in what_to_do(decided, doubts, repeat, compare) if ended else try_again(decided, repeat):
         print(line)
     print(f"\n{because(lesson, *arms)}")
 
 
-def arm_of(run: Run) -> LessonArm:
+def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     """A run as an arm. Raises RequestError: its summary cannot be read."""
+    if lesson.ends != "completed":
+        told, numbers = ending_of(run)
+        return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], told=told)
     s = load_summary(str(run.path))[1]
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
     return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
@@ -46,7 +54,9 @@ def as_document(
     lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list[RelationResult]
 ) -> dict[str, object]:
     """The answer as --json has it."""
-    row = {"lesson": lesson.name, "a": arms[0].name, "b": arms[1].name}
+    row: dict[str, object] = {"lesson": lesson.name, "a": arms[0].name, "b": arms[1].name}
+    if lesson.ends != "completed":
+        row["told"] = [arm.told for arm in arms]
     doubts = [doubt for arm in arms for doubt in arm.doubts]
     return row | {"answers": [_as_row(one) for one in decided], "doubts": doubts}
 
@@ -84,6 +94,12 @@ def what_to_do(
         lines.append("Counts and bytes do not depend on the load. Compare the other settings of both runs:")
         lines.append(f"    {compare}")
     return lines
+
+
+def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
+    """After a relation about the ends of two runs that failed: the command to try next."""
+    failed = any(one.outcome is not RelationOutcome.HOLDS for one in decided)
+    return ["", "The runs ended otherwise than expected. Repeat both:", f"    {repeat}"] if failed else []
 
 
 def _as_row(one: RelationResult) -> dict[str, object]:

@@ -40,12 +40,16 @@ def watch(run: Run, quiet: bool) -> State:
     return state_of(run)  # Ctrl-C stopped it
 
 
-def complete(run: Run, quiet: bool) -> None:
-    """Wait until the run has ended, and write its report. Raises WorkError: it did not complete."""
+def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
+    """Wait until the run has ended, and write its report.
+
+    Raises WorkError: it did not end in the state `ends`.
+    """
     state = watch(run, quiet)
     print(f"{state}: {run.path}", file=sys.stderr)
-    if state != "completed":
-        raise WorkError(f"{run.job_id} did not complete ({state}): slurm.sh logs {run.job_id}")
+    if state != ends:
+        wished = "did not complete" if ends == "completed" else f"should have ended as {ends}"
+        raise WorkError(f"{run.job_id} {wished} ({state}): slurm.sh logs {run.job_id}")
     write_report(run)
 
 
