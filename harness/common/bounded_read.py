@@ -31,7 +31,7 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
 
     Raises:
         OSError: it is missing or may not be read.
-        SmallFileError: it is a folder, a pipe or a device.
+        BoundedReadError: it is a folder, a pipe or a device.
     """
     descriptor = os.open(
         path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -51,7 +51,7 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
     Raises:
         OSError: it is missing or may not be read.
-        SmallFileError: it is a folder, a pipe or a device, or longer than `most_bytes`.
+        BoundedReadError: it is a folder, a pipe or a device, or longer than `most_bytes`.
     """
     with open_regular(path) as file:
         too_long = os.fstat(file.fileno()).st_size > most_bytes  # the kernel's own files say 0
@@ -99,7 +99,7 @@ def read_lines(path: Path, most_bytes: int = MOST_LINE_BYTES) -> Iterator[str]:
 
     Raises:
         OSError: it is missing or may not be read.
-        SmallFileError: it is a folder, a pipe or a device, or more than 64 times `most_bytes` are one line.
+        BoundedReadError: it is a folder, a pipe or a device, or more than 64 times `most_bytes` are one line.
     """
     with open_regular(path) as file:
         while line := file.readline(most_bytes):

@@ -68,6 +68,8 @@ CRASHES = {
     "exit": "its script exits with status 3",
     "gone": "its process ends at once with status 0 (os._exit)",
 }
+SILENT_CRASHES = ("kill", "gone")
+"""Those of which the log has no word of the rank itself."""
 MEMORIES = {
     "host": "of the host: MemoryError under a limit of its address space; the machine loses no memory",
     "cuda": "of the GPU: OutOfMemoryError of PyTorch",

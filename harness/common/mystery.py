@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256, shake_256
 from pathlib import Path
 
+from harness.common.bounded_read import BoundedReadError, read_bounded_text
+
 _KEY = b"a mystery is solved from its trace"
 _NONCE = 16  # bytes
 _TAG = 16
@@ -84,6 +86,15 @@ class Secret:
 def sealed_file(run: Path) -> Path:
     """Where a training finds the sealed faults of a mystery."""
     return run / "mystery.sealed"
+
+
+def hides(run: Path, fault: str) -> bool:
+    """Whether the run is a mystery that has a fault of this name, hidden still or not."""
+    try:
+        faults = Secret.open(read_bounded_text(sealed_file(run))).faults
+    except (OSError, ValueError, BoundedReadError):
+        return False
+    return any(text.split(",")[0] == fault for text in faults)
 
 
 def sealed_lines_file(run: Path, rank: int) -> Path:

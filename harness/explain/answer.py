@@ -17,8 +17,11 @@ from harness.analysis.summary.problem_texts import (
     SAMPLED,
     WORK_MISSING,
 )
+from harness.common.faults import FAULTS
+from harness.common.mystery import Secret
 from harness.common.paths import PROGRAM
 from harness.experiment.advice import Change
+from harness.experiment.exercises import Training
 from harness.explain.code_lines import shown_lines
 from harness.explain.commands import changed_command, is_ours
 from harness.explain.findings import (
@@ -284,18 +287,39 @@ def answer(summary: Summary) -> Diagnosis:
     """The diagnosis; if it is withheld, how to give one's own."""
     slowed = profiler_sentences(summary)
     if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
-        said = verdict(summary)
-        further = [*slowed, *said.further, *_observed(summary), *reference_sentence(summary)]
-        return replace(said, further=further)
+        found = verdict(summary)
+        further = [*slowed, *found.further, *_observed(summary), *reference_sentence(summary)]
+        return replace(found, further=further)
     run = str((summary.run or {}).get("job_id") or "RUN")
-    sentences = [
-        *doubts(summary),
+    ends = _ending_of(summary)
+    if ends:
+        what = {"hang": "its ranks make no progress any more", "crash": "one of its ranks dies"}[ends]
+        said = (
+            f"This run is a mystery: {what}. `{PROGRAM} status {run}` and `{PROGRAM} logs {run}` show where each rank "
+            f"was. Find what the rank does (`{PROGRAM} faults {ends}` lists all kinds), which rank it is, and in which "
+            "step. Then give your answer:"
+        )
+        command = f"bash slurm.sh mystery answer {run} --cause KIND --rank RANK --step STEP"
+        return Diagnosis([*doubts(summary), said], command, slowed)
+    said = (
         "This run is a mystery: something makes it slow. The table below and the page show where the time of a step "
         f"goes. Find the cause, its ranks, its steps and its time per step (`{PROGRAM} faults` lists all causes). "
-        "Then give your answer:",
-    ]
+        "Then give your answer:"
+    )
     command = f"bash slurm.sh mystery answer {run} --cause CAUSE --rank all --ms MS"
-    return Diagnosis(sentences, command, slowed)
+    return Diagnosis([*doubts(summary), said], command, slowed)
+
+
+def _ending_of(summary: Summary) -> str:
+    """Which fault ends a mystery's training: hang or crash; empty: it is only slow, or its record was changed."""
+    asked = summary.experiment
+    if not isinstance(asked, Training) or asked.mystery is None:
+        return ""
+    try:
+        names = [text.split(",")[0] for text in Secret.open(asked.mystery.sealed).faults]
+    except ValueError:
+        return ""
+    return next((name for name in names if FAULTS[name].ends), "")
 
 
 _STEPS_ENDED_BY = {

@@ -15,10 +15,11 @@ from typing import cast
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
+from harness.common.mystery import hides
 from harness.experiment.exercises import Profiled
 from harness.launch.exit_status import what_it_means
 from harness.launch.own_outcome import what_is_open
-from harness.live.dead import first_death
+from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
 from harness.run import NodeStatus, Record, Run, State, Status
 
@@ -79,6 +80,8 @@ def _why(run: Run, state: State, exit_code: int) -> str:
     hang = read_hang(run.path)
     if hang is not None and hang.until_ns is None:
         return hang.since_clock
+    if state == "failed" and hides(run.path, "crash"):
+        return ends_of_ranks(run.path, run.err)
     death = first_death(run.path, run.err) if state == "failed" else None
     return "" if death is None else "; ".join(filter(None, [death.sentence, what_it_means(exit_code)]))
 

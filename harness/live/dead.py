@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from harness.common.bounded_read import read_end
 from harness.common.heartbeats import live_folder
+from harness.format.format import cut
 from harness.live.text import where
 
+_MOST_TOLD = 100  # characters of how a rank ended
 TAIL_BYTES = 1 << 18  # of a node's file: its ranks end at its end
 LOG_BYTES = 1 << 18
 # What a rank says whose neighbour has gone.
@@ -59,7 +61,7 @@ class Death(NamedTuple):
         if self.left:
             how = f" by {self.error}" if self.error else ""
             return f"rank {self.rank} left the training{step}{how}{at}, and the others could not go on without it"
-        return f"rank {self.rank} failed first,{step}: {self._what()}{at}".replace(",:", ":")
+        return f"rank {self.rank} failed first,{step}: {self.how}{at}".replace(",:", ":")
 
     @property
     def seen_at(self) -> str:
@@ -68,7 +70,9 @@ class Death(NamedTuple):
         by = "its own word" if self.error else "the monitor of its node"
         return f"process {self.pid}, at {at}, by {by}"
 
-    def _what(self) -> str:
+    @property
+    def how(self) -> str:
+        """How it ended."""
         if self.oom is not None:
             return MEMORY[self.oom]
         if self.error:
@@ -96,6 +100,12 @@ def deaths(run: Path, log: Path | None = None) -> list[Death]:
     gone = list(_gone(run))
     last = max((line["step"] for line in gone if isinstance(line.get("step"), int)), default=None)
     return sorted((_death(line, codes, last) for line in gone), key=lambda death: death.unix_ns)
+
+
+def ends_of_ranks(run: Path, log: Path | None = None) -> str:
+    """How each rank ended, by rank: what a mystery tells in place of which one was the first."""
+    by_rank = sorted(deaths(run, log), key=lambda death: death.rank)
+    return "; ".join(f"rank {death.rank}: {cut(death.how, _MOST_TOLD)}" for death in by_rank)
 
 
 def _gone(run: Path) -> Iterator[dict[str, Any]]:

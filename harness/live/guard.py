@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.heartbeats import Evidence, live_folder
-from harness.live.hang import Hang, hang_file
+from harness.common.mystery import hides
+from harness.live.hang import Hang, write_hang
 from harness.live.stuck import Nodes, judge
 
 LOOK_S = 2.0
@@ -73,11 +74,9 @@ class Guard:
 
     def _write(self, found: Hang, until_ns: int | None = None) -> Hang:
         hang = found._replace(found_ns=time.time_ns(), until_ns=until_ns, stops=self._stop)
-        path = hang_file(self._run)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(hang._asdict(), indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
-        return hang
+        hidden = hides(self._run, "hang")
+        write_hang(self._run, hang, hidden)
+        return hang.without_cause() if hidden else hang
 
     def _end_job(self) -> None:
         """Tell the job's script, which ends what it has started and writes the state `stuck`."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.bounded_read import BoundedReadError, read_bounded_json
+from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_bounded_text
 from harness.common.heartbeats import live_folder
+from harness.common.mystery import LINES_BLOCK, seal, unseal
 from harness.live.text import span
 
 
@@ -37,6 +41,17 @@ class Hang(NamedTuple):
         """The finding as a sentence, at a moment."""
         return f"Stuck for {span((now_ns - self.since_ns) / 1e9)} {self.sentence}"
 
+    def without_cause(self) -> Hang:
+        """What a mystery shows: since when, and where each rank is."""
+        return self._replace(
+            kind="mystery",
+            ranks=(),
+            waiting=(),
+            place=None,
+            sentence=f"in step {self.step}; which rank is the cause, and what it does, is the question of this mystery",
+            advice="look where each rank is, then: slurm.sh mystery answer RUN --cause … --rank … --step …",
+        )
+
     @property
     def since_clock(self) -> str:
         """The finding as a sentence that stays true."""
@@ -55,6 +70,33 @@ class Hang(NamedTuple):
 def hang_file(run: Path) -> Path:
     """Where the answer is; it does not exist if the run was never stuck."""
     return live_folder(run) / "stuck.json"
+
+
+def write_hang(run: Path, hang: Hang, hidden: bool = False) -> None:
+    """Write the answer. hidden: the run is a mystery, so the cause is sealed. Raises OSError."""
+    if hidden:
+        _write(_sealed_file(run), seal(_text(hang).encode(), os.urandom(16), LINES_BLOCK))
+    _write(hang_file(run), _text(hang.without_cause() if hidden else hang))
+
+
+def reveal_hang(run: Path) -> None:
+    """Write the answer of a mystery's run with the cause, if it was stuck. Raises OSError."""
+    with suppress(ValueError, FileNotFoundError, BoundedReadError):  # it was changed, or never stuck
+        _write(hang_file(run), unseal(read_bounded_text(_sealed_file(run))).decode())
+
+
+def _sealed_file(run: Path) -> Path:
+    return hang_file(run).with_suffix(".sealed")
+
+
+def _text(hang: Hang) -> str:
+    return json.dumps(hang._asdict(), indent=1) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def read_hang(run: Path) -> Hang | None:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.common.heartbeats import LEAST_S, PERIOD_S
+from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, percent
 from harness.live.aligned import aligned
-from harness.live.dead import first_death
+from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
 from harness.live.losses import earliest
 from harness.live.model import BEATS, NS, Live
@@ -21,6 +22,7 @@ from harness.live.pace import changes
 from harness.live.pace_words import Numbering, pace_notes
 from harness.live.slowest import slowest
 from harness.live.text import how_many, ranks_named, span
+from harness.run.mystery import is_hidden
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
 PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
@@ -54,8 +56,12 @@ def stuck(live: Live) -> Iterator[Note]:
 def failed(live: Live) -> Iterator[Note]:
     """A rank has failed."""
     if any(rank.gone is not None and not rank.gone.ended for rank in live.ranks.values()):
-        death = first_death(live.path)
-        if death is not None:
+        if hides(live.path, "crash") and is_hidden(live.path, None):
+            said = f"A rank ended: {ends_of_ranks(live.path)}."
+            asked = "which one was the first is the question of this mystery"
+            answer = f"{PROGRAM} mystery answer {live.job_id} --cause … --rank … --step …"
+            yield Note("failed", (), said, asked, answer)
+        elif (death := first_death(live.path)) is not None:
             said = death.sentence
             yield Note(
                 "failed",

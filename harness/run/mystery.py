@@ -19,15 +19,17 @@ from harness.run.files import disk_error, read_json_lines, write_atomically
 
 
 class Answer(BaseModel):
-    """What a student says. ranks: None: all. phase: None: not said. ms: in a step that it hits."""
+    """What a student says. ranks: None: all. phase, ms, step: None: not said. ms: in a step that it hits. step: the one
+    in which a rank hangs or dies."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cause: str
-    ms: float
+    ms: float | None = None
     ranks: tuple[int, ...] | None = None
     phase: str | None = None
     every: int = 1
+    step: int | None = None
 
 
 class AnswerLine(BaseModel):

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from random import Random
 from typing import Any, Literal, NamedTuple
 
+from harness.common.declared_faults import (
+    CRASHES,
+    HANGS_ALONE,
+    HANGS_IN_COLLECTIVE,
+    ONE_RANK,
+    SILENT_CRASHES,
+)
 from harness.common.errors import RequestError
-from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, parse_fault
+from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, misfits, parse_fault
 from harness.common.mystery import Secret
 from harness.experiment.model import Model
 from harness.experiment.training import Mystery, Training
@@ -18,6 +26,22 @@ LEVELS = {
     2: "one cause, on one rank or in every k-th step",
     3: "two causes at once",
 }
+Subject = Literal["slow", "hang", "crash"]
+ENDINGS: dict[Subject, dict[int, tuple[str, tuple[str, ...]]]] = {
+    "hang": {
+        1: ("one rank hangs in its own code or in its data loader", tuple(HANGS_ALONE)),
+        2: (
+            "the ranks hang in collectives or messages, or one of them has left",
+            tuple(HANGS_IN_COLLECTIVE),
+        ),
+    },
+    "crash": {
+        1: ("one rank dies, and the log has its error", tuple(set(CRASHES) - set(SILENT_CRASHES))),
+        2: ("one rank dies, and writes no error", SILENT_CRASHES),
+    },
+}
+"""Subject → level → what is hidden, and the kinds of the fault that are drawn."""
+FIRST_STEP, LAST_STEP = 3, 12  # in which a rank hangs or dies
 RECURRING = (2, 3)  # k of every k-th step
 LEAST_STEPS, USUAL_STEPS = 9, 18  # recorded at level 2: every third step is seen three times, or six
 
@@ -71,6 +95,42 @@ def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
     return Secret(faults, sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32])
 
 
+def draw_ending(seed: int, level: Level, subject: Subject, place: MysteryPlace) -> Secret:
+    """The fault of a mystery that hangs or dies; the same for the same arguments.
+
+    Raises:
+        RequestError: there is no such level, or the training has one rank or too few steps.
+    """
+    setup, device = place.setup, place.device
+    if level not in ENDINGS[subject]:
+        raise RequestError(f"--level {level}: a {subject} has one cause: the nearest is --level 2")
+    if setup.world_size == 1:
+        raise RequestError(f"--kind {subject}: {ONE_RANK}")
+    drawn_for = f"{subject}/{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
+    chance = Random(drawn_for)
+    words = sorted(ENDINGS[subject][level][1])
+    chance.shuffle(words)
+    rank = chance.randrange(setup.world_size or 1)
+    step = chance.randrange(FIRST_STEP, LAST_STEP + 1)
+    for word in words:
+        fault = parse_fault(f"{subject},kind={word},step={step},rank={rank}")
+        if not [*misfits([fault], setup)]:
+            return Secret((str(fault),), sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32])
+    raise RequestError(
+        f"--kind {subject}: it comes in step {LAST_STEP} or before: use --steps {LAST_STEP + 1}"
+    )
+
+
+def subject_of(faults: Sequence[Fault]) -> Subject:
+    """What a mystery with these faults is about."""
+    return next((subject for subject in ENDINGS for fault in faults if fault.name == subject), "slow")
+
+
+def level_text(subject: Subject, level: Level) -> str:
+    """What is hidden at a level."""
+    return LEVELS[level] if subject == "slow" else ENDINGS[subject][level][0]
+
+
 def _fits(kind: FaultKind, level: Level, place: MysteryPlace) -> InMystery | None:
     """How a fault is hidden there; None: it does not work there, or would not show."""
     how, setup = kind.mystery, place.setup
@@ -115,7 +175,10 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
         "mystery": Mystery(level=level, commitment=secret.commitment, sealed=secret.sealed),
         "gpus_per_node": resolved.gpus_per_node,
     }
-    if level == 2 and not {"active_steps", "steps"} & asked.model_fields_set:
+    if subject_of(list(map(parse_fault, secret.faults))) != "slow":
+        usual = {"on_hang": "stop", "profiler": "none"}  # its cause is not in a trace
+        fixed |= {name: value for name, value in usual.items() if name not in asked.model_fields_set}
+    elif level == 2 and not {"active_steps", "steps"} & asked.model_fields_set:
         fixed["active_steps"] = max(asked.active_steps, USUAL_STEPS)
     elif level == 2 and asked.active_steps < LEAST_STEPS:
         raise RequestError(

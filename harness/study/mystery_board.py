@@ -13,7 +13,7 @@ from harness.common.faults import parse_fault
 from harness.common.walk import Walk
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
 from harness.study.mysteries import open_mystery
-from harness.study.mystery_grades import Result, result
+from harness.study.mystery_grades import Result, cause_of, result
 
 MOST_LOOKED_AT = 500_000  # of a whole class some 20,000
 
@@ -138,7 +138,7 @@ def _row(
 
 def _wrong(student: str, answers: Sequence[Answer], found: Result) -> Iterator[Wrong]:
     """Every answer with a cause that is none of the mystery's."""
-    true = [fault.name for fault in found.faults]
+    true = [cause_of(fault) for fault in found.faults]
     yield from ((student, answer.cause, " + ".join(true)) for answer in answers if answer.cause not in true)
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.common.declared_faults import HANGS_TOGETHER
 from harness.common.errors import RequestError, nearest, nearest_or_list
-from harness.common.faults import FAULTS, PHASES, Fault
+from harness.common.faults import FAULTS, PHASES, Fault, FaultKind
 from harness.run.mystery import Answer
 
 # Of 100 points.
 CAUSE, PLACE, MS = 40, 30, 30
+ENDING_PART = 30  # for each, rank and step
+ENDING_HINTS = {
+    "hang": "look at the place of the rank that does not wait for another one, and at the stacks in live/",
+    "crash": "look which rank tells no broken connection, and at the signal or exit status of its process",
+}
+UNDECIDED = (*HANGS_TOGETHER, "missing-collective", "no-receive")
 CLOSE, NEAR = 0.2, 0.5  # of the true time: up to here all points, half of them
 PHASE_KEY = "in"
 
@@ -55,15 +62,24 @@ class Result:
         return sum(found is None for found in self.last)
 
 
-def checked(answer: Answer, world_size: int) -> Answer:
+def cause_of(fault: Fault) -> str:
+    """What an answer calls it: of a hang or a crash, its kind."""
+    return fault.values["kind"] if fault.kind.ends else fault.name
+
+
+def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
     """The answer, if it could be right.
 
     Raises:
         RequestError: one line for each thing that cannot be.
     """
+    ends = next((fault.kind for fault in faults if fault.kind.ends), None)
+    kinds = ends.key("kind") if ends else None
+    causes: Collection[str] = kinds.words if kinds else FAULTS
     wrong = []
-    if answer.cause not in FAULTS:
-        hint = nearest_or_list(answer.cause, FAULTS, "slurm.sh faults lists all")
+    if answer.cause not in causes:
+        listed = f"slurm.sh faults {ends.name}" if ends else "slurm.sh faults"
+        hint = nearest_or_list(answer.cause, causes, f"{listed} lists all")
         wrong.append(f"--cause: there is no cause {answer.cause!r}{hint}")
     if answer.phase is not None and answer.phase not in PHASES:
         near = nearest(answer.phase, PHASES)
@@ -75,8 +91,11 @@ def checked(answer: Answer, world_size: int) -> Answer:
         wrong.append(
             f"--rank: there is no rank {absent[0]}, the ranks are 0 to {last}: the nearest is {last}"
         )
-    if not answer.ms > 0:
+    wrong += _flags_of_another(answer, ends)
+    if answer.ms is not None and not answer.ms > 0:
         wrong.append(f"--ms takes a number above 0, not {answer.ms:g}")
+    if answer.step is not None and answer.step < 0:
+        wrong.append(f"--step takes a whole number ≥ 0, not {answer.step}; the nearest is 0")
     if answer.every < 1:
         wrong.append(f"--every takes a whole number ≥ 1, not {answer.every}; the nearest is 1")
     if wrong:
@@ -84,8 +103,26 @@ def checked(answer: Answer, world_size: int) -> Answer:
     return answer
 
 
+def _flags_of_another(answer: Answer, ends: FaultKind | None) -> Iterator[str]:
+    """Flags that are missing, or belong to the other sort of mystery."""
+    if ends is None:
+        if answer.ms is None:
+            yield "--ms is missing: the milliseconds that it takes in a step that it hits, for example --ms 20"
+        if answer.step is not None:
+            yield "--step is for a mystery that hangs or dies: drop it; --every says in which steps a cause comes"
+        return
+    given = {"--ms": answer.ms is not None, "--phase": answer.phase is not None, "--every": answer.every != 1}
+    yield from (
+        f"{flag} is for a slow training, and this is a {ends.name}: drop it" for flag in given if given[flag]
+    )
+
+
 def grade(fault: Fault, answer: Answer, world_size: int) -> Grade:
     """The answer compared with the fault."""
+    if fault.kind.ends:
+        hints = {"rank": _ending_rank(fault, answer, world_size), "step": _ending_step(fault, answer)}
+        parts = (Part(name, 0 if hint else ENDING_PART, ENDING_PART, hint) for name, hint in hints.items())
+        return Grade((_cause(fault, answer), *parts))
     place = [_ranks(fault, answer, world_size), _every(fault, answer)]
     if fault.kind.key(PHASE_KEY) is not None:
         place.append(_phase(fault, answer))
@@ -108,11 +145,31 @@ def result(faults: Sequence[Fault], answers: Sequence[Answer], world_size: int) 
 
 
 def _cause(fault: Fault, answer: Answer) -> Part:
-    if answer.cause == fault.name:
+    if answer.cause == cause_of(fault):
         return Part("cause", CAUSE, CAUSE)
     how = fault.kind.mystery
-    look = how.hint if how else "compare the phases, ranks and operators with a run without faults"
+    look = how.hint if how else ENDING_HINTS[fault.name]
     return Part("cause", 0, CAUSE, f"it is not {answer.cause}; {look}")
+
+
+def _ending_rank(fault: Fault, answer: Answer, world_size: int) -> str:
+    if fault.values["kind"] in UNDECIDED and world_size == 2:
+        return ""  # of two ranks that do not fit together, only the program says which one is wrong
+    if answer.ranks == (fault.rank,):
+        return ""
+    if answer.ranks is None or len(answer.ranks) > 1:
+        return "--rank: it is one rank, and the others wait for it or fail after it"
+    return "--rank: another one; a rank that waits in a collective of the training, or loses a connection, is not it"
+
+
+def _ending_step(fault: Fault, answer: Answer) -> str:
+    if answer.step == fault.step:
+        return ""
+    return (
+        "--step is missing"
+        if answer.step is None
+        else "--step: look at the step in status, or count in the log"
+    )
 
 
 def _ranks(fault: Fault, answer: Answer, world_size: int) -> str:
@@ -146,11 +203,12 @@ def _phase(fault: Fault, answer: Answer) -> str:
 
 def _ms(fault: Fault, answer: Answer) -> Part:
     true_ms, every = fault.ns() / 1e6, int(fault.values.get("every", "1"))
-    off = answer.ms / true_ms - 1
+    said_ms = answer.ms or 0.0
+    off = said_ms / true_ms - 1
     if abs(off) <= CLOSE:
         return Part("ms", MS, MS)
     points = MS // 2 if abs(off) <= NEAR else 0
-    if every > 1 and abs(answer.ms * every / true_ms - 1) <= CLOSE:
+    if every > 1 and abs(said_ms * every / true_ms - 1) <= CLOSE:
         hint = "that is the mean over all steps: --ms is the time in an affected step"
     else:
         hint = f"too {'long' if off > 0 else 'short'}: measure it in one affected step, on one affected rank"

@@ -243,12 +243,14 @@ def test_of_two_causes_each_answer_counts_for_the_one_that_it_fits() -> None:
         ({"ranks": (0, 5)}, "--rank: there is no rank 5, the ranks are 0 to 1: the nearest is 1"),
         ({"ms": 0}, "--ms takes a number above 0, not 0"),
         ({"ms": float("nan")}, "--ms takes a number above 0, not nan"),
+        ({"ms": None}, "--ms is missing: the milliseconds that it takes in a step that it hits"),
+        ({"step": 3}, "--step is for a mystery that hangs or dies: drop it"),
         ({"every": 0}, "--every takes a whole number ≥ 1, not 0; the nearest is 1"),
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_right_is_refused(change: dict[str, object], sentence: str) -> None:
     with pytest.raises(RequestError) as refused:
-        checked(RIGHT.model_copy(update=change), 2)
+        checked(RIGHT.model_copy(update=change), [STALL], 2)
     assert sentence in str(refused.value)
 
 
@@ -307,6 +309,9 @@ def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest
     [
         (["anwser", "last"], "there is no part 'anwser': did you mean answer?"),
         (["-e", "1", "--level", "4"], "--level takes 1, 2 or 3, not '4'"),
+        (["-e", "1", "--kind", "hangs"], "--kind takes slow, hang or crash, not 'hangs': did you mean hang?"),
+        (["-e", "1", "--kind", "hang", "--level", "3"], "--level 3: a hang has one cause: the nearest is --level 2"),
+        (["-e", "1", "--kind", "crash", "-g", "1"], "--kind crash: a single rank waits for no other rank"),
         (["-e", "1", "--seed", "x"], "--seed takes a whole number ≥ 0, not 'x'"),
         (["-e", "1", "--fault", "pause,ms=5"], "--fault: a mystery draws its own faults: drop it"),
         (["-e", "1", "--no-profile"], "--no-profile: the cause is found in a trace"),

@@ -15,7 +15,7 @@ from harness.common.errors import RequestError, nearest, nearest_or_list
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment
     from harness.experiment.training import Training
-    from harness.study.mysteries import Level
+    from harness.study.mysteries import Level, Subject
 
 PARTS = {
     "answer": (
@@ -31,14 +31,21 @@ PARTS = {
 _DOCS = "docs/mysteries.md"
 LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
 SEED = "the same number draws the same mystery; default: random"
-OWN = (Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
+KIND = "what it is: slow, hang or crash [slow]"
+OWN = (
+    Declared(("--kind",), True, KIND),
+    Declared(("--level",), True, LEVEL),
+    Declared(("--seed",), True, SEED),
+)
 NEXT = "slurm.sh mystery answer RUN --cause … --ms … · slurm.sh mystery reveal RUN"
+SUBJECTS = ("slow", "hang", "crash")
 MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
+NEXT_OF_ENDING = NEXT.replace("--ms …", "--rank … --step …")
 REFUSED = {
     "--fault": "a mystery draws its own faults",
     "--script": "a mystery runs the exercise's own script",
-    "--no-profile": "the cause is found in a trace",
 }
+UNTRACED = "--no-profile"
 
 
 def mystery(arguments: list[str]) -> int:
@@ -55,7 +62,7 @@ def mystery(arguments: list[str]) -> int:
         return 0
     if arguments[0].startswith("-"):
         return _start(arguments)
-    if nearest(arguments[0], PARTS) or len(arguments) > 1:
+    if (arguments[0] != "last" and nearest(arguments[0], PARTS)) or len(arguments) > 1:
         hint = nearest_or_list(arguments[0], PARTS, "slurm.sh help mystery lists all")
         raise RequestError(
             f"mystery: there is no part {arguments[0]!r}{hint}; to start a mystery, begin with -e 1"
@@ -66,12 +73,14 @@ def mystery(arguments: list[str]) -> int:
 def _show(token: str) -> int:
     """Print the public facts of a mystery, and the answers so far."""
     from harness.cli.study.mystery_request import asked_of
-    from harness.study.mysteries import LEVELS
+    from harness.study.mysteries import level_text, subject_of
 
     asked = asked_of(token)
-    print(f"{asked.run.job_id}: a mystery of level {asked.mystery.level}: {LEVELS[asked.mystery.level]}")
+    level = asked.mystery.level
+    print(f"{asked.run.job_id}: a mystery of level {level}: {level_text(subject_of(asked.faults), level)}")
+    following = NEXT_OF_ENDING if asked.ends else NEXT
     print(f"  its commitment (SHA-256): {asked.mystery.commitment}")
-    print("\n".join([*asked.answer_lines(), f"next: {NEXT.replace('RUN', asked.run.job_id)}"]))
+    print("\n".join([*asked.answer_lines(), f"next: {following.replace('RUN', asked.run.job_id)}"]))
     return 0
 
 
@@ -83,19 +92,27 @@ def page(arguments: list[str]) -> str:
     if nearest(part, PARTS):
         raise RequestError(_no_part(part))
     parts = [f"mystery {name} {text}" for name, (_, text) in PARTS.items()]
-    flags = [("--level 1|2|3", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
+    flags = [
+        ("--kind slow|hang|crash", KIND),
+        ("--level 1|2|3", LEVEL),
+        ("--seed N", SEED),
+        *behaviour_rows(("-h",)),
+    ]
     return as_text(
         Page(
             usage=[
-                "mystery -e EXERCISE [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
+                "mystery -e EXERCISE [--kind K] [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
                 *parts,
                 "mystery RUN: the answers so far",
             ],
-            about="A training that is slow for a hidden reason. You find the cause in its report, page and trace.",
+            about="A training that is slow for a hidden reason, or hangs or dies. You find the cause in its report, "
+            "page and trace, or in its status and logs.",
             flags=flags,
             examples=[
                 ("mystery -e 1", "start one"),
                 ("mystery answer last --cause data-stall --ms 20", "answer with the cause"),
+                ("mystery -e 1 -g 2 --kind hang", "start one that hangs"),
+                ("mystery answer last --cause lock --rank 1 --step 5", "answer why, on which rank and when"),
                 ("mystery reveal last", "the cause, and the step time without the faults"),
             ],
             docs=_DOCS,
@@ -113,20 +130,26 @@ class _OwnFlags(NamedTuple):
 
     level: Level
     seed: int
+    subject: Subject
 
 
 def _start(arguments: list[str]) -> int:
     from harness.cli.launch.launch import behaviour_of, go, request_of
     from harness.launch.submit import prepare
-    from harness.study.mysteries import draw, place_of, with_mystery
+    from harness.study.mysteries import draw, draw_ending, place_of, with_mystery
 
     line = read_line(arguments, declared() | {name: own for own in OWN for name in own.names})
-    asked, launch = _own(line), _of_launch(line)
+    asked = _own(line)
+    launch = _of_launch(line, asked.subject)
     experiment, choice = request_of(launch, [name for own in OWN for name in own.names])
     training = _training(experiment)
     job = prepare(training, choice.site).job
     resolved = _training(job.experiment)
-    secret = draw(asked.seed, asked.level, place_of(resolved, job.device, job.model))
+    place = place_of(resolved, job.device, job.model)
+    if asked.subject == "slow":
+        secret = draw(asked.seed, asked.level, place)
+    else:
+        secret = draw_ending(asked.seed, asked.level, asked.subject, place)
     hidden = with_mystery(training, asked.level, secret, resolved)
     return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *arguments])
 
@@ -134,16 +157,23 @@ def _start(arguments: list[str]) -> int:
 def _own(line: LaunchLine) -> _OwnFlags:
     """Raises RequestError: a flag of the mystery has a value that it does not take."""
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
+    subject = str(line.given.get("--kind", "slow"))
+    if subject not in SUBJECTS:
+        hint = nearest_or_list(subject, SUBJECTS, "slow is the default")
+        raise RequestError(
+            f"--kind takes {', '.join(SUBJECTS[:-1])} or {SUBJECTS[-1]}, not {subject!r}{hint}"
+        )
     if level not in ("1", "2", "3"):
         raise RequestError(f"--level takes 1, 2 or 3, not {level!r} ({LEVEL})")
     if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
         raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
     if seed is not None and len(seed) > MOST_DIGITS:
         raise RequestError(f"--seed takes a whole number of at most {MOST_DIGITS} digits, not of {len(seed)}")
-    return _OwnFlags(int(level), secrets.randbits(64) if seed is None else int(seed))  # type: ignore[arg-type]  # checked
+    drawn_by = secrets.randbits(64) if seed is None else int(seed)
+    return _OwnFlags(int(level), drawn_by, subject)  # type: ignore[arg-type]  # both were checked
 
 
-def _of_launch(line: LaunchLine) -> LaunchLine:
+def _of_launch(line: LaunchLine, subject: Subject) -> LaunchLine:
     """The line without the mystery's own flags. Raises RequestError: a flag does not go with a mystery."""
     given: dict[str, Any] = dict(line.given)
     for own in OWN:
@@ -151,6 +181,8 @@ def _of_launch(line: LaunchLine) -> LaunchLine:
     if given.get("--profiler") == "none":
         given["--no-profile"] = True
     wrong = [f"{name}: {why}: drop it" for name, why in REFUSED.items() if name in given]
+    if subject == "slow" and UNTRACED in given:
+        wrong.append(f"{UNTRACED}: the cause is found in a trace: drop it")
     if wrong:
         raise RequestError("\n".join(wrong))
     return line._replace(given=given)

@@ -20,32 +20,43 @@ def command(
     run: RunArgument,
     *,
     cause: Annotated[
-        str, typer.Option("--cause", metavar="NAME", help="the cause: a name of slurm.sh faults")
+        str,
+        typer.Option(
+            "--cause",
+            metavar="NAME",
+            help="the cause: a name of slurm.sh faults; of a hang or crash a kind of slurm.sh faults hang|crash",
+        ),
     ],
     ms: Annotated[
-        float,
-        typer.Option("--ms", help="time that it costs in one affected step, on one affected rank"),
-    ],
+        float | None,
+        typer.Option(
+            "--ms", help="time that it costs in one affected step, on one affected rank", show_default=False
+        ),
+    ] = None,
     rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the affected ranks")] = "all",
     phase: Annotated[
         str | None, typer.Option("--phase", help="phase of a host stall: forward, backward or optimizer")
     ] = None,
     every: Annotated[int, typer.Option("--every", metavar="K", help="it affects every K-th step")] = 1,
+    step: Annotated[
+        int | None,
+        typer.Option("--step", help="of a hang or crash: the step in which it came", show_default=False),
+    ] = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="also show the solution, as mystery reveal does")
     ] = False,
     start: RunFlag = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Answer what makes a mystery slow. Each answer is kept. At level 3, give one answer for each of the two causes."""
+    """Answer what makes a mystery slow, or why it hangs or dies. Each answer is kept. At level 3, give one answer for
+    each of the two causes."""
     from harness.study.mystery_grades import checked
 
     asked = asked_of(run)
     if read_revealed(asked.run.path) is not None:
         raise RequestError(f"RUN: {asked.run.job_id} was revealed, so no further answer counts")
-    answer = checked(
-        Answer(cause=cause, ms=ms, ranks=_ranks(rank), phase=phase, every=every), asked.world_size
-    )
+    said = Answer(cause=cause, ms=ms, ranks=_ranks(rank), phase=phase, every=every, step=step)
+    answer = checked(said, asked.faults, asked.world_size)
     add_answer(asked.run.path, asked.line(answer))
     found, number = asked.result, len(asked.answers)
     latest = next(one[1] for one in found.last if one is not None and one[0] == number)

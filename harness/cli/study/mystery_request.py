@@ -46,6 +46,11 @@ class GradedMystery(NamedTuple):
         return [line.answer for line in lines if line.answer is not None]
 
     @property
+    def ends(self) -> bool:
+        """Whether it hangs or dies, and is not only slow."""
+        return any(fault.kind.ends for fault in self.faults)
+
+    @property
     def result(self) -> Result:
         """All answers graded."""
         from harness.study.mystery_grades import result
@@ -56,8 +61,12 @@ class GradedMystery(NamedTuple):
         """The answers that count, for people."""
         for number, said in enumerate(self.answers, 1):
             ranks = "all" if said.ranks is None else ",".join(map(str, said.ranks))
-            phase = f" --phase {said.phase}" if said.phase else ""
-            yield f"  answer {number}: {said.cause} --ms {said.ms:g} --rank {ranks} --every {said.every}{phase}"
+            words = [f"--ms {said.ms:g}"] if said.ms is not None else []
+            words += [f"--rank {ranks}"]
+            words += [f"--every {said.every}"] if not self.ends else []
+            words += [f"--step {said.step}"] if said.step is not None else []
+            words += [f"--phase {said.phase}"] if said.phase else []
+            yield f"  answer {number}: {said.cause} {' '.join(words)}"
 
     def line(self, answer: Answer | None) -> AnswerLine:
         """A line of the answers file, of now."""

@@ -14,6 +14,7 @@ from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.study.mystery_request import GradedMystery, RunArgument, RunFlag, asked_of
 from harness.common.errors import RequestError
+from harness.live.hang import reveal_hang
 from harness.run import Run
 from harness.run.mystery import Revealed, add_answer, injected, read_revealed, unseal_records, write_revealed
 
@@ -55,6 +56,8 @@ def reveal(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool
     if state_of(asked.run) not in (*FINAL, "unknown"):
         raise RequestError(f"RUN: {asked.run.job_id} has not ended: slurm.sh status {asked.run.job_id}")
     _end(asked)
+    if asked.ends:
+        return _ending(asked, as_json)
     summary = next(iter(write_report(asked.run)[0]), None)
     found = _told(asked.faults, summary)
     before = _without(summary, found)
@@ -83,6 +86,23 @@ def _end(asked: GradedMystery) -> None:
         add_answer(asked.run.path, asked.line(None))
         write_revealed(asked.run.path, Revealed(faults=secret.faults, salt=secret.salt))
     unseal_records(asked.run.path)
+    reveal_hang(asked.run.path)
+
+
+def _ending(asked: GradedMystery, as_json: bool) -> int:
+    """Why a training hung or died, and what the harness says of it; returns the exit code."""
+    from harness.study.endings import ending_of
+
+    told = ending_of(asked.run).told or "nothing: nobody saw its end"
+    if as_json:
+        answers = [answer.model_dump() for answer in asked.answers]
+        faults = [str(fault) for fault in asked.faults]
+        points = asked.result.points
+        said = {"run": asked.run.job_id, "faults": faults, "points": points, "answers": answers, "told": told}
+        print(json.dumps(said, indent=1))
+    else:
+        print("\n".join([*_truth(asked), f"  the harness says: {told}"]))
+    return 0
 
 
 def _told(faults: tuple[Fault, ...], summary: Summary | None) -> list[TimeLost]:
@@ -146,9 +166,16 @@ def _truth(asked: GradedMystery) -> Iterator[str]:
     lines = injected(asked.run.path)
     for fault in asked.faults:
         took = [line.ns for line in lines if line.fault == fault.name]
+        took = [] if asked.ends else took
         measured = f" (injected {len(took)} times, median {median(took) / 1e6:.1f} ms)" if took else ""
-        yield f"  it was  {fault}: {fault.kind.meaning}{measured}"
+        yield f"  it was  {fault}: {_meaning(fault)}{measured}"
     yield from asked.answer_lines()
+
+
+def _meaning(fault: Fault) -> str:
+    """What the fault does; of a hang or a crash what its kind does."""
+    kinds = fault.kind.key("kind")
+    return dict(kinds.explained)[fault.values["kind"]] if kinds and fault.kind.ends else fault.kind.meaning
 
 
 def _diagnosis(asked: GradedMystery, found: list[TimeLost]) -> Iterator[str]:
