@@ -2,7 +2,8 @@
 
     python benchmarks/bench_pace.py [--simulated 2000] [--seed 3] [--real 60 --steady 100 --out OUT]
 
-Simulated trainings have noise of many kinds (pace_series.py); the thresholds were chosen with seeds 1 and 2. Real ones
+Simulated trainings have noise of many kinds (pace_series.py); the thresholds were chosen with seeds 1 and 2. The starts
+of their collectives are known or not, as of a backend that records them or not. Real ones
 are two ranks of tests/own/scripts/plain_ddp.py (pace_runs.py), which take 20 to 30 s each. If a machine is used by
 other programs, real trainings do change their pace: changes that the waiting for cores explains are counted apart.
 """
@@ -104,17 +105,18 @@ def table(rows: dict[str, Row]) -> Iterator[str]:
 
 
 def simulated_found(
-    planted: Planted | None, ranks: int, steps: int, dice: np.random.Generator
+    planted: Planted | None, ranks: int, steps: int, dice: np.random.Generator, *, starts: bool
 ) -> list[Change]:
-    """What is found in one simulated training."""
+    """What is found in one simulated training. starts: the starts of its collectives are known."""
     series = simulated(ranks, steps, drawn_noise(dice), planted, dice)
     waiting = WAITING if ranks > 1 else ()
-    parts = own_parts(series.step, series.phases, waiting)
-    return changes(series.step, parts, waiting={name: series.phases[name] for name in waiting})
+    parts = own_parts(series.step, series.phases, waiting, own=series.own if starts else None)
+    left = [name for name in waiting if name not in parts]
+    return changes(series.step, parts, waiting={name: series.phases[name] for name in left})
 
 
-def simulate(count: int, seed: int) -> Iterator[str]:
-    """As many trainings that change, and as many steady ones."""
+def simulate(count: int, seed: int, *, starts: bool) -> Iterator[str]:
+    """As many trainings that change, and as many steady ones. starts: of `simulated_found`."""
     dice = np.random.default_rng(seed)
     rows: dict[str, Row] = defaultdict(Row)
     for number in range(count):
@@ -122,8 +124,8 @@ def simulate(count: int, seed: int) -> Iterator[str]:
         rank = None if dice.random() < 0.2 else int(dice.integers(ranks))
         phase = str(dice.choice(list(PHASES)))
         planted = Planted(int(dice.integers(40, steps - 20)), size, phase, rank)
-        found = simulated_found(planted, ranks, steps, dice)
-        unknown = phase in WAITING and ranks > 1
+        found = simulated_found(planted, ranks, steps, dice, starts=starts)
+        unknown = phase in WAITING and ranks > 1 and not starts
         truth = set() if unknown else set(range(ranks)) if rank is None else {rank}
         said = [Said(x.step, x.low, x.high, x.ranks if x.named else ()) for x in found]
         judge(rows[f"{size:.0%}"], said, planted.step, truth)
@@ -131,7 +133,7 @@ def simulate(count: int, seed: int) -> Iterator[str]:
     false: dict[int, int] = defaultdict(int)
     for number in range(count):
         steps = LENGTHS[number % len(LENGTHS)]
-        false[steps] += bool(simulated_found(None, int(dice.choice(RANKS)), steps, dice))
+        false[steps] += bool(simulated_found(None, int(dice.choice(RANKS)), steps, dice, starts=starts))
     each = ", ".join(f"{false[steps]} of {steps} steps" for steps in LENGTHS)
     yield f"\nsteady trainings with a change: {sum(false.values())} of {count} ({each})"
 
@@ -147,9 +149,7 @@ def real(planted: int, steady: int, out: Path, seed: int, batch_size: int) -> It
         if number < planted:
             run = drawn_run(number, seed, steady=False)
             said = _said_of(run, out, batch_size)
-            unknown = run.phase in WAITING
-            everyone = set(range(TRAINING.ranks))
-            truth = set() if unknown else everyone if run.rank is None else {run.rank}
+            truth = set(range(TRAINING.ranks)) if run.rank is None else {run.rank}
             assert run.step is not None
             for name in ("all", run.phase):
                 judge(rows[name], said, run.step, truth)
@@ -195,8 +195,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=128, help="of the real ones, per rank")
     parser.add_argument("--seed", type=int, default=3)
     asked = parser.parse_args()
-    if asked.simulated:
-        for line in simulate(asked.simulated, asked.seed):
+    for starts in (True, False) if asked.simulated else ():
+        print(f"\nsimulated, the starts of collectives are {'known' if starts else 'not known'}\n")
+        for line in simulate(asked.simulated, asked.seed, starts=starts):
             print(line, flush=True)
     if not asked.real and not asked.steady:
         return

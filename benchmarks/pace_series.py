@@ -48,10 +48,11 @@ class Planted:
 
 @dataclass(frozen=True)
 class Series:
-    """step: (ranks, steps), nanoseconds; phases: the same of each phase, waiting included."""
+    """step: (ranks, steps), nanoseconds; phases: the same of each phase, waiting included; own: without waiting."""
 
     step: F64
     phases: Mapping[str, F64]
+    own: F64
 
 
 def drawn_noise(dice: np.random.Generator) -> Noise:
@@ -85,7 +86,7 @@ def simulated(
         waited[:, number] = ready.max() - ready + 0.03 * STEP_NS
         end = ready + waited[:, number] + own["optimizer"][:, number]
         step[:, number], begin = end - begin, end
-    return Series(step, {**own, "backward": own["backward"] + waited})
+    return Series(step, {**own, "backward": own["backward"] + waited}, step - waited)
 
 
 def _factors(ranks: int, steps: int, noise: Noise, dice: np.random.Generator) -> F64:

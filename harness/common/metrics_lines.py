@@ -1,6 +1,6 @@
 """The lines of `metrics/rank<R>.jsonl`, one JSON object each: what a rank of a training writes and the harness reads.
 
-A line is `{"event": "start" | "step" | "end", …}` with the fields of its class. Knows nothing of the measuring.
+A line is `{"event": "start" | "step" | "own" | "end", …}` with the fields of its class. Knows nothing of the measuring.
 """
 
 from __future__ import annotations
@@ -70,6 +70,15 @@ class StepLine:
     samples: int | None
     synced: bool
     peak_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class OwnLine:
+    """Of steps that ended lately: their numbers, and nanoseconds without waiting for other ranks (event `own`)."""
+
+    rank: int
+    steps: list[int]
+    own_ns: list[int]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ F64 = NDArray[np.float64]
 Ints = NDArray[np.intp]
 WAITING = ("backward",)  # DDP: the phase in which a rank waits for the others' gradients
 REST = "other"  # the part of a step in no phase
+_MOST_LACKING = 0.25  # of the steps
+_NEAREST = 9  # steps
 _LEAST = 0.05  # of the job's step, by which a rank's own time must change
 _BESIDE = 0.5  # of the change of the rank that changed most
 _CERTAIN = 4.0  # standard errors
@@ -25,26 +27,50 @@ _BLOCKS, _LOOKS = 8, 512  # parts of a series, and steps, by which a series is l
 
 
 def own_parts(
-    step: F64, phases: Mapping[str, F64], waiting: Collection[str] = WAITING, *, on_host: bool = True
+    step: F64,
+    phases: Mapping[str, F64],
+    waiting: Collection[str] = WAITING,
+    *,
+    own: F64 | None = None,
+    on_host: bool = True,
 ) -> dict[str, F64]:
     """The parts of each step in which a rank did not wait for other ranks, as far as phases tell.
 
     step, phases: (ranks, steps), NaN where not known. phases: "data", "forward", "backward", "optimizer". waiting: the
     phases in which collectives run: in them computing cannot be told from waiting, so they are left out entirely.
-    on_host: the steps are computed by the host; on a GPU the time in no phase is waiting for the device, and with it
-    for other ranks, so it is left out too.
+    own: (ranks, steps), the time without waiting, by the starts of collectives: with it backward has a part, if ranks
+    wait in no other phase and it is known in most steps. on_host: the steps are computed by the host; on a GPU the time
+    in no phase is waiting for the device, and with it for other ranks, so it is left out too.
     """
     parts = {name: values for name, values in phases.items() if name not in waiting}
-    rest = {REST: step - sum(np.nan_to_num(values) for values in phases.values())} if on_host else {}
-    return {**parts, **rest}
+    if not on_host:
+        return parts
+    parts[REST] = step - sum(np.nan_to_num(values) for values in phases.values())
+    if own is not None and tuple(waiting) == WAITING:
+        inside = _before_waiting(step, phases[WAITING[0]], own)
+        parts |= {} if inside is None else {WAITING[0]: inside}
+    return parts
 
 
-def own_from_phases(
-    step: F64, phases: Mapping[str, F64], waiting: Collection[str] = WAITING, *, on_host: bool = True
-) -> F64:
-    """The sum of `own_parts`: (ranks, steps)."""
-    parts = own_parts(step, phases, waiting, on_host=on_host)
-    return np.asarray(sum(parts.values(), np.zeros_like(step)))
+def _before_waiting(step: F64, backward: F64, own: F64) -> F64 | None:
+    """The part of backward before the wait for other ranks, if each rank's own time is known in most of its steps.
+
+    step, backward, own: (ranks, steps), NaN where not known. A step whose own time is not known, as the last ones of a
+    training, gets the median of the nearest ones that are.
+    """
+    found = np.clip(backward - (step - own), 0, None)
+    wanted, lacking = ~np.isnan(backward), np.isnan(found)
+    if not wanted.any() or np.any((wanted & lacking).mean(axis=1) > _MOST_LACKING):
+        return None
+    for row, holes in zip(found, wanted & lacking, strict=True):
+        there = np.flatnonzero(~np.isnan(row))
+        known = row[there]
+        for at in np.flatnonzero(holes):
+            place = int(np.searchsorted(there, at))
+            near = slice(max(0, place - _NEAREST), place + _NEAREST)
+            order = np.argsort(np.abs(there[near] - at), kind="stable")[:_NEAREST]
+            row[at] = np.median(known[near][order])
+    return found
 
 
 class Spot(NamedTuple):

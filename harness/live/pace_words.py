@@ -53,7 +53,7 @@ def pace_notes(
 ) -> list[PaceNote]:
     """What there is to say, as (kind, ranks, sentence, evidence, command); kind: "slower", "faster" or "slowest".
 
-    The ranks of a note are rows. found, own: of `changes`. phases: by name, (ranks, steps), as `own_from_phases` takes
+    The ranks of a note are rows. found, own: of `changes`. phases: by name, (ranks, steps), as `own_parts` takes
     them, and `CORE_WAIT`. step: the job's median step, beside which the slowest rank's cost is told. numbering: of rows
     and columns, where they are not the ranks and the steps. unit_ns: of all durations. A return to the earlier pace has
     no sentence of its own. command: what shows more.

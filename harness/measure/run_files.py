@@ -58,7 +58,7 @@ def read_training(
         try:
             ranks.append(_training(start, events))
             if times is not None:
-                times.add(ranks[-1].rank, [e for e in events if e.get("event") == "step"])
+                times.add(ranks[-1].rank, events)
         except (ValueError, TypeError, OverflowError) as error:
             why = f"{path.name}: {_sentence(error)}"
             problems.append(Problem.doubt(problem_texts.METRICS_UNREADABLE, why))

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from harness.analysis.summary import PaceChange, SlowestRank
 from harness.live.own_time import WAITING, own_parts
-from harness.live.pace import Change, changes
+from harness.live.pace import OWN, Change, changes
 from harness.live.pace_words import CORE_WAIT, evidence, grown_phase
 from harness.live.slowest import FEWEST, slowest
 
 F64 = NDArray[np.float64]
 PARTS = ("data", "forward", "backward", "optimizer")
-_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns")
+_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns", "own_ns")
 _NAMES = {"data loading": "data"}  # of phases in traces
 _PROFILED = ("warmup", "active")  # phases of the window: a profiler makes their steps longer
 _MOST = 1 << 24  # a step's number
@@ -29,9 +29,15 @@ class StepTimes:
 
     ranks: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)
 
-    def add(self, rank: int, lines: Iterable[Mapping[str, Any]]) -> None:
-        """The step lines of a rank's metrics file. Steps in which a profiler worked are left out."""
-        kept = [line for line in lines if line.get("phase") not in _PROFILED and _is_number(line.get("step"))]
+    def add(self, rank: int, lines: Sequence[Mapping[str, Any]]) -> None:
+        """The lines of a rank's metrics file. Steps in which a profiler worked are left out."""
+        own = _own_times(lines)
+        steps = [
+            {**line, "own_ns": own.get(line["step"])}
+            for line in lines
+            if line.get("event") == "step" and _is_number(line.get("step"))
+        ]
+        kept = [line for line in steps if line.get("phase") not in _PROFILED]
         values = [[_value(line.get(name)) for line in kept] for name in _FIELDS]
         self.ranks[rank] = (np.array([line["step"] for line in kept], np.int64), np.array(values, np.float32))
 
@@ -39,7 +45,7 @@ class StepTimes:
         """The ranks, the numbers of the steps, and each field as (ranks, steps)."""
         ranks = sorted(self.ranks)
         numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(self.ranks[rank][0] for rank in ranks)]))
-        names = ("step", *PARTS, CORE_WAIT)
+        names = ("step", *PARTS, CORE_WAIT, OWN)
         found = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
         for row, rank in enumerate(ranks):
             own, values = self.ranks[rank]
@@ -47,6 +53,16 @@ class StepTimes:
             for name, value in zip(names, values, strict=True):
                 found[name][row, columns] = value
         return ranks, numbers, found
+
+
+def _own_times(lines: Iterable[Mapping[str, Any]]) -> dict[int, object]:
+    """By step, the time without waiting for other ranks."""
+    found: dict[int, object] = {}
+    for line in lines:
+        steps, own_ns = line.get("steps"), line.get("own_ns")
+        if line.get("event") == "own" and isinstance(steps, list) and isinstance(own_ns, list):
+            found.update((step, ns) for step, ns in zip(steps, own_ns, strict=False) if _is_number(step))
+    return found
 
 
 def _is_number(value: object) -> bool:
@@ -62,9 +78,11 @@ def pace_of(
 ) -> tuple[list[PaceChange], SlowestRank | None]:
     """The changes of pace and the slowest rank. in_phases: where collectives run; on_host: of `own_parts`."""
     ranks, numbers, fields = times.arrays()
-    steps, phases = fields.pop("step"), {name: fields[name] for name in PARTS}
+    steps, without_waiting = fields.pop("step"), fields.pop(OWN)
+    phases = {name: fields[name] for name in PARTS}
     waits = {*WAITING, *(_NAMES.get(name, name) for name in in_phases)} if len(ranks) > 1 else set()
-    parts = own_parts(steps, phases, waits, on_host=on_host)
+    parts = own_parts(steps, phases, waits, own=without_waiting, on_host=on_host)
+    waits -= parts.keys()
     own = np.asarray(sum(parts.values(), np.zeros_like(steps)))
     found = changes(steps, parts, fields[CORE_WAIT], {name: phases[name] for name in PARTS if name in waits})
     return [_shown(change, ranks, numbers, fields, own) for change in found], _slowest(own, steps, ranks)

@@ -3,11 +3,11 @@ backend has one, else from the process groups' own counters. Called from a threa
 
 from __future__ import annotations
 
-import json
+import os
 import pickle
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -26,10 +26,24 @@ def counted() -> int:
     return total
 
 
-def launches() -> list[int]:
-    """Unix times in ns at which the recorded collectives began, sorted; none where nothing records them."""
-    found = _recorded(stacks=False)
-    return sorted(entry["time_created_ns"] for entry in found.get("entries") or [] if not entry.get("is_p2p"))
+class Launches(NamedTuple):
+    """When collectives began. unix_ns: sorted. since_ns: none that began later is missing."""
+
+    unix_ns: list[int]
+    since_ns: int
+
+
+def launches() -> Launches | None:
+    """Those that PyTorch recorded, also after the last process group has ended; None: it has recorded none."""
+    entries = _recorded(stacks=False).get("entries") or []
+    if not entries:
+        return None
+    began = sorted(entry["time_created_ns"] for entry in entries)
+    full = len(entries) >= int(os.environ.get("TORCH_FR_BUFFER_SIZE", "0"))
+    return Launches(
+        sorted(entry["time_created_ns"] for entry in entries if not entry.get("is_p2p")),
+        began[0] if full else 0,
+    )
 
 
 def open_ones() -> dict[str, Any]:
@@ -111,11 +125,9 @@ def _recorded(stacks: bool) -> dict[str, Any]:
     """What PyTorch recorded; empty where it does not."""
     place: Any = getattr(getattr(dist, "distributed_c10d", None), "torch", None)
     place = getattr(getattr(place, "_C", None), "_distributed_c10d", None)
-    if place is None or not _groups():
+    if place is None:
         return {}
     with suppress(Exception):
-        if not stacks and hasattr(place, "_dump_fr_trace_json"):
-            return dict(json.loads(place._dump_fr_trace_json(True, False)))
         for name in ("_dump_fr_trace", "_dump_nccl_trace"):
             if hasattr(place, name):
                 return dict(pickle.loads(getattr(place, name)(True, stacks, False)))

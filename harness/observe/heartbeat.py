@@ -30,7 +30,7 @@ from harness.observe.lines import innermost, is_users, looking_at_frames
 BEAT_S = 0.5  # between two writes
 LAUNCHES_S = 2.0  # between two looks at PyTorch's record of collectives, which costs milliseconds
 LAUNCHES_SHARE = 1 / 400  # of a core, where it takes longer
-RECORDED = "128"  # collectives that PyTorch records: 2,000, its default, take 30 ms to look at
+RECORDED = "384"  # collectives that PyTorch records: a look takes 3 ms, and 16 ms at 2,000, its default
 STORED_S = 6.0  # how long a step that has ended is shown: the monitor reads every two seconds
 MOST_FRAMES = 60
 
@@ -48,11 +48,12 @@ class Done(NamedTuple):
 
 
 class Progress:
-    """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all."""
+    """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all. own: of
+    steps, the number and the ns without waiting for other ranks, until the writer of metrics takes them."""
 
     __slots__ = (
         *("bad_loss", "calls", "done", "ended_ns", "error", "loss"),
-        *("phase", "planned", "step", "step_unix_ns"),
+        *("own", "phase", "planned", "step", "step_unix_ns"),
     )
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class Progress:
         self.ended_ns = 0  # unix time; 0: it trains
         self.error: dict[str, Any] | None = None  # what ends the process: see `last_words.error_of`
         self.done: deque[Done] = deque(maxlen=4096)
+        self.own: deque[tuple[int, int]] = deque(maxlen=4096)
 
     def begins(self, step: int) -> None:
         """A step begins."""
@@ -86,6 +88,7 @@ class Progress:
     def forget(self) -> None:
         """All steps so far were none."""
         self.done.clear()
+        self.own.clear()
         self.begins(0)
 
     def ends(self, done: Done, loss: float | None) -> None:
@@ -111,7 +114,8 @@ class Heartbeat:
         self._main = threading.main_thread()
         self._asked = ""
         self._launches_s = 0.0
-        self._own: dict[int, int] = {}  # of steps: nanoseconds without waiting for other ranks
+        self._own: dict[int, int] = {}  # of steps, by their begin: ns without waiting for other ranks
+        self._last_own_ns: int | None = None
         self._stop = threading.Event()
         self._writes = threading.Lock()
         os.register_at_fork(after_in_child=self._in_child)
@@ -152,13 +156,13 @@ class Heartbeat:
             [
                 step.number,
                 step.step_ns // 1000,
-                self._own[step.number] // 1000,
+                self._own[step.unix_ns] // 1000,
                 step.data_ns // 1000,
                 step.samples,
                 step.tokens,
             ]
             for step in lately
-            if step.number in self._own
+            if step.unix_ns in self._own
         ]
 
     def _look_at_launches(self, lately: list[Done]) -> None:
@@ -167,7 +171,19 @@ class Heartbeat:
             begun = collectives.launches()
             spent_s = time.monotonic() - begin_s
             self._launches_s = begin_s + max(LAUNCHES_S, spent_s / LAUNCHES_SHARE)
-            self._own = {step.number: own_ns(step, begun) for step in lately}
+            known = self._own
+            self._own = {
+                step.unix_ns: known.get(step.unix_ns) or self._own_of(step, begun) for step in lately
+            }
+
+    def _own_of(self, step: Done, begun: collectives.Launches | None) -> int:
+        """A step's own time; where it is not known, that of the step before, or all of it."""
+        found = step.step_ns if self._known["world"] == 1 else own_ns(step, begun)
+        if found is None:
+            return min(step.step_ns, self._last_own_ns or step.step_ns)
+        PROGRESS.own.append((step.number, found))
+        self._last_own_ns = found
+        return found
 
     def _place(self) -> list[Any] | None:
         with looking_at_frames() as frames:
@@ -184,9 +200,10 @@ class Heartbeat:
         except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
             print(f"observer: no more heartbeats, because {error!r}", file=sys.stderr)
 
-    def beat(self) -> None:
-        """Write what is known now."""
+    def beat(self, *, last: bool = False) -> None:
+        """Write what is known now. last: of all steps."""
         with self._writes:
+            self._launches_s = 0.0 if last else self._launches_s
             text = json.dumps(self.facts()).encode()
             os.pwrite(self._fd, text, 0)
             os.ftruncate(self._fd, len(text))
@@ -217,17 +234,20 @@ class Heartbeat:
         os.close(self._fd)
 
 
-def own_ns(step: Done, launches: list[int]) -> int:
-    """A step's time without waiting for other ranks, as far as the starts of its collectives tell.
+def own_ns(step: Done, begun: collectives.Launches | None) -> int | None:
+    """A step's time without waiting for other ranks, as far as the starts of its collectives tell; None: not known.
 
-    launches: unix times in ns, sorted. The wait lies between the start of the last collective and the end of backward,
-    or of the step if the last one is in the optimizer's part. Without collectives all time is its own.
+    The wait lies between the start of the last collective and the end of backward, or of the step if the last one is
+    in the optimizer's part. Without collectives all time is its own.
 
-    >>> own_ns(Done(3, unix_ns=1000, step_ns=100, data_ns=0, optimizer_ns=10, samples=0, tokens=0), [1030, 1050])
+    >>> step = Done(3, unix_ns=1000, step_ns=100, data_ns=0, optimizer_ns=10, samples=0, tokens=0)
+    >>> own_ns(step, collectives.Launches([1030, 1050], since_ns=0))
     60
     """
+    if begun is None or step.unix_ns < begun.since_ns:
+        return None
     end_ns = step.unix_ns + step.step_ns
-    inside = [at for at in launches if step.unix_ns <= at < end_ns]
+    inside = [at for at in begun.unix_ns if step.unix_ns <= at < end_ns]
     if not inside:
         return step.step_ns
     until_ns = end_ns if inside[-1] >= end_ns - step.optimizer_ns else end_ns - step.optimizer_ns
@@ -249,7 +269,7 @@ def over() -> None:
     """The training is over: what follows is the end of the process."""
     PROGRESS.ended_ns = time.time_ns()
     if _begun and _begun[0].pid == os.getpid():
-        _begun[0].beat()
+        _begun[0].beat(last=True)
 
 
 def _failed(error: dict[str, Any]) -> None:

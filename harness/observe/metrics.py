@@ -24,7 +24,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from harness.common.metrics_lines import EndLine, ObservedLine, Process, StartLine, StepLine, metrics_file
+from harness.common.metrics_lines import (
+    EndLine,
+    ObservedLine,
+    OwnLine,
+    Process,
+    StartLine,
+    StepLine,
+    metrics_file,
+)
 from harness.common.profile_window import ProfileWindow
 from harness.observe.heartbeat import PROGRESS, Done, over
 from harness.observe.host_counters import Counts, HostCounters
@@ -132,7 +140,14 @@ class MetricsWriter:
                 counted = self._counters.between(then, now)
                 lines.append({"event": "step", "rank": self._rank, **vars(make()), **vars(counted)})
             self._steps += len(lines)
-            self._lines.write(*lines)
+            self._lines.write(*lines, *self._own())
+
+    def _own(self) -> Iterator[dict[str, object]]:
+        """A line of the own times that the heartbeats have found since the last one."""
+        found = [PROGRESS.own.popleft() for _ in range(len(PROGRESS.own))]
+        if found:
+            steps, own_ns = map(list, zip(*found, strict=True))
+            yield {"event": "own", **asdict(OwnLine(self._rank, steps, own_ns))}
 
     def stopped(self, reason: str) -> None:
         """Training stops early on request; the `end` line gives the reason."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
-from harness.live.own_time import own_from_phases
+from harness.live.own_time import WAITING, own_parts
 from harness.live.pace import Change, changes
 from harness.live.pace_words import CORE_WAIT, grown_phase, pace_notes
 from harness.live.slowest import Slowest, slowest
@@ -20,8 +22,14 @@ def _dice(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def own_of(
+    step: F64, phases: Mapping[str, F64], waiting: Sequence[str] = WAITING, *, on_host: bool = True
+) -> F64:
+    return np.asarray(sum(own_parts(step, phases, waiting, on_host=on_host).values()))
+
+
 def _found(series: Series) -> list[Change]:
-    return changes(series.step, own_from_phases(series.step, series.phases))
+    return changes(series.step, own_of(series.step, series.phases))
 
 
 def _flat(steps: int = 200, ranks: int = 2, sigma: float = 0.02, seed: int = 0) -> F64:
@@ -122,9 +130,9 @@ def test_steps_without_any_noise_do_no_harm() -> None:
 def test_the_own_time_leaves_out_what_waits() -> None:
     step = np.array([[10.0]])
     phases = {"data": np.array([[1.0]]), "forward": np.array([[2.0]]), "backward": np.array([[5.0]])}
-    assert own_from_phases(step, phases).item() == 5
-    assert own_from_phases(step, phases, ("forward", "backward")).item() == 3
-    assert own_from_phases(step, phases, on_host=False).item() == 3
+    assert own_of(step, phases).item() == 5
+    assert own_of(step, phases, ("forward", "backward")).item() == 3
+    assert own_of(step, phases, on_host=False).item() == 3
 
 
 @pytest.mark.parametrize(
@@ -155,7 +163,7 @@ def test_ranks_that_are_alike_cost_nothing() -> None:
 
 def test_a_note_says_when_who_and_where() -> None:
     series = simulated(4, 300, QUIET, Planted(173, 0.3, "data", 2), _dice())
-    own = own_from_phases(series.step, series.phases)
+    own = own_of(series.step, series.phases)
     ((kind, ranks, sentence, evidence, command),) = pace_notes(
         changes(series.step, own), own, series.phases, command="slurm.sh report run"
     )
@@ -231,3 +239,20 @@ def test_a_change_in_the_phase_of_waiting_is_seen_by_the_rank_that_came_last() -
     (change,) = changes(steps, None, None, {"backward": waiting})
     assert abs(change.step - 200) <= 2
     assert (change.ranks, change.named) == ((0, 1), False)
+
+
+@pytest.mark.parametrize("rank", [0, 3, None])
+def test_the_starts_of_collectives_tell_whose_backward_became_longer(rank: int | None) -> None:
+    series = simulated(4, 300, QUIET, Planted(173, 0.2, "backward", rank), _dice())
+    series.own[:, -20:] = np.nan  # a training's last steps
+    parts = own_parts(series.step, series.phases, own=series.own)
+    (change,) = changes(series.step, parts)
+    assert abs(change.step - 173) <= 2
+    assert (change.ranks, change.part) == (tuple(range(4)) if rank is None else (rank,), "backward")
+
+
+def test_own_times_that_are_mostly_unknown_on_one_rank_are_not_used() -> None:
+    series = simulated(2, 300, QUIET, None, _dice())
+    series.own[1, 200:] = np.nan
+    assert "backward" not in own_parts(series.step, series.phases, own=series.own)
+    assert "backward" not in own_parts(series.step, series.phases, ("forward", "backward"), own=series.own)

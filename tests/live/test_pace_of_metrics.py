@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from pace_series import Noise, Planted, Series, simulated
 
 from harness.analysis.summary import PaceChange, Summary
@@ -22,8 +23,11 @@ QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1
 STEPS, STEP, RANK = 200, 120, 2
 
 
-def _written(run: Path, series: Series, first: int = 0, profiled: range = range(0)) -> Path:
-    """A run with the metrics of such a training. first: the number of its first step. profiled: take twice as long."""
+def _written(
+    run: Path, series: Series, first: int = 0, profiled: range = range(0), *, with_own: bool = False
+) -> Path:
+    """A run with the metrics of such a training. first: the number of its first step. profiled: take twice as long.
+    with_own: the heartbeats have told the times without waiting."""
     for rank, steps in enumerate(series.step):
         lines = [{"event": "start", "rank": rank, "world_size": len(series.step), "device": "cpu"}]
         lines += [
@@ -38,6 +42,16 @@ def _written(run: Path, series: Series, first: int = 0, profiled: range = range(
                 **{f"{name}_ns": round(values[rank, number]) for name, values in series.phases.items()},
             }
             for number, ns in enumerate(steps)
+        ]
+        told = range(0, len(steps), 40) if with_own else ()
+        lines += [
+            {
+                "event": "own",
+                "rank": rank,
+                "steps": [first + number for number in range(begin, begin + 40)],
+                "own_ns": [round(ns) for ns in series.own[rank, begin : begin + 40]],
+            }
+            for begin in told
         ]
         lines.append({"event": "end", "rank": rank, "status": "completed", "steps": len(steps)})
         file = metrics_file(run, rank)
@@ -65,6 +79,16 @@ def test_a_change_has_the_numbers_of_the_trainings_steps(tmp_path: Path) -> None
     assert abs(change.step - (1000 + STEP)) <= 2
     assert (change.ranks, change.named, change.phase, change.last_step) == ([RANK], True, "data", None)
     assert change.evidence.startswith(f"time without waiting for other ranks, of rank {RANK}: ")
+
+
+@pytest.mark.parametrize("with_own", [False, True])
+def test_the_rank_of_a_longer_backward_is_known_by_its_own_time(tmp_path: Path, with_own: bool) -> None:
+    series = simulated(4, STEPS, QUIET, Planted(STEP, 0.3, "backward", RANK), np.random.default_rng(0))
+    ((change,), slowest) = pace_of(_times(_written(tmp_path, series, with_own=with_own)))
+    assert abs(change.step - STEP) <= 2
+    assert (change.named, change.phase) == (with_own, "backward")
+    assert not with_own or change.ranks == [RANK]
+    assert slowest is not None
 
 
 def test_profiled_steps_are_left_out(tmp_path: Path) -> None:
