@@ -41,7 +41,9 @@ class PaceChange(SummaryPart):
     """After / before."""
     ranks: list[int]
     """The ranks whose own time changed: their step without the phases in which they wait for other ranks (backward, and
-    phases with collectives in the traces; on GPUs also the time in no phase). All ranks if `named` is false."""
+    phases with collectives in the traces; on GPUs also the time in no phase). On CPUs, backward counts up to
+    the start of its last collective, where PyTorch records that and ranks wait in backward only. All ranks if `named`
+    is false."""
     named: bool
     """Whether their own time shows it. A rank that stalls where the others wait for it cannot be named."""
     phase: str | None = None
