@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.heartbeats import PERIOD_S, Beat, encode, node_file
+from harness.common.heartbeats import DATA_EVERY, PERIOD_S, Beat, encode, node_file
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
 from harness.run import Record, Run, Stage, Status
@@ -96,7 +96,7 @@ class Nodes:
     def _line(self, node: int, later: int) -> str:
         ranks = range(node * self._ranks, (node + 1) * self._ranks)
         step = self._step + STEPS * (later + 1)
-        beats = [self._beat(rank, step) for rank in ranks]
+        beats = [self._beat(rank, step).as_list() for rank in ranks]
         at_ns = self._now_ns + int(later * PERIOD_S * NS)
         return (
             json.dumps({"event": "beat", "unix_ns": at_ns, "ranks": beats, "samples": 64, "tokens": 65536})
@@ -108,7 +108,7 @@ class Nodes:
         return Beat(
             rank=rank, step=step, phase=self._random.choice("fbbo"), idle_ms=100, quiet_ms=20, place=rank % 50,
             memory_mib=60_000, use_percent=95, loss="2.512", first=step - STEPS, per=1, steps=encode(took_us),
-            own=encode([us * 0.9 for us in took_us]),
+            own=encode([us * 0.9 for us in took_us]), data=encode([9_000]) if step // STEPS % DATA_EVERY == 0 else "",
         )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ SCHEMA = 1
 PHASES = {"-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimizer"}
 LEAST_S = 10.0  # without progress, before a run may be called stuck
 TIMES_USUAL = 10  # usual steps without progress, before that
+RECENT = 20  # steps that count as recent
+DATA_EVERY = 4  # beats of a rank, one of which has its wait for data
 
 
 def live_folder(run: Path) -> Path:
@@ -61,7 +63,9 @@ class Beat(NamedTuple):
     below it.
     loss: None: not known; a number as text, so that "nan" and "inf" are possible. The steps that ended since the beat
     before: they begin with step `first` (-1: none ended), `per` of them share an entry (their mean), `steps` has the
-    entries' durations and `own` their time without waiting for other ranks, both as `encode` writes them.
+    entries' durations and `own` their time without waiting for other ranks, both as `encode` writes them. data: the
+    median wait for the next batch in the last RECENT steps, as `encode` writes it; in one of DATA_EVERY beats, else "".
+    It is never there if no step has loaded data in a way that the rank sees.
     """
 
     rank: int
@@ -77,6 +81,11 @@ class Beat(NamedTuple):
     per: int
     steps: str
     own: str
+    data: str = ""
+
+    def as_list(self) -> list[Any]:
+        """As it is written: without `data` where that says nothing."""
+        return list(self if self.data else self[:-1])
 
 
 class Evidence(NamedTuple):

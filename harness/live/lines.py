@@ -85,6 +85,7 @@ def _rank(rank: Rank) -> dict[str, Any]:
         "loss": beat.loss if beat else None,
         "own_ns": _ns(rank.recent_own_us),
         "step_ns": _ns(rank.recent_us),
+        "data_ns": _ns(rank.recent_data_us),
         "gone": rank.gone._asdict() if rank.gone else None,
     }
 

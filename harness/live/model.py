@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.common.heartbeats import LEAST_S, PERIOD_S, PHASES, TIMES_USUAL, Beat
+from harness.common.heartbeats import LEAST_S, PERIOD_S, PHASES, RECENT, TIMES_USUAL, Beat
 from harness.live.history import History
 
-RECENT = 20  # entries of steps that count as recent
 BEATS = 30  # of a rank, whose phases are kept
 LINES = 128  # of a node, whose samples are kept
 RATE_S = 30.0  # samples and tokens are counted over at least so long
@@ -87,7 +86,8 @@ class Node:
 @dataclass
 class Rank:
     """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
-    the newest last, as letters of PHASES."""
+    the newest last, as letters of PHASES. recent_us, recent_own_us, recent_data_us: medians of its last RECENT steps,
+    in microseconds: in all, without waiting for other ranks, waiting for the next batch; None: not known."""
 
     rank: int
     node: str
@@ -104,6 +104,7 @@ class Rank:
     history: History = field(default_factory=History)
     recent_us: float | None = None
     recent_own_us: float | None = None
+    recent_data_us: float | None = None
 
     @property
     def phase(self) -> str | None:

@@ -58,6 +58,7 @@ COLUMNS = [
     Column("step", lambda rank, _: "–" if rank.step is None else f"{rank.step:,}"),
     Column("own time", lambda rank, _: _us(rank.recent_own_us)),
     Column("step time", lambda rank, _: _us(rank.recent_us), 70),
+    Column("data wait", lambda rank, _: _us(rank.recent_data_us), 110),
     Column("phase", _phase, right=False),
     Column("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
     Column("use", lambda rank, _: _percent(rank), 90),

@@ -16,6 +16,7 @@ import msgspec
 
 from harness.common.bounded_read import open_regular
 from harness.common.heartbeats import PHASES, Beat, live_folder
+from harness.live.history import decoded
 from harness.live.model import BEATS, Gone, Live, Node, Place, Processed, Rank
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
@@ -191,6 +192,8 @@ class _NodeFile:
             rank.node, rank.host = self._name, self._node.host
             rank.beat, rank.beat_ns, rank.place = beat, line.unix_ns, self._places.get(beat.place)
             rank.phases = (rank.phases + beat.phase)[-BEATS:]
+            if len(beat.data) == 2 and (data_us := decoded(beat.data)) is not None:
+                rank.recent_data_us = float(data_us[0])
             if beat.steps:
                 self._new.setdefault(beat.rank, []).append((line.unix_ns, beat))
 
