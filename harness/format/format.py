@@ -44,11 +44,11 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
 
 def ordinal(number: int) -> str:
     """
-    >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 22, 113)]
-    ['1st', '2nd', '3rd', '4th', '11th', '12th', '22nd', '113th']
+    >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 22, 1113)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '22nd', '1,113th']
     """
     teen = 10 <= number % 100 <= 20
-    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+    return f"{number:,}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def _three_digits(value: float) -> str:

@@ -14,9 +14,11 @@ from harness.live.view import View
 
 
 def as_line(view: View) -> str:
-    """One line: when, which run, its state, how far, how fast, and the most urgent finding."""
+    """One line: when, which run, its state, its place in the queue, how far, how fast, and the most urgent finding."""
     progress, last = view.progress, view.last
     parts = [clock(view.now_ns, view.now_ns), view.job_id, view.told.state]
+    if view.told.place:
+        parts.append(view.told.place)
     if progress.step is not None:
         parts.append(f"step {progress.step:,}" + (f" of {progress.steps:,}" if progress.steps else ""))
     elif last is not None:
@@ -46,6 +48,9 @@ def _run(view: View) -> dict[str, Any]:
         "user": view.user,
         "state": told.state,
         "reason": told.why,
+        "partition": told.partition,
+        "queue_place": told.queue_place,
+        "queue_length": told.queue_length,
         "expected_start_unix_ns": told.starts_ns,
         "started_unix_ns": told.began_ns,
         "deadline_unix_ns": told.deadline_ns,

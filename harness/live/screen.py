@@ -110,6 +110,8 @@ def _times(view: View) -> Iterable[str]:
     if told.state == "queued" and told.starts_ns is not None:
         yield f"expected to begin {clock(told.starts_ns, now_ns)}"
         yield f"in {span((told.starts_ns - now_ns) / NS)}"
+    if told.place:
+        yield told.place
     if told.final or told.state == "queued":
         return
     if told.began_ns is not None:

@@ -24,6 +24,7 @@ _HEADS = {
     "remains": 60,
 }  # and the least width for it
 _BESIDE = 100  # characters of a screen on which a run's sentence is beside it; on a narrower one it is below
+_WITH_PLACE = 80  # characters of a screen that has room for a run's place in the queue
 _KEYS = "q quit"
 
 
@@ -73,7 +74,7 @@ def _table(views: Sequence[View], width: int) -> Table:
     if width >= _BESIDE:
         table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
     for view in views:
-        cells = _cells(view)
+        cells = _cells(view, width)
         row = [Text(printable(cells[head]), _style(view) if head == "state" else "") for head in heads]
         table.add_row(*row, *[safe(_sentence(view), "yellow")] * (width >= _BESIDE))
     return table
@@ -92,16 +93,18 @@ def _style(view: View) -> str:
     return _STATES.get(view.told.state, "red")
 
 
-def _cells(view: View) -> dict[str, str]:
+def _cells(view: View, width: int) -> dict[str, str]:
     progress, last = view.progress, view.last
     step, step_ns = progress.step, progress.step_ns
     if step is None and last is not None:
         step, step_ns = last.step, last.step_ns
     of = f" of {progress.steps:,}" if progress.steps else ""
+    waits = [view.told.why * _has_reason(view), view.told.short_place * (width >= _WITH_PLACE)]
+    why_queued = ", ".join(filter(None, waits))
     return {
         "run": cut(view.job_id, 20),
         "user": cut(view.user, 16),
-        "state": view.told.state + f" ({view.told.why})" * _has_reason(view),
+        "state": view.told.state + f" ({why_queued})" * bool(why_queued),
         "step": "–" if step is None else f"{step:,}{of}",
         "step time": duration(step_ns),
         "remains": "" if view.told.final else span(progress.remaining_s),

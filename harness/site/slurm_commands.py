@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -36,6 +36,7 @@ NO_ANSWER = re.compile(
 UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 HAS_ENDED = re.compile(r"already complet", re.IGNORECASE)
 _silent: dict[tuple[Server, str | None], float] = {}
+_lists_all: dict[str | None, bool] = {}  # by cluster: whether it lists everybody's jobs, and in time
 
 
 class JobId(NamedTuple):
@@ -115,12 +116,29 @@ def squeue(job: JobId, field: str) -> JobReply:
 
 
 class QueueEntry(NamedTuple):
-    """A job in the queue, or running. starts_ns, ends_ns: unix times, expected or real; None: Slurm does not say."""
+    """A job in the queue, or running, as squeue writes it: number, state, expected or real start and end, partition,
+    priority and reason."""
 
+    number: str
     word: str
+    starts: str
+    ends: str
+    partition: str
+    priority: str
     reason: str
-    starts_ns: int | None
-    ends_ns: int | None
+
+    @property
+    def starts_ns(self) -> int | None:
+        """Unix time at which it began or is expected to; None: Slurm does not say."""
+        return _unix_ns(self.starts)
+
+    @property
+    def ends_ns(self) -> int | None:
+        """Unix time at which its time limit ends it; None: Slurm does not say."""
+        return _unix_ns(self.ends)
+
+
+_ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%P|%Q|%r")
 
 
 def squeue_all(cluster: str | None, numbers: Iterable[str]) -> dict[str, QueueEntry] | None:
@@ -129,15 +147,42 @@ def squeue_all(cluster: str | None, numbers: Iterable[str]) -> dict[str, QueueEn
     None: squeue did not answer.
     """
     options = (*JobId("", cluster).on_cluster, f"--jobs={','.join(sorted(set(numbers)))}")
-    answer = _question(cluster, "squeue", "--noheader", "--array", "--format=%i|%T|%S|%e|%r", *options)
+    answer = _question(cluster, "squeue", *_ENTRY, "--array", *options)
     if answer is None or (answer.code and not UNKNOWN_JOB.search(answer.err)):
         return None
-    rows = [line.strip().split("|", 4) for line in answer.out.splitlines()]
-    return {
-        row[0]: QueueEntry(row[1], row[4], _unix_ns(row[2]), _unix_ns(row[3]))
-        for row in rows
-        if len(row) == 5
-    }
+    return {entry.number: entry for entry in _entries(answer.out)}
+
+
+def squeue_everybody(cluster: str | None) -> list[QueueEntry] | None:
+    """The jobs of all users of a cluster, asked in one question: those that wait once for each of their partitions, and
+    the tasks of an array that wait as one entry, `4711_[3-9%2]`.
+
+    None: squeue did not answer; or the cluster hides the jobs of others, or listing all once took longer than
+    QUESTION_S: then this process does not ask that cluster again.
+    """
+    if is_silent("controller", cluster) or not _lists_everybody(cluster):
+        return None
+    answer = ask("squeue", *_ENTRY, "--all", "--priority", *JobId("", cluster).on_cluster, limit_s=QUESTION_S)
+    if answer.code == TOO_LATE:
+        _lists_all[cluster] = False
+    return None if answer.code else list(_entries(answer.out))
+
+
+def _lists_everybody(cluster: str | None) -> bool:
+    """Whether squeue shows the jobs of all users, by PrivateData in the configuration, which is asked once."""
+    if cluster not in _lists_all:
+        private = _in_config("PrivateData", cluster)
+        if private is None:
+            return False
+        _lists_all[cluster] = "jobs" not in private.split(",")
+    return _lists_all[cluster]
+
+
+def _entries(out: str) -> Iterator[QueueEntry]:
+    for line in out.splitlines():
+        fields = line.strip().split("|", len(QueueEntry._fields) - 1)
+        if len(fields) == len(QueueEntry._fields):
+            yield QueueEntry(*fields)
 
 
 def _unix_ns(written: str) -> int | None:
@@ -175,6 +220,7 @@ def is_silent(server: Server, cluster: str | None) -> bool:
 def forget_silence() -> None:
     """Ask every server again."""
     _silent.clear()
+    _lists_all.clear()
 
 
 def max_array_size() -> int:
@@ -188,10 +234,16 @@ def kill_wait_s(cluster: str | None) -> int | None:
 
 
 def _number_in_config(name: str, cluster: str | None = None) -> int | None:
+    found = re.match(r"\d+", _in_config(name, cluster) or "")
+    return int(found[0]) if found else None
+
+
+def _in_config(name: str, cluster: str | None = None) -> str | None:
+    """A value of the configuration; None: the controller does not say."""
     options = JobId("", cluster).on_cluster
     answer = _question(cluster, "scontrol", *options, "show", "config")
-    found = re.search(rf"^{name}\s*=\s*(\d+)", answer.out, re.MULTILINE) if answer else None
-    return int(found[1]) if found else None
+    found = re.search(rf"^{name}[ \t]*=[ \t]*(.*?)[ \t]*$", answer.out, re.MULTILINE) if answer else None
+    return found[1] if found else None
 
 
 def in_queue(job: JobId) -> bool:

@@ -55,7 +55,7 @@ def submit_together(_asked: Sequence[Submission], _joint: Joint, _script: Path) 
     raise NotImplementedError
 
 
-def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
+def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
     return {run.path: Listed(poll(run)) for run in runs}
 
 

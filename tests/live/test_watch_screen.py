@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from harness.live.lines import as_line
 from harness.live.screen import Shown, screen
 from harness.live.several import several
 from harness.live.view import RunState, View, Watched
@@ -107,6 +108,17 @@ def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
     assert "Priority" in text
     assert "in 2 h" in text
     assert "heartbeats" not in text
+    assert "queue" not in text.replace("queued", "")
+
+
+def test_the_place_in_the_queue(tmp_path: Path) -> None:
+    told = RunState("queued", "Priority", partition="boost", queue_place=7, queue_length=1023)
+    view = Watched(slurm_run(tmp_path)).look(told)
+    for width in (100, 60):
+        assert any("7th of 1,023 in the queue of partition boost" in line for line in lines(view, width))
+    assert "4711  queued  7th of 1,023 in the queue of partition boost  Priority" in as_line(view)
+    for width, state in ((80, "queued (Priority, 7th of 1,023)"), (79, "queued (Priority)  ")):
+        assert state in "\n".join(several([view, view], width, 24, Shown(), colour=False))
 
 
 def test_a_run_without_heartbeats_says_so_and_what_rank_0_wrote_down(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import random
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -37,15 +38,18 @@ def slurm_run(root: Path, job_id: str = "4711", user: str = "ada", began_ns: int
     return run
 
 
-def stand_in(root: Path, *rows: str) -> Path:
-    """A squeue that prints these rows and counts its calls in squeue.log; returns its folder, for PATH."""
+def stand_in(root: Path, *rows: str, others: Sequence[str] = (), private: str = "none") -> Path:
+    """A squeue that prints these rows, of everybody's jobs also the others, and writes each call to squeue.log; returns
+    its folder, for PATH. private: of Slurm's configuration."""
     folder = root / "bin"
     folder.mkdir(exist_ok=True)
-    text = "\n".join(rows)
+    own, everybodys = ("\n".join(["cat <<'END'", *some, "END"]) for some in (rows, [*rows, *others]))
+    state = rows[0].split("|")[1] if rows else ""
     bodies = {
-        "squeue": f"echo x >>$0.log\ncat <<'END'\n{text}\nEND",
+        "squeue": f"echo $* >>$0.log\ncase $* in *%T\\|%r*) echo '{state}|None' ;;\n"
+        f"*--jobs*) {own}\n;; *) {everybodys}\nesac",
         "sacct": "exit 0",
-        "scontrol": "exit 1",
+        "scontrol": f"[ \"$*\" = 'show config' ] && echo 'PrivateData             = {private}'",
     }
     for name, body in bodies.items():
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -53,11 +57,19 @@ def stand_in(root: Path, *rows: str) -> Path:
     return folder
 
 
-def row(job_id: str = "4711", state: str = "RUNNING", minutes: int = 30, reason: str = "None") -> str:
+def row(
+    job_id: str = "4711",
+    state: str = "RUNNING",
+    minutes: int = 30,
+    *,
+    reason: str = "None",
+    priority: int = 100,
+    partition: str = "boost",
+) -> str:
     """A line of squeue; the job ends, or is expected to begin, so many minutes from now."""
     at = (datetime.now() + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%S")
     starts, ends = (at, "N/A") if state == "PENDING" else ("2026-01-01T00:00:00", at)
-    return f"{job_id}|{state}|{starts}|{ends}|{reason}"
+    return f"{job_id}|{state}|{starts}|{ends}|{partition}|{priority}|{reason}"
 
 
 class Growing:

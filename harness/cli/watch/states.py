@@ -15,6 +15,7 @@ from harness.run import FINAL, Run
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
+PLACES_S = 60.0  # between two of them that ask for places in the queue: then all its jobs are listed
 AGAIN_S = 10.0  # between two questions about a run that has left it, and whose end is not known yet
 MOST_ASKED = 1000  # runs in one question, the newest
 NO_ANSWER = "its queue does not answer; this is the last known state"
@@ -34,11 +35,17 @@ class States:
             self._take_own_end(run)
         for name, backend, several in _by_backend([run for run in runs if not self._of(run).final]):
             if self._is_due(name, 0 if backend.RUNS_HERE else ASK_S):
-                self._ask(backend, several)
+                waits = any(map(self._waits, several))
+                self._ask(backend, several, waits and self._is_due(f"places of {name}", PLACES_S))
         return [self._of(run) for run in runs]
 
-    def _ask(self, backend: Backend, runs: list[Run]) -> None:
-        entries = backend.listed(runs)
+    def _waits(self, run: Run) -> bool:
+        """Whether it waits in a queue, as far as is known."""
+        told = self._told.get(run.path)
+        return run.status() is None if told is None else told.state == "queued"
+
+    def _ask(self, backend: Backend, runs: list[Run], places: bool) -> None:
+        entries = backend.listed(runs, places=places)
         if entries is None:
             for run in runs:
                 self._told[run.path] = self._of(run)._replace(why=NO_ANSWER)
@@ -46,7 +53,11 @@ class States:
         for run in runs:
             entry = entries.get(run.path)
             if entry is not None and entry.polled.state not in FINAL:
-                self._told[run.path] = _state(run, entry)
+                before, now = self._of(run), _state(run, entry)
+                if now.state == "queued" and before.place and not places:  # it is still as it was last told
+                    partition, place, length = before.partition, before.queue_place, before.queue_length
+                    now = now._replace(partition=partition, queue_place=place, queue_length=length)
+                self._told[run.path] = now
         left = [run for run in runs if run.path not in entries or entries[run.path].polled.state in FINAL]
         for run in left:
             if self._is_due(str(run.path), AGAIN_S):
@@ -109,9 +120,11 @@ def _state(run: Run, entry: Listed) -> RunState:
     began_ns, ends_ns = own.started_ns if own else None, entry.ends_ns
     if ends_ns is None and began_ns is not None:
         ends_ns = began_ns + run.record.site.time_s * NS
+    partition, place, length = entry.place or (entry.partition, None, None)
+    found = RunState(polled.state, polled.why, partition=partition, queue_place=place, queue_length=length)
     if polled.state == "queued":
-        return RunState(polled.state, polled.why, starts_ns=entry.starts_ns)
-    return RunState(polled.state, polled.why, began_ns=began_ns, deadline_ns=ends_ns)
+        return found._replace(starts_ns=entry.starts_ns)
+    return found._replace(began_ns=began_ns, deadline_ns=ends_ns)
 
 
 def _polled(run: Run) -> PolledState:

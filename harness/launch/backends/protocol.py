@@ -48,13 +48,24 @@ class PolledState(NamedTuple):
     told_by: str | None = None
 
 
+class QueuePlace(NamedTuple):
+    """A run's place among the jobs of a partition that wait for their turn. place: from 1; length: of all of them."""
+
+    partition: str
+    place: int
+    length: int
+
+
 class Listed(NamedTuple):
     """A run as its queue lists it. starts_ns, ends_ns: unix times at which it began or is expected to, and at which its
-    time limit ends it; None: not known."""
+    time limit ends it; None: not known. partition: empty: not known. place: None: it does not wait for its turn, or
+    nobody asked for it, or the queue does not tell."""
 
     polled: PolledState
     starts_ns: int | None = None
     ends_ns: int | None = None
+    partition: str = ""
+    place: QueuePlace | None = None
 
 
 class Backend(Protocol):
@@ -118,9 +129,10 @@ class Backend(Protocol):
     def poll(self, run: Run, /) -> PolledState:
         """The run's state; where nobody answers in time, what the job itself last wrote."""
 
-    def listed(self, runs: Sequence[Run], /) -> dict[Path, Listed] | None:
+    def listed(self, runs: Sequence[Run], /, places: bool = False) -> dict[Path, Listed] | None:
         """Runs by path as the queue lists them, asked in one question where there is a queue; a run that is not listed
-        has left it. None: it does not answer."""
+        has left it. None: it does not answer. places: also the place of each run that waits, for which the whole queue
+        has to be listed."""
 
     def cancel(self, run: Run, /) -> list[Run]:
         """Stop the run, which keeps the traces that it has; returns the other runs that end with it.

@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.launch.backends.protocol import Listed, PolledState
+from harness.launch.backends.slurm_queue import of_these, places_of
 from harness.launch.backends.slurm_states import Meaning, meaning_of, plain
 from harness.run import FINAL, ITSELF, Run, Status
-from harness.site.slurm_commands import JobId, JobReply, fields_of, sacct, scontrol, squeue, squeue_all
+from harness.site.slurm_commands import (
+    JobId,
+    JobReply,
+    fields_of,
+    sacct,
+    scontrol,
+    squeue,
+    squeue_all,
+    squeue_everybody,
+)
 
 NO_REASON = ("", "None", "(null)")
 WENT_ON = "Slurm reported one of its nodes as lost, but it ran to its end: its reports are there"
@@ -47,20 +57,28 @@ def poll(run: Run) -> PolledState:
     return _in_allocation(found, own) if shares_allocation(run) else found
 
 
-def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
-    """The runs that Slurm lists, asked in one question for each cluster; None: it does not answer."""
+def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
+    """The runs that Slurm lists, asked in one question for each cluster; None: it does not answer.
+
+    places: the question is about the jobs of all users, as a place in the queue is a comparison with them. If a cluster
+    does not answer that, or hides them, the usual question follows, and no place is known.
+    """
     found: dict[Path, Listed] = {}
     for cluster in sorted({run.record.cluster for run in runs}, key=str):
         jobs = {run.path: (run, job_of(run)) for run in runs if run.record.cluster == cluster}
-        queue = squeue_all(cluster, (job.number for _, job in jobs.values()))
+        numbers = {job.number for _, job in jobs.values()}
+        everybody = squeue_everybody(cluster) if places else None
+        queue = squeue_all(cluster, numbers) if everybody is None else of_these(everybody, numbers)
         if queue is None:
             return None
+        place_of = places_of(everybody or [], numbers)
         for path, (run, job) in jobs.items():
             if entry := queue.get(job.number):
                 own = run.status()
                 state = _told(job, SlurmReply(entry.word, entry.reason), own)
                 state = _in_allocation(state, own) if shares_allocation(run) else state
-                found[path] = Listed(state, entry.starts_ns, entry.ends_ns)
+                place = place_of.get(job.number)
+                found[path] = Listed(state, entry.starts_ns, entry.ends_ns, entry.partition, place)
     return found
 
 
