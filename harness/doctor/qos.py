@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from harness.common.programs import Answer
 from harness.doctor.result import Result, ok, problem
-from harness.doctor.slurm_notation import clock_text, gpus_of, seconds_of
+from harness.doctor.slurm_notation import gpus_of, seconds_of
 from harness.doctor.surroundings import Surroundings
+from harness.format.format import clock_text
 from harness.launch.job import Job
 from harness.site.slurm_commands import ask
 

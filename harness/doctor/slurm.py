@@ -11,8 +11,9 @@ from harness.common.errors import nearest
 from harness.common.programs import Answer
 from harness.doctor.reservation import named
 from harness.doctor.result import Level, Result, ok, problem, unseen, warning
-from harness.doctor.slurm_notation import clock_text, fields_of, seconds_of
+from harness.doctor.slurm_notation import fields_of, seconds_of
 from harness.doctor.surroundings import Surroundings
+from harness.format.format import clock_text
 from harness.launch.backends.slurm import trial
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask

@@ -156,9 +156,12 @@ class Progress(NamedTuple):
 
 @dataclass
 class Live:
-    """A run, by its heartbeats. path: its folder. job_id: by which commands name it. now_ns: unix time of the last
-    reading. deadline_ns: when its time limit ends it, if that is known; whoever asks Slurm sets it. losses: by rank,
-    its first one that is not finite, as the line `loss` has it."""
+    """A run, by its heartbeats. path: its folder. job_id: by which commands name it. losses: by rank, its first one
+    that is not finite, as the line `loss` has it. now_ns: unix time of the last reading.
+
+    Whoever asks Slurm sets the rest. began_ns, deadline_ns: unix times when it began and when its time limit ends it;
+    None: not known. warning_s: so long before its time limit it is asked to end, but not in the first three quarters.
+    """
 
     path: Path
     job_id: str = "last"
@@ -166,7 +169,9 @@ class Live:
     ranks: dict[int, Rank] = field(default_factory=dict)
     losses: dict[int, dict[str, Any]] = field(default_factory=dict)
     now_ns: int = 0
+    began_ns: int | None = None
     deadline_ns: int | None = None
+    warning_s: int = 0
 
     @property
     def there(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from harness.common.heartbeats import LEAST_S, PERIOD_S
 from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
-from harness.format.format import duration, percent
+from harness.format.format import clock_text, duration, percent
 from harness.live.aligned import aligned
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
@@ -27,6 +27,10 @@ from harness.run.mystery import is_hidden
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
 PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 MOST_LINES = 8  # of ranks, as evidence
+LIMIT_FACTOR = (
+    1.05  # of the time that a run needs, as the next one may be slower; then up to a multiple of LIMIT_S
+)
+LIMIT_S = 300
 DATA_SHARE = 0.15  # of the beats, in which ranks wait for data
 
 
@@ -144,22 +148,34 @@ def pace(live: Live) -> Iterator[Note]:
 
 
 def time_limit(live: Live) -> Iterator[Note]:
-    """The time limit comes before the last step."""
+    """The time limit, or the request to end that comes before it, comes before the last step."""
     progress = live.progress()
     if live.deadline_ns is None or progress.remaining_s is None or not progress.remaining_s:
         return
-    left_s = (live.deadline_ns - live.now_ns) / NS
+    warning_s = float(live.warning_s)
+    if live.began_ns is not None:
+        warning_s = min(warning_s, (live.deadline_ns - live.began_ns) / NS / 4)
+    left_s = (live.deadline_ns - live.now_ns) / NS - warning_s
     if progress.remaining_s > left_s >= 0:
-        steps = (progress.steps or 0) - (progress.step or 0)
+        steps, enough = (progress.steps or 0) - (progress.step or 0), _long_enough(live, progress.remaining_s)
+        asked = f"; the run is asked to end {span(warning_s)} before its limit" if warning_s else ""
         yield Note(
             "limit",
             (),
             f"The time limit ends the run before its last step: {span(left_s)} are left, and it needs "
-            f"{span(progress.remaining_s)}.",
-            f"{steps:,} steps of {duration(progress.step_ns)} are left; the limit should be "
-            f"{span(progress.remaining_s - left_s)} longer",
-            "start the next run with a longer --time",
+            f"{span(progress.remaining_s)}{f'; {enough} is long enough' if enough else ''}.",
+            f"{steps:,} steps of {duration(progress.step_ns)} are left{asked}",
+            f"start the next run with {enough or 'a longer --time'}",
         )
+
+
+def _long_enough(live: Live, remaining_s: float) -> str:
+    """A time limit in which the run ends by itself, as --time HH:MM:SS; empty: nobody knows when it began."""
+    if live.began_ns is None:
+        return ""
+    needed_s = LIMIT_FACTOR * ((live.now_ns - live.began_ns) / NS + remaining_s)
+    limit_s = min(needed_s + live.warning_s, needed_s * 4 / 3)
+    return f"--time {clock_text(math.ceil(limit_s / LIMIT_S) * LIMIT_S)}"
 
 
 def waits_for_data(live: Live) -> Iterator[Note]:

@@ -90,15 +90,19 @@ class Watched:
     def __init__(self, run: Run, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.run = run
         try:
-            self.job_id, self._user = run.job_id, run.record.user
+            self.job_id, self._user, self._warning_s = (
+                run.job_id,
+                run.record.user,
+                run.record.site.signal_seconds,
+            )
         except WorkError:  # its record is lost
-            self.job_id, self._user = run.name, ""
+            self.job_id, self._user, self._warning_s = run.name, "", 0
         self._reader = Reader(run.path, self.job_id, now_ns)
 
     def look(self, told: RunState) -> View:
         """The run now. told: its state."""
         live = self._reader.read()
-        live.deadline_ns = told.deadline_ns
+        live.began_ns, live.deadline_ns, live.warning_s = told.began_ns, told.deadline_ns, self._warning_s
         last = None if live.there else last_step(self.run)
         return View(
             run=self.run,

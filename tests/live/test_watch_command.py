@@ -22,7 +22,7 @@ from harness.run import Run, Status
 from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, a_run
 from tests.live.watched_run import Growing, row, slurm_run, stand_in
-from tests.live.written import S
+from tests.live.written import NodeWriter, S
 
 
 @pytest.fixture(autouse=True)
@@ -238,6 +238,37 @@ def test_the_place_in_the_queue_is_in_the_json(waiting: Run, capsys: pytest.Capt
     assert main(["watch", "4711", "--json", "--once"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["runs"]
     assert (found["partition"], found["queue_place"], found["queue_length"]) == ("boost", 4, 5)
+
+
+def test_status_names_the_time_limit_of_a_run_that_needs_longer(
+    root: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status"]) == 0
+    sentence = "  The time limit ends the run before its last step: 2"
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "time limit" in line]
+    assert line.startswith(sentence)
+    assert line.endswith("; --time 00:50:00 is long enough.")
+    assert main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["time_limit"]["sentence"] == line.strip()
+    stand_in(root, row(minutes=60))
+    assert main(["status"]) == 0
+    assert "time limit" not in capsys.readouterr().out
+    end(run)
+    assert main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["time_limit"] is None
+
+
+def test_status_says_nothing_of_the_time_limit_if_the_number_of_steps_is_not_known(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = slurm_run(root, began_ns=time.time_ns() - 75 * S)
+    stand_in(root, row(minutes=1))
+    node = NodeWriter(run.path, "n0", range(2), steps=None)
+    node.now_ns = time.time_ns() - 60 * S
+    node.run(29)
+    assert main(["status"]) == 0
+    assert "time limit" not in capsys.readouterr().out
+    assert questions(root) == 1, "nor is Slurm asked for the limit"
 
 
 def test_a_queue_that_does_not_answer_leaves_the_last_known_state(root: Path, run: Run) -> None:

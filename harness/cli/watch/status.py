@@ -19,6 +19,7 @@ from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:
     from harness.cli.watch.tail import Tail
+    from harness.live.notes import Note
 
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
@@ -35,6 +36,7 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
         reason = why_out_of_memory(snapshots)
     own, nodes = found.status(), found.nodes()
+    limit = _time_limit(found) if state == "running" else None
     if as_json:
         payload = {
             "job_id": found.job_id,
@@ -47,6 +49,7 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
             "missing": own.missing if own else [],
             "bad_loss": bad._asdict() if (bad := first_bad_loss(found.path)) else None,
             "hang": hang._asdict() if (hang := read_hang(found.path)) else None,
+            "time_limit": limit._asdict() if limit else None,
         }
         print(json.dumps(payload, indent=1))
         return 0
@@ -59,9 +62,26 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         lines.append(f"  {bad.sentence}")
     if hang := read_hang(found.path):
         lines += _of_hang(hang)
+    if limit:
+        lines.append(f"  {limit.sentence}")
     lines += [f"  missing: {name}" for name in (own.missing if own else [])]
     print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
+
+
+def _time_limit(run: Run) -> Note | None:
+    """What is to be said if the time limit of a run comes before its last step, as far as its heartbeats tell."""
+    from harness.cli.watch.states import States
+    from harness.live.notes import time_limit
+    from harness.live.read import Reader
+
+    live = Reader(run.path, run.job_id).read()
+    if live.progress().remaining_s is None:
+        return None
+    (told,) = States().look([run])
+    live.began_ns, live.deadline_ns = told.began_ns, told.deadline_ns
+    live.warning_s = run.record.site.signal_seconds
+    return next(time_limit(live), None)
 
 
 def _of_hang(hang: Hang) -> list[str]:
