@@ -207,6 +207,17 @@ def test_the_place_in_the_queue_is_asked_once_a_minute_in_place_of_the_usual_que
     assert asked(root)[4:] == ["everybody", "own", "own"], "of a run that runs, nobody's jobs are listed"
 
 
+def test_a_run_that_waits_in_an_allocation_that_runs_has_no_place_to_ask_for(root: Path) -> None:
+    now_s = [0.0]
+    states = States(clock=lambda: now_s[0])
+    run = slurm_run(root, "4711-2")
+    stand_in(root, row("4711"))
+    for now_s[0] in (0, 70, 140):
+        (told,) = states.look([run])
+    assert (told.state, told.place) == ("queued", "")
+    assert asked(root) == ["everybody", "own", "own"]
+
+
 def test_where_the_jobs_of_others_are_hidden_there_is_no_place(root: Path, waiting: Run) -> None:
     stand_in(root, row("4711", "PENDING", reason="Priority"), private="jobs,usage")
     assert States().look([waiting])[0][:2] == ("queued", "Priority")

@@ -40,9 +40,11 @@ class States:
         return [self._of(run) for run in runs]
 
     def _waits(self, run: Run) -> bool:
-        """Whether it waits in a queue, as far as is known."""
+        """Whether it waits in a queue, as far as is known. If why is a sentence, its allocation runs already."""
         told = self._told.get(run.path)
-        return run.status() is None if told is None else told.state == "queued"
+        if told is None:
+            return run.status() is None
+        return told.state == "queued" and " " not in told.why
 
     def _ask(self, backend: Backend, runs: list[Run], places: bool) -> None:
         entries = backend.listed(runs, places=places)
