@@ -231,7 +231,8 @@ def test_a_real_one_tells_no_cause_before_its_end(
     told = capsys.readouterr()
     for telling in ("wait for", "failed first", "left the training"):
         assert telling not in told.out
-    assert run.status() is not None and run.status().state == {"hang": "stuck", "crash": "failed"}[subject]  # type: ignore[union-attr]
+    status = run.status()
+    assert status is not None and status.state == {"hang": "stuck", "crash": "failed"}[subject]
     place = ["--rank", str(fault.rank), "--step", str(fault.step)]
     assert main(["mystery", "answer", "last", "--cause", fault.values["kind"], *place, "--reveal"]) == 0
     said = capsys.readouterr().out
