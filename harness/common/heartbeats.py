@@ -99,7 +99,7 @@ class Evidence(NamedTuple):
     collectives: those that have begun and not ended: {op, group, seq, sizes, ranks, line, p2p}. groups: by name: {last:
     the number of the last collective that it began, done: of the last one that ended, ranks}. call: the function of
     torch.distributed that the main thread is in: {op, p2p, peer, sizes}. children: the processes below it: {pid,
-    started, state, computes, program, waits_in, died}.
+    started, program, state, frozen, computes, waits_in}.
     """
 
     rank: int

@@ -24,7 +24,7 @@ from harness.common.heartbeats import (
     node_file,
 )
 from harness.live import processes
-from harness.live.evidence import gather, read_crash
+from harness.live.evidence import ANSWER_S, gather, read_crash
 from harness.live.gpu_use import gpu_use
 from harness.live.ranks import Rank
 
@@ -33,6 +33,7 @@ LATE_S = 2.5  # a look that comes later than this: the monitor was suspended, or
 FIRST_S = 30.0  # without progress, before the first steps have ended: how long a step takes is not known
 AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
 AGAIN_S = 15.0  # between two gatherings of evidence
+SEEN_FROM_OUTSIDE_S = 2.0  # for a rank that does not answer itself
 
 
 class Collector:
@@ -75,18 +76,18 @@ class Collector:
             print(f"warning: no more heartbeats: {error}", file=sys.stderr)
 
     def _collect(self) -> None:
-        looked_s, written_s = time.monotonic(), 0.0
+        looked_s, written_s, may_take_s = time.monotonic(), 0.0, LATE_S
         while not self._stop.is_set():
             self._wait(LOOK_S)
             now_s = time.monotonic()
-            if now_s - looked_s > LATE_S:
+            if now_s - looked_s > may_take_s:
                 self._slept(now_s - looked_s - LOOK_S)
             looked_s = now_s
             self._look()
             if now_s - written_s >= PERIOD_S - LOOK_S / 2:
                 written_s = now_s
                 self._beat()
-            self._judge(now_s)
+            may_take_s = LATE_S + self._judge(now_s)
 
     def _wait(self, seconds: float) -> None:
         """Wait, but not when a rank's process ends: which was first matters."""
@@ -182,8 +183,9 @@ class Collector:
             self._write("place", id=number, file=place[0], line=place[1], function=place[2])
         return number
 
-    def _judge(self, now_s: float) -> None:
-        """Where no rank of this node makes progress, gather what can be seen; where one does again, forget it."""
+    def _judge(self, now_s: float) -> float:
+        """Where no rank of this node makes progress, gather what can be seen; where one does again, forget it. Returns
+        the seconds that it may have taken."""
         path = evidence_file(self._run, self._node)
         ranks = list(self._ranks.values())
         usual_s = max((rank.usual_us for rank in ranks), default=0) / 1e6
@@ -191,23 +193,25 @@ class Collector:
         now_ns = time.monotonic_ns()
         still = [(now_ns - rank.progress_ns) / 1e9 >= least_s for rank in ranks]
         if not ranks:
-            return  # all have ended, perhaps because they were stuck
+            return 0.0  # all have ended, perhaps because they were stuck
         if not all(still):
             if self._gathered_s:
                 self._gathered_s = 0.0
                 path.unlink(missing_ok=True)
-            return
-        if now_s - self._gathered_s >= AGAIN_S:
-            self._gathered_s = now_s
-            found = gather(ranks, self._memory, now_ns)
-            content = {
-                "unix_ns": time.time_ns(),
-                "host": os.uname().nodename,
-                "ranks": [each._asdict() for each in found],
-            }
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_text(json.dumps(content), encoding="utf-8")
-            temporary.replace(path)
+            return 0.0
+        if now_s - self._gathered_s < AGAIN_S:
+            return 0.0
+        self._gathered_s = now_s
+        found = gather(ranks, self._memory, now_ns)
+        content = {
+            "unix_ns": time.time_ns(),
+            "host": os.uname().nodename,
+            "ranks": [each._asdict() for each in found],
+        }
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(json.dumps(content), encoding="utf-8")
+        temporary.replace(path)
+        return ANSWER_S + SEEN_FROM_OUTSIDE_S * len(ranks)
 
     def _is_far(self, written: int) -> bool:
         """Whether a reader that begins now would not see what was written there."""

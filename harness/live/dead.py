@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from harness.common.bounded_read import read_end
 from harness.common.heartbeats import live_folder
 from harness.format.format import cut
+from harness.live.node_file import LOST_S, silent_nodes
+from harness.live.silent import who_is_silent
 from harness.live.text import where
 
 _MOST_TOLD = 100  # characters of how a rank ended
@@ -38,7 +40,7 @@ MEMORY = {
 
 class Death(NamedTuple):
     """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not fail,
-    but left the training before the others."""
+    but left the training before the others. lost: of a node that fell silent, with the first of its ranks: which."""
 
     rank: int
     pid: int
@@ -51,10 +53,13 @@ class Death(NamedTuple):
     victim: bool
     exit_code: int | None
     left: bool
+    lost: str = ""
 
     @property
     def sentence(self) -> str:
         """For status, logs and the page."""
+        if self.lost:
+            return f"{self.lost}, and the other ranks lost their connection to it"
         at = where(self.place)
         at = f" ({'last seen at ' if self.seen else ''}{at})" if at else ""
         step = "" if self.step is None else f" in step {self.step}"
@@ -67,6 +72,8 @@ class Death(NamedTuple):
     def seen_at(self) -> str:
         """When, and how it is known."""
         at = datetime.fromtimestamp(self.unix_ns / 1e9).strftime("%H:%M:%S")
+        if self.lost:
+            return f"the last line of its monitor, at {at}"
         by = "its own word" if self.error else "the monitor of its node"
         return f"process {self.pid}, at {at}, by {by}"
 
@@ -91,6 +98,8 @@ def first_death(run: Path, log: Path | None = None) -> Death | None:
     first = next((death for death in failed if not death.victim), None)
     if first is not None or not failed:
         return first
+    if failed[0].victim and (lost := _lost(run, failed[0].step)):
+        return lost
     return next((death for death in ends if death.left and death.unix_ns < failed[0].unix_ns), failed[0])
 
 
@@ -106,6 +115,28 @@ def ends_of_ranks(run: Path, log: Path | None = None) -> str:
     """How each rank ended, by rank: what a mystery tells in place of which one was the first."""
     by_rank = sorted(deaths(run, log), key=lambda death: death.rank)
     return "; ".join(f"rank {death.rank}: {cut(death.how, _MOST_TOLD)}" for death in by_rank)
+
+
+def _lost(run: Path, step: int | None) -> Death | None:
+    """A node that fell silent, of which all ranks that were seen to fail may be victims."""
+    silent = silent_nodes(run, LOST_S)
+    if not silent:
+        return None
+    first = min(silent, key=lambda node: node.since_ns)
+    return Death(
+        rank=first.ranks[0],
+        pid=0,
+        unix_ns=first.since_ns,
+        step=step,
+        error="",
+        oom=None,
+        place=None,
+        seen=False,
+        victim=False,
+        exit_code=None,
+        left=False,
+        lost=who_is_silent(silent),
+    )
 
 
 def _gone(run: Path) -> Iterator[dict[str, Any]]:

@@ -157,6 +157,7 @@ def _children(pid: int) -> list[dict[str, Any]]:
                 "started": first.started,
                 "program": first.name,
                 "state": now.state if now else "X",
+                "frozen": processes.is_frozen(child),
                 "computes": spent_ns > processes.TICK_NS,
                 "waits_in": processes.waits_in(child) if now else "",
             }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import live_folder
-from harness.live.guard import both_ends
+from harness.live.node_file import both_ends
 from harness.live.text import ranks_named
 
 

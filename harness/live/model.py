@@ -161,6 +161,7 @@ class Live:
 
     Whoever asks Slurm sets the rest. began_ns, deadline_ns: unix times when it began and when its time limit ends it;
     None: not known. warning_s: so long before its time limit it is asked to end, but not in the first three quarters.
+    suspended: its processes do not run for a while.
     """
 
     path: Path
@@ -172,6 +173,7 @@ class Live:
     began_ns: int | None = None
     deadline_ns: int | None = None
     warning_s: int = 0
+    suspended: bool = False
 
     @property
     def there(self) -> bool:

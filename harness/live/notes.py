@@ -20,6 +20,7 @@ from harness.live.losses import earliest
 from harness.live.model import BEATS, NS, Live
 from harness.live.pace import changes
 from harness.live.pace_words import Numbering, pace_notes
+from harness.live.silent import Silent, who_is_silent
 from harness.live.slowest import slowest
 from harness.live.text import how_many, ranks_named, span
 from harness.run.mystery import is_hidden
@@ -89,22 +90,32 @@ def nonfinite_loss(live: Live) -> Iterator[Note]:
 
 
 def silent_nodes(live: Live) -> Iterator[Note]:
-    """Nodes do not report any more."""
-    silent = live.silent_nodes()
-    if not silent:
+    """Nodes do not report any more, although their processes should run."""
+    nodes = [] if live.suspended else live.silent_nodes()
+    if not nodes:
         return
-    oldest = max(silent, key=lambda node: node.age_s(live.now_ns))
-    names, age = {node.name for node in silent}, span(oldest.age_s(live.now_ns))
-    ranks = tuple(sorted(rank.rank for rank in live.training if rank.node in names))
-    if len(silent) == len(live.nodes):
-        which, others = "No node reports any more", "a node reports every few seconds while its monitor runs"
-    else:
-        named = f"Node {oldest.host or oldest.name} does" if len(silent) == 1 else f"{len(silent)} nodes do"
-        report = len(live.nodes) - len(silent)
-        which = f"{named} not report any more"
+    there = {
+        node.name: tuple(rank.rank for rank in live.training if rank.node == node.name) for node in nodes
+    }
+    age = span(max(node.age_s(live.now_ns) for node in nodes))
+    report = len(live.nodes) - len(nodes)
+    if report:
+        silent = [Silent(node.host or node.name, there[node.name], node.last_ns) for node in nodes]
+        said = who_is_silent(silent)
         others = f"{how_many(report, 'other node')} still do{'es' * (report == 1)}"
+        waiting = [rank for rank in live.training if rank.node not in there and rank.is_idle()]
+        if waiting:
+            idle = span(min(rank.idle_s() for rank in waiting))
+            others += f"; {ranks_named(rank.rank for rank in waiting)} made no progress for {idle}"
+    else:
+        said = "no node reports any more"
+        others = "a node reports every few seconds while its monitor runs"
     yield Note(
-        "node", ranks, f"{which}.", f"the last line is {age} old; {others}", f"{PROGRAM} status {live.job_id}"
+        "node",
+        tuple(sorted(rank for ranks in there.values() for rank in ranks)),
+        f"{said[0].upper()}{said[1:]}.",
+        f"the last line is {age} old; {others}",
+        f"{PROGRAM} status {live.job_id}",
     )
 
 

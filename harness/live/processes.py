@@ -9,10 +9,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # Calls that block, by their numbers on x86_64 and aarch64: name, and which argument is a file's number ("fd"), a path
@@ -193,17 +194,15 @@ def _kind_of(path: Path) -> str:
 
 
 def is_frozen(pid: int) -> bool:
-    """Whether its cgroup is frozen."""
-    for line in _cgroups(pid):
-        controllers, path = line.split(":", 2)[1:]
-        if "freezer" in controllers.split(","):
-            with suppress(OSError):
-                return Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").read_text().strip() == "FROZEN"
-        if not controllers:
-            for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
-                with suppress(OSError):
-                    if "frozen 1" in Path(f"{root}{path}/cgroup.events").read_text():
-                        return True
+    """Whether its cgroup is frozen, or one above it, in either of the two hierarchies that a machine may have."""
+    for controllers, path in _cgroups(pid):
+        if "freezer" in controllers:
+            if _text(CGROUPS / "freezer" / path / "freezer.state").strip() not in ("", "THAWED"):
+                return True
+        elif not controllers and any(
+            "frozen 1" in _text(root / path / "cgroup.events") for root in _unified()
+        ):
+            return True
     return False
 
 
@@ -215,18 +214,21 @@ class Killed(NamedTuple):
 
 
 def killed_for_memory(pid: int) -> tuple[Path | None, Killed]:
-    """The file that counts those of the process's cgroup, and the counts now."""
-    for line in _cgroups(pid):
-        controllers, path = line.split(":", 2)[1:]
-        names = (
-            [f"/sys/fs/cgroup/memory{path}/memory.oom_control"]
-            if "memory" in controllers.split(",")
-            else [f"{root}{path}/memory.events" for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")]
-        )
-        for name in names:
-            if (controllers == "" or "memory" in controllers) and Path(name).exists():
-                return Path(name), counted(Path(name))
-    return None, counted(None)
+    """The file in which the kernel counts those of the process's cgroup, and the counts now."""
+    file = next((file for file in _counting_files(pid) if file.is_file()), None)
+    return file, counted(file)
+
+
+def _counting_files(pid: int) -> Iterator[Path]:
+    """Where the count may be: in the old hierarchy in the cgroup itself, in the new one in the nearest whose memory is
+    limited or counted, which has those below it too."""
+    for controllers, path in _cgroups(pid):
+        if "memory" in controllers:
+            yield CGROUPS / "memory" / path / "memory.oom_control"
+        elif not controllers:
+            for root in _unified():
+                for folder in (path, *path.parents):
+                    yield root / folder / "memory.events"
 
 
 def counted(cgroup: Path | None) -> Killed:
@@ -235,14 +237,24 @@ def counted(cgroup: Path | None) -> Killed:
 
 
 def _count(file: Path) -> int:
-    with suppress(OSError, ValueError, IndexError):
-        return next(
-            int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith("oom_kill ")
-        )
-    return 0
+    lines = (line.split() for line in _text(file).splitlines())
+    return next((int(line[1]) for line in lines if len(line) == 2 and line[0] == "oom_kill"), 0)
 
 
-def _cgroups(pid: int) -> list[str]:
-    with suppress(OSError):
-        return (PROC / str(pid) / "cgroup").read_text().splitlines()
-    return []
+def _cgroups(pid: int) -> Iterator[tuple[list[str], PurePath]]:
+    """Its cgroup in each hierarchy, relative to the hierarchy's folder, with the hierarchy's controllers; none: the new
+    one."""
+    for line in _text(PROC / str(pid) / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        yield list(filter(None, controllers.split(","))), PurePath(path.lstrip("/"))
+
+
+def _unified() -> tuple[Path, Path]:
+    """Where the new hierarchy may be: alone, or beside the old ones."""
+    return CGROUPS, CGROUPS / "unified"
+
+
+def _text(file: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return file.read_text()
+    return ""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.live.hang import Hang
+from harness.live.silent import Silent, who_is_silent
 from harness.live.text import ranks_named, where
 from harness.live.waiting import Wait, waits_for_ranks
 
@@ -33,7 +34,7 @@ ADVICE = {
     "socket": "the other end of the connection sends nothing: give the call a timeout",
     "child": "the program that it has started does not end: look at its output, and give the call a timeout",
     "stopped": "somebody stopped the process (SIGSTOP, a debugger): kill -CONT continues it",
-    "frozen": "the process's cgroup is frozen: the batch system or an operator did that",
+    "frozen": "the process's cgroup is frozen: the batch system or an operator did that, and can thaw it",
     "disk": "the file system does not answer: tell the operators the node and the path",
     "worker": "a worker of its data loader hangs: run with --dataloader-workers 0, and the line shows itself",
     "worker died": "a worker of its data loader has died, often for lack of memory in /dev/shm: use fewer workers",
@@ -55,15 +56,15 @@ IN_COLLECTIVE = ("other collective", "other size", "order", "no partner", "netwo
 class Nodes(NamedTuple):
     """What is known of all nodes at one moment. world: the number of ranks, 0 where nobody says it.
 
-    gone: ranks whose process has ended, and whether it said that its training was over. silent: ranks of nodes that do
-    not report any more. alive: whether a node has ranks that make progress.
+    gone: ranks whose process has ended, and whether it said that its training was over. silent: nodes that do not
+    report any more. alive: whether a node has ranks that make progress.
     """
 
     now_ns: int
     world: int
     ranks: Sequence[Evidence]
     gone: dict[int, bool]
-    silent: Sequence[int]
+    silent: Sequence[Silent]
     alive: bool
 
 
@@ -133,12 +134,18 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     if not usual_s:
         return UNKNOWN_S
     least_s = max(LEAST_S, TIMES_USUAL * usual_s, min(1.5 * rank.longest_ns / 1e9, LONGEST_S))
+    if (
+        rank.frozen
+    ):  # what it was in the middle of does not go on; it may be in state D, and its children may work
+        return least_s
     if rank.quiet_ns / 1e9 < least_s:  # it computes, reads or writes
         return max(COMPUTING_S, SLOW * least_s)
     files = [str(frame[0]) for frame in rank.threads.get("main", [])]
     if any(part in file for file in files for part in (*SAVES, *COMPILES)) or rank.state == "D":
         return SLOW * least_s
-    if any(LOADS in file for file in files) and not any(child["state"] in "XZTt" for child in rank.children):
+    if any(LOADS in file for file in files) and not any(
+        child["frozen"] or child["state"] in "XZTt" for child in rank.children
+    ):
         return SLOW * least_s
     return least_s
 
@@ -146,7 +153,8 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
 def _missing(seen: Nodes, scene: _Scene) -> Hang | None:
     """Ranks that are not there: on a silent node, gone, or never begun."""
     if seen.silent:
-        return scene.stuck("node gone", seen.silent, "their node does not report any more")
+        ranks = [rank for node in seen.silent for rank in node.ranks]
+        return scene.stuck("node gone", ranks, who_is_silent(seen.silent))
     died = [rank for rank, over in seen.gone.items() if not over]
     if died and scene.waits:
         return scene.stuck(
@@ -235,7 +243,7 @@ def state_of(rank: Evidence, kind: str) -> str:
     at = where(place_of(rank))
     doing = {
         "stopped": "stopped (SIGSTOP)",
-        "frozen": "frozen by its cgroup",
+        "frozen": "frozen (cgroup)",
         "computes": "computing",
         "sleeps": "sleeping",
         "lock": "waiting for a lock",
@@ -260,6 +268,8 @@ def _child(rank: Evidence) -> str:
 
 def _of_worker(rank: Evidence) -> str:
     for child in rank.children:
+        if child["frozen"]:
+            return f" (pid {child['pid']}), which is frozen (cgroup)"
         if child["state"] in "Tt":
             return f" (pid {child['pid']}), which is stopped"
         if child["waits_in"] and not child["waits_in"].startswith((FOR_LOCK, "polling")):

@@ -23,7 +23,8 @@ _YOUNG_S = 20.0  # a run that has just begun has no heartbeats yet
 class RunState(NamedTuple):
     """What the scheduler and the run itself say. why: a sentence, or the reason of the queue. starts_ns: when it is
     expected to begin, of a run that waits; deadline_ns: when its time limit ends it. queue_place: of a run that waits
-    for its turn, its place from 1 among the queue_length jobs of its partition that do. None, empty: not known."""
+    for its turn, its place from 1 among the queue_length jobs of its partition that do. None, empty: not known.
+    suspended: its processes do not run for a while."""
 
     state: State = "unknown"
     why: str = ""
@@ -33,6 +34,7 @@ class RunState(NamedTuple):
     partition: str = ""
     queue_place: int | None = None
     queue_length: int | None = None
+    suspended: bool = False
 
     @property
     def final(self) -> bool:
@@ -103,6 +105,7 @@ class Watched:
         """The run now. told: its state."""
         live = self._reader.read()
         live.began_ns, live.deadline_ns, live.warning_s = told.began_ns, told.deadline_ns, self._warning_s
+        live.suspended = told.suspended
         last = None if live.there else last_step(self.run)
         return View(
             run=self.run,

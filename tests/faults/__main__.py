@@ -31,14 +31,15 @@ fault, `bash slurm.sh status RUN` prints how the run ended, `bash slurm.sh logs 
 `bash slurm.sh report RUN` the results of its traces. `bash slurm.sh rerun RUN` makes the same run again."""
 NOT_SHOWN = """## Faults that are not tested
 
-- **The kernel ends a rank for lack of memory inside a cgroup.** The tests' Slurm has no cgroups. The rank gets the same
-  `KILL` as in the second table; Slurm's own state is then `OUT_OF_MEMORY`, which is shown as `failed`.
+- **The kernel ends a rank for lack of memory inside a cgroup of Slurm.** The tests' Slurm has no cgroups. Slurm's own
+  state is then `OUT_OF_MEMORY`, which is shown as `failed`. Runs without Slurm are tested in real cgroups: `status`
+  says which rank was killed, and why ([docs/watch.md](watch.md#how-often-that-is-right)).
 - **A disk that becomes read-only while files are open.** Only a real error of a disk does that; otherwise the
   kernel refuses the change.
 - **A quota.** It needs a file system with quotas. Its error is handled in the same place as that of a full
   disk, and has the same sentence.
-- **A node that loses power, or is rebooted by Slurm.** The tests' nodes share one kernel. For the controller it is a
-  node that does not answer, for example because its network is cut.
+- **A node that is rebooted by Slurm.** The tests' nodes share one kernel. For the controller it is a node that does
+  not answer.
 - **A hung file server.** No signal ends a process that waits for a file server. Slurm ends such a job with its node.
 - **A GPU that fails.** It needs one: [on a GPU](gpu.md)."""
 

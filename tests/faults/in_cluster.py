@@ -145,6 +145,13 @@ def network_cut_for_a_while(scene: Scene) -> None:
     cable(scene, "up")
 
 
+def node_gone(scene: Scene) -> None:
+    scene.training_pid(1)
+    assert scene.slurm is not None
+    scene.slurm.lose(2)
+    scene.until(lambda: scene.job()["JobState"] == "NODE_FAIL", "the controller to miss the node")
+
+
 def slow_network(scene: Scene) -> None:
     scene.slurm.set_rate("30mbit")
 
@@ -220,6 +227,18 @@ FAULTS = (
         where=SLURM,
         state="node_fail",
         tells="node_fail",
+        kept="metrics of every step so far",
+        keeps=(METRICS,),
+        then="slurm.sh rerun RUN",
+        setting=Setting(training="real", nodes=2, steps=9999, own=True),
+    ),
+    Fault(
+        name="node-gone",
+        what="the second of two nodes dies without a word, as where it loses power",
+        inject=node_gone,
+        where=SLURM,
+        state="node_fail",
+        tells="one of its nodes failed: submit it again; node node2 with rank 1 has not reported since",
         kept="metrics of every step so far",
         keeps=(METRICS,),
         then="slurm.sh rerun RUN",

@@ -18,6 +18,7 @@ from harness.launch.backends import slurm
 from harness.run import Run, State, Status, find_run
 from harness.site import slurm_commands
 from tests.launch.launch_shared import Harness
+from tests.live.written import START_NS, NodeWriter
 
 ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
 
@@ -260,6 +261,44 @@ def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(
     fake(programs, "squeue", "echo 'NODE_FAIL|None'")
     assert "Slurm reported one of its nodes as lost" in harness("status").stdout
     assert json.loads(harness("status", "--json").stdout)["state"] == "completed"
+
+
+def test_a_node_that_fell_silent_is_named_when_slurm_says_that_one_failed(
+    programs: Path, run: Run, harness: Harness
+) -> None:
+    run.write_status(Status(state="running", started_ns=1))
+    NodeWriter(run.path, "node1", range(1)).line(event="end", unix_ns=START_NS)
+    NodeWriter(run.path, "node2", range(1, 2))
+    fake(programs, "squeue", "echo 'NODE_FAIL|None'")
+    wanted = "one of its nodes failed: submit it again; node host-node2 with rank 1 has not reported since"
+    for _ in range(2):
+        assert harness("status").stdout.count(wanted) == 1
+    assert wanted in harness("watch", "--once", "4711").stdout
+
+
+@pytest.mark.parametrize("word", ["NODE_FAIL", "CANCELLED", "TIMEOUT", "FAILED"])
+def test_a_stuck_run_is_stuck_for_every_command_whatever_slurm_ends_it_by(
+    programs: Path, run: Run, harness: Harness, word: str
+) -> None:
+    """As one of whose nodes is gone: the monitor says so before the controller misses the node."""
+    why = "stuck since 14:03:28 in step 7: node node2 with rank 1 has not reported since 14:03:28"
+    run.write_status(Status(state="stuck", exit_code=143, started_ns=1, ended_ns=2, why=why))
+    fake(programs, "squeue", f"echo '{word}|None'")
+    said = json.loads(harness("status", "--json").stdout)
+    assert (said["state"], said["reason"]) == ("stuck", why)
+    assert json.loads(harness("ls", "--json").stdout)[0]["state"] == "stuck"
+
+
+def test_who_was_killed_for_memory_is_told_beside_slurms_own_word(
+    programs: Path, run: Run, harness: Harness
+) -> None:
+    why = "rank 1 failed first, in step 7: the kernel killed it: the job used more memory than its cgroup allows"
+    run.write_status(Status(state="failed", exit_code=137, started_ns=1, ended_ns=2, why=why))
+    fake(programs, "squeue", "echo 'OUT_OF_MEMORY|None'")
+    for _ in range(2):
+        said = json.loads(harness("status", "--json").stdout)
+        assert said["state"] == "failed"
+        assert said["reason"] == f"{why}; Slurm ended it because it used more memory than the job requested"
 
 
 def test_a_cancellation_that_is_not_confirmed_is_a_failure(

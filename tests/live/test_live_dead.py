@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from harness.common.heartbeats import node_file
 from harness.live.dead import Death, first_death
+from tests.live.evidences import S
 
 PLACE = ["/home/ann/train.py", 31, "step"]
 BROKEN = "[pair.cc:553] Connection closed by peer [10.0.0.1]:4"
@@ -79,6 +81,23 @@ def test_who_left_early_is_named_only_if_nobody_failed_by_itself(tmp_path: Path)
 def test_ranks_that_were_asked_to_end_are_not_first(tmp_path: Path) -> None:
     nodes = {"a": [gone(0, 10), gone(1, 20, error=error("ValueError", "x", 20))]}
     assert told(tmp_path, nodes, "exitcode: -15 (pid: 100)").startswith("rank 1")
+
+
+def test_a_node_that_fell_silent_is_first_if_all_others_only_lost_their_connections(tmp_path: Path) -> None:
+    at = time.time_ns()
+    begun = {"event": "rank", "rank": 1, "world": 2, "unix_ns": at - 60 * S}
+    lost = [{"event": "node", "host": "node2", "unix_ns": at - 60 * S}, begun]
+    lost.append({"event": "beat", "unix_ns": at - 20 * S, "ranks": []})
+    broken = gone(0, at - 18 * S, error=error("RuntimeError", BROKEN, at - 19 * S))
+    said = told(tmp_path, {"a": [broken], "b": lost})
+    assert said.startswith("node node2 with rank 1 has not reported since ")
+    assert said.endswith(", and the other ranks lost their connection to it")
+    own = gone(0, at - 18 * S, error=error("ValueError", "no such token", at - 19 * S))
+    assert told(tmp_path, {"a": [own], "b": lost}).startswith("rank 0 failed first")
+    reports = [*lost, {"event": "beat", "unix_ns": at, "ranks": []}]
+    assert told(tmp_path, {"a": [broken], "b": reports}).startswith("rank 0 failed first")
+    ended = [*lost, {"event": "end", "unix_ns": at - 20 * S}]
+    assert told(tmp_path, {"a": [broken], "b": ended}).startswith("rank 0 failed first")
 
 
 def test_without_heartbeats_nobody_is_named(tmp_path: Path) -> None:

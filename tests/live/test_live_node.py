@@ -17,8 +17,10 @@ import pytest
 
 from harness.common.heartbeats import decode, evidence_file, node_file
 from harness.live.collect import Collector
+from harness.live.dead import first_death
 from harness.live.guard import Guard
 from harness.live.hang import Hang, read_hang
+from tests.live.cgroups import V1, V2, cgroup
 
 RANK = """
 import json, os, sys, threading, time
@@ -53,7 +55,7 @@ for step in range(int(sys.argv[4])):
     facts["done"] = [*facts["done"], [step, 20_000 + 1000 * rank, 15_000, data, 8, 16]][-300:]
     facts["step"] = step + 1
 if rank == 1 and fifo:
-    open(fifo)
+    exec(open(fifo).read())
 threading.Event().wait() if fifo else None
 """
 
@@ -148,6 +150,43 @@ def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin:
         # It opened the FIFO and waits elsewhere: no progress, but another answer.
         other = wait_for(lambda: (now := stuck(place)) is not None and now.kind != "file" and now, 30)
         assert other and other.kind == "lock"
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_rank_that_is_frozen_is_named_as_frozen(
+    place: Path, begin: Callable[..., Any], version: str
+) -> None:
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    with cgroup("freezer", version) as group, collector(place), Guard(place / "run", stop=False):
+        group.add(begin(str(fifo))[1].pid)
+        assert wait_for(lambda: (now := stuck(place)) is not None and now.kind == "file")
+        with group.frozen():
+            found = wait_for(lambda: (now := stuck(place)) is not None and now.kind == "frozen" and now)
+            assert found and (found.ranks, found.waiting) == ((1,), (0,))
+            wanted = "rank 0 waits in all_reduce (train.py:88); rank 1 is frozen (cgroup) in data.py:41"
+            assert found.sentence == f"in step 60: {wanted}"
+        assert wait_for(lambda: (now := stuck(place)) is not None and now.kind == "file")
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
+    place: Path, begin: Callable[..., Any], version: str
+) -> None:
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    with cgroup("memory", version) as group:
+        group.limit(48 << 20)
+        rank = begin(str(fifo))[1]
+        group.add(rank.pid)
+        with collector(place):
+            assert wait_for(lambda: node_file(place / "run", "n1").read_text().count('"event":"rank"') == 2)
+            fifo.write_text("held = [bytearray(b'x' * (8 << 20)) for _ in range(64)]")
+            assert rank.wait(20) == -signal.SIGKILL
+            found = wait_for(lambda: first_death(place / "run"))
+    assert found is not None
+    why = "the kernel killed it: the job used more memory than its cgroup allows"
+    assert found.sentence == f"rank 1 failed first, in step 60: {why} (last seen at data.py:41)"
 
 
 def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -70,11 +71,27 @@ def test_a_loss_that_is_not_finite(node: NodeWriter) -> None:
 
 
 def test_a_node_that_does_not_report_any_more(tmp_path: Path, node: NodeWriter) -> None:
-    NodeWriter(tmp_path, "n1", range(4, 6)).run(2)
-    node.run(20)
-    assert told(read(node)) == {"node": ((4, 5), "Node host-n1 does not report any more.")}
+    lost = NodeWriter(tmp_path, "n1", range(4, 6))
+    lost.run(2)
+    step = node.run(10)
+    node.beats(*(beat(rank, step, idle_ms=12_000) for rank in node.ranks))
+    (found,) = notes(read(node))
+    since = datetime.fromtimestamp(lost.now_ns / S).strftime("%H:%M:%S")
+    wanted = f"Node host-n1 with ranks 4 and 5 has not reported since {since}."
+    assert (found.kind, found.ranks, found.sentence) == ("node", (4, 5), wanted)
+    assert found.evidence == (
+        "the last line is 19 s old; 1 other node still does; ranks 0, 1, 2 and 3 made no progress for 12 s"
+    )
     ranks, sentence = told(read(node, later_s=60))["node"]
     assert (ranks, sentence) == ((0, 1, 2, 3, 4, 5), "No node reports any more.")
+
+
+def test_nodes_of_a_job_that_is_suspended_need_not_report(node: NodeWriter) -> None:
+    node.run(20)
+    live = read(node, later_s=600)
+    assert "node" in told(live)
+    live.suspended = True
+    assert notes(live) == []
 
 
 def test_ranks_without_a_sign_of_life(node: NodeWriter) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from harness.common.heartbeats import Evidence
 from harness.live.hang import Hang
+from harness.live.silent import Silent
 from harness.live.stuck import ADVICE, Nodes, judge
 from tests.live.evidences import ALL_REDUCE, DATA, ENGINE, LOADER, NOW_NS, TRAIN, S, rank, waiting
 
@@ -34,7 +35,7 @@ IN_OWN_CODE: dict[str, tuple[dict[str, Any], str]] = {
         "rank 1 is in data.py:41, waiting for its child tar (pid 7)",
     ),
     "stopped": ({"state": "T"}, "rank 1 is stopped (SIGSTOP) in data.py:41"),
-    "frozen": ({"frozen": True}, "rank 1 is frozen by its cgroup in data.py:41"),
+    "frozen": ({"frozen": True, "state": "D"}, "rank 1 is frozen (cgroup) in data.py:41"),
     "own code": ({}, "rank 1 is in data.py:41"),
 }
 
@@ -68,7 +69,8 @@ def test_who_computes_or_reads_files_counts_as_stuck_after_a_longer_time() -> No
 
 
 def test_a_loader_may_be_slow_for_three_times_as_long_unless_its_worker_is_dead_or_stopped() -> None:
-    worker = {"pid": 77, "program": "python", "state": "S", "computes": False, "waits_in": "sleeping"}
+    worker = {"pid": 77, "program": "python", "state": "S", "frozen": False, "computes": False}
+    worker |= {"waits_in": "sleeping"}
     loads = {"threads": {"main": [LOADER, TRAIN]}, "children": [worker]}
     assert with_rank_1(**loads) is None
     since = NOW_NS - 31 * S
@@ -80,6 +82,9 @@ def test_a_loader_may_be_slow_for_three_times_as_long_unless_its_worker_is_dead_
     stopped = with_rank_1(**{**loads, "children": [{**worker, "state": "T"}]})
     assert stopped is not None
     assert "(pid 77), which is stopped" in stopped.sentence
+    frozen = with_rank_1(**{**loads, "children": [{**worker, "frozen": True}]})
+    assert frozen is not None
+    assert "(pid 77), which is frozen (cgroup)" in frozen.sentence
     died = with_rank_1(**{**loads, "children": [{**worker, "state": "Z"}]})
     assert died is not None
     assert died.kind == "worker died"
@@ -113,7 +118,7 @@ def test_ranks_that_are_not_there_come_first() -> None:
     gone = judged(waiting(0, 2), gone={1: False}, world=2)
     left = judged(waiting(0, 2), gone={1: True}, world=2)
     ended = judged(waiting(0, 2), rank(1, ended=True, threads={"main": []}))
-    silent = judged(waiting(0), waiting(1), silent=[2, 3], world=4)
+    silent = judged(waiting(0), waiting(1), silent=[Silent("node2", (2, 3), NOW_NS - 25 * S)], world=4)
     assert [(f.kind, f.ranks) for f in (gone, left, ended, silent) if f] == [
         ("gone", (1,)),
         ("left early", (1,)),

@@ -383,7 +383,7 @@ end() { # SIGNAL PID…
 
 # The controller first, so that nothing new starts; the jobs need no time to end, their output is not read.
 stop() {
-  local name pids
+  local name pids cable
   [[ -d $DIR/run ]] || return 0
   for name in slurmctld nodes slurmdbd mariadbd munged; do
     if [[ $name == nodes ]]; then
@@ -393,6 +393,10 @@ stop() {
       mapfile -t pids < <(daemons "$name")
       end TERM "${pids[@]}"
     fi
+  done
+  # A connection that nobody answers keeps a node's network for minutes, and with it the cable, after all have ended.
+  for cable in "$DIR"/run/*.network; do
+    [[ ! -e $cable ]] || ip link del "$(basename "$cable" .network)" 2>/dev/null || true
   done
   if [[ -s $DIR/run/bridge ]]; then
     ip link del "$(<"$DIR/run/bridge")" 2>/dev/null || true

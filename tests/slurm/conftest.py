@@ -1,4 +1,4 @@
-"""Two clusters for the tests, started at their first use and always ended."""
+"""Two clusters for the tests, started at their first use, and one of a test's own; all are always ended."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def slurm_accounting() -> Iterator[Slurm]:
     yield from _serve("--accounting")
 
 
+@pytest.fixture
+def slurm_own() -> Iterator[Slurm]:
+    """Two nodes for one test, which may lose them."""
+    yield from _serve()
+
+
 def _slurm_sh(slurm: Slurm, factory: pytest.TempPathFactory) -> SlurmSh:
     runs = factory.mktemp("slurm-sh") / 'a student\'s "runs"; echo $HOME 50% %j'
     runs.mkdir()
@@ -48,6 +54,12 @@ def _slurm_sh(slurm: Slurm, factory: pytest.TempPathFactory) -> SlurmSh:
 def slurm_sh(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
     """slurm.sh on the cluster without accounting."""
     return _slurm_sh(slurm, tmp_path_factory)
+
+
+@pytest.fixture
+def slurm_sh_own(slurm_own: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
+    """slurm.sh on the test's own cluster."""
+    return _slurm_sh(slurm_own, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +101,18 @@ class Slurm:
     def set_rate(self, rate: str) -> None:
         """Link speed of every node, as tc writes it ("200mbit"), or "none" for as fast as it goes."""
         _cluster("rate", self.root, rate)
+
+    def lose(self, number: int, silently: bool = True) -> None:
+        """Everything on a node ends at once, for good: its daemons, steps and tasks. silently: its cable is cut first,
+        as where it loses power; else the end of its processes closes their connections."""
+        bridge = (self.root / "run" / "bridge").read_text().strip()
+        network = (self.root / "run" / f"{bridge}-{number}.network").read_text().strip()
+        if silently:
+            self.run("ip", "link", "set", f"{bridge}-{number}", "down")
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended meanwhile
+                if str((folder / "ns" / "net").readlink()) == network:
+                    os.kill(int(folder.name), signal.SIGKILL)
 
     def logs(self) -> str:
         """All daemons' logs."""

@@ -126,7 +126,7 @@ def _state(run: Run, entry: Listed) -> RunState:
     found = RunState(polled.state, polled.why, partition=partition, queue_place=place, queue_length=length)
     if polled.state == "queued":
         return found._replace(starts_ns=entry.starts_ns)
-    return found._replace(began_ns=began_ns, deadline_ns=ends_ns)
+    return found._replace(began_ns=began_ns, deadline_ns=ends_ns, suspended=polled.suspended)
 
 
 def _polled(run: Run) -> PolledState:

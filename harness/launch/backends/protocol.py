@@ -37,13 +37,15 @@ class Joint(NamedTuple):
 class PolledState(NamedTuple):
     """A run's state now, and a sentence if the state alone is not enough.
 
-    ending: it was asked to end, and its processes still close their files. silent: the scheduler did not answer, so
+    ending: it was asked to end, and its processes still close their files. suspended: its processes do not run for a
+    while. silent: the scheduler did not answer, so
     `unknown` says nothing of the run. told_by: the scheduler's word for an end that the job did not write itself.
     """
 
     state: State
     why: str = ""
     ending: bool = False
+    suspended: bool = False
     silent: bool = False
     told_by: str | None = None
 

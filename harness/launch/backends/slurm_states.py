@@ -11,11 +11,13 @@ from harness.run import State
 
 
 class Meaning(NamedTuple):
-    """The state of the run; a sentence if the state alone is not enough; whether its processes are being ended."""
+    """The state of the run; a sentence if the state alone is not enough; whether its processes are being ended, or do
+    not run for a while."""
 
     state: State
     why: str = ""
     ending: bool = False
+    suspended: bool = False
 
 
 _AGAIN = "Slurm puts it back into the queue, and it will run again under the same id"
@@ -38,8 +40,8 @@ MEANINGS: dict[str, Meaning] = {
     "SIGNALING": Meaning("running"),
     "RESIZING": Meaning("running"),
     "STAGE_OUT": Meaning("running", "its commands have ended, and Slurm still copies its files"),
-    "SUSPENDED": Meaning("running", _PAUSED),
-    "STOPPED": Meaning("running", _PAUSED),
+    "SUSPENDED": Meaning("running", _PAUSED, suspended=True),
+    "STOPPED": Meaning("running", _PAUSED, suspended=True),
     "COMPLETING": Meaning("running", "it is ending: Slurm waits for its last processes", ending=True),
     "COMPLETED": Meaning("completed"),
     "FAILED": Meaning("failed"),

@@ -1,6 +1,7 @@
 """A small DDP training that hangs, dies or is slow in a chosen way; the line that does it has a comment with the kind.
 
-`--kind K --rank R --step S`: the rank does it in that step. `slow-…` kinds go on after `--seconds`.
+`--kind K --rank R --step S`: the rank does it in that step. `slow-…` kinds go on after `--seconds`. `--cgroup FOLDER`:
+the rank is in that cgroup from its beginning.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ def die(kind: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "memory":
         bytearray(1 << 60)  # memory
+    elif kind == "eats":
+        sum(map(len, [bytearray(b"x" * (16 << 20)) for _ in range(64)]))  # eats: more than its cgroup allows
     elif kind == "early":
         sys.exit(0)  # early
 
@@ -163,7 +166,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--tag", help="by which its processes are found")
     parser.add_argument("--step-ms", type=float, default=30.0)
+    parser.add_argument("--cgroup", type=Path)
     asked = parser.parse_args()
+    if asked.cgroup and int(os.environ["RANK"]) == asked.rank:
+        (asked.cgroup / "cgroup.procs").write_text(str(os.getpid()))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()

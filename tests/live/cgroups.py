@@ -1,0 +1,108 @@
+"""Cgroups of the tests' own, in the hierarchies that this machine has: made, frozen, limited, and always removed.
+
+Knows the kernel's files and nothing of the harness, so that it can check what the harness says about a process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path("/sys/fs/cgroup")
+V1, V2 = "v1", "v2"
+PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """A cgroup of the hierarchy `version`."""
+
+    path: Path
+    version: str
+
+    def add(self, pid: int) -> None:
+        """Move a process into it."""
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """What is in it does not run until the end of the block."""
+        try:
+            self._freeze(True)
+            yield
+        finally:
+            self._freeze(False)
+
+    def _freeze(self, frozen: bool) -> None:
+        if self.version == V1:
+            (self.path / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
+            _wait_for(self.path / "freezer.state", "FROZEN" if frozen else "THAWED")
+        else:
+            (self.path / "cgroup.freeze").write_text(str(int(frozen)))
+            _wait_for(self.path / "cgroup.events", f"frozen {int(frozen)}")
+
+    def limit(self, size: int) -> None:
+        """The most bytes of memory that what is in it may have together."""
+        name = "memory.limit_in_bytes" if self.version == V1 else "memory.max"
+        (self.path / name).write_text(str(size))
+
+    def below(self, name: str) -> Cgroup:
+        """A cgroup in this one; in the new hierarchy its memory is accounted for as part of this one's."""
+        path = self.path / name
+        path.mkdir()
+        return Cgroup(path, self.version)
+
+    def remove(self) -> None:
+        """End what is in it and in those below it, and remove them."""
+        for folder in (*(each for each in self.path.iterdir() if each.is_dir()), self.path):
+            end_s = time.monotonic() + PATIENCE_S
+            while pids := (folder / "cgroup.procs").read_text().split():
+                assert time.monotonic() < end_s, f"{folder} still has the processes {pids}"
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                time.sleep(0.05)
+            folder.rmdir()
+
+
+def _wait_for(file: Path, word: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while word not in (found := file.read_text()):
+        assert time.monotonic() < end_s, f"{file} does not become {word}: {found}"
+        time.sleep(0.01)
+
+
+@contextmanager
+def cgroup(controller: str, version: str) -> Iterator[Cgroup]:
+    """A new cgroup that can be frozen ("freezer") or limited ("memory"); skips where this machine allows none."""
+    made = Cgroup(_root(controller, version) / f"harness-test-{os.getpid()}-{time.monotonic_ns()}", version)
+    try:
+        made.path.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup of the tests' own can be made: {error}")
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def _root(controller: str, version: str) -> Path:
+    """The hierarchy's folder; skips where there is none."""
+    if version == V1:
+        if not (ROOT / controller / "cgroup.procs").is_file():
+            pytest.skip(f"this machine has no cgroups of version 1 with the controller {controller}")
+        return ROOT / controller
+    found = next((root for root in (ROOT, ROOT / "unified") if (root / "cgroup.controllers").is_file()), None)
+    if found is None:
+        pytest.skip("this machine has no cgroups of version 2")
+    given = (found / "cgroup.subtree_control").read_text().split()
+    if controller != "freezer" and controller not in given:  # the freezer is in every cgroup
+        pytest.skip(f"cgroups of version 2 in {found} do not get the controller {controller}")
+    return found

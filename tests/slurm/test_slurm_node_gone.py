@@ -1,0 +1,158 @@
+"""A node of a real Slurm dies without a word while a training runs: who is named, and how the run ends. Nodes that are
+silent because Slurm has suspended the job are not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.slurm.slurm_cluster import wait_until
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
+
+pytestmark = [pytest.mark.slurm, pytest.mark.train, pytest.mark.long]
+
+SCRIPT = REPOSITORY / "tests" / "own" / "scripts" / "hangs.py"
+STEP = 30
+SUSPENDED_S = 25  # longer than a node may be silent
+
+
+@dataclass(frozen=True)
+class Trains:
+    """A run over both nodes without an end: rank 0 on node1, rank 1 on node2."""
+
+    slurm_sh: SlurmSh
+    run: Submitted
+    tag: str
+
+    def step(self, node: str) -> int:
+        """How far the node's rank is."""
+        file = self.run.path / "live" / f"{node}.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        beats = [line["ranks"] for line in lines if line["event"] == "beat" and line["ranks"]]
+        return int(beats[-1][0][1]) if beats else 0
+
+    def finding(self, kind: str) -> dict[str, Any]:
+        """What `watch` says, once it says something of this kind."""
+        wait_until(lambda: kind in self.findings(), f"a finding of the kind {kind}")
+        return self.findings()[kind]
+
+    def findings(self) -> dict[str, dict[str, Any]]:
+        """What `watch` says now, by kind."""
+        return {note["kind"]: note for note in self.watched()["findings"]}
+
+    def watched(self) -> dict[str, Any]:
+        """The run as `watch --json` has it."""
+        done = self.slurm_sh("watch", self.run.job_id, "--once", "--json")
+        return dict(json.loads(done.stdout)["runs"][0])
+
+    def ended(self) -> str:
+        """Wait for Slurm's end of the job; returns its word."""
+        word = self.slurm_sh.slurm.wait(self.run.job_id)
+        wait_until(lambda: not self.processes(), "the end of the processes of the training")
+        return word
+
+    def processes(self) -> str:
+        """The training's processes that live."""
+        words = ["pgrep", "-fa", f"tag {self.tag}"]
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+    def listed(self) -> str:
+        """The state that `ls` prints."""
+        return str(json.loads(self.slurm_sh("ls", "--json").stdout)[0]["state"])
+
+
+def trains(slurm_sh: SlurmSh, *options: str) -> Trains:
+    """Start it, and wait for its steps."""
+    site, tag = slurm_sh.site("gone", env={"GLOO_SOCKET_IFNAME": "eth0"}), f"gone-{time.time_ns()}"
+    words = ("run", *options, "-n", "2", "-g", "1", "--site", site, "--json", "--no-profile")
+    done = slurm_sh(*words, "--", SCRIPT, "--tag", tag)
+    assert done.returncode == 0, done.stderr
+    made = Trains(slurm_sh, submitted(done.stdout), tag)
+    wait_until(lambda: min(map(made.step, ("node1", "node2"))) > STEP, "steps of both ranks")
+    return made
+
+
+def check_node_fail(made: Trains, node: str) -> None:
+    """It ends as a run whose node failed, for every command, and that is written down."""
+    assert made.ended() == "NODE_FAIL"
+    said = made.slurm_sh.status(made.run.job_id)
+    assert said["state"] == "node_fail"
+    assert said["reason"].startswith(
+        f"one of its nodes failed: submit it again; node {node} has not reported since "
+    )
+    assert made.listed() == "node_fail"
+    assert made.run.read("status.json")["state"] == "node_fail"
+
+
+def test_a_node_that_loses_power_is_named_with_its_rank_and_who_waits(slurm_sh_own: SlurmSh) -> None:
+    made = trains(slurm_sh_own)
+    slurm_sh_own.slurm.lose(2)
+    assert made.finding("node")["sentence"].startswith("Node node2 with rank 1 has not reported since ")
+    said = made.finding("stuck")["sentence"]
+    assert "rank 0 waits in all_reduce (hangs.py:" in said
+    assert "; node node2 with rank 1 has not reported since " in said
+    hang = made.run.read("live/stuck.json")
+    assert (hang["kind"], hang["ranks"], hang["waiting"]) == ("node gone", [1], [0])
+    reason = slurm_sh_own.status(made.run.job_id)["reason"]
+    assert "node node2 with rank 1 has not reported since " in reason or "it is ending" in reason
+    check_node_fail(made, "node2 with rank 1")
+
+
+def test_a_node_whose_processes_all_end_is_first_and_not_who_lost_the_connection(
+    slurm_sh_own: SlurmSh,
+) -> None:
+    made = trains(slurm_sh_own)
+    slurm_sh_own.slurm.lose(2, silently=False)
+    made.finding("node")
+    said = made.finding("failed")["sentence"]
+    assert said.startswith("Node node2 with rank 1 has not reported since ")
+    assert said.endswith(", and the other ranks lost their connection to it.")
+    check_node_fail(made, "node2 with rank 1")
+
+
+def test_the_first_node_is_named_too_although_nobody_is_left_who_judges(slurm_sh_own: SlurmSh) -> None:
+    made = trains(slurm_sh_own)
+    slurm_sh_own.slurm.lose(1)
+    assert made.finding("node")["sentence"].startswith("Node node1 with rank 0 has not reported since ")
+    check_node_fail(made, "node1 with rank 0")
+
+
+def test_a_run_that_is_stopped_because_a_node_is_gone_is_stuck_for_every_command(
+    slurm_sh_own: SlurmSh,
+) -> None:
+    made = trains(slurm_sh_own, "--on-hang", "stop")
+    slurm_sh_own.slurm.lose(2)
+    assert made.ended() == "NODE_FAIL"
+    wait_until(lambda: made.run.read("status.json")["state"] == "stuck", "the state of the run")
+    said = slurm_sh_own.status(made.run.job_id)
+    assert said["state"] == made.listed() == "stuck"
+    assert "; node node2 with rank 1 has not reported since " in said["reason"]
+
+
+def test_nodes_of_a_suspended_job_are_silent_and_not_gone(slurm_sh: SlurmSh) -> None:
+    made = trains(slurm_sh)
+    job = made.run.job_id
+    try:
+        slurm_sh.slurm.run("scontrol", "suspend", job)
+        wait_until(
+            lambda: min(node["age_s"] for node in made.watched()["nodes"]) > SUSPENDED_S, "the time to pass"
+        )
+        said = made.watched()
+        assert (said["state"], "has suspended it" in said["reason"], said["findings"]) == (
+            "running",
+            True,
+            [],
+        )
+        slurm_sh.slurm.run("scontrol", "resume", job)
+        before = max(map(made.step, ("node1", "node2")))
+        wait_until(lambda: min(map(made.step, ("node1", "node2"))) > before + STEP, "the training to go on")
+        assert not (made.run.path / "live" / "stuck.json").exists()
+        assert not {"node", "stuck", "failed"} & set(made.findings())
+    finally:
+        slurm_sh.slurm.run("scancel", job, check=False)
+    made.ended()
