@@ -234,7 +234,7 @@ FAULTS = (
     ),
     Fault(
         name="node-gone",
-        what="the second of two nodes dies without a word, as where it loses power",
+        what="the second of two nodes dies without a word, for example because it loses power",
         inject=node_gone,
         where=SLURM,
         state="node_fail",

@@ -104,7 +104,7 @@ class Slurm:
 
     def lose(self, number: int, silently: bool = True) -> None:
         """Everything on a node ends at once, for good: its daemons, steps and tasks. silently: its cable is cut first,
-        as where it loses power; else the end of its processes closes their connections."""
+        as if it lost power; else the end of its processes closes their connections."""
         bridge = (self.root / "run" / "bridge").read_text().strip()
         network = (self.root / "run" / f"{bridge}-{number}.network").read_text().strip()
         if silently:
