@@ -30,8 +30,8 @@ from harness.launch.program_record import program_of, versions_of
 from harness.launch.render import render, render_joint
 from harness.launch.resolve import Machine
 from harness.live.hang import read_hang
-from harness.live.node_file import LOST_S, silent_nodes
-from harness.live.silent import who_is_silent
+from harness.live.node_file import silent_nodes
+from harness.live.silent import SILENT_S, who_is_silent
 from harness.monitor.cores import usable_cores
 from harness.run import (
     FINAL,
@@ -202,7 +202,7 @@ def look_at(run: Run) -> PolledState:
     if found.state == "failed" and (full := why_it_wrote_no_more(run)):
         found = found._replace(why=full)
     settled = own is not None and own.state == found.state and own.is_settled
-    if found.state == "node_fail" and not settled and (silent := silent_nodes(run.path, LOST_S)):
+    if found.state == "node_fail" and not settled and (silent := silent_nodes(run.path, SILENT_S)):
         found = found._replace(why="; ".join(filter(None, [found.why, who_is_silent(silent)])))
     if found.told_by is not None and found.state in FINAL and not settled:
         run.write_down(found.state, found.told_by, found.why)

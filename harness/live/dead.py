@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from harness.common.bounded_read import read_end
 from harness.common.heartbeats import live_folder
 from harness.format.format import cut
-from harness.live.node_file import LOST_S, silent_nodes
-from harness.live.silent import who_is_silent
+from harness.live.node_file import silent_nodes
+from harness.live.silent import SILENT_S, who_is_silent
 from harness.live.text import where
 
 _MOST_TOLD = 100  # characters of how a rank ended
@@ -119,7 +119,7 @@ def ends_of_ranks(run: Path, log: Path | None = None) -> str:
 
 def _lost(run: Path, step: int | None) -> Death | None:
     """A node that fell silent, of which all ranks that were seen to fail may be victims."""
-    silent = silent_nodes(run, LOST_S)
+    silent = silent_nodes(run, SILENT_S)
     if not silent:
         return None
     first = min(silent, key=lambda node: node.since_ns)

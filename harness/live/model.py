@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.common.heartbeats import LEAST_S, PERIOD_S, PHASES, RECENT, TIMES_USUAL, Beat
+from harness.common.heartbeats import LEAST_S, PHASES, RECENT, TIMES_USUAL, Beat
 from harness.live.history import History
+from harness.live.silent import SILENT_S
 
 BEATS = 30  # of a rank, whose phases are kept
 LINES = 128  # of a node, whose samples are kept
 RATE_S = 30.0  # samples and tokens are counted over at least so long
-SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
 FIRST_S = 30.0  # without progress, of a rank whose steps are not known yet
 NS = 1_000_000_000
 

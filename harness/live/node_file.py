@@ -9,10 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.common.heartbeats import PERIOD_S, live_folder
+from harness.common.heartbeats import live_folder
 from harness.live.silent import Silent
 
-LOST_S = 3 * PERIOD_S  # a node whose monitor lives has written something in that time
 ENDS_BYTES = 1 << 17
 
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from harness.common.printable import printable
 from harness.format.format import amount, cut, duration
-from harness.live.model import SILENT_S, Live, Rank
+from harness.live.model import Live, Rank
+from harness.live.silent import SILENT_S
 from harness.live.text import span
 
 QUIET_S = 5.0  # a shorter time without a sign of life is not shown

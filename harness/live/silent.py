@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from harness.common.heartbeats import PERIOD_S
 from harness.live.text import ranks_named
 
+SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
 _MOST_NAMES = 3
 
 

@@ -134,9 +134,7 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     if not usual_s:
         return UNKNOWN_S
     least_s = max(LEAST_S, TIMES_USUAL * usual_s, min(1.5 * rank.longest_ns / 1e9, LONGEST_S))
-    if (
-        rank.frozen
-    ):  # what it was in the middle of does not go on; it may be in state D, and its children may work
+    if rank.frozen:  # it may be in state D, or in a call that is known to be slow: nothing of that goes on
         return least_s
     if rank.quiet_ns / 1e9 < least_s:  # it computes, reads or writes
         return max(COMPUTING_S, SLOW * least_s)

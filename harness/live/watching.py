@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from harness.common.bounded_read import read_end
 from harness.common.printable import printable
 from harness.live.lines import as_json, as_line
-from harness.live.model import SILENT_S
+from harness.live.silent import SILENT_S
 from harness.live.view import RunState, View, Watched
 from harness.run import Run
 

@@ -169,6 +169,7 @@ def test_a_rank_that_is_frozen_is_named_as_frozen(
         assert wait_for(lambda: (now := stuck(place)) is not None and now.kind == "file")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [V1, V2])
 def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
     place: Path, begin: Callable[..., Any], version: str
@@ -182,7 +183,7 @@ def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
         with collector(place):
             assert wait_for(lambda: node_file(place / "run", "n1").read_text().count('"event":"rank"') == 2)
             fifo.write_text("held = [bytearray(b'x' * (8 << 20)) for _ in range(64)]")
-            assert rank.wait(20) == -signal.SIGKILL
+            assert rank.wait(60) == -signal.SIGKILL
             found = wait_for(lambda: first_death(place / "run"))
     assert found is not None
     why = "the kernel killed it: the job used more memory than its cgroup allows"

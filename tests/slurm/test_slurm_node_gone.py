@@ -120,7 +120,7 @@ def test_a_node_whose_processes_all_end_is_first_and_not_who_lost_the_connection
 ) -> None:
     made = trains(slurm_sh_own)
     slurm_sh_own.slurm.lose(2, silently=False)
-    made.finding("node")
+    wait_until(lambda: "Node node2 with rank 1" in made.finding("failed")["sentence"], "the node to be first")
     said = made.finding("failed")["sentence"]
     assert said.startswith("Node node2 with rank 1 has not reported since ")
     assert said.endswith(", and the other ranks lost their connection to it.")
