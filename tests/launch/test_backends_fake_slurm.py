@@ -264,8 +264,9 @@ def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(
 
 
 def test_a_node_that_fell_silent_is_named_when_slurm_says_that_one_failed(
-    programs: Path, run: Run, harness: Harness
+    programs: Path, run: Run, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     run.write_status(Status(state="running", started_ns=1))
     NodeWriter(run.path, "node1", range(1)).line(event="end", unix_ns=START_NS)
     NodeWriter(run.path, "node2", range(1, 2))
