@@ -96,6 +96,14 @@ def hang(kind: str, rank: int, world: int, groups: list[Any]) -> None:  # noqa: 
         ctypes.PyDLL(None).sleep(10_000)  # holds-gil
 
 
+def eat() -> None:
+    """Take a gigabyte of memory."""
+    held = []
+    for _ in range(64):
+        held.append(b"x" * (16 << 20))
+        time.sleep(0.1)  # eats: long enough to be seen here
+
+
 def die(kind: str) -> None:
     """What the chosen rank does."""
     if kind == "raise":
@@ -121,7 +129,7 @@ def die(kind: str) -> None:
     elif kind == "memory":
         bytearray(1 << 60)  # memory
     elif kind == "eats":
-        sum(map(len, [bytearray(b"x" * (16 << 20)) for _ in range(64)]))  # eats: more than its cgroup allows
+        eat()
     elif kind == "early":
         sys.exit(0)  # early
 
