@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from hang_kinds import DEATHS, HANGS, SLOW, line_of
+from hang_kinds import DEATHS, HANGS, SLOW, line_of, lines_of
 
 from harness.live.dead import first_death
 from harness.live.hang import read_hang
@@ -127,8 +127,7 @@ def _hang(asked: dict[str, Any], run: Run) -> dict[str, Any]:
     wanted = HANGS[asked["kind"]]
     least_s = {"worker": LOADER_S, "computes": COMPUTING_S}.get(wanted, LEAST_S)
     least_s = LEAST_S if asked["kind"] == "worker-stopped" else least_s
-    at = line_of(SCRIPT, asked["kind"])
-    lines = [f"{SCRIPT.name}:{each}" for each in ((at, at - 1) if asked["kind"] == "loop" else (at,))]
+    lines = [f"{SCRIPT.name}:{line}" for line in lines_of(SCRIPT, asked["kind"])]
     # Where two groups are used in opposite order, or two ranks are in different collectives, nobody knows who is wrong.
     both = wanted == "order" or (wanted == "other collective" and asked["ranks"] == 2)
     return {

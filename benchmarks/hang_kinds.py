@@ -30,6 +30,12 @@ SLOW = (
 )
 
 
+def lines_of(script: Path, kind: str) -> tuple[int, ...]:
+    """The lines of which one is to be named: of a loop both of its own."""
+    line = line_of(script, kind)
+    return (line, line - 1) if kind == "loop" else (line,)
+
+
 def line_of(script: Path, kind: str) -> int:
     """The line of the script that has the kind as its comment."""
     lines = script.read_text(encoding="utf-8").splitlines()

@@ -23,7 +23,7 @@ from harness.live.silent import Silent
 from harness.live.stuck import Nodes, judge
 
 LOOK_S = 2.0
-SILENT_S = 20.0  # a node that has written nothing for so long, while others did, does not answer
+LOST_S = 20.0  # a node that has written nothing for so long, while others did, is the cause of a hang
 LATE_S = 1.5  # a look that comes so much later: the job was suspended, or this process had no core
 QUIET_NS = 4_000_000_000  # without a sign of life, at the time of the evidence
 
@@ -76,10 +76,8 @@ class Guard:
                 self._write(self._found._replace(until_ns=time.time_ns()))
             self._found = None
         elif self._found is None or self._found.sentence != found.sentence:
-            first, self._found = (
-                self._found is None,
-                found._replace(found_ns=time.time_ns(), stops=self._stop),
-            )
+            first = self._found is None
+            self._found = found._replace(found_ns=time.time_ns(), stops=self._stop)
             shown = self._write(self._found)
             if first:
                 print("\n".join(shown.told(time.time_ns())), file=sys.stderr, flush=True)
@@ -90,7 +88,7 @@ class Guard:
         """Write the answer; returns it as it may be shown."""
         hidden = hides(self._run, "hang")
         write_hang(self._run, hang, hidden)
-        return hang.without_cause() if hidden else hang
+        return hang.without_cause(self._run.name) if hidden else hang
 
     def _end_job(self) -> None:
         """Tell the job's script, which ends what it has started and writes the state `stuck`."""
@@ -113,8 +111,8 @@ def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> Nodes:
         gone.update(node.gone)
         evidence = path.with_name(f"{path.stem}.stuck.json")
         content = json.loads(evidence.read_text(encoding="utf-8")) if evidence.exists() else None
-        may_report = now_ns - runs_since_ns <= SILENT_S * 1e9
-        if not may_report and (quiet := node.silent(SILENT_S, now_ns)):
+        may_report = now_ns - runs_since_ns <= LOST_S * 1e9
+        if not may_report and (quiet := node.silent(LOST_S, now_ns)):
             silent.append(quiet)
         elif content is not None and int(content["unix_ns"]) >= runs_since_ns:
             shift = now_ns - int(content["unix_ns"])

@@ -41,15 +41,15 @@ class Hang(NamedTuple):
         """The finding as a sentence, at a moment."""
         return f"Stuck for {span((now_ns - self.since_ns) / 1e9)} {self.sentence}"
 
-    def without_cause(self) -> Hang:
-        """What a mystery shows: since when, and where each rank is."""
+    def without_cause(self, run: str) -> Hang:
+        """What a mystery shows: since when, and where each rank is. run: its name, for the command that answers."""
         return self._replace(
             kind="mystery",
             ranks=(),
             waiting=(),
             place=None,
-            sentence=f"in step {self.step}; which rank is the cause, and what it does, is the question of this mystery",
-            advice="look where each rank is, then: slurm.sh mystery answer RUN --cause … --rank … --step …",
+            sentence=f"in step {self.step}; the cause is hidden, because this run is a mystery",
+            advice=f"look where each rank is, then: slurm.sh mystery answer {run} --cause … --rank … --step …",
         )
 
     @property
@@ -76,7 +76,7 @@ def write_hang(run: Path, hang: Hang, hidden: bool = False) -> None:
     """Write the answer. hidden: the run is a mystery, so the cause is sealed. Raises OSError."""
     if hidden:
         _write(_sealed_file(run), seal(_text(hang).encode(), os.urandom(16), LINES_BLOCK))
-    _write(hang_file(run), _text(hang.without_cause() if hidden else hang))
+    _write(hang_file(run), _text(hang.without_cause(run.name) if hidden else hang))
 
 
 def reveal_hang(run: Path) -> None:

@@ -28,10 +28,8 @@ from harness.run.mystery import is_hidden
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
 PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 MOST_LINES = 8  # of ranks, as evidence
-LIMIT_FACTOR = (
-    1.05  # of the time that a run needs, as the next one may be slower; then up to a multiple of LIMIT_S
-)
-LIMIT_S = 300
+LIMIT_FACTOR = 1.05  # of the time that a run needs: the next one may be slower
+LIMIT_S = 300  # a time limit is a multiple of it
 DATA_SHARE = 0.15  # of the beats, in which ranks wait for data
 
 
@@ -63,7 +61,7 @@ def failed(live: Live) -> Iterator[Note]:
     if any(rank.gone is not None and not rank.gone.ended for rank in live.ranks.values()):
         if hides(live.path, "crash") and is_hidden(live.path, None):
             said = f"A rank ended: {ends_of_ranks(live.path)}."
-            asked = "which one was the first is the question of this mystery"
+            asked = "which one was the first is hidden, because this run is a mystery"
             answer = f"{PROGRAM} mystery answer {live.job_id} --cause … --rank … --step …"
             yield Note("failed", (), said, asked, answer)
         elif (death := first_death(live.path)) is not None:

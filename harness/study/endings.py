@@ -12,7 +12,7 @@ from harness.run import Run
 
 
 class Ending(NamedTuple):
-    """told: as `status` says it; empty: nobody saw it. numbers: by name; of a thing that did not happen there is none.
+    """sentence: as `status` says it; empty: nobody saw it. numbers: by name; of what did not happen there is none.
 
     stuck_rank, stuck_ranks_count: the first of the ranks that cause it, and how many these are. stuck_waiting_count:
     ranks that wait for them. stuck_in_collective: 1 if all wait in collectives. failed_rank: the first one.
@@ -20,7 +20,7 @@ class Ending(NamedTuple):
     an error later.
     """
 
-    told: str
+    sentence: str
     numbers: Metrics
 
 

@@ -14,14 +14,14 @@ METRIC = re.compile(r"[ab]\.\w+")
 
 class LessonArm(NamedTuple):
     """One arm of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
-    keys run, what and evidence. told: of a run that ended before its time, how."""
+    keys run, what and evidence. ending: how a run ended before its time."""
 
     name: str
     metrics: Metrics
     on_gpu: bool
     over_network: bool
     doubts: list[dict[str, str]]
-    told: str = ""
+    ending: str = ""
 
 
 def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:

@@ -72,9 +72,7 @@ class Lesson(LessonPart):
 
     name: str
     further: bool = False  # beyond the workshop, whose references have no runs for it
-    ends: Literal["completed", "stuck", "failed"] = (
-        "completed"  # the state in which both runs end, as they should
-    )
+    ends: Literal["completed", "stuck", "failed"] = "completed"  # the state in which both runs should end
     title: str
     question: str
     a: AnyExperiment

@@ -206,3 +206,16 @@ def open_mystery(mystery: Mystery) -> Secret:
     if secret.commitment != mystery.commitment:
         raise RequestError("the mystery cannot be opened: its commitment belongs to another mystery")
     return secret
+
+
+def faults_of(mystery: Mystery) -> tuple[Fault, ...]:
+    """The faults that a mystery hides.
+
+    Raises:
+        RequestError: the record was changed after the run, or somebody sealed what is drawn for no mystery.
+    """
+    faults = tuple(map(parse_fault, open_mystery(mystery).faults))
+    for fault in faults:
+        if fault.kind.mystery is None and fault.name not in ENDINGS:
+            raise RequestError(f"the mystery cannot be opened: {fault.name} is drawn for none")
+    return faults

@@ -9,10 +9,9 @@ from itertools import groupby
 from pathlib import Path
 
 from harness.common.errors import RequestError
-from harness.common.faults import parse_fault
 from harness.common.walk import Walk
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
-from harness.study.mysteries import open_mystery
+from harness.study.mysteries import faults_of
 from harness.study.mystery_grades import Result, cause_of, result
 
 MOST_LOOKED_AT = 500_000  # of a whole class some 20,000
@@ -109,7 +108,7 @@ def _graded(lines: Sequence[AnswerLine]) -> tuple[Row, list[Wrong]]:
     first, counted = ordered[0], before_reveal(ordered)
     answers = [line.answer for line in counted if line.answer is not None]
     try:
-        faults = [parse_fault(text) for text in open_mystery(first.mystery).faults]
+        faults = faults_of(first.mystery)
     except RequestError as error:
         return _row(first, answers, None, len(counted) < len(ordered), str(error)), []
     found = result(faults, answers, first.world_size)

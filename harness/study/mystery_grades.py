@@ -64,7 +64,7 @@ class Result:
 
 def cause_of(fault: Fault) -> str:
     """What an answer calls it: of a hang or a crash, its kind."""
-    return fault.values["kind"] if fault.kind.ends else fault.name
+    return fault.values["kind"] if fault.name in ENDING_HINTS else fault.name
 
 
 def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
@@ -73,7 +73,7 @@ def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
     Raises:
         RequestError: one line for each thing that cannot be.
     """
-    ends = next((fault.kind for fault in faults if fault.kind.ends), None)
+    ends = next((fault.kind for fault in faults if fault.name in ENDING_HINTS), None)
     kinds = ends.key("kind") if ends else None
     causes: Collection[str] = kinds.words if kinds else FAULTS
     wrong = []
@@ -119,7 +119,7 @@ def _flags_of_another(answer: Answer, ends: FaultKind | None) -> Iterator[str]:
 
 def grade(fault: Fault, answer: Answer, world_size: int) -> Grade:
     """The answer compared with the fault."""
-    if fault.kind.ends:
+    if fault.name in ENDING_HINTS:
         hints = {"rank": _ending_rank(fault, answer, world_size), "step": _ending_step(fault, answer)}
         parts = (Part(name, 0 if hint else ENDING_PART, ENDING_PART, hint) for name, hint in hints.items())
         return Grade((_cause(fault, answer), *parts))
@@ -165,11 +165,9 @@ def _ending_rank(fault: Fault, answer: Answer, world_size: int) -> str:
 def _ending_step(fault: Fault, answer: Answer) -> str:
     if answer.step == fault.step:
         return ""
-    return (
-        "--step is missing"
-        if answer.step is None
-        else "--step: look at the step in status, or count in the log"
-    )
+    if answer.step is None:
+        return "--step is missing"
+    return "--step: look at the step in status, or count in the log"
 
 
 def _ranks(fault: Fault, answer: Answer, world_size: int) -> str:

@@ -48,7 +48,7 @@ class Cgroup:
             (self.path / "cgroup.freeze").write_text(str(int(frozen)))
             for events in self.path.rglob(
                 "cgroup.events"
-            ):  # the kernel freezes those below it a moment later
+            ):  # of those below it, too: they follow a moment later
                 _wait_for(events, f"frozen {int(frozen)}")
 
     def limit(self, size: int) -> None:

@@ -7,7 +7,6 @@ import json
 import subprocess
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,19 +69,8 @@ class Trains:
 def trains(slurm_sh: SlurmSh, *options: str) -> Trains:
     """Start it, and wait for its steps."""
     site, tag = slurm_sh.site("gone", env={"GLOO_SOCKET_IFNAME": "eth0"}), f"gone-{time.time_ns()}"
-    words: tuple[str | Path, ...] = (
-        "run",
-        *options,
-        "-n",
-        "2",
-        "-g",
-        "1",
-        "--site",
-        site,
-        "--json",
-        "--no-profile",
-    )
-    done = slurm_sh(*words, "--", SCRIPT, "--tag", tag)
+    nodes = ("-n", "2", "-g", "1", "--site", str(site))
+    done = slurm_sh("run", *options, *nodes, "--json", "--no-profile", "--", str(SCRIPT), "--tag", tag)
     assert done.returncode == 0, done.stderr
     made = Trains(slurm_sh, submitted(done.stdout), tag)
     wait_until(lambda: min(map(made.step, ("node1", "node2"))) > STEP, "steps of both ranks")

@@ -74,7 +74,7 @@ def test_the_numbers_of_a_run_that_was_stuck(tmp_path: Path) -> None:
         "stuck_in_collective": 0,
         "stuck_step": 5,
     }
-    assert found.told.endswith("in step 5: rank 1 waits")
+    assert found.sentence.endswith("in step 5: rank 1 waits")
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -102,7 +102,7 @@ def test_both_lessons_answer_from_such_runs(runs: Path, capsys: pytest.CaptureFi
         assert main(["lesson", name, "--answer", "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert [each["outcome"] for each in said["answers"]] == ["yes", "yes"]
-        assert all(said["told"])
+        assert all(said["endings"])
     assert main(["lesson"]) == 0
     assert capsys.readouterr().out.count("ready") == 2
 

@@ -34,17 +34,9 @@ from harness.study.lessons import (
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
-    "peak_memory_bytes",
+    *("peak_memory_bytes", "step_ns", "data_loading_share", "overlap_fraction", "tokens_per_s"),
+    *("gemm_bf16_share", "gemm_tf32_share", "failed_rank", "failed_by_error", "failed_others_count"),
     *("stuck_rank", "stuck_ranks_count", "stuck_waiting_count", "stuck_in_collective", "stuck_step"),
-    *("failed_rank", "failed_by_error", "failed_others_count"),
-    *(
-        "step_ns",
-        "data_loading_share",
-        "gemm_bf16_share",
-        "gemm_tf32_share",
-        "overlap_fraction",
-        "tokens_per_s",
-    ),
     *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes"),
     *(f"{kind}_{what}" for kind in COLLECTIVES for what in ("count", "bytes")),
 }

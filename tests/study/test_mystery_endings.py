@@ -30,6 +30,7 @@ from harness.run.mystery import Answer, Revealed, write_revealed
 from harness.study.mysteries import ENDINGS, Level, MysteryPlace, Subject, draw_ending, with_mystery
 from harness.study.mystery_grades import checked, grade
 from tests.study.test_lesson_endings import died
+from tests.study.test_lessons import completed
 from tests.study.test_mysteries import hidden
 
 TWO = MysteryPlace(Setup(1, 2, False, 2, steps=36), "cpu", 100.0)
@@ -200,6 +201,16 @@ def test_answers_and_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "the harness says: rank 1 left the training in step 5 by os._exit(0)" in said
     assert main(["mystery", "reveal", str(run.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["points"] == 100
+
+
+@pytest.mark.parametrize("fault", ["nan", "oom", "checkpoint"])
+def test_a_secret_that_no_mystery_draws_is_refused(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A handed-in file may hold whatever somebody has sealed."""
+    run = completed(tmp_path, "7", DDP(gpus_per_node=2, mystery=hidden(Secret((fault,), "00"))))
+    assert main(["mystery", str(run.path)]) == 2
+    assert f"the mystery cannot be opened: {fault} is drawn for none" in capsys.readouterr().err
 
 
 # ---- a run

@@ -28,14 +28,15 @@ def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool)
         return
     print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
     for letter, arm in zip("ab", arms, strict=True):
-        print(f"{letter}: {arm.told}" * bool(arm.told), end="\n" * bool(arm.told))
+        if arm.ending:
+            print(f"{letter}: {arm.ending}")
     for one in decided:
         print("\n".join(answer_lines(one)))
     compare = f"bash slurm.sh compare {a.job_id} {b.job_id}"
     doubts = [doubt for arm in arms for doubt in arm.doubts]
     repeat = again(lesson, site)
-    ended = lesson.ends == "completed"
-    for line in what_to_do(decided, doubts, repeat, compare) if ended else try_again(decided, repeat):
+    traced = lesson.ends == "completed"
+    for line in what_to_do(decided, doubts, repeat, compare) if traced else try_again(decided, repeat):
         print(line)
     print(f"\n{because(lesson, *arms)}")
 
@@ -43,8 +44,8 @@ def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool)
 def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     """A run as an arm. Raises RequestError: its summary cannot be read."""
     if lesson.ends != "completed":
-        told, numbers = ending_of(run)
-        return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], told=told)
+        ending, numbers = ending_of(run)
+        return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], ending=ending)
     s = load_summary(str(run.path))[1]
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
     return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
@@ -56,7 +57,7 @@ def as_document(
     """The answer as --json has it."""
     row: dict[str, object] = {"lesson": lesson.name, "a": arms[0].name, "b": arms[1].name}
     if lesson.ends != "completed":
-        row["told"] = [arm.told for arm in arms]
+        row["endings"] = [arm.ending for arm in arms]
     doubts = [doubt for arm in arms for doubt in arm.doubts]
     return row | {"answers": [_as_row(one) for one in decided], "doubts": doubts}
 

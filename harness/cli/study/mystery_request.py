@@ -48,7 +48,9 @@ class GradedMystery(NamedTuple):
     @property
     def ends(self) -> bool:
         """Whether it hangs or dies, and is not only slow."""
-        return any(fault.kind.ends for fault in self.faults)
+        from harness.study.mysteries import subject_of
+
+        return subject_of(self.faults) != "slow"
 
     @property
     def result(self) -> Result:
@@ -88,13 +90,12 @@ def asked_of(token: str) -> GradedMystery:
     Raises:
         RequestError: there is no such run, it is no mystery, or its secret was changed.
     """
-    from harness.common.faults import parse_fault
     from harness.experiment.exercises import Training
-    from harness.study.mysteries import open_mystery
+    from harness.study.mysteries import faults_of
 
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:
         raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh mystery -e 1")
-    faults = tuple(map(parse_fault, open_mystery(experiment.mystery).faults))
+    faults = faults_of(experiment.mystery)
     return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

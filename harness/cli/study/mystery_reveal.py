@@ -93,7 +93,7 @@ def _ending(asked: GradedMystery, as_json: bool) -> int:
     """Why a training hung or died, and what the harness says of it; returns the exit code."""
     from harness.study.endings import ending_of
 
-    told = ending_of(asked.run).told or "nothing: nobody saw its end"
+    told = ending_of(asked.run).sentence or "nothing: nobody saw its end"
     if as_json:
         answers = [answer.model_dump() for answer in asked.answers]
         faults = [str(fault) for fault in asked.faults]

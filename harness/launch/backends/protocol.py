@@ -38,8 +38,8 @@ class PolledState(NamedTuple):
     """A run's state now, and a sentence if the state alone is not enough.
 
     ending: it was asked to end, and its processes still close their files. suspended: its processes do not run for a
-    while. silent: the scheduler did not answer, so
-    `unknown` says nothing of the run. told_by: the scheduler's word for an end that the job did not write itself.
+    while. silent: the scheduler did not answer, so `unknown` says nothing of the run. told_by: the scheduler's word for
+    an end that the job did not write itself.
     """
 
     state: State

@@ -126,9 +126,8 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
     if own is not None and left_early and means.state in ("failed", "completed"):
         return PolledState(own.state, told_by=ITSELF)
     if own is not None and by_itself and own.state == "stuck" and means.state in FINAL:
-        return PolledState(
-            "stuck", told_by=ITSELF
-        )  # a node that was lost, or a cancellation, came while it ended
+        # A node that was lost, or a cancellation, came while it ended.
+        return PolledState("stuck", told_by=ITSELF)
     if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):
         return PolledState("completed", WENT_ON)
     if means.state not in FINAL:
@@ -137,9 +136,8 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
         return PolledState(means.state, why, ending=means.ending, suspended=means.suspended)
     why = means.why or ("" if by_itself else _how_it_ended(means, reply, own))
     if own is not None and by_itself and own.state == means.state == "failed" and why:
-        why = "; ".join(
-            filter(None, [own.why, why])
-        )  # which rank was killed for memory, and that Slurm saw it too
+        # Which rank was killed for memory, and that Slurm saw it too.
+        why = "; ".join(filter(None, [own.why, why]))
     return PolledState(
         means.state,
         why,
