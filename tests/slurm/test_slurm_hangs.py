@@ -63,9 +63,10 @@ def test_a_hang_is_named_and_ended(slurm_sh: SlurmSh, kind: str) -> None:
     found = run.read("live/stuck.json")
     assert found["kind"] == HANGS[kind]
     assert 1 in found["ranks"]
-    assert Path(found["place"][0]).name == "hangs.py"
-    assert found["place"][1] in lines_of(SCRIPT, kind)
-    assert f"hangs.py:{found['place'][1]}" in found["sentence"]
+    lines = lines_of(SCRIPT, kind)
+    assert any(f"hangs.py:{line}" in found["sentence"] for line in lines), found["sentence"]
+    if found["ranks"] == [1]:  # else both may be wrong, and the place is that of the other one
+        assert (Path(found["place"][0]).name, found["place"][1] in lines) == ("hangs.py", True)
     assert left(tag) == ""
 
 
