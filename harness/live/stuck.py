@@ -110,6 +110,8 @@ class _Scene(NamedTuple):
     def _line(self, rank: Evidence) -> str:
         if rank.rank in self.waits:
             return f"rank {rank.rank}: waits in {_shown(self.waits[rank.rank], sizes=True)}"
+        if _has_left(rank):
+            return f"rank {rank.rank}: its program has ended, and its process is still there"
         return f"rank {rank.rank}: {state_of(rank, cause_of(rank))}"
 
 
@@ -158,7 +160,7 @@ def _missing(seen: Nodes, scene: _Scene) -> Hang | None:
         return scene.stuck(
             "gone", died, f"{'each process' if died[1:] else 'the process'} of {ranks_named(died)} has ended"
         )
-    left = [rank.rank for rank in scene.ranks if rank.ended or _has_left(rank)] + [
+    left = [rank.rank for rank in scene.ranks if _has_left(rank)] + [
         rank for rank, over in seen.gone.items() if over
     ]
     if left and scene.waits:
@@ -174,7 +176,7 @@ def _missing(seen: Nodes, scene: _Scene) -> Hang | None:
 
 def _has_left(rank: Evidence) -> bool:
     """Whether its program has ended, and something keeps the process, as a thread that goes on."""
-    return any(frame[2] in _AT_THE_END for frame in rank.threads.get("main", []))
+    return rank.ended or any(frame[2] in _AT_THE_END for frame in rank.threads.get("main", []))
 
 
 _AT_THE_END = (

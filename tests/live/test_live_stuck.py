@@ -193,3 +193,4 @@ def test_a_rank_whose_program_has_ended_but_not_its_threads_has_left() -> None:
     assert found is not None
     assert (found.kind, found.ranks) == ("left early", (1,))
     assert found.sentence.endswith("rank 1 has left the training")
+    assert found.lines[1] == "rank 1: its program has ended, and its process is still there"
