@@ -92,3 +92,36 @@ def test_an_exception_is_told_with_the_users_line(tmp_path: Path) -> None:
 def test_the_weights_that_gave_a_loss_that_is_not_finite_are_looked_at(tmp_path: Path) -> None:
     _, facts = trained(tmp_path, "diverges")
     assert facts["bad_loss"] == {"step": 5, "loss": "nan", "weights": True}
+
+
+LEAVES = """
+import os, sys, time, torch
+import torch.distributed as dist
+from harness.observe import collectives, heartbeat
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
+counted = collectives.counted
+
+def inside_pytorch():
+    until = time.monotonic() + 2.0
+    while time.monotonic() < until:
+        counted()
+    return 0
+
+collectives.counted = inside_pytorch
+heartbeat.begin(rank=0, world=1, local=0)
+time.sleep(0.5)
+"""
+
+
+def test_python_ends_as_without_the_heartbeat_that_is_inside_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES, str(tmp_path)],
+        env={**os.environ, MEMORY: str(tmp_path / "memory")},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
