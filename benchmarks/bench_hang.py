@@ -1,11 +1,12 @@
 """Hangs, deaths and slow but living runs of one small training: what is said of each, and how soon.
 
     .venv/bin/python benchmarks/bench_hang.py OUT --hangs 80 --deaths 40 --slow 200
+    .venv/bin/python benchmarks/bench_hang.py OUT --exercises 30    # exercises 1 and 2 with --fault hang
     .venv/bin/python benchmarks/bench_hang.py OUT            # the tables of what OUT has
 
-Each run is `slurm.sh run -g RANKS --on-hang stop -- tests/own/scripts/hangs.py`, with kind, rank, step and number of
-ranks drawn from the seed. A run that OUT has already is not made again. `--at-once` runs share the machine's cores, and
-`--busy` adds that many programs that compute.
+Else each run is `slurm.sh run -g RANKS --on-hang stop -- tests/own/scripts/hangs.py`, with kind, rank, step and number
+of ranks drawn from the seed. A run that OUT has already is not made again. `--at-once` runs share the machine's cores,
+and `--busy` adds that many programs that compute.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from hang_kinds import DEATHS, HANGS, SLOW, line_of, lines_of
+from hang_kinds import DEATHS, HANGS, OF_EXERCISES, SLOW, function_lines, line_of, lines_of
 
 from harness.live.dead import first_death
 from harness.live.hang import read_hang
@@ -34,15 +36,21 @@ from harness.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "tests" / "own" / "scripts" / "hangs.py"
+EXERCISE_SCRIPT = ROOT / "exercises" / "utils" / "faults" / "hang.py"
 LEAST_S, LOADER_S, COMPUTING_S = 10.0, 30.0, 60.0  # after which a run counts as stuck: docs/watch.md
-NO_LINE = ("kill",)  # nobody knows where a process is at which somebody shoots
+NO_LINE = ("kill", "left-early")  # nobody knows where a process is that is killed, or whose script has ended
 IN_WHICH_NOBODY_FAILED = ("early",)
 
 
 def drawn(group: str, count: int, seed: int) -> Iterator[dict[str, Any]]:
     """The runs of a group: every kind in turn, the rest by chance."""
     chance = random.Random(f"{group} {seed}")
-    kinds = {"hang": list(HANGS), "death": list(DEATHS), "slow": [*SLOW, "slow-suspended"]}[group]
+    kinds = {
+        "hang": list(HANGS),
+        "death": list(DEATHS),
+        "slow": [*SLOW, "slow-suspended"],
+        "exercise": list(OF_EXERCISES),
+    }[group]
     for number in range(count):
         ranks = chance.choice((2, 2, 3, 4))
         kind = kinds[number % len(kinds)]
@@ -54,11 +62,43 @@ def drawn(group: str, count: int, seed: int) -> Iterator[dict[str, Any]]:
             "rank": chance.randrange(ranks),
             "step": 0 if group == "slow" and chance.random() < 0.15 else chance.randint(25, 80),
             "seconds": round(chance.uniform(11, 24), 1),
+            "exercise": 1 + number % 2,
         }
 
 
 def made(asked: dict[str, Any], out: Path) -> dict[str, Any]:
     """Make the run, and judge what was said of it."""
+    runs = str(out / "runs" / asked["name"])
+    environment = {**os.environ, "HARNESS_RUNS": runs, "OMP_NUM_THREADS": "1"}
+    command = ["bash", str(ROOT / "slurm.sh"), *_words(asked)]
+    begin_s = time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as program:
+        if asked["kind"] == "slow-suspended":
+            _suspend(asked)
+        said, _ = program.communicate(timeout=400)
+    run = Run(Path(json.loads(said)["path"]))
+    time.sleep(1)
+    mark = runs if asked["group"] == "exercise" else f"tag {asked['name']} "
+    left = subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False)
+    status = run.status()
+    found = {
+        **asked,
+        "state": status.state if status else None,
+        "why": status.why if status else "",
+        "run": str(run.path),
+    }
+    found |= {"left": left.stdout.split(), "wall_s": round(time.monotonic() - begin_s, 1)}
+    return found | _JUDGES[asked["group"]](asked, run)
+
+
+def _words(asked: dict[str, Any]) -> list[str]:
+    """What is typed after slurm.sh."""
+    options = ["-g", str(asked["ranks"]), "--no-profile", "--on-hang", "stop", "--json", "--site", "local"]
+    if asked["group"] == "exercise":
+        fault = f"hang,kind={asked['kind']},rank={asked['rank']},step={asked['step']}"
+        return ["-e", str(asked["exercise"]), *options, "--steps", "200", "--fault", fault]
     steps = () if asked["group"] != "slow" else ("--steps", str(asked["step"] + 40))
     script = [
         str(SCRIPT),
@@ -70,30 +110,7 @@ def made(asked: dict[str, Any], out: Path) -> dict[str, Any]:
         str(asked["step"]),
     ]
     script += ["--tag", asked["name"], "--seconds", str(asked["seconds"]), *steps]
-    options = ["-g", str(asked["ranks"]), "--no-profile", "--on-hang", "stop", "--json", "--site", "local"]
-    command = ["bash", str(ROOT / "slurm.sh"), "run", *options, "--", *script]
-    environment = {**os.environ, "HARNESS_RUNS": str(out / "runs" / asked["name"]), "OMP_NUM_THREADS": "1"}
-    begin_s = time.monotonic()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-    ) as program:
-        if asked["kind"] == "slow-suspended":
-            _suspend(asked)
-        said, _ = program.communicate(timeout=400)
-    run = Run(Path(json.loads(said)["path"]))
-    time.sleep(1)
-    left = subprocess.run(
-        ["pgrep", "-f", f"tag {asked['name']} "], capture_output=True, text=True, check=False
-    )
-    status = run.status()
-    found = {
-        **asked,
-        "state": status.state if status else None,
-        "why": status.why if status else "",
-        "run": str(run.path),
-    }
-    found |= {"left": left.stdout.split(), "wall_s": round(time.monotonic() - begin_s, 1)}
-    return found | {"hang": _hang, "death": _death, "slow": _slow}[asked["group"]](asked, run)
+    return ["run", *options, "--", *script]
 
 
 def _suspend(asked: dict[str, Any]) -> None:
@@ -124,16 +141,19 @@ def _hang(asked: dict[str, Any], run: Run) -> dict[str, Any]:
     hang = read_hang(run.path)
     if hang is None:
         return {"cause": False, "rank_right": False, "line": False, "delay_s": None}
-    wanted = HANGS[asked["kind"]]
+    kind, of_exercise = asked["kind"], asked["group"] == "exercise"
+    wanted = OF_EXERCISES[kind] if of_exercise else HANGS[kind]
     least_s = {"worker": LOADER_S, "computes": COMPUTING_S}.get(wanted, LEAST_S)
-    least_s = LEAST_S if asked["kind"] == "worker-stopped" else least_s
-    lines = [f"{SCRIPT.name}:{line}" for line in lines_of(SCRIPT, asked["kind"])]
+    least_s = LEAST_S if kind == "worker-stopped" else least_s
+    file = EXERCISE_SCRIPT if of_exercise else SCRIPT
+    numbers = function_lines(file, kind) if of_exercise else lines_of(file, kind)
+    line = re.compile(rf"{re.escape(file.name)}:({'|'.join(map(str, numbers))})\b")
     # Where two groups are used in opposite order, or two ranks are in different collectives, nobody knows who is wrong.
     both = wanted == "order" or (wanted == "other collective" and asked["ranks"] == 2)
     return {
         "cause": hang.kind == wanted,
         "rank_right": asked["rank"] in hang.ranks if both else hang.ranks == (asked["rank"],),
-        "line": any(line in hang.sentence for line in lines),
+        "line": bool(line.search(hang.sentence)) if kind not in NO_LINE else None,
         "delay_s": round((hang.found_ns - hang.since_ns) / 1e9 - least_s, 1),
         "sentence": hang.sentence,
     }
@@ -158,6 +178,9 @@ def _slow(_: dict[str, Any], run: Run) -> dict[str, Any]:
     return {"false": hang is not None, "sentence": hang.sentence if hang else ""}
 
 
+_JUDGES = {"hang": _hang, "exercise": _hang, "death": _death, "slow": _slow}
+
+
 @contextmanager
 def busy(programs: int) -> Iterator[None]:
     """So many programs compute meanwhile."""
@@ -172,7 +195,7 @@ def busy(programs: int) -> Iterator[None]:
 
 def tables(found: list[dict[str, Any]]) -> None:
     """Print what was right."""
-    hangs = [each for each in found if each["group"] == "hang"]
+    hangs = [each for each in found if each["group"] in ("hang", "exercise")]
     deaths = [each for each in found if each["group"] == "death"]
     slow = [each for each in found if each["group"] == "slow"]
     if hangs:
@@ -181,7 +204,7 @@ def tables(found: list[dict[str, Any]]) -> None:
         stuck = sum(each["state"] == "stuck" for each in hangs)
         print(
             f"{len(hangs)} hangs: state stuck {stuck}, cause {right['cause']}, ranks {right['rank_right']}, "
-            f"line {right['line']}"
+            f"line {right['line']} of {sum(each['line'] is not None for each in hangs)}"
         )
         if delays:
             print(f"  after the threshold: median {median(delays):.1f} s, longest {delays[-1]:.1f} s")
@@ -211,7 +234,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path)
-    for group in ("hangs", "deaths", "slow"):
+    for group in ("hangs", "exercises", "deaths", "slow"):
         parser.add_argument(f"--{group}", type=int, default=0, help="how many runs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2)
@@ -221,7 +244,12 @@ def main() -> None:
     path = asked.out / "runs.jsonl"
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     there = {each["name"] for each in found}
-    groups = (("hang", asked.hangs), ("death", asked.deaths), ("slow", asked.slow))
+    groups = (
+        ("hang", asked.hangs),
+        ("exercise", asked.exercises),
+        ("death", asked.deaths),
+        ("slow", asked.slow),
+    )
     missing = [
         each
         for group, count in groups

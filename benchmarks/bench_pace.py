@@ -5,7 +5,8 @@
 Simulated trainings have noise of many kinds (pace_series.py); the thresholds were chosen with seeds 1 and 2. The starts
 of their collectives are known or not, as of a backend that records them or not. Real ones
 are two ranks of tests/own/scripts/plain_ddp.py (pace_runs.py), which take 20 to 30 s each. If a machine is used by
-other programs, real trainings do change their pace: changes that the waiting for cores explains are counted apart.
+other programs, real trainings do change their pace: changes that the waiting for cores explains are counted apart, and
+so are those of the machine itself, by at least half of which the same work took longer or shorter.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from pace_runs import TRAINING, Run, drawn_run, made
+from pace_runs import TRAINING, Run, drawn_run, machine_ratio, made
 from pace_series import PHASES, Planted, drawn_noise, simulated
 
+from harness.analysis.summary import PaceChange
 from harness.live.own_time import WAITING, own_parts
 from harness.live.pace import Change, changes
 
@@ -65,20 +67,29 @@ HEAD = ("", "planted", "found", "of these within ± 2", "of these right ranks", 
 
 @dataclass(frozen=True)
 class Said:
-    """A change as it was found. ranks: empty if nobody was named."""
+    """A change as it was found. ranks: empty if nobody was named. grown, machine: by how much longer a step, and the
+    same work, took, as a share."""
 
     step: int
     low: int
     high: int
     ranks: tuple[int, ...]
     by_cores: bool = False
+    by_machine: bool = False
+    grown: float = 0.0
+    machine: float = 0.0
+
+    @property
+    def explained(self) -> bool:
+        """The training itself did not change."""
+        return self.by_cores or self.by_machine
 
 
 def judge(row: Row, said: Iterable[Said], step: int, truth: set[int]) -> None:
     """Count what was said of a training that changed at `step` on the ranks `truth` (empty: cannot be known)."""
     row.planted += 1
     near = [each for each in said if abs(each.step - step) <= NEAR]
-    row.others += sum(each not in near and not each.by_cores for each in said)
+    row.others += sum(each not in near and not each.explained for each in said)
     if not near:
         return
     first = min(near, key=lambda each: abs(each.step - step))
@@ -144,7 +155,7 @@ def simulate(count: int, seed: int, *, starts: bool) -> Iterator[str]:
 def real(planted: int, steady: int, out: Path, seed: int, batch_size: int) -> Iterator[str]:
     """Trainings that change, and steady ones, in turns."""
     rows: dict[str, Row] = defaultdict(Row)
-    false = by_cores = 0
+    false = by_cores = by_machine = 0
     for number in range(max(planted, steady)):
         if number < planted:
             run = drawn_run(number, seed, steady=False)
@@ -157,26 +168,39 @@ def real(planted: int, steady: int, out: Path, seed: int, batch_size: int) -> It
         if number < steady:
             run = drawn_run(number, seed, steady=True)
             said = _said_of(run, out, batch_size)
-            false += any(not each.by_cores for each in said)
+            false += any(not each.explained for each in said)
             by_cores += bool(said) and all(each.by_cores for each in said)
+            by_machine += bool(said) and all(each.by_machine for each in said)
             yield f"{run.name}: {_told(said)}"
     yield ""
     yield from table(rows)
     yield (f"\nsteady trainings with a change: {false} of {steady}; "
-           f"with changes that the waiting for cores explains alone: {by_cores}")  # fmt: skip
+           f"with changes that the waiting for cores explains alone: {by_cores}, "
+           f"that are the machine's own: {by_machine}")  # fmt: skip
 
 
 def _said_of(run: Run, out: Path, batch_size: int) -> list[Said]:
-    found = made(run, out, batch_size)
-    return [
-        Said(x.step, x.low_step, x.high_step, tuple(x.ranks) if x.named else (), "for a core" in x.evidence)
-        for x in found
-    ]
+    return [_said(out / run.name, change) for change in made(run, out, batch_size)]
+
+
+def _said(folder: Path, change: PaceChange) -> Said:
+    grown, machine = change.ratio - 1, machine_ratio(folder, change) - 1
+    return Said(
+        change.step,
+        change.low_step,
+        change.high_step,
+        tuple(change.ranks) if change.named else (),
+        by_cores="for a core" in change.evidence,
+        by_machine=grown * machine > 0 and abs(machine) >= abs(grown) / 2,
+        grown=grown,
+        machine=machine,
+    )
 
 
 def _told(said: Iterable[Said]) -> str:
     each = [
-        f"step {x.step} ({x.low} to {x.high}), ranks {x.ranks or 'not known'}{', cores' * x.by_cores}"
+        f"step {x.step} ({x.low} to {x.high}), ranks {x.ranks or 'not known'}, {x.grown:+.0%}, "
+        f"the machine {x.machine:+.0%}{', cores' * x.by_cores}"
         for x in said
     ]
     return "; ".join(each) or "no change"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 HANGS = {
@@ -28,6 +29,33 @@ SLOW = (
     *("slow-evaluation", "slow-computing", "slow-checkpoint", "slow-garbage", "slow-child", "slow-sleep"),
     *("slow-loader", "slow-loader-cpu", "slow-compile"),
 )
+
+OF_EXERCISES = {
+    "sleep": "sleeps",
+    "loop": "computes",
+    "lock": "lock",
+    "file": "file",
+    "socket": "socket",
+    "child": "child",
+    "stopped": "stopped",
+    "worker-hangs": "worker",
+    "worker-stopped": "worker",
+    "missing-collective": "other collective",
+    "other-collective": "other collective",
+    "other-size": "other collective",
+    "order": "order",
+    "left-early": "left early",
+    "no-receive": "no partner",
+}
+"""Of `--fault hang` in an exercise."""
+
+
+def function_lines(file: Path, kind: str) -> range:
+    """The lines of the function that does a kind of `OF_EXERCISES`."""
+    name = "_worker" if kind.startswith("worker") else f"_{kind.replace('-', '_')}"
+    functions = (each for each in ast.parse(file.read_text()).body if isinstance(each, ast.FunctionDef))
+    (found,) = (each for each in functions if each.name == name)
+    return range(found.lineno, (found.end_lineno or found.lineno) + 1)
 
 
 def lines_of(script: Path, kind: str) -> tuple[int, ...]:

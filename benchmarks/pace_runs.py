@@ -1,14 +1,18 @@
 """Real trainings of bench_pace.py: two ranks of tests/own/scripts/plain_ddp.py that change their pace at a known step.
 
 From that step on a phase of one rank, or of all, sleeps for a share of the median step before. The observer writes the
-steps' times, as in a job.
+steps' times, as in a job. After each step every rank multiplies the same two matrices and notes how long that took: if
+it changes too, the machine has become faster or slower, as a virtual one does. The C library keeps the memory that is
+freed: else it gives some back in a few steps or in most, and the page faults make an optimizer's part twice as long.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import statistics
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -40,6 +44,20 @@ def _pause(phase):
         _began["seconds"] = _statistics.median(times) * {size}
     _time.sleep(_began["seconds"])
 """
+_WITNESS = """
+import atexit as _atexit, json as _json, os as _os, time as _time
+_matrices, _took = (torch.ones(128, 1024), torch.ones(1024, 256)), []
+def _witness():
+    began = _time.perf_counter_ns()
+    torch.mm(*_matrices)
+    _took.append(_time.perf_counter_ns() - began)
+def _write():
+    with open({file!r} + _os.environ["RANK"] + ".json", "w") as file:
+        _json.dump(_took, file)
+_atexit.register(_write)
+"""
+_AROUND = 20  # steps of a median
+_KEEPS_MEMORY = {f"MALLOC_{name}_": str(2**28) for name in ("TRIM_THRESHOLD", "MMAP_THRESHOLD", "TOP_PAD")}
 _CHANGED = (
     ('    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int]]:\n', '        _pause("data")\n'),
     ('    def forward(self, images: Tensor) -> Tensor:\n', '        _pause("forward")\n'),
@@ -77,6 +95,16 @@ def drawn_run(number: int, seed: int, *, steady: bool) -> Run:
     return Run(number, steps, step, dice.choice(PHASES), rank, dice.uniform(0.1, 0.6))
 
 
+def machine_ratio(folder: Path, change: PaceChange) -> float:
+    """How much longer the same work took after a change than before it: the median over its ranks."""
+    ratios = []
+    for rank in change.ranks:
+        took = json.loads((folder / f"machine{rank}.json").read_text(encoding="utf-8"))
+        before = statistics.median(took[max(0, change.low_step - _AROUND) : change.low_step])
+        ratios.append(statistics.median(took[change.high_step : change.high_step + _AROUND]) / before)
+    return statistics.median(ratios)
+
+
 def made(run: Run, out: Path, batch_size: int) -> list[PaceChange]:
     """What was found of a run, which is made if it is not there."""
     folder = out / run.name
@@ -86,6 +114,7 @@ def made(run: Run, out: Path, batch_size: int) -> list[PaceChange]:
         shutil.copytree(SCRIPTS, folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         _change(folder / "scripts" / "plain_ddp.py", run)
         options = ["--steps", str(run.steps), "--batch-size", str(batch_size)]
+        os.environ.update(_KEEPS_MEMORY)
         running = start(TRAINING, folder, options, asked={"profiler": "none"}, scripts=folder / "scripts")
         with suppress(OSError):  # its session is a group of the scheduler
             Path(f"/proc/{running.process.pid}/autogroup").write_text(str(PRIORITY), encoding="utf-8")
@@ -100,11 +129,14 @@ def _change(file: Path, run: Run) -> None:
     """The training loads its data itself, so that the step of a slow batch is known, and sleeps as the run asks."""
     text = file.read_text(encoding="utf-8")
     text = text.replace('num_workers=1, multiprocessing_context="fork"', "num_workers=0")
+    code = _WITNESS.format(file=str(file.parent.parent / "machine"))
+    changed = [("        watch.step_done()\n", "        _witness()\n")]
     if run.step is not None:
-        for line, more in _CHANGED:
-            if line not in text:
-                raise LookupError(line)
-            text = text.replace(line, line + more)
-        code = _PLANTED.format(phase=run.phase, step=run.step, rank=run.rank, size=run.size)
-        text = text.replace("\n\nclass Images", f"\n{code}\n\nclass Images", 1)
+        code += _PLANTED.format(phase=run.phase, step=run.step, rank=run.rank, size=run.size)
+        changed += _CHANGED
+    for line, more in changed:
+        if line not in text:
+            raise LookupError(line)
+        text = text.replace(line, line + more)
+    text = text.replace("\n\nclass Images", f"\n{code}\n\nclass Images", 1)
     file.write_text(text, encoding="utf-8")

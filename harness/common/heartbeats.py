@@ -3,7 +3,8 @@
 `live/<node>.jsonl` in the run, appended to every PERIOD_S seconds; each line is an object with an `event`:
 
 - `node`: the first line of a monitor: node, host, name, unix_ns.
-- `rank`: a process has begun to train as a rank: rank, world, local, pid, steps (planned; null: not known), unix_ns.
+- `rank`: a process has begun to train as a rank: rank, world, local, pid, steps (planned; null: not known), unix_ns;
+  again when it has learnt how many steps are planned.
 - `place`: id, file, line, function; before the first beat that names the id, and again after 32 KB.
 - `beat`: unix_ns; `ranks`, a list of `Beat`s as lists; `samples` and `tokens`, of the node's ranks since the last one.
 - `gone`: a rank's process is no more: rank, pid, step, place, unix_ns, `ended` (it had said that its training was

@@ -86,7 +86,8 @@ class StepCounters:
     """Also on a step's line: what the training's thread lost to others since the line before.
 
     core_wait_ns: it was ready to run and had no core. collector_ns: Python collected garbage. written_bytes: by the
-    whole process, to files of a disk. continued: how often the process went on after it had been stopped, as a batch
+    whole process, to files of a disk. page_faults: of the whole process, for memory that it had not used or had given
+    back to the kernel. continued: how often the process went on after it had been stopped, as a batch
     system that suspends jobs stops it. cores: those that the thread may use now, as in "0-3,8". None: the system does
     not say it.
     """
@@ -94,6 +95,7 @@ class StepCounters:
     core_wait_ns: int | None
     collector_ns: int
     written_bytes: int | None
+    page_faults: int
     continued: int | None
     cores: str | None
 

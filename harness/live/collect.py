@@ -115,6 +115,8 @@ class Collector:
                     self._begin(path, Rank(path, now_ns))
         for rank in self._ranks.values():
             rank.look(now_ns)
+            if rank.facts.get("planned") != rank.told_steps:
+                self._tell(rank)
             bad = rank.facts.get("bad_loss")
             if isinstance(bad, dict) and (rank.told_loss is None or self._is_far(rank.told_loss)):
                 rank.told_loss = self._written
@@ -125,12 +127,15 @@ class Collector:
         if (path.name, rank.pid) in self._ended:
             return
         self._ranks[path.name] = rank
-        facts = rank.facts
-        known = {key: facts.get(key) for key in ("rank", "world", "local", "pid", "unix_ns")}
-        self._write("rank", **known, steps=facts.get("planned"))
+        self._tell(rank)
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):  # it has ended just now
                 self._pidfds[os.pidfd_open(rank.pid)] = path.name
+
+    def _tell(self, rank: Rank) -> None:
+        facts, rank.told_steps = rank.facts, rank.facts.get("planned")
+        known = {key: facts.get(key) for key in ("rank", "world", "local", "pid", "unix_ns")}
+        self._write("rank", **known, steps=rank.told_steps)
 
     def _end_of_some(self) -> None:
         for name, rank in list(self._ranks.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +16,12 @@ from harness.live.text import ranks_named
 
 F64 = NDArray[np.float64]
 CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core
+PAGE_FAULTS = (
+    "page faults"  # among the phases, and a number: of memory that a rank had given back to the kernel
+)
 _PHASES = {"data": "data loading", "optimizer": "the optimizer"}
 _MOST_OF_IT = 0.5  # of a change, by which a phase must have changed to be named
+_MANY_FAULTS = 200  # more or fewer per step, and twice as many: they have to do with a change
 _BACK = 0.3  # of a change, within which the pace is again what it was
 
 
@@ -113,7 +117,11 @@ def _where(change: Change, phase: str | None) -> str:
 
 def grown_phase(change: Change, phases: Mapping[str, F64]) -> str | None:
     """The phase that changed by most of the change, on the ranks that changed; None: none did, or it is not known."""
-    moved = {name: _moved(change, values) for name, values in phases.items() if name != CORE_WAIT}
+    moved = {
+        name: _moved(change, values)
+        for name, values in phases.items()
+        if name not in (CORE_WAIT, PAGE_FAULTS)
+    }
     step = change.after - change.before
     shares = {name: each / step for name, each in moved.items() if np.isfinite(each)}
     best = max(shares, key=lambda name: shares[name], default=None)
@@ -148,7 +156,7 @@ def evidence(
     *,
     unit_ns: float = 1.0,
 ) -> str:
-    """What shows who caused a change: the own times of the ranks that changed, and the waiting for a core.
+    """What shows who caused a change: the own times of the ranks that changed, waiting for a core, and page faults.
 
     numbers: the rank of each row, if that is not its index.
     """
@@ -163,6 +171,7 @@ def evidence(
     if waited:
         longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
         texts.append(f"threads waited {longer} per step for a core, which other programs used")
+    texts.extend(_faults(change, phases))
     return "; ".join(texts)
 
 
@@ -170,6 +179,21 @@ def waited_for_cores(change: Change, phases: Mapping[str, F64]) -> float:
     """By how much longer per step threads waited for a core, if that is most of a change; else 0."""
     waited = _moved(change, phases[CORE_WAIT]) if CORE_WAIT in phases else 0.0
     return waited if waited / (change.after - change.before) > _MOST_OF_IT else 0.0
+
+
+def _faults(change: Change, phases: Mapping[str, F64]) -> Iterator[str]:
+    """The page faults of the ranks that changed, if there are many more in the slower steps."""
+    if PAGE_FAULTS not in phases:
+        return
+    before, after = (
+        float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)])
+    )
+    slow, fast = (after, before) if change.ratio > 1 else (before, after)
+    if slow - fast >= _MANY_FAULTS and slow >= 2 * fast:
+        yield (
+            f"page faults per step: {before:.0f} before, {after:.0f} after, as the C library gives freed memory back "
+            "to the kernel; if MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are 1073741824, it keeps the memory"
+        )
 
 
 def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -> str:

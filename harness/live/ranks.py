@@ -42,6 +42,7 @@ class Rank:
         self._until_data = 0  # beats before the next one that has its wait for data
         self._fresh: list[list[int]] = []  # steps that ended and are in no beat yet
         self._seen = -1  # the last of them
+        self.told_steps: object = None  # how many are planned, as it was written
         self.told_loss: int | None = None  # where that was written
         self.killed_file, self.killed = processes.killed_for_memory(self.pid)
         self._take_steps()

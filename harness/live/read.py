@@ -220,8 +220,12 @@ class _NodeFile:
                 self._heard(line.unix_ns)
 
     def _begin(self, line: _RankLine) -> None:
-        """A process trains as this rank from now on, perhaps in place of another."""
+        """A process trains as this rank from now on, perhaps in place of another, or has learnt how long it will."""
         rank = self._rank(line.rank)
+        steps = line.steps if line.steps is None or 0 < line.steps < 1 << 31 else None
+        if rank is not None and not rank.gone and (rank.node, rank.pid) == (self._name, line.pid):
+            rank.steps = steps
+            return
         elsewhere = rank is not None and rank.node != self._name
         if rank is None or not _is_time(line.unix_ns) or (elsewhere and line.unix_ns < rank.beat_ns):
             return
@@ -233,7 +237,7 @@ class _NodeFile:
             pid=line.pid,
             local=line.local,
             world=line.world,
-            steps=line.steps if line.steps is None or 0 < line.steps < 1 << 31 else None,
+            steps=steps,
         )
         self._heard(line.unix_ns)
 

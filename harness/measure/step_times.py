@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from harness.analysis.summary import PaceChange, SlowestRank
 from harness.live.own_time import WAITING, own_parts
 from harness.live.pace import OWN, Change, changes
-from harness.live.pace_words import CORE_WAIT, evidence, grown_phase
+from harness.live.pace_words import CORE_WAIT, PAGE_FAULTS, evidence, grown_phase
 from harness.live.slowest import FEWEST, slowest
 
 F64 = NDArray[np.float64]
 PARTS = ("data", "forward", "backward", "optimizer")
-_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns", "own_ns")
+_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns", "page_faults", "own_ns")
 _NAMES = {"data loading": "data"}  # of phases in traces
 _PROFILED = ("warmup", "active")  # phases of the window: a profiler makes their steps longer
 _MOST = 1 << 24  # a step's number
@@ -45,7 +45,7 @@ class StepTimes:
         """The ranks, the numbers of the steps, and each field as (ranks, steps)."""
         ranks = sorted(self.ranks)
         numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(self.ranks[rank][0] for rank in ranks)]))
-        names = ("step", *PARTS, CORE_WAIT, OWN)
+        names = ("step", *PARTS, CORE_WAIT, PAGE_FAULTS, OWN)
         found = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
         for row, rank in enumerate(ranks):
             own, values = self.ranks[rank]

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -56,6 +56,9 @@ def place(
     after_import("deepspeed.runtime.engine", observer.watch_deepspeed)
     after_import("megatron.core.optimizer.optimizer", observer.watch_megatron_optimizers)
     after_import("megatron.core.pipeline_parallel.schedules", observer.watch_megatron_schedules)
+    after_import("transformers.trainer_callback", observer.watch_transformers)
+    for lightning in ("lightning.pytorch", "pytorch_lightning"):
+        after_import(f"{lightning}.loops.fit_loop", observer.watch_lightning)
 
 
 class Observer:
@@ -364,6 +367,37 @@ class Observer:
         module.backward_step = self.around(
             module.backward_step, lambda *_: self.steps.begin(BACKWARD), self._backward_ends
         )
+
+    # -- frameworks that know how many steps there will be ------------------------------------------------------------
+
+    def watch_transformers(self, module: Any) -> None:
+        """Its Trainer tells its callbacks."""
+        handler = module.CallbackHandler
+
+        def begin(_own: Any, _asked: Any, state: Any, *_: Any) -> None:
+            _plan(state.max_steps, state.global_step)
+
+        handler.on_train_begin = self.around(handler.on_train_begin, begin, _nothing)
+
+    def watch_lightning(self, module: Any) -> None:
+        """When its loop begins, its data is there."""
+        loop = module._FitLoop
+
+        def begin(own: Any) -> None:
+            with suppress(Exception):  # it estimates, and refuses where accumulation changes by epoch
+                _plan(own.trainer.estimated_stepping_batches, own.trainer.global_step)
+
+        loop.on_run_start = self.around(loop.on_run_start, begin, _nothing)
+
+
+def _plan(steps: object, done: int) -> None:
+    """The training will end with so many steps, of which it has done some, perhaps before it was started again."""
+    if isinstance(steps, int) and steps > done:
+        PROGRESS.planned = PROGRESS.step + steps - done
+
+
+def _nothing(*_: Any) -> None:
+    """After a call that is only looked at before it."""
 
 
 def _count_call(*_: Any) -> bool:

@@ -30,6 +30,7 @@ class Counts(NamedTuple):
     waited_ns: int | None
     collected_ns: int
     written_bytes: int | None
+    page_faults: int
     continued: int
     cores: AbstractSet[int] | None
 
@@ -51,10 +52,10 @@ class HostCounters:
     def now(self) -> Counts:
         """All that was counted so far, for the thread that made this."""
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        waited, written = _number(self._scheduler, 1), None
-        if self._counts_files:
-            written = resource.getrusage(resource.RUSAGE_SELF).ru_oublock * BLOCK
-        return Counts(waited, self._collected_ns, written, self._continued, cores)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        written = used.ru_oublock * BLOCK if self._counts_files else None
+        waited = _number(self._scheduler, 1)
+        return Counts(waited, self._collected_ns, written, used.ru_minflt, self._continued, cores)
 
     def between(self, then: Counts, now: Counts) -> StepCounters:
         """What was counted between two moments."""
@@ -62,6 +63,7 @@ class HostCounters:
             core_wait_ns=_less(now.waited_ns, then.waited_ns),
             collector_ns=now.collected_ns - then.collected_ns,
             written_bytes=_less(now.written_bytes, then.written_bytes),
+            page_faults=now.page_faults - then.page_faults,
             continued=now.continued - then.continued if self._handled else None,
             cores=None if now.cores is None else as_ranges(now.cores),
         )

@@ -99,7 +99,8 @@ def _metrics(run: Path) -> None:
                 "unix_ns": BEGAN_NS + i * STEP_NS, "step_ns": STEP_NS + i, "data_ns": 1_000_000,
                 "forward_ns": 20_000_000, "backward_ns": 25_000_000, "optimizer_ns": 4_000_000, "loss": 6.9,
                 "lr": 1e-5, "tokens": 384, "samples": 2, "synced": True, "peak_memory_bytes": 403120128,
-                "core_wait_ns": 40, "collector_ns": 9, "written_bytes": 0, "continued": 0, "cores": "0-1",
+                "core_wait_ns": 40, "collector_ns": 9, "written_bytes": 0, "page_faults": 0, "continued": 0,
+                "cores": "0-1",
             }
             for i in range(20)
         ]  # fmt: skip

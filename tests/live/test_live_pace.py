@@ -11,7 +11,7 @@ from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, si
 
 from harness.live.own_time import WAITING, own_parts
 from harness.live.pace import Change, changes
-from harness.live.pace_words import CORE_WAIT, grown_phase, pace_notes
+from harness.live.pace_words import CORE_WAIT, PAGE_FAULTS, grown_phase, pace_notes
 from harness.live.slowest import Slowest, slowest
 
 F64 = NDArray[np.float64]
@@ -187,6 +187,18 @@ def test_a_note_tells_that_threads_waited_for_cores() -> None:
     waited = np.where(np.arange(300) < 200, 0.0, 0.4 * STEP_NS) * np.ones((2, 1))
     ((*_, evidence, _),) = pace_notes(changes(steps), phases={CORE_WAIT: waited})
     assert evidence == "threads waited 20.0 ms longer per step for a core, which other programs used"
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "told"), [(10, 3040, True), (3040, 10, False), (3000, 3300, False)]
+)
+def test_a_note_tells_that_slower_steps_have_more_page_faults(early: int, late: int, told: bool) -> None:
+    steps = _flat(300)
+    steps[:, 200:] *= 1.4
+    faults = np.where(np.arange(300) < 200, float(early), float(late)) * np.ones((2, 1))
+    ((*_, evidence, _),) = pace_notes(changes(steps), phases={PAGE_FAULTS: faults})
+    assert evidence.startswith("page faults per step: 10 before, 3040 after, as the C library") is told
+    assert bool(evidence) is told
 
 
 def test_the_slowest_rank_in_a_sentence() -> None:

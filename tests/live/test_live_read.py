@@ -142,6 +142,17 @@ def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, re
     assert (live.ranks[1].pid, live.ranks[1].gone, live.ranks[1].history.count) == (7, None, 0)
 
 
+def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(
+    tmp_path: Path, reader: Reader
+) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1), steps=None)
+    node.run(2)
+    assert reader.read().progress().steps is None
+    node.line(event="rank", rank=0, world=1, local=0, pid=1000, steps=90, unix_ns=node.now_ns)
+    live = reader.read()
+    assert (live.ranks[0].steps, live.ranks[0].history.count) == (90, 8)
+
+
 def test_a_node_that_does_not_report_any_more(tmp_path: Path, reader: Reader, clock: Clock) -> None:
     nodes = [NodeWriter(tmp_path, name, range(n, n + 1)) for n, name in enumerate(("n0", "n1", "n2"))]
     for node in nodes:

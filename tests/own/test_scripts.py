@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ END = START + WINDOW["active"]
 # Here the profiler is switched on or off, which the training's own stopwatch counts; the first step starts everything.
 SWITCHING = {0, FIRST - 1, FIRST, START - 1, START, END - 1, END}
 NOT_SEEN = {"pipelining": ("data_ns",)}  # it has no DataLoader: what it does for its data is in no phase
+KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
 PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
 
 
@@ -38,6 +40,12 @@ def test_the_observer_counts_the_steps_exactly(observed: Ended) -> None:
     for rank in observed.ranks:
         assert observed.truth(rank)["steps"] == STEPS
         assert [line["step"] for line in observed.steps(rank)] == list(range(STEPS))
+
+
+def test_how_many_steps_there_will_be_is_known_where_a_framework_says_it(observed: Ended) -> None:
+    for rank in observed.ranks:
+        heartbeat = json.loads((observed.folder / "memory" / f"rank{rank}.json").read_text(encoding="utf-8"))
+        assert heartbeat["planned"] == (STEPS if observed.training.name in KNOWN_BEFORE else None)
 
 
 def test_phases_are_those_of_the_training_to_two_percent_of_a_step(observed: Ended, tmp_path: Path) -> None:

@@ -17,24 +17,16 @@ SCRIPT = REPOSITORY / "tests" / "own" / "scripts" / "hangs.py"
 IN_CI = ("fifo",)
 
 
-def launched(slurm_sh: SlurmSh, kind: str, tag: str) -> Submitted:
-    """A run over both nodes in which rank 1 does it in step 30, to its end."""
-    site = slurm_sh.site("hangs", env={"GLOO_SOCKET_IFNAME": "eth0"})
-    words = (
-        "run",
-        "-n",
-        "2",
-        "-g",
-        "1",
-        "--site",
-        str(site),
-        "--wait",
-        "--json",
-        "--no-profile",
-        "--on-hang",
-        "stop",
+def launched(slurm_sh: SlurmSh, kind: str, tag: str, *, per_node: int = 1) -> Submitted:
+    """A run over both nodes in which the second node's first rank does it in step 30, to its end."""
+    site = slurm_sh.site(
+        "hangs", env={"GLOO_SOCKET_IFNAME": "eth0"}, gpus={"per_node": per_node, "request": "none"}
     )
-    asked = ("--kind", kind, "--rank", "1", "--step", "30", "--tag", tag)
+    words = (
+        *("run", "-n", "2", "-g", str(per_node), "--site", str(site)),
+        *("--wait", "--json", "--no-profile", "--on-hang", "stop"),
+    )
+    asked = ("--kind", kind, "--rank", str(per_node), "--step", "30", "--tag", tag)
     argv = ["bash", f"{REPOSITORY}/slurm.sh", *words, "--", str(SCRIPT), *asked]
     done = slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env=slurm_sh.env, cwd=SCRIPT.parent)
     assert done.returncode == 1, done.stderr
@@ -53,19 +45,20 @@ def _processes(tag: str) -> str:
     return subprocess.run(["pgrep", "-fa", f"tag {tag}"], capture_output=True, text=True, check=False).stdout
 
 
+@pytest.mark.parametrize("per_node", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in IN_CI else pytest.mark.long) for kind in HANGS]
 )
-def test_a_hang_is_named_and_ended(slurm_sh: SlurmSh, kind: str) -> None:
+def test_a_hang_is_named_and_ended(slurm_sh: SlurmSh, kind: str, per_node: int) -> None:
     tag = f"slurm-{kind}-{time.time_ns()}"
-    run = launched(slurm_sh, kind, tag)
+    run = launched(slurm_sh, kind, tag, per_node=per_node)
     assert run.read("status.json")["state"] == "stuck"
     found = run.read("live/stuck.json")
     assert found["kind"] == HANGS[kind]
-    assert 1 in found["ranks"]
+    assert per_node in found["ranks"]
     lines = lines_of(SCRIPT, kind)
     assert any(f"hangs.py:{line}" in found["sentence"] for line in lines), found["sentence"]
-    if found["ranks"] == [1]:  # else both may be wrong, and the place is that of the other one
+    if found["ranks"] == [per_node]:  # else both may be wrong, and the place is that of the other one
         assert (Path(found["place"][0]).name, found["place"][1] in lines) == ("hangs.py", True)
     assert left(tag) == ""
 

@@ -22,10 +22,12 @@ class PaceChange(SummaryPart):
     **How often it is right.** In 1800 simulated trainings of 150 to 1000 steps with noise of many kinds
     (`benchmarks/bench_pace.py`, a seed that chose no threshold) 83 % of the changes by 8 %, 96 % of those by 15 % and
     all by 60 % are found; at most 1 % of these are off by more than two steps, and the ranks are right. One of 1800
-    steady ones had a change. In 30 real trainings of two ranks on two cores (changes by 10 to 60 % in data, forward or
-    backward, on one rank or both), while other tests used the machine, 29 were found, each within two steps and on the
-    right ranks; of 30 steady ones 2 had a change, and 2 more had one that the waiting for cores explains. On a machine
-    that other programs use, steps do change their pace; `evidence` then says that threads waited for cores."""
+    steady ones had a change. In 60 real trainings of two ranks on two cores (changes by 10 to 60 % in data, forward or
+    backward, on one rank or both) all were found, each within two steps and on the right ranks. Of 100 steady ones 5
+    had a change, in each of which the same product of two matrices also took longer: the machine was slower. While
+    other tests used the machine, 29 of 30 were found, and 4 of 30 steady ones had a change, 2 of which the waiting for
+    cores explains. Steps do change their pace where other programs use the machine, and where the C library gives
+    memory back to the kernel: `evidence` then says that threads waited for cores, or counts page faults."""
 
     step: int
     """The first step of the new pace."""
