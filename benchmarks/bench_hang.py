@@ -28,7 +28,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from hang_kinds import DEATHS, HANGS, OF_EXERCISES, SLOW, function_lines, line_of, lines_of
+from hang_kinds import DEATHS, HANGS, OF_EXERCISES, SLOW, line_of, line_of_fault, lines_of
 
 from harness.live.dead import first_death
 from harness.live.hang import read_hang
@@ -36,7 +36,7 @@ from harness.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "tests" / "own" / "scripts" / "hangs.py"
-EXERCISE_SCRIPT = ROOT / "exercises" / "utils" / "faults" / "hang.py"
+EXERCISES = {1: "exercise_1_DDP", 2: "exercise_2_DeepSpeed"}
 LEAST_S, LOADER_S, COMPUTING_S = 10.0, 30.0, 60.0  # after which a run counts as stuck: docs/watch.md
 NO_LINE = ("kill", "left-early")  # nobody knows where a process is that is killed, or whose script has ended
 IN_WHICH_NOBODY_FAILED = ("early",)
@@ -145,8 +145,8 @@ def _hang(asked: dict[str, Any], run: Run) -> dict[str, Any]:
     wanted = OF_EXERCISES[kind] if of_exercise else HANGS[kind]
     least_s = {"worker": LOADER_S, "computes": COMPUTING_S}.get(wanted, LEAST_S)
     least_s = LEAST_S if kind == "worker-stopped" else least_s
-    file = EXERCISE_SCRIPT if of_exercise else SCRIPT
-    numbers = function_lines(file, kind) if of_exercise else lines_of(file, kind)
+    file = ROOT / "exercises" / EXERCISES[asked["exercise"]] / "train.py" if of_exercise else SCRIPT
+    numbers = (line_of_fault(file, kind),) if of_exercise else lines_of(file, kind)
     line = re.compile(rf"{re.escape(file.name)}:({'|'.join(map(str, numbers))})\b")
     # Where two groups are used in opposite order, or two ranks are in different collectives, nobody knows who is wrong.
     both = wanted == "order" or (wanted == "other collective" and asked["ranks"] == 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 HANGS = {
@@ -50,12 +49,12 @@ OF_EXERCISES = {
 """Of `--fault hang` in an exercise."""
 
 
-def function_lines(file: Path, kind: str) -> range:
-    """The lines of the function that does a kind of `OF_EXERCISES`."""
-    name = "_worker" if kind.startswith("worker") else f"_{kind.replace('-', '_')}"
-    functions = (each for each in ast.parse(file.read_text()).body if isinstance(each, ast.FunctionDef))
-    (found,) = (each for each in functions if each.name == name)
-    return range(found.lineno, (found.end_lineno or found.lineno) + 1)
+def line_of_fault(script: Path, kind: str) -> int:
+    """The line of an exercise's script in which a kind of `OF_EXERCISES` happens: it loads a batch, or its forward
+    pass begins."""
+    text = "= next(batches)" if kind.startswith("worker") else "(**batch).loss"
+    lines = enumerate(script.read_text(encoding="utf-8").splitlines(), 1)
+    return next(number for number, line in lines if text in line)
 
 
 def lines_of(script: Path, kind: str) -> tuple[int, ...]:

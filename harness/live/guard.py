@@ -29,11 +29,11 @@ QUIET_NS = 4_000_000_000  # without a sign of life, at the time of the evidence
 
 
 class Guard:
-    """Looks every two seconds. stop: whether to end a job that is stuck."""
+    """Looks every two seconds. stop: whether to end a job that is stuck. over: set when it looks no more."""
 
     def __init__(self, run: Path, stop: bool) -> None:
         self._run, self._stop = run, stop
-        self._over = threading.Event()
+        self.over = threading.Event()
         self._found: Hang | None = None
         self._runs_since_ns = 0
         self._thread = threading.Thread(target=self._go, name="guard", daemon=True)
@@ -43,7 +43,7 @@ class Guard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self.over.set()
         self._thread.join(3.0)
 
     def _go(self) -> None:
@@ -58,12 +58,12 @@ class Guard:
                 IndexError,
             ) as error:  # another node's file is damaged
                 print(f"warning: cannot tell whether the run is stuck: {error!r}", file=sys.stderr)
-                self._over.wait(30.0)
+                self.over.wait(30.0)
 
     def _waited(self) -> bool:
         """Wait until the next look; returns whether there is none."""
         begin_s = time.monotonic()
-        over = self._over.wait(LOOK_S)
+        over = self.over.wait(LOOK_S)
         if time.monotonic() - begin_s > LOOK_S + LATE_S:
             self._runs_since_ns = time.time_ns()
         return over
@@ -82,6 +82,7 @@ class Guard:
             if first:
                 print("\n".join(shown.told(time.time_ns())), file=sys.stderr, flush=True)
                 if self._stop:
+                    self.over.set()  # what is seen from now on is the end of the job
                     self._end_job()
 
     def _write(self, hang: Hang) -> Hang:

@@ -14,7 +14,7 @@ from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.live.hang import Hang
 from harness.live.silent import Silent, who_is_silent
 from harness.live.text import ranks_named, where
-from harness.live.waiting import Wait, waits_for_ranks
+from harness.live.waiting import FOR_LOCK, LOADS, Wait, waits_for_ranks
 
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
 SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves
@@ -22,8 +22,6 @@ COMPUTING_S = 60.0  # without progress, for a rank that computes in code that is
 LONGEST_S = 30.0  # a step as long as this is not expected again
 SAVES = ("torch/serialization.py", "safetensors/", "torch/distributed/checkpoint/", "shutil.py")
 COMPILES = ("torch/_dynamo/", "torch/_inductor/", "torch/utils/cpp_extension.py", "triton/")
-LOADS = "torch/utils/data/dataloader.py"
-FOR_LOCK = "waiting for a lock"
 
 
 ADVICE = {

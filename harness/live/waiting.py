@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from harness.common.heartbeats import Evidence
 
+LOADS = "torch/utils/data/dataloader.py"
+FOR_LOCK = "waiting for a lock"
 _DISTRIBUTED = "torch/distributed/"
-_CONNECTING = ("torch/distributed/rendezvous.py", "torch/distributed/elastic/")
 _ENGINE = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 # What a line of the user's own does when it waits for a collective that was begun before.
 _WAITS = (".wait(", ".item(", ".cpu(", ".synchronize(", ".tolist(", ".result(", ".value(")
-_LOCAL = ("torch/distributed/checkpoint/filesystem.py",)
+_INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 class Wait(NamedTuple):
@@ -50,6 +51,8 @@ def _blocked_in_collective(frames: Sequence[Sequence[Any]], rank: Evidence) -> b
     file, line = str(frames[0][0]), int(frames[0][1])
     if _DISTRIBUTED in file or any(file.endswith(engine) for engine in _ENGINE):
         return rank.state not in "Tt"
+    if rank.waits_in.startswith(FOR_LOCK) and any(part in file for part in _INSTALLED) and LOADS not in file:
+        return True  # a library waits in C++, as DeepSpeed does for parameters
     return any(word in linecache.getline(file, line) for word in _WAITS)
 
 

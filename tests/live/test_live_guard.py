@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.common.heartbeats import Evidence, evidence_file, node_file
-from harness.live.guard import seen
+from harness.live.guard import Guard, seen
+from harness.live.hang import read_hang
 from harness.live.stuck import judge
 from tests.live.evidences import NOW_NS, S, rank, waiting
 
@@ -44,6 +48,23 @@ def test_a_node_that_fell_silent_is_named_with_its_ranks_and_since_when(tmp_path
     assert "; node host-b with ranks 2 and 3 has not reported since " in found.sentence
     written(tmp_path, "b", [2, 3], 21, {"event": "end", "unix_ns": NOW_NS - 21 * S})
     assert judge(seen(tmp_path, NOW_NS)) is None, "it said that it ended"
+
+
+def test_what_the_end_of_a_stopped_job_looks_like_does_not_change_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.live.guard.LOOK_S", 0.05)
+    monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
+    written(tmp_path, "a", [0, 1], 1)
+    seen_there(tmp_path, "a", [rank(0, waits_in="sleeping"), waiting(1)])
+    with Guard(tmp_path, stop=True) as guard:
+        assert guard.over.wait(10)
+        written(tmp_path, "a", [0, 1], 1, {"event": "gone", "rank": 0, "ended": True, "unix_ns": NOW_NS})
+        time.sleep(0.3)
+    hang = read_hang(tmp_path)
+    assert hang is not None
+    assert (hang.kind, hang.ranks, hang.stops) == ("sleeps", (0,), True)
+    assert "rank 0 is sleeping in data.py:41" in capsys.readouterr().err
 
 
 def test_what_was_seen_before_a_suspension_says_nothing_of_now(tmp_path: Path) -> None:

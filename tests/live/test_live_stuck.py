@@ -188,6 +188,18 @@ def test_a_lock_of_the_users_own_is_no_collective() -> None:
     assert ENGINE[2] == "_engine_run_backward"
 
 
+def test_a_library_that_waits_in_c_for_what_it_has_begun_waits_for_ranks() -> None:
+    """DeepSpeed gathers parameters before a module computes; the frames name its own wrapper only."""
+    wrapper = ["/venv/lib/python3.11/site-packages/deepspeed/utils/nvtx.py", 33, "wrapped_fn", False]
+    for_lock = {"threads": {"main": [wrapper, TRAIN]}, "waits_in": "waiting for a lock"}
+    gathers = waiting(0, op="all_gather")._replace(**for_lock)
+    computes = rank(1, quiet_ns=0, computes=True, since_ns=NOW_NS - 70 * S, threads={"main": [DATA, TRAIN]})
+    found = judged(gathers._replace(since_ns=NOW_NS - 70 * S), computes)
+    assert found is not None
+    assert (found.kind, found.ranks, found.waiting) == ("computes", (1,), (0,))
+    assert judged(gathers, computes._replace(since_ns=NOW_NS - 12 * S)) is None, "it may compute for long"
+
+
 def test_a_rank_whose_program_has_ended_but_not_its_threads_has_left() -> None:
     found = with_rank_1(threads={"main": [["/usr/lib/python3.11/threading.py", 1583, "_shutdown", False]]})
     assert found is not None
