@@ -6,9 +6,8 @@
 A pair is the same training with and without the observer; no window is ever reached. They start one after the other.
 Then they take turns of half a second in the order A B B A, one stopped by a signal while the other trains, so that a
 machine that is faster at some times favours neither. The training times itself, so that what the observer does between
-two steps counts; a step in which it was stopped, and the next one, are left out. Both keep memory that they have freed,
-since pages that some processes ask for in each step, and others by chance do not, move a step by a third. A run's
-number is the median of its steps on its slowest rank; the table has the median over the pairs with a bootstrap
+two steps counts; a step in which it was stopped, and the next one, are left out. Both keep memory that they have freed.
+A run's number is the median of its steps on its slowest rank; the table has the median over the pairs with a bootstrap
 interval.
 """
 
@@ -30,13 +29,12 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from own_trainings import TRAININGS
+from own_trainings import KEEP_MEMORY, TRAININGS
 
 from tests.own.observed_trainings import start
 
 FIRST = 5  # steps that are left out: allocators and workers start
 TURN_S = 0.5
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 NEVER = {"skip": 10**9, "wait": 0, "warmup": 1, "active": 1}
 RESAMPLED = 10_000
 MOST_OF_A_STEP, MOST_AT_START_S = 0.01, 0.3  # what the observer may cost

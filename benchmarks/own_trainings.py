@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "tests/own/scripts"
+# Environment of a steady training: else the C library gives memory back to the kernel in some steps and not in others,
+# and the page faults move a step by a third.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 STEP_ENDS = "step_done"  # the call by which a training's own stopwatch ends a step
 LOOP = "the loop"  # in place of a function's name: the loop of steps
 

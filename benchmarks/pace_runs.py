@@ -2,8 +2,7 @@
 
 From that step on a phase of one rank, or of all, sleeps for a share of the median step before. The observer writes the
 steps' times, as in a job. After each step every rank multiplies the same two matrices and notes how long that took: if
-it changes too, the machine has become faster or slower, as a virtual one does. The C library keeps the memory that is
-freed: else it gives some back in a few steps or in most, and the page faults make an optimizer's part twice as long.
+it changes too, the machine has become faster or slower, as a virtual one does. The C library keeps the memory that is freed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from own_trainings import SCRIPTS, TRAININGS
+from own_trainings import KEEP_MEMORY, SCRIPTS, TRAININGS
 
 from harness.analysis.summary import PaceChange
 from harness.common.metrics_lines import metrics_file
@@ -57,7 +56,6 @@ def _write():
 _atexit.register(_write)
 """
 _AROUND = 20  # steps of a median
-_KEEPS_MEMORY = {f"MALLOC_{name}_": str(2**28) for name in ("TRIM_THRESHOLD", "MMAP_THRESHOLD", "TOP_PAD")}
 _CHANGED = (
     ('    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int]]:\n', '        _pause("data")\n'),
     ('    def forward(self, images: Tensor) -> Tensor:\n', '        _pause("forward")\n'),
@@ -114,7 +112,7 @@ def made(run: Run, out: Path, batch_size: int) -> list[PaceChange]:
         shutil.copytree(SCRIPTS, folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         _change(folder / "scripts" / "plain_ddp.py", run)
         options = ["--steps", str(run.steps), "--batch-size", str(batch_size)]
-        os.environ.update(_KEEPS_MEMORY)
+        os.environ.update(KEEP_MEMORY)
         running = start(TRAINING, folder, options, asked={"profiler": "none"}, scripts=folder / "scripts")
         with suppress(OSError):  # its session is a group of the scheduler
             Path(f"/proc/{running.process.pid}/autogroup").write_text(str(PRIORITY), encoding="utf-8")

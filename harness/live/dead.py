@@ -10,13 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.bounded_read import read_end
+from harness.common.bounded_read import read_bounded_json, read_end
 from harness.common.heartbeats import live_folder
-from harness.format.format import cut
+from harness.common.memory_snapshot import memory_file
+from harness.format.format import amount, cut
 from harness.live.node_file import silent_nodes
 from harness.live.silent import SILENT_S, who_is_silent
 from harness.live.text import where
 
+_MOST_HELD = 3  # uses of memory
 _MOST_TOLD = 100  # characters of how a rank ended
 TAIL_BYTES = 1 << 18  # of a node's file: its ranks end at its end
 LOG_BYTES = 1 << 18
@@ -40,7 +42,8 @@ MEMORY = {
 
 class Death(NamedTuple):
     """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not fail,
-    but left the training before the others. lost: of a node that fell silent, with the first of its ranks: which."""
+    but left the training before the others. lost: of a node that fell silent, with the first of its ranks: which. held:
+    what tensors held when there was no memory for another one."""
 
     rank: int
     pid: int
@@ -54,6 +57,7 @@ class Death(NamedTuple):
     exit_code: int | None
     left: bool
     lost: str = ""
+    held: str = ""
 
     @property
     def sentence(self) -> str:
@@ -66,7 +70,7 @@ class Death(NamedTuple):
         if self.left:
             how = f" by {self.error}" if self.error else ""
             return f"rank {self.rank} left the training{step}{how}{at}, and the others could not go on without it"
-        return f"rank {self.rank} failed first,{step}: {self.how}{at}".replace(",:", ":")
+        return f"rank {self.rank} failed first,{step}: {self.how}{at}{self.held}".replace(",:", ":")
 
     @property
     def seen_at(self) -> str:
@@ -96,8 +100,10 @@ def first_death(run: Path, log: Path | None = None) -> Death | None:
     ends = deaths(run, log)
     failed = [death for death in ends if not death.left]
     first = next((death for death in failed if not death.victim), None)
-    if first is not None or not failed:
-        return first
+    if first is not None:
+        return first._replace(held=_held(run, first.rank)) if "memory" in first.error.lower() else first
+    if not failed:
+        return None
     if failed[0].victim and (lost := _lost(run, failed[0].step)):
         return lost
     return next((death for death in ends if death.left and death.unix_ns < failed[0].unix_ns), failed[0])
@@ -115,6 +121,16 @@ def ends_of_ranks(run: Path, log: Path | None = None) -> str:
     """How each rank ended, by rank: what a mystery tells in place of which one was the first."""
     by_rank = sorted(deaths(run, log), key=lambda death: death.rank)
     return "; ".join(f"rank {death.rank}: {cut(death.how, _MOST_TOLD)}" for death in by_rank)
+
+
+def _held(run: Path, rank: int) -> str:
+    """Who held the memory when an allocation failed, if the run has snapshots of it."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        held = read_bounded_json(memory_file(run, rank))["failure"]["bytes"]
+        parts = sorted(((size, name) for name, size in held.items() if size > 0), reverse=True)
+        named = ", ".join(f"{name} {amount(size)}" for size, name in parts[:_MOST_HELD])
+        return f"; tensors held {amount(sum(held.values()))} then: {named}" if parts else ""
+    return ""
 
 
 def _lost(run: Path, step: int | None) -> Death | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.heartbeats import node_file
+from harness.common.memory_snapshot import memory_file
 from harness.live.dead import Death, first_death
 from tests.live.evidences import S
 
@@ -55,6 +56,20 @@ def test_a_rank_that_a_signal_ended_is_first_although_others_raised_before_it_wa
     assert told(tmp_path, nodes, log) == wanted
     nodes["a"][1]["oom"] = "cgroup"
     assert "the job used more memory than its cgroup allows" in told(tmp_path, nodes, log)
+
+
+def test_who_held_the_memory_is_told_where_a_snapshot_knows_it(tmp_path: Path) -> None:
+    failed = error("OutOfMemoryError", "CUDA out of memory.", 20)
+    nodes = {"a": [gone(1, 25, error=failed)]}
+    said = "rank 1 failed first, in step 60: OutOfMemoryError: CUDA out of memory. (train.py:31)"
+    assert told(tmp_path, nodes) == said
+    held = {"weights": 3 * 10**9, "activations": 12 * 10**9, "inputs": 0, "gradients": 10**9, "other": 5}
+    memory_file(tmp_path, 1).parent.mkdir()
+    memory_file(tmp_path, 1).write_text(json.dumps({"failure": {"bytes": held}}))
+    then = "; tensors held 16.0 GB then: activations 12.0 GB, weights 3.00 GB, gradients 1.00 GB"
+    assert told(tmp_path, nodes) == said + then
+    nodes["a"][0]["error"] = error("ValueError", "no such token", 20)
+    assert "tensors held" not in told(tmp_path, nodes), "it survived that"
 
 
 def test_a_crash_in_c_has_its_line(tmp_path: Path) -> None:
