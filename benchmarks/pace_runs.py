@@ -2,7 +2,8 @@
 
 From that step on a phase of one rank, or of all, sleeps for a share of the median step before. The observer writes the
 steps' times, as in a job. After each step every rank multiplies the same two matrices and notes how long that took: if
-it changes too, the machine has become faster or slower, as a virtual one does. The C library keeps the memory that is freed.
+it changes too, the machine has become faster or slower, as a virtual one does. The C library keeps the memory that is
+freed.
 """
 
 from __future__ import annotations
