@@ -94,8 +94,11 @@ def _sizes(sizes: Any) -> str:
 
     >>> _sizes([[7, 4], [2]])
     '7 × 4 and 2 elements'
+    >>> _sizes([[1]])
+    '1 element'
     """
     if not isinstance(sizes, list) or not sizes:
         return ""
     shown = [" × ".join(map(str, size)) if size else "1" for size in sizes[:2] if isinstance(size, list)]
-    return " and ".join(shown) + " elements" + (", …" if len(sizes) > 2 else "") if shown else ""
+    elements = " element" if shown == ["1"] else " elements"
+    return " and ".join(shown) + elements + (", …" if len(sizes) > 2 else "") if shown else ""
