@@ -56,11 +56,13 @@ _LONGEST_PATH = 4096
 
 
 class Usage(NamedTuple):
-    """Of a process and those below it: CPU time in ns, bytes read and written, resident bytes of itself."""
+    """Of a process and those below it: CPU time in ns, bytes read and written, resident bytes of itself. below_runs:
+    whether one of those below runs or is ready to."""
 
     cpu_ns: int
     io_bytes: int
     memory_bytes: int
+    below_runs: bool
 
 
 class Stat(NamedTuple):
@@ -114,12 +116,14 @@ def usage(pid: int) -> Usage:
     """Of the process and of those below it."""
     own = stat_of(pid)
     cpu_ns, moved = (own.cpu_ns, _moved(pid)) if own is not None else (0, 0)
+    below_runs = False
     for child in below(pid):
         found = stat_of(child)
         if found is not None:
             cpu_ns += found.cpu_ns
             moved += _moved(child)
-    return Usage(cpu_ns, moved, own.memory_bytes if own is not None else 0)
+            below_runs |= found.state == "R"
+    return Usage(cpu_ns, moved, own.memory_bytes if own is not None else 0, below_runs)
 
 
 def _moved(pid: int) -> int:

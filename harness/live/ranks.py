@@ -66,14 +66,14 @@ class Rank:
             return
         usage: Usage = processes.usage(self.pid)
         share = (usage.cpu_ns - self._usage.cpu_ns) / 1e9 / elapsed_s
-        ran, self._runs = self._runs, self._wants_a_core()
+        ran, self._runs = self._runs, self._main_runs() or usage.below_runs
         self.computes = share >= COMPUTES or (ran and self._runs)
         self.use_percent = max(0, round(100 * share))
         if self.computes or (usage.io_bytes - self._usage.io_bytes) / elapsed_s >= MOVES_BYTES_S:
             self.life_ns = now_ns
         self._usage, self._looked_ns = usage, now_ns
 
-    def _wants_a_core(self) -> bool:
+    def _main_runs(self) -> bool:
         """Whether its main thread runs or is ready to: where cores are shared, it may get little CPU time."""
         found = processes.stat_of(self.pid, self.facts.get("tid"))
         return found is not None and found.state == "R"

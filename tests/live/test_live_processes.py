@@ -78,6 +78,9 @@ def test_who_computes_who_is_stopped_and_who_is_below_whom(start: Start) -> None
     assert eventually(lambda: getattr(processes.stat_of(stopped.pid), "state", ""), "T") == "T"
     parent = start("import os; os.spawnlp(os.P_WAIT, 'sleep', 'sleep', '99')")
     assert eventually(lambda: str(len(processes.below(parent.pid))), "1") == "1"
+    assert eventually(lambda: str(processes.usage(parent.pid).below_runs), "False") == "False"
+    waits = start(f"import subprocess; subprocess.run([{sys.executable!r}, '-S', '-c', 'while True: pass'])")
+    assert eventually(lambda: str(processes.usage(waits.pid).below_runs), "True") == "True"
     assert processes.lives(busy.pid)
     assert not processes.is_frozen(busy.pid)
 
@@ -88,5 +91,5 @@ def test_a_process_that_has_ended_is_told_as_such() -> None:
     program.wait()
     assert processes.stat_of(program.pid) is None
     assert processes.waits_in(program.pid) == ""
-    assert processes.usage(program.pid) == (0, 0, 0)
+    assert processes.usage(program.pid) == (0, 0, 0, False)
     assert processes.below(program.pid) == []
