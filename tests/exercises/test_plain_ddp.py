@@ -36,7 +36,13 @@ def trained(what: str, folder: Path) -> Summary:
 
 
 @pytest.mark.train
-@pytest.mark.parametrize(("what", "causes"), [("sleep", {"host-stall"}), ("samples", {"long-sequences"})])
+@pytest.mark.parametrize(
+    ("what", "causes"),
+    [
+        ("sleep", {"host-stall"}),
+        pytest.param("samples", {"long-sequences"}, marks=pytest.mark.long),
+    ],
+)
 def test_a_rank_that_sleeps_or_has_more_samples_is_named(what: str, causes: set[str], tmp_path: Path) -> None:
     for attempt in range(ATTEMPTS):  # other programs on the cores can slow one rank more than its samples do
         found = trained(what, tmp_path / str(attempt)).findings

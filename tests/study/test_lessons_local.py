@@ -68,11 +68,10 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
         pytest.param("1h", [YES, CANNOT], marks=pytest.mark.long),
         ("2a", [YES, YES, YES]),
         pytest.param("2b", [YES, CANNOT], marks=pytest.mark.long),
-        ("3a", [YES, YES]),
-        pytest.param("3b", [YES, YES], marks=pytest.mark.long),
-        pytest.param("3c", [YES, YES], marks=pytest.mark.long),
-        pytest.param("3d", [YES, YES], marks=pytest.mark.long),
-        *(pytest.param(name, [YES, YES], marks=pytest.mark.long) for name in ("4a", "4b")),
+        *(
+            pytest.param(name, [YES, YES], marks=pytest.mark.long)
+            for name in ("3a", "3b", "3c", "3d", "4a", "4b")
+        ),
     ],
 )
 def test_the_answer_comes_from_the_students_own_runs(
