@@ -16,9 +16,7 @@ from harness.live.text import ranks_named
 
 F64 = NDArray[np.float64]
 CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core
-PAGE_FAULTS = (
-    "page faults"  # among the phases, and a number: of memory that a rank had given back to the kernel
-)
+PAGE_FAULTS = "page faults"  # among the phases, but a number, not a time
 _PHASES = {"data": "data loading", "optimizer": "the optimizer"}
 _MOST_OF_IT = 0.5  # of a change, by which a phase must have changed to be named
 _MANY_FAULTS = 200  # more or fewer per step, and twice as many: they have to do with a change
@@ -117,11 +115,8 @@ def _where(change: Change, phase: str | None) -> str:
 
 def grown_phase(change: Change, phases: Mapping[str, F64]) -> str | None:
     """The phase that changed by most of the change, on the ranks that changed; None: none did, or it is not known."""
-    moved = {
-        name: _moved(change, values)
-        for name, values in phases.items()
-        if name not in (CORE_WAIT, PAGE_FAULTS)
-    }
+    times = {name: values for name, values in phases.items() if name not in (CORE_WAIT, PAGE_FAULTS)}
+    moved = {name: _moved(change, values) for name, values in times.items()}
     step = change.after - change.before
     shares = {name: each / step for name, each in moved.items() if np.isfinite(each)}
     best = max(shares, key=lambda name: shares[name], default=None)
