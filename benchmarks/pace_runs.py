@@ -101,7 +101,7 @@ def machine_ratio(folder: Path, change: PaceChange) -> float:
         took = json.loads((folder / f"machine{rank}.json").read_text(encoding="utf-8"))
         before = statistics.median(took[max(0, change.low_step - _AROUND) : change.low_step])
         ratios.append(statistics.median(took[change.high_step : change.high_step + _AROUND]) / before)
-    return statistics.median(ratios)
+    return float(statistics.median(ratios))
 
 
 def made(run: Run, out: Path, batch_size: int) -> list[PaceChange]:

@@ -191,8 +191,9 @@ def test_a_lock_of_the_users_own_is_no_collective() -> None:
 def test_a_library_that_waits_in_c_for_what_it_has_begun_waits_for_ranks() -> None:
     """DeepSpeed gathers parameters before a module computes; the frames name its own wrapper only."""
     wrapper = ["/venv/lib/python3.11/site-packages/deepspeed/utils/nvtx.py", 33, "wrapped_fn", False]
-    for_lock = {"threads": {"main": [wrapper, TRAIN]}, "waits_in": "waiting for a lock"}
-    gathers = waiting(0, op="all_gather")._replace(**for_lock)
+    gathers = waiting(0, op="all_gather")._replace(
+        threads={"main": [wrapper, TRAIN]}, waits_in="waiting for a lock"
+    )
     computes = rank(1, quiet_ns=0, computes=True, since_ns=NOW_NS - 70 * S, threads={"main": [DATA, TRAIN]})
     found = judged(gathers._replace(since_ns=NOW_NS - 70 * S), computes)
     assert found is not None
