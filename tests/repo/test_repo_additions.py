@@ -99,6 +99,7 @@ def with_an_analysis(tree: Path) -> None:
     tables.write_text(tables.read_text(encoding="utf-8") + TABLE, encoding="utf-8")
 
 
+@pytest.mark.long
 def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(
     tree: Path, tmp_path: Path
 ) -> None:
