@@ -34,7 +34,7 @@ OF_CAUSE = (
         (Plant("sleep", "forward", (1,)), "host-stall", [1]),
         pytest.param(Plant("python", "data", (0, 1)), "data-stall", [0, 1], marks=pytest.mark.long),
         (Plant("operators", "loop", (0,), every=3, ms=60), "extra-compute", [0]),
-        (Plant("all-reduce", "forward", (0, 1)), "communication", [0, 1]),
+        pytest.param(Plant("all-reduce", "forward", (0, 1)), "communication", [0, 1], marks=pytest.mark.long),
     ],
     ids=lambda value: f"{value.stall}-{value.place}" if isinstance(value, Plant) else "",
 )

@@ -88,7 +88,7 @@ def test_a_profiler_of_the_scripts_own_is_left_alone(tmp_path: Path) -> None:
     assert run.last("observed")["notes"] == [said.removeprefix("observer: ")]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_processes_that_load_data_are_no_ranks(tmp_path: Path, method: str) -> None:
     text = (
         MODEL

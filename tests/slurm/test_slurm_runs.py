@@ -411,6 +411,7 @@ def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(slurm_sh_accounting:
     assert slurm_sh_accounting.status(run.job_id)["state"] == "cancelled"
 
 
+@pytest.mark.long
 def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(slurm_sh_accounting: SlurmSh) -> None:
     """The cluster's commands take the name and print it."""
     site = slurm_sh_accounting.site("named", account="demo", sbatch=["--clusters=testcluster"])
