@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.cli.watch import cancel as cancelling
@@ -388,7 +389,7 @@ def test_another_process_or_a_thread_of_the_kernel_is_not_taken_for_the_run(tmp_
     run = a_run(tmp_path, "local-1")
     run.controller_dir.mkdir(parents=True)
     (run.controller_dir / "1_submitted.pkl").touch()
-    kernel = [int(p.name) for p in Path("/proc").glob("[0-9]*") if (p / "cmdline").read_bytes() == b""]
+    kernel = [process.pid for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == []]
     for pid in [os.getpid(), *kernel[:1]]:
         run.write_status(Status(state="running", pid=pid, host=run.record.submit_host, started_ns=1))
         assert local.poll(run).state == "failed"
