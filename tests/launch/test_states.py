@@ -394,8 +394,7 @@ def test_another_process_or_a_thread_of_the_kernel_is_not_taken_for_the_run(tmp_
         run.write_status(Status(state="running", pid=pid, host=run.record.submit_host, started_ns=1))
         assert local.poll(run).state == "failed"
     assert look_at(run).state == "failed"
-    kept = run.status()
-    assert kept is not None
+    assert (kept := run.status()) is not None
     assert (kept.state, kept.told_by) == ("failed", run.record.submit_host)
     assert "it ended without an exit status" in kept.why
 
