@@ -14,6 +14,7 @@ from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Steps
 from harness.analysis.summary.problem_texts import (
     GRAPH_CAPTURE,
     KINDS,
+    NOT_COMPLETED,
     SAMPLED,
     WORK_MISSING,
 )
@@ -169,7 +170,7 @@ def kind_sentences(s: Summary) -> list[str]:
     for problem in kinds_of_recording(s):
         found.setdefault(problem.what, []).append(problem.evidence)
     return [
-        f"{what[0].upper()}{what[1:]} ({seen[0]}{f'; {len(seen) - 1} more like it' if len(seen) > 1 else ''})."
+        f"{_capital(what)} ({seen[0]}{f'; {len(seen) - 1} more like it' if len(seen) > 1 else ''})."
         for what, seen in found.items()
     ]
 
@@ -188,8 +189,13 @@ def _record_instead(s: Summary) -> list[str]:
 
 def doubts(s: Summary) -> list[str]:
     """The first sentences about a recording with problems, its kind first; empty for a good one."""
+    ended = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
     grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD and p.what not in KINDS]
-    return [*kind_sentences(s), *_doubts(s, grave)]
+    return [*ended, *kind_sentences(s), *_doubts(s, grave)]
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _doubts(s: Summary, grave: list[Problem]) -> list[str]:

@@ -42,6 +42,14 @@ def test_a_doubtful_recording_is_said_in_the_first_line_of_the_answer() -> None:
     assert answer(summary(quality=good)).sentences[0].startswith("A step takes")
 
 
+def test_an_answer_begins_with_why_the_run_did_not_complete() -> None:
+    why = "stuck since 18:19:04 in step 20: rank 0 waits in all_reduce (train.py:216); rank 1 is sleeping in a.py:4"
+    ended = Problem(severity=RecordingVerdict.GOOD, what="the run did not complete", evidence=why)
+    quality = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[Problem.doubt("a", "…"), ended])
+    first, second, *_ = answer(summary(quality=quality)).sentences
+    assert (first, second) == (f"The run did not complete: {why}.", "These numbers are doubtful: a.")
+
+
 @pytest.mark.parametrize(("ratio", "said"), [(1.71, True), (1.15, False), (0.9, False)])
 def test_an_answer_says_how_much_the_profiler_slows_the_steps(ratio: float, said: bool) -> None:
     cost = ProfilerCost(unprofiled_step_ns=70 * MS, profiled_step_ns=round(ratio * 70 * MS), ratio=ratio)
