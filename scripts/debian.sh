@@ -58,7 +58,7 @@ _unpack_files() {
   shift
   mkdir -p -- "$folder"
   for package in "$@"; do
-    dpkg-deb --fsys-tarfile "$package" | tar -x -C "$folder" --exclude='./usr/share/doc' --exclude='./usr/share/man' || return
+    dpkg-deb --fsys-tarfile "$package" | tar -x -C "$folder" --keep-directory-symlink --exclude='./usr/share/doc' --exclude='./usr/share/man' || return
   done
 }
 

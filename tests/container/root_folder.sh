@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Makes the folder of which the tests' images are built: a small Debian with a Python of its own.
+#
+#   root_folder.sh FOLDER SUITE
+
+set -euo pipefail
+# shellcheck source=/dev/null
+. "$(dirname -- "$0")/../../scripts/debian.sh"
+
+debian_start
+need_suite "$2"
+new=$work/new
+mkdir -p "$new"/usr/{bin,sbin,lib,lib64} "$new/opt/packages"
+for name in bin sbin lib lib64; do ln -s "usr/$name" "$new/$name"; done
+unpack_with_dependencies "$new" base-files base-passwd bash coreutils findutils gawk grep hostname libc-bin libgomp1 \
+  libstdc++6 procps python3 sed tar util-linux
+# What the packages' own scripts do where they are installed.
+ln -sf dash "$new/usr/bin/sh"
+ln -sf gawk "$new/usr/bin/awk"
+cp "$new/usr/share/base-passwd/passwd.master" "$new/etc/passwd"
+cp "$new/usr/share/base-passwd/group.master" "$new/etc/group"
+touch "$new/etc/hosts" "$new/etc/localtime" "$new/etc/resolv.conf"
+# The training packages, wherever they come from, are there.
+echo /opt/packages >"$new/usr/lib/python3/dist-packages/packages.pth"
+mkdir -p -- "$(dirname -- "$1")"
+mv -- "$new" "$1"
