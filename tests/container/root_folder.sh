@@ -12,7 +12,7 @@ need_suite "$2"
 new=$work/new
 mkdir -p "$new"/usr/{bin,sbin,lib,lib64} "$new/opt/packages"
 for name in bin sbin lib lib64; do ln -s "usr/$name" "$new/$name"; done
-unpack_with_dependencies "$new" base-files base-passwd bash coreutils findutils gawk grep hostname libc-bin libgomp1 \
+unpack_with_dependencies "$new" base-files base-passwd bash coreutils dash findutils gawk grep hostname libc-bin libgomp1 \
   libstdc++6 procps python3 sed tar util-linux
 # What the packages' own scripts do where they are installed.
 ln -sf dash "$new/usr/bin/sh"

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from own_trainings import SCRIPTS, TRAININGS
 
 from tests.container.images import container
-from tests.slurm.slurm_sh import SHORT, SlurmSh, Submitted, submitted
+from tests.slurm.slurm_sh import REPOSITORY, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_nsys import ranges
 from tests.slurm.test_slurm_slides import DEFAULTS
 
@@ -67,3 +68,66 @@ def test_a_slide_runs_to_its_end_inside(
     paraver = slurm_sh("paraver", run.job_id)
     assert paraver.returncode == 0, paraver.stderr
     assert list(run.path.rglob("*.prv"))
+
+
+def test_nsys_outside_records_what_runs_inside(slurm_sh: SlurmSh, nsys_folder: Path, tmp_path: Path) -> None:
+    run = recorded(slurm_sh, nsys_folder)
+    found = ranges(run.path / "nsys/profile_node0.nsys-rep", nsys_folder, tmp_path)
+    assert found["forward"] == found["optimizer_step"] == 6, "three profiled steps of both ranks"
+
+
+def test_an_nsys_for_each_rank_runs_inside_and_its_recording_becomes_a_report_outside(
+    slurm_sh: SlurmSh, nsys_folder: Path, tmp_path: Path
+) -> None:
+    """One rank: two nsys 2022.4 that begin together on this machine may lose what they recorded."""
+    run = recorded(slurm_sh, nsys_folder, "--nsys-per", "rank", "-g", "1")
+    (report,) = (run.path / "nsys").glob("*.nsys-rep")
+    assert ranges(report, nsys_folder, tmp_path)["forward"] == 3
+    said = (run.logs / "log.err").read_text()
+    assert "profile_node0_rank0.qdstrm, which nsys itself could not import, became" in said, (
+        "the image has no libpfm, which Debian's importer needs"
+    )
+    assert list((run.path / "nsys").glob("*.qdstrm")) == []
+
+
+def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
+    """A run of two ranks that nsys recorded to its end."""
+    env = {"PATH": f"{nsys}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
+    site = site_of(slurm_sh, 2, env={**env, "TOKENIZERS_PARALLELISM": "false"})
+    done = slurm_sh(
+        "-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    return submitted(done.stdout)
+
+
+def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
+    site = site_of(slurm_sh, 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
+    words = ("run", "-n", "2", "--site", str(site), "--wait", "--json", "--skip-steps", "2", "--active-steps", "3")
+    argv = ("bash", f"{REPOSITORY}/slurm.sh", *words, "--", *TRAININGS["plain_ddp"].words, "--steps", "8")
+    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=600, env=slurm_sh.env, cwd=SCRIPTS)
+    assert done.returncode == 0, done.stderr
+    run = submitted(done.stdout)
+    assert INSIDE in (run.path / "lines" / "rank0.jsonl").read_text(), "it trained outside"
+    for rank in (0, 1):
+        assert sum(event["event"] == "step" for event in run.events(rank)) == 8
+        assert (run.path / "torch" / f"rank{rank}.json.gz").is_file()
+
+
+def test_it_runs_again_in_the_same_container(slurm_sh: SlurmSh, runs: dict[str, Submitted]) -> None:
+    first = finished(slurm_sh, runs["-e 1"])
+    done = slurm_sh("rerun", first.job_id, "--wait", "--json")
+    assert done.returncode == 0, done.stderr
+    again = submitted(done.stdout)
+    assert again.read("run.json")["job"]["container"] == first.read("run.json")["job"]["container"]
+    assert INSIDE in (again.path / "lines" / "rank0.jsonl").read_text()
+
+
+def test_the_doctor_looks_inside_from_every_node(slurm_sh: SlurmSh) -> None:
+    done = slurm_sh("doctor", "--in-job", "--json", "--site", site_of(slurm_sh, 1))
+    lines = json.loads(done.stdout)["lines"]
+    (found,) = (line for line in lines if line["what"] == "imported in the container")
+    assert found["level"] == "ok"
+    assert "torch" in found["found"]
+    assert found["hosts"] == ["node1", "node2"]
+    assert {line["what"] for line in lines if line["level"] == "problem"} == set()

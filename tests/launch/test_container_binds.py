@@ -48,6 +48,16 @@ def test_the_installation_and_the_session_are_needed_and_a_sites_own_library_is_
     assert needed({"TMPDIR": "relative", "LD_PRELOAD": ""}) == []
 
 
+def test_what_the_installation_links_to_is_needed_too(tmp_path: Path) -> None:
+    """As Debian's packages have it: the importer, which writes the report, is in another folder."""
+    installed, importer = tmp_path / "lib" / "nsight", tmp_path / "elsewhere" / "host-linux-x64"
+    (installed / "target-linux-x64").mkdir(parents=True)
+    importer.mkdir(parents=True)
+    (installed / "host-linux-x64").symlink_to(importer)
+    environ = {"HARNESS_NSYS": str(installed / "target-linux-x64" / "nsys")}
+    assert needed(environ) == [str(installed), str(importer)]
+
+
 @pytest.mark.parametrize(
     ("bind", "shown"), [("/apps", True), ("/apps:/apps:ro", True), ("/apps:/a", False), ("/app", False)]
 )

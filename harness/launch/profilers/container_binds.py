@@ -63,6 +63,15 @@ def _installations(environ: Mapping[str, str]) -> Iterator[str]:
                 root, found, _ = path.partition("/target-linux-")
                 if found and root.startswith("/"):
                     yield root
+                    yield from _linked_from(Path(root))
+
+
+def _linked_from(root: Path) -> Iterator[str]:
+    """Where the installation's links lead, as packages of distributions put nsys's importer into a folder elsewhere."""
+    for path in root.glob("*-linux-*"):
+        target = path.resolve()
+        if path.is_symlink() and target.is_dir() and not target.is_relative_to(root.resolve()):
+            yield str(target)
 
 
 def _session_folders(environ: Mapping[str, str]) -> Iterator[str]:
