@@ -7,6 +7,7 @@ only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -59,6 +60,11 @@ RULES = (
     Rule("POSIXLY_CORRECT", "bash and other programs would follow older rules"),
     Rule("CDPATH", "`cd` in a line of the site file might enter another folder"),
 )
+# What Apptainer sets inside from such a variable counts more than what the job sets.
+_INSIDE = re.compile(
+    r"(APPTAINER|SINGULARITY)ENV_(PYTHON\w+|RUN_DIR|MASTER_(ADDR|PORT)|NODE|OMP_NUM_THREADS|HARNESS_\w+)"
+)
+_REPLACES = "in a container it would replace the job's own"
 _FUNCTION = "a script would call it instead of the program"
 
 
@@ -68,5 +74,9 @@ def scrub_environment(environ: MutableMapping[str, str]) -> list[str]:
     found = [r for r in RULES if r.name in named or r.spoils(environ.get(r.name, ""), environ)]
     for rule in found:
         environ.pop(rule.name, None)
+    inside = [name for name in environ if _INSIDE.fullmatch(name)]
+    for name in inside:
+        del environ[name]
     why = {rule.name: rule.why for rule in found} | {name: _FUNCTION for name in named if name.endswith("()")}
+    why |= dict.fromkeys(inside, _REPLACES)
     return [f"{name} of your shell is not passed to the job: {reason}" for name, reason in why.items()]

@@ -12,10 +12,9 @@ from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
 from harness.experiment.exercises import Experiment, Own
 from harness.launch.argv import Word, read_here, shown
-from harness.launch.container import of_registry
+from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
-from harness.launch.lookup import why_missing
-from harness.site.site import Container
+from harness.site.site import Container, Site
 
 INSIDE = Path(__file__).with_name("inside.py")
 INSIDE_S = 75.0  # a container's first start on a cold parallel file system takes most of a minute
@@ -47,7 +46,7 @@ def container(around: Surroundings) -> Iterator[Result]:
             command, "is not on PATH", "module avail apptainer singularity   # then modules: in the site file"
         )
     if job.image is None or not of_registry(around.site, job.image):
-        yield _image(job.image, around.environ)
+        yield _image(around.site, job.image, around.environ)
 
 
 def _pyxis(help_of_srun: Answer) -> Result:
@@ -59,21 +58,11 @@ def _pyxis(help_of_srun: Answer) -> Result:
     )
 
 
-def _image(image: Word | None, environ: Mapping[str, str]) -> Result:
+def _image(site: Site, image: Word | None, environ: Mapping[str, str]) -> Result:
     path = image or ""
-    if why := why_missing(path, environ, "file"):
-        build = (
-            "apptainer build training.sif containers/training.def   # then container.image in the site file"
-        )
+    build = "apptainer build training.sif containers/training.def   # then container.image in the site file"
+    if why := why_wrong_image(site, path, environ):
         return problem("container image", why, build)
-    here = Path(read_here(path, environ).text)
-    try:
-        with here.open("rb") as file:
-            empty = not file.read(1)
-    except OSError as error:
-        return problem(shown(path), f"cannot be read ({error.strerror})", f"chmod a+r {here}   # its owner")
-    if empty:
-        return problem(shown(path), "is an empty file", f"apptainer build {here} containers/training.def")
     return ok("container image", shown(path))
 
 
@@ -105,7 +94,7 @@ def _needed(asked: Experiment) -> Mapping[str, str]:
 
 
 def _image_is_missing(around: Surroundings, image: Word) -> bool:
-    return not of_registry(around.site, image) and why_missing(image, around.environ, "file") != ""
+    return not of_registry(around.site, image) and why_wrong_image(around.site, image, around.environ) != ""
 
 
 def _starts_here(around: Surroundings, container: Container) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError, TrainingNeeded
 from harness.launch.backends.registry import backend_of
-from harness.launch.container import of_registry
+from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job
 from harness.launch.lookup import why_missing
@@ -88,12 +88,9 @@ def _has_torch() -> bool:
 
 def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     if job.image is not None:
-        why = "" if of_registry(job.site, job.image) else why_missing(job.image, environ, "file")
+        why = "" if of_registry(job.site, job.image) else why_wrong_image(job.site, job.image, environ)
         if why:
-            yield (
-                f"site {job.site.name}: its container image {why}: build it (containers/README.md) or name yours in a "
-                "site file"
-            )
+            yield f"site {job.site.name}: its container image {why}, or name yours in a site file"
     elif launch_of(job.experiment).uses_our_python(job.experiment) and not _has_torch():
         yield (
             f"site {job.site.name} names no container, and the training packages are not in .venv: "

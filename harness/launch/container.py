@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.errors import RequestError
@@ -16,8 +17,11 @@ from harness.launch.argv import (
     from_site,
     join,
     prefixed,
+    read_here,
     shown,
 )
+from harness.launch.image_file import why_no_image
+from harness.launch.lookup import why_missing
 from harness.site.site import Container, Site
 
 SLURM_NODE = Var(var="SLURMD_NODENAME")
@@ -82,6 +86,20 @@ def _of_pyxis(container: Container, image: Word, binds: Sequence[Word], inside: 
         prefixed("--container-env=", comma_joined(names)),
         prefixed("--container-image=", image),
     ]
+
+
+def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
+    """Why the container cannot be started from the image's file, as the rest of a sentence; empty if it can.
+
+    A compute node of a cluster may have another architecture than this machine, which is then not compared.
+    """
+    in_srun = site.container is not None and site.container.in_srun
+    if why := why_missing(image, environ, "file" if in_srun else "image"):
+        return f"{why}: build it (containers/README.md)"
+    if in_srun:
+        return ""
+    why = why_no_image(Path(read_here(image, environ).text), starts_here=site.scheduler == "local")
+    return f"{shown(image)} {why}" if why else ""
 
 
 def of_registry(site: Site, image: Word) -> bool:

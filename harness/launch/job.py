@@ -99,6 +99,13 @@ class Job:
         """Whether nsys runs in the container, and not around it."""
         return self.site.container is not None and self.site.container.in_srun
 
+    @property
+    def other_runtime(self) -> str | None:
+        """Under which name a node may have the container's program, where the site names no program of its own."""
+        if self.site.container is None or self.site.container.command is not None:
+            return None
+        return {"apptainer": "singularity", "singularity": "apptainer"}.get(self.site.container.runtime)
+
     def name_for(self, job_id: str) -> str:
         """The run's directory name, as on the workshop's slides."""
         return f"{self.run_name[0]}-{job_id}{self.run_name[1]}"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
+from harness.common.printable import printable
 from harness.launch.argv import Word, read_here, shown
 
-Wanted = Literal["file", "folder", "prefix", "weights"]
+Wanted = Literal["file", "folder", "image", "prefix", "weights"]
 
 
 def _is_prefix(path: Path) -> bool:
@@ -22,6 +23,7 @@ def _has_weights(folder: Path) -> bool:
 IS_THERE: dict[Wanted, Callable[[Path], bool]] = {
     "file": Path.is_file,
     "folder": Path.is_dir,
+    "image": lambda path: path.is_file() or path.is_dir(),
     "prefix": _is_prefix,
     "weights": _has_weights,
 }
@@ -44,7 +46,7 @@ def why_missing(word: Word, environ: Mapping[str, str], wanted: Wanted) -> str:
         return f"{here.text!r} must be an absolute path"
     expanded = "" if here.text == shown(word) else f" ({here.text})"
     why = _what_is_wrong(Path(here.text), wanted)
-    return why and f"{shown(word)}{expanded} {why}"
+    return why and printable(f"{shown(word)}{expanded} {why}")
 
 
 def _what_is_wrong(path: Path, wanted: Wanted) -> str:

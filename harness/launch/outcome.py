@@ -17,6 +17,7 @@ from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
 from harness.common.mystery import hides
 from harness.experiment.exercises import Profiled
+from harness.launch.container_end import why_not_begun
 from harness.launch.exit_status import what_it_means
 from harness.launch.own_outcome import what_is_open
 from harness.live.dead import ends_of_ranks, first_death
@@ -82,8 +83,22 @@ def _why(run: Run, state: State, exit_code: int) -> str:
         return hang.since_clock
     if state == "failed" and hides(run.path, "crash"):
         return ends_of_ranks(run.path, run.err)
-    death = first_death(run.path, run.err) if state == "failed" else None
-    return "" if death is None else "; ".join(filter(None, [death.sentence, what_it_means(exit_code)]))
+    if state != "failed":
+        return ""
+    death = first_death(run.path, run.err)
+    if death is None:
+        return _why_not_begun(run)
+    return "; ".join(filter(None, [death.sentence, what_it_means(exit_code)]))
+
+
+def _why_not_begun(run: Run) -> str:
+    """Of a training in a container, some ranks of which never wrote a line: what the container said."""
+    container, image = run.record.site.container, run.record.job.get("image")
+    asked = run.record.job["experiment"]
+    if container is None or image is None or len(run.metrics()) >= asked["nodes"] * asked["gpus_per_node"]:
+        return ""
+    failed = [node.host for node in run.nodes() if node.exit not in (0, STOPPED)]
+    return why_not_begun(run.err, failed, container, image if isinstance(image, str) else container.image)
 
 
 def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:

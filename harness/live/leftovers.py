@@ -1,4 +1,6 @@
-"""Ends what is left on this machine of ranks that were stuck: `python -m harness.live.leftovers RUN_DIR`."""
+"""Ends what is left of a training on this machine when its launcher has ended: ranks that were stuck, and ranks whose
+launcher or container was killed, which then belong to nobody. `python -m harness.live.leftovers RUN_DIR`, started by the
+node's shell."""
 
 from __future__ import annotations
 
@@ -6,14 +8,17 @@ import json
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
-from harness.common.heartbeats import live_folder
+from harness.common.heartbeats import MEMORY, live_folder
 from harness.live import processes
 
+_WRITES_S = 10.0  # a rank that is asked to stop may write its trace for so long
 
-def kill_leftovers(run: Path) -> None:
+
+def kill_stuck(run: Path) -> None:
     """Kill what is left on this machine of ranks that were stuck, and of what they started."""
     for path in live_folder(run).glob("*.stuck.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -25,5 +30,37 @@ def kill_leftovers(run: Path) -> None:
                     os.kill(int(process["pid"]), signal.SIGKILL)
 
 
+def end_orphans(heartbeats: str, shell: int) -> None:
+    """Ask the training's processes that are not below the node's shell any more to stop; kill those that do not.
+
+    heartbeats: the folder that only this run's processes on this node have in their environment.
+    """
+    _signal_all(orphans(heartbeats, shell), signal.SIGTERM)
+    end_s = time.monotonic() + _WRITES_S
+    while (left := orphans(heartbeats, shell)) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    _signal_all(left, signal.SIGKILL)
+
+
+def orphans(heartbeats: str, shell: int) -> list[int]:
+    """The processes with this folder in their environment that are not below the shell."""
+    ours = {os.getpid(), shell, *processes.below(shell)}
+    mark = f"{MEMORY}={heartbeats}".encode()
+    found = []
+    for folder in processes.PROC.glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if int(folder.name) not in ours and mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return [pid for pid in found if processes.lives(pid)]
+
+
+def _signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 if __name__ == "__main__":
-    kill_leftovers(Path(sys.argv[1]))
+    kill_stuck(Path(sys.argv[1]))
+    if os.environ.get(MEMORY):
+        end_orphans(os.environ[MEMORY], os.getppid())

@@ -14,6 +14,9 @@ mkdir -p "$new"/usr/{bin,sbin,lib,lib64} "$new/opt/packages"
 for name in bin sbin lib lib64; do ln -s "usr/$name" "$new/$name"; done
 unpack_with_dependencies "$new" base-files base-passwd bash coreutils dash findutils gawk grep hostname libc-bin libgomp1 \
   libstdc++6 procps python3 sed tar util-linux
+# An older Python beside it, as images have it that nobody has updated.
+need_suite bullseye
+unpack "$new" python3.9-minimal libpython3.9-minimal
 # What the packages' own scripts do where they are installed.
 ln -sf dash "$new/usr/bin/sh"
 ln -sf gawk "$new/usr/bin/awk"
@@ -22,5 +25,6 @@ cp "$new/usr/share/base-passwd/group.master" "$new/etc/group"
 touch "$new/etc/hosts" "$new/etc/localtime" "$new/etc/resolv.conf"
 # The training packages, wherever they come from, are there.
 echo /opt/packages >"$new/usr/lib/python3/dist-packages/packages.pth"
+chown -R 0:0 "$new" # as an image without setuid unpacks it: an ordinary user has no other group
 mkdir -p -- "$(dirname -- "$1")"
 mv -- "$new" "$1"

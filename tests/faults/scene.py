@@ -60,6 +60,8 @@ class Scene:
     launcher: subprocess.Popen[str] | None = None
     broken: BaseException | None = None
     python: Path = Path(sys.executable)
+    before: tuple[str, ...] = ()  # words before every command, as of setpriv
+    container: dict[str, Any] | None = None
 
     @property
     def runs(self) -> Path:
@@ -75,7 +77,7 @@ class Scene:
 
     def argv(self, *words: str | Path) -> list[str]:
         """A command of the harness, as slurm.sh starts it."""
-        return [str(self.python), "-m", "harness", *map(str, words)]
+        return [*self.before, str(self.python), "-m", "harness", *map(str, words)]
 
     def harness(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
@@ -134,6 +136,8 @@ class Scene:
             write_customize(self.folder / "light")
             counts = {"FAULTS_RANKS": str(setting.ranks), "FAULTS_NODES": str(setting.nodes)}
             env = {"PYTHONPATH": f"{self.folder / 'light'}:{ROOT}", **counts, **env}
+        if self.container is not None:
+            changes["container"] = self.container
         path = self.folder / "site.yaml"
         path.write_text(yaml.safe_dump({**plain, "env": env, **changes}))
         return path

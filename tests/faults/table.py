@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
+
 from tests.faults import (
     in_cluster,
+    in_container,
     in_disk,
     in_files,
     in_hangs,
@@ -15,7 +18,7 @@ from tests.faults import (
     in_ranks,
     in_training,
 )
-from tests.faults.fault import Fault
+from tests.faults.fault import Fault, Place
 from tests.faults.play import Case
 
 
@@ -33,8 +36,18 @@ SECTIONS = (
     Section("A rank that hangs, or dies first", in_hangs.FAULTS),
     Section("Around the training", in_job.FAULTS),
     Section("Stopped: by its user, by Slurm, by its time limit", in_queue.FAULTS),
+    Section("In a container", in_container.FAULTS),
     Section("The cluster", in_cluster.FAULTS),
     Section("The disk", in_disk.FAULTS),
     Section("Files and output", in_files.FAULTS),
 )
 CASES = tuple(Case(fault, place) for section in SECTIONS for fault in section.faults for place in fault.where)
+
+
+def cases_of(place: Place, contained: bool = False) -> list[object]:
+    """The cases of a place as parameters of a test, in a container or not; those that are not quick are marked long."""
+    return [
+        pytest.param(case, id=case.name, marks=[] if case.quick else pytest.mark.long)
+        for case in CASES
+        if case.place == place and (case.fault in in_container.FAULTS) == contained
+    ]

@@ -7,19 +7,12 @@ import pytest
 from tests.faults.measured import noted
 from tests.faults.play import Case
 from tests.faults.scene import Scene
-from tests.faults.table import CASES
+from tests.faults.table import cases_of
 from tests.faults.verdict import judged
 
 pytestmark = pytest.mark.train
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=[] if case.quick else pytest.mark.long)
-        for case in CASES
-        if case.place == "local"
-    ],
-)
+@pytest.mark.parametrize("case", cases_of("local"))
 def test_a_run_on_this_machine_survives(case: Case, played: dict[str, Scene]) -> None:
     noted(case, judged(played[case.name]))
