@@ -33,7 +33,9 @@ def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: 
         text = read_end(log, _LOG_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    place = Place(" and ".join(dict.fromkeys(map(printable, hosts))) or "its node", container, printable(image))
+    place = Place(
+        " and ".join(dict.fromkeys(map(printable, hosts))) or "its node", container, printable(image)
+    )
     for pattern, sentence in _KNOWN:
         if found := re.search(pattern, text, re.MULTILINE | re.IGNORECASE):
             return cut(sentence(found, place), _MOST_TOLD)
@@ -41,14 +43,16 @@ def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: 
 
 
 def _bind(found: re.Match[str], place: Place) -> str:
-    """Whose bind it is: the site's, or a variable's that the job inherited. Asked in the job, which has the variables."""
+    """Whose bind it is: the site's, or a variable's that the job inherited. Asked in the job, which has them."""
     path = found["path"]
     binds = (os.path.expandvars(bind).partition(":")[0] for bind in place.container.binds)
     variables = [name for name in _BINDS if path in re.split("[:,]", os.environ.get(name, ""))]
     if path in binds:
         remedy = "make it, or take it out of container.binds of the site file"
     elif variables:
-        remedy = f"{variables[0]} of your shell or of a module names it: unset {variables[0]}, or take the folder out of it"
+        remedy = (
+            f"{variables[0]} of your shell or of a module names it: unset it, or take the folder out of it"
+        )
     else:
         remedy = "see what else adds binds there: bash slurm.sh doctor --in-job"
     return f"{printable(path)}, which is bound into the container, does not exist on {place.hosts}: {remedy}"
@@ -65,17 +69,23 @@ _Sentence = Callable[[re.Match[str], Place], str]
 _KNOWN: tuple[tuple[str, _Sentence], ...] = (
     (
         r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ",
-        lambda found, place: f"{found['neither']} is on the PATH of {place.hosts}: name the module that brings one in "
-        "the site file (modules), or its path (container.command)",
+        lambda found, place: (
+            f"{found['neither']} is on the PATH of {place.hosts}: name the module that brings one in "
+            "the site file (modules), or its path (container.command)"
+        ),
     ),
     (
         r"could not open image .*(no such file|does not exist)",
-        lambda _, place: f"the image {place.image} does not exist on {place.hosts}: put it on a file system that all "
-        "nodes share",
+        lambda _, place: (
+            f"the image {place.image} does not exist on {place.hosts}: put it on a file system that all "
+            "nodes share"
+        ),
     ),
     (
         r"could not open image .*(not readable|permission denied)",
-        lambda _, place: f"the image {place.image} cannot be read on {place.hosts}: its owner types chmod a+r",
+        lambda _, place: (
+            f"the image {place.image} cannot be read on {place.hosts}: its owner types chmod a+r"
+        ),
     ),
     (
         r"image format not recognized",
@@ -83,19 +93,25 @@ _KNOWN: tuple[tuple[str, _Sentence], ...] = (
     ),
     (
         r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)",
-        lambda found, place: f"the image {place.image} was built for {found['built']}, and {place.hosts} is "
-        f"{found['here']}: build it on such a machine",
+        lambda found, place: (
+            f"the image {place.image} was built for {found['built']}, and {place.hosts} is "
+            f"{found['here']}: build it on such a machine"
+        ),
     ),
     (r"mount source (?P<path>.+?) doesn't exist", _bind),
     (
         r"user namespace",
-        lambda _, place: f"{place.hosts} does not let users make user namespaces, which this "
-        f"{place.container.runtime} needs: ask its administrators, or leave out --userns if it is installed with setuid",
+        lambda _, place: (
+            f"{place.hosts} does not let users make user namespaces, which this "
+            f"{place.container.runtime} needs: ask its administrators, or drop --userns if it has setuid"
+        ),
     ),
     (
         r"no space left on device",
-        lambda _, place: f"a disk is full on {place.hosts}: the container could not be set up; its temporary files go "
-        "to APPTAINER_TMPDIR, or TMPDIR",
+        lambda _, place: (
+            f"a disk is full on {place.hosts}: the container could not be set up; its temporary files go "
+            "to APPTAINER_TMPDIR, or TMPDIR"
+        ),
     ),
     (
         r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs",
@@ -103,17 +119,23 @@ _KNOWN: tuple[tuple[str, _Sentence], ...] = (
     ),
     (
         r'"(?P<program>[^"\n]+)": executable file not found in \$PATH',
-        lambda found, place: f"the container has no program {printable(found['program'])}: name its Python in "
-        "container.python of the site file",
+        lambda found, place: (
+            f"the container has no program {printable(found['program'])}: name its Python in "
+            "container.python of the site file"
+        ),
     ),
     (
         r"SyntaxError: future feature annotations is not defined",
-        lambda _, place: f"the container's Python ({printable(place.container.python)}) is older than 3.8: name another "
-        "one in container.python",
+        lambda _, place: (
+            f"the container's Python ({printable(place.container.python)}) is older than 3.8: name another "
+            "one in container.python"
+        ),
     ),
     (
         r"^(?P<said>\S+ is Python [\d.]+, and .*)$",
-        lambda found, place: f"in the container, {printable(found['said'])}: name another one in container.python",
+        lambda found, place: (
+            f"in the container, {printable(found['said'])}: name another one in container.python"
+        ),
     ),
     (r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'", _torch),
     (

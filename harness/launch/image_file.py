@@ -30,7 +30,9 @@ def why_no_image(path: Path, starts_here: bool) -> str:
     """
     if path.is_dir():
         is_root = (path / "usr").is_dir() or (path / "bin").is_dir()
-        return "" if is_root else f"is a folder without bin and usr, so it is no sandbox of Apptainer: {_IMAGES}"
+        return (
+            "" if is_root else f"is a folder without bin and usr, so it is no sandbox of Apptainer: {_IMAGES}"
+        )
     try:
         with path.open("rb") as file:
             head = file.read(_EXT_AT + len(_EXT))

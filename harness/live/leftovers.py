@@ -1,6 +1,8 @@
 """Ends what is left of a training on this machine when its launcher has ended: ranks that were stuck, and ranks whose
-launcher or container was killed, which then belong to nobody. `python -m harness.live.leftovers RUN_DIR`, started by the
-node's shell."""
+launcher or container was killed, which then belong to nobody.
+
+The node's shell starts it: `python -m harness.live.leftovers RUN_DIR`.
+"""
 
 from __future__ import annotations
 

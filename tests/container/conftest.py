@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-from tests.slurm.conftest import slurm as slurm
-from tests.slurm.conftest import slurm_sh as slurm_sh
+from tests.slurm.conftest import slurm, slurm_sh
+
+__all__ = ["slurm", "slurm_sh"]

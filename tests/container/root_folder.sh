@@ -9,7 +9,8 @@ set -euo pipefail
 
 debian_start
 need_suite "$2"
-new=$work/new
+new=$1.new
+rm -rf -- "$new"
 mkdir -p "$new"/usr/{bin,sbin,lib,lib64} "$new/opt/packages"
 for name in bin sbin lib lib64; do ln -s "usr/$name" "$new/$name"; done
 unpack_with_dependencies "$new" base-files base-passwd bash coreutils dash findutils gawk grep hostname libc-bin libgomp1 \
@@ -26,5 +27,4 @@ touch "$new/etc/hosts" "$new/etc/localtime" "$new/etc/resolv.conf"
 # The training packages, wherever they come from, are there.
 echo /opt/packages >"$new/usr/lib/python3/dist-packages/packages.pth"
 chown -R 0:0 "$new" # as an image without setuid unpacks it: an ordinary user has no other group
-mkdir -p -- "$(dirname -- "$1")"
 mv -- "$new" "$1"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.conftest import played as played
+from tests.faults.conftest import played
 from tests.faults.measured import noted
 from tests.faults.play import Case
 from tests.faults.scene import Scene
 from tests.faults.table import cases_of
 from tests.faults.verdict import judged
+
+__all__ = ["played"]
 
 
 @pytest.mark.train

@@ -1,4 +1,4 @@
-"""The slides' commands in real containers on a real Slurm of two nodes: the training inside, monitor and nsys outside."""
+"""The slides' commands in real containers on a real Slurm of two nodes: training inside, monitor and nsys outside."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def finished(slurm_sh: SlurmSh, run: Submitted) -> Submitted:
 
 
 @pytest.mark.parametrize("command", SLIDES)
-def test_a_slide_runs_to_its_end_inside(
-    slurm_sh: SlurmSh, runs: dict[str, Submitted], command: str
-) -> None:
+def test_a_slide_runs_to_its_end_inside(slurm_sh: SlurmSh, runs: dict[str, Submitted], command: str) -> None:
     run = finished(slurm_sh, runs[command])
     if command == "-e 0":
         assert run.read("comm/collectives.json")["results"]
@@ -103,7 +101,19 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
 
 def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
     site = site_of(slurm_sh, 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
-    words = ("run", "-n", "2", "--site", str(site), "--wait", "--json", "--skip-steps", "2", "--active-steps", "3")
+    words = (
+        "run",
+        "-n",
+        "2",
+        "--site",
+        str(site),
+        "--wait",
+        "--json",
+        "--skip-steps",
+        "2",
+        "--active-steps",
+        "3",
+    )
     argv = ("bash", f"{REPOSITORY}/slurm.sh", *words, "--", *TRAININGS["plain_ddp"].words, "--steps", "8")
     done = slurm_sh.slurm.run(*argv, check=False, timeout_s=600, env=slurm_sh.env, cwd=SCRIPTS)
     assert done.returncode == 0, done.stderr

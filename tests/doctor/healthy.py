@@ -114,7 +114,7 @@ class Cluster:
         for name, text in SYSTEM.items():
             self.file(f"system/{name}", text)
         self.file("data/alpaca.json", "[]")
-        self.file("training.sif", "an image")
+        self.file("training.sif", "hsqs")
         self.variables(
             PATH=f"{self.folder}/bin", HARNESS_RUNS=f"{self.folder}/runs", CUDA_VISIBLE_DEVICES="0,1,2,3",
             TMPDIR=str(self.folder),

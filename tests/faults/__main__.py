@@ -24,6 +24,7 @@ was wrong.
 ```bash
 bash scripts/test tests/faults         # the quick ones, which are in every run of the tests
 bash scripts/test tests/faults --all   # all of them
+bash scripts/test tests/container      # those in a real container (Apptainer)
 ```
 
 The page is written from `tests/faults/`, and a test compares them. RUN is a job id, a name, a path or `last`. For every

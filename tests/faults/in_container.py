@@ -97,7 +97,7 @@ def hidden_on_the_second_node(scene: Scene) -> None:
 
 
 def odd_paths(scene: Scene) -> None:
-    folder = scene.folder / 'the "images"\nof \'Ana\' & Bo; 50% *'
+    folder = scene.folder / "the \"images\"\nof 'Ana' & Bo; 50% *"
     folder.mkdir()
     shutil.copy(sif(), folder)
     section(scene).update(image=str(folder / "training.sif"), binds=[*section(scene)["binds"], str(folder)])
@@ -172,7 +172,9 @@ def only(program: str) -> Prepare:
         folder.mkdir()
         (folder / program).write_text(f'#!/bin/sh\nexec {apptainer()} "$@"\n')
         (folder / program).chmod(0o755)
-        usual = [place for place in scene.environment["PATH"].split(":") if not Path(place, "apptainer").exists()]
+        usual = [
+            place for place in scene.environment["PATH"].split(":") if not Path(place, "apptainer").exists()
+        ]
         scene.env["PATH"] = ":".join([str(folder), *usual])
         del section(scene)["command"]
 
@@ -182,23 +184,24 @@ def only(program: str) -> Prepare:
 def runtime_killed(scene: Scene) -> None:
     """Apptainer's own process above the training's: its environment is empty, so nothing else tells whose it is."""
     process = psutil.Process(scene.reached("window"))
-    (runtime,) = (each for each in process.parents() if " ".join(each.cmdline()).startswith("Apptainer runtime"))
+    (runtime,) = (
+        each for each in process.parents() if " ".join(each.cmdline()).startswith("Apptainer runtime")
+    )
     runtime.kill()
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
-def row(
+def row(  # noqa: PLR0917  # a row of a table
     name: str, what: str, prepare: Prepare, state: End, tells: str, kept: str, then: str, *,
-    where: tuple[Place, ...] = LOCAL, inject: Callable[[Scene], None] = nothing, keeps: tuple[str, ...] = (),
-    told_by: str = "status", setting: Setting = Setting(), exit_code: int | None = None, slurm: str = "",
+    where: tuple[Place, ...] = LOCAL, **more: Any,
 ) -> Fault:  # fmt: skip
     """A row of the table, which is in every run of the tests."""
+    given = {"inject": nothing, "told_by": "launch" if state == "refused" else "status", **more}
     return Fault(
-        name=f"container-{name}", what=what, inject=inject, state=state, tells=tells, kept=kept, then=then,
-        told_by="launch" if state == "refused" else told_by, keeps=keeps, where=where, quick=where, setting=setting,
-        exit_code=exit_code, prepare=prepare, slurm=slurm,
+        name=f"container-{name}", what=what, prepare=prepare, state=state, tells=tells, kept=kept, then=then,
+        where=where, quick=where, **given,
     )  # fmt: skip
 
 
@@ -211,7 +214,9 @@ def failed(name: str, what: str, prepare: Prepare, tells: str, then: str, **more
 
 
 def completed(name: str, what: str, prepare: Prepare, tells: str = "completed, exit 0", **more: Any) -> Fault:
-    return row(name, what, prepare, "completed", tells, "everything", REPORT, keeps=WHOLE, exit_code=0, **more)
+    return row(
+        name, what, prepare, "completed", tells, "everything", REPORT, keeps=WHOLE, exit_code=0, **more
+    )
 
 
 FAULTS = (
@@ -219,41 +224,50 @@ FAULTS = (
             r"is incomplete \([\d.]+ MB of [\d.]+ MB\): copy it again", "the copy again", where=BOTH),
     refused("image-is-none", "the image is another file, as a web page that says 404", own_image(a_web_page),
             "is no image of Apptainer or Singularity: copy it again", "the copy again"),
-    refused("image-unreadable", "nobody may read the image", own_image(lambda image: image.chmod(0), as_an_owner_without_rights),
+    refused("image-unreadable", "nobody may read the image",
+            own_image(lambda image: image.chmod(0), as_an_owner_without_rights),
             r"cannot be read \(Permission denied\)", "`chmod a+r IMAGE`, as its owner"),
     refused("image-of-another-machine", "the image was built for another architecture", boxed(of_arm64),
             "was built for aarch64, and this machine is", "the build on such a machine"),
     failed("image-of-another-machine", "the image was built for another architecture", boxed(of_arm64),
-           "was built for arm64, and node1 is amd64: build it on such a machine", "the build on such a machine", where=SLURM),
+           "was built for arm64, and node1 is amd64: build it on such a machine", "the build on such a machine",
+           where=SLURM),
     failed("image-on-one-node", "the image is on the first node only", boxed(hidden_on_the_second_node),
            "training.sif does not exist on node2: put it on a file system that all nodes share",
            "the path of the image in the site file", where=SLURM, setting=Setting(nodes=2, own=True)),
-    completed("image-replaced", "another image takes the place of the image while it trains", own_image(nothing),
+    completed("image-replaced", "another image takes the place of the image while it trains",
+              own_image(lambda _image: None),
               inject=image_replaced, setting=Setting(steps=20)),
-    completed("odd-paths", "the paths of image and binds have blanks, quotation marks, a line break", boxed(odd_paths)),
-    completed("sandbox", "the image is a folder (a sandbox)", boxed(image=lambda: root_folder())),
-    completed("no-setuid", "Apptainer is installed without setuid, and mounts the image by squashfuse", boxed(arguments=USERNS)),
+    completed("odd-paths", "the paths of image and binds have blanks, quotation marks, a line break",
+              boxed(odd_paths)),
+    completed("sandbox", "the image is a folder (a sandbox)", boxed(image=root_folder)),
+    completed("no-setuid", "Apptainer is installed without setuid, and mounts the image by squashfuse",
+              boxed(arguments=USERNS)),
     completed("nv-without-driver", "`--nv` where there is no driver", boxed(arguments=["exec", "--nv"])),
     failed("user-namespaces-forbidden", "the node forbids user namespaces, and Apptainer has no setuid",
-           boxed(without_user_namespaces, image=lambda: root_folder(), arguments=USERNS),
+           boxed(without_user_namespaces, image=root_folder, arguments=USERNS),
            "does not let users make user namespaces", "the question to the administrators"),
     failed("bind-missing", "a folder of `container.binds` does not exist", boxed(binds=["/nowhere/data"]),
-           "/nowhere/data, which is bound into the container, does not exist on .*: make it, or take it out of container.binds",
+           "/nowhere/data, which is bound into the container, does not exist on .*: make it, or take it out of "
+           "container.binds",
            "the site file", where=BOTH, setting=TWO),
     failed("bind-of-the-shell-missing", "`SINGULARITY_BIND` of the shell names a folder that does not exist",
-           boxed(environment(SINGULARITY_BIND="/nowhere/else")), "SINGULARITY_BIND of your shell or of a module names it",
+           boxed(environment(SINGULARITY_BIND="/nowhere/else")),
+           "SINGULARITY_BIND of your shell or of a module names it",
            "`unset SINGULARITY_BIND`, and the same command again"),
     completed("variables-for-the-inside", "`APPTAINERENV_PYTHONPATH` and `SINGULARITYENV_RUN_DIR` are set in the shell",
               boxed(environment(APPTAINERENV_PYTHONPATH="/nowhere", SINGULARITYENV_RUN_DIR="/nowhere")),
               "APPTAINERENV_PYTHONPATH of your shell is not passed to the job", told_by="launch"),
-    completed("variables-of-python", "`PYTHONPATH`, `PYTHONSTARTUP` and `PYTHONUSERBASE` are set in the shell, and a module sets `PYTHONHOME`",
-              boxed(environment(PYTHONPATH="/nowhere/p", PYTHONSTARTUP="/nowhere/s", PYTHONUSERBASE="/nowhere/u")),
+    completed("variables-of-python", "`PYTHONPATH`, `PYTHONSTARTUP` and `PYTHONUSERBASE` are set in the shell, and a "
+              "module sets `PYTHONHOME`",
+              boxed(environment(PYTHONPATH="/nowhere/p", PYTHONSTARTUP="/nowhere/s", PYTHONUSERBASE="/proc/nowhere")),
               setting=Setting(site={"setup": ["export PYTHONHOME=/nowhere"]})),
-    completed("home-missing", "the home does not exist on the node", boxed(environment(HOME="/nowhere/home"))),
+    completed("home-missing", "the home does not exist on the node", boxed(environment(HOME="/proc/nowhere"))),
     completed("home-read-only", "the home is read-only", boxed(home_read_only)),
     completed("tmp-read-only", "`/tmp` is read-only", boxed(tmp_read_only)),
     failed("tmp-full", "the disk for Apptainer's temporary files is full, and it must unpack the image",
-           boxed(full_tmp, arguments=[*USERNS, "--unsquash"]), "a disk is full on .*: the container could not be set up",
+           boxed(full_tmp, arguments=[*USERNS, "--unsquash"]),
+           "a disk is full on .*: the container could not be set up",
            "`export APPTAINER_TMPDIR=` a folder with space, and the same command again"),
     failed("overlay-full", "an overlay of the container is full when the training writes into it", boxed(full_overlay),
            "No space left on device", "a larger overlay, or none", told_by="logs",
@@ -262,23 +276,29 @@ FAULTS = (
            r"the container's Python \(python3\) has no torch: name another one in container.python",
            "the site file, or the build of the image", setting=Setting(launcher="accelerate")),
     failed("python-too-old", "the container's Python is older than 3.10", boxed(python="python3.9"),
-           "is Python 3.9, and the exercises need 3.10 or newer: name another one in container.python", "the site file"),
+           "is Python 3.9, and the exercises need 3.10 or newer: name another one in container.python",
+           "the site file"),
     failed("python-missing", "the container has no Python of that name", boxed(python="python4"),
            "the container has no program python4: name its Python in container.python", "the site file"),
     completed("only-apptainer", "the site says `singularity`, and there is only `apptainer`",
-              boxed(only("apptainer"), runtime="singularity"), "singularity is not on the PATH of .*, so apptainer starts the container", told_by="logs"),
+              boxed(only("apptainer"), runtime="singularity"),
+              "singularity is not on the PATH of .*, so apptainer starts the container", told_by="logs"),
     completed("only-singularity", "the site says `apptainer`, and there is only `singularity`",
-              boxed(only("singularity")), "apptainer is not on the PATH of .*, so singularity starts the container", told_by="logs"),
+              boxed(only("singularity")),
+              "apptainer is not on the PATH of .*, so singularity starts the container", told_by="logs"),
     failed("no-runtime", "there is neither `singularity` nor `apptainer`", boxed(only("docker")),
-           "neither apptainer nor singularity is on the PATH of", "the module that brings it, in the site file", exit_code=127),
+           "neither apptainer nor singularity is on the PATH of .*: name the module that brings one in the site file",
+           "the module in the site file", exit_code=127),
     row("cancelled", "a run in a container is cancelled", boxed(), "cancelled", "cancelled",
         "metrics and whole traces of the steps so far", REPORT, where=BOTH, inject=in_window(cancelled),
         keeps=(METRICS, TRACES), setting=LONG),
     row("time-limit", "the time limit of a run in a container comes while it trains", boxed(), "timeout", "timeout",
         "metrics and the traces of the steps so far", "a longer --time", where=SLURM,
         inject=in_window(scontrol("update", "JobId={job}", "EndTime=now")), keeps=(METRICS, TRACES), setting=LONG),
-    row("killed", "the container's own process is killed (`KILL`)", boxed(), "failed", "exit 137: ended by the signal KILL",
-        "metrics of every step so far", LOGS, where=BOTH, inject=runtime_killed, keeps=(METRICS,), setting=Setting(steps=6000)),
+    row("killed", "the container's own process is killed (`KILL`)", boxed(), "failed",
+        "exit 137: ended by the signal KILL",
+        "metrics of every step so far", LOGS, where=BOTH, inject=runtime_killed, keeps=(METRICS,),
+        setting=Setting(steps=6000)),
     row("rank-killed", "a rank in the container is killed (`KILL`)", boxed(), "failed", "ended by the signal KILL",
         "metrics of every step so far", LOGS, where=BOTH, keeps=(METRICS,), setting=LONG,
         inject=lambda scene: scene.kill(signal.SIGKILL, scene.reached("window"))),

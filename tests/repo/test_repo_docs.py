@@ -191,6 +191,7 @@ def with_mark(name: str) -> list[Path]:
 def test_the_tests_of_slurm_are_where_the_command_looks_for_them() -> None:
     assert {path.parent for path in with_mark("slurm")} == {
         ROOT / "tests" / "slurm",
+        ROOT / "tests" / "container",
         ROOT / "tests" / "faults",
     }
 

@@ -1,11 +1,10 @@
-"""Reports from what nsys recorded and could not turn into a report itself, as in a container without its importer's libraries.
+"""Reports from what nsys recorded and could not import itself, as in a container without its importer's libraries.
 
 Runs on the compute node after the training, outside of the container (`python -m harness.launch.profilers.importer`).
 """
 
 from __future__ import annotations
 
-import glob
 import shutil
 import subprocess
 import sys
@@ -20,16 +19,23 @@ def importer_of(nsys: Path) -> Path | None:
     return found[0] if found else None
 
 
-def left(prefix: str) -> list[Path]:
+def left(prefix: Path) -> list[Path]:
     """The recordings without a report whose paths begin with the prefix."""
-    found = sorted(map(Path, glob.glob(f"{glob.escape(prefix)}*.qdstrm")))
-    return [path for path in found if not path.with_suffix(".nsys-rep").exists()]
+    found = (path for path in prefix.parent.glob("*.qdstrm") if path.name.startswith(prefix.name))
+    return sorted(path for path in found if not path.with_suffix(".nsys-rep").exists())
 
 
 def imported(importer: Path, recording: Path) -> str:
     """Make the report; the reason if that failed. What was recorded goes away only with a report."""
     unfinished = recording.with_name(f".unfinished-{recording.stem}.nsys-rep")
-    argv = [importer, "--force-overwrite", "--input-file", recording, "--output-file", unfinished]
+    argv: list[str | Path] = [
+        importer,
+        "--force-overwrite",
+        "--input-file",
+        recording,
+        "--output-file",
+        unfinished,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
     if done.returncode or not unfinished.is_file():
         unfinished.unlink(missing_ok=True)
@@ -43,7 +49,7 @@ def imported(importer: Path, recording: Path) -> str:
 def main(argv: list[str]) -> int:
     """`PREFIX`: import what is left there, and say so in a line each."""
     importer = importer_of(Path(shutil.which("nsys") or "nsys"))
-    for recording in left(argv[0]):
+    for recording in left(Path(argv[0])):
         why = imported(importer, recording) if importer else "this nsys has no importer beside it"
         made = recording.with_suffix(".nsys-rep").name
         told = f"could not be turned into a report: {why}" if why else f"became {made}"
