@@ -69,3 +69,11 @@ own_libraries() {
   [ -x "$work/patchelf/usr/bin/patchelf" ] || (suite "$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)" && unpack "$work/patchelf" patchelf) || return
   "$work/patchelf/usr/bin/patchelf" --force-rpath --set-interpreter "$libraries/ld-linux-x86-64.so.2" --set-rpath "$libraries" "$@"
 }
+
+# debootstrap FOLDER SUITE: a small Debian, installed into the folder.
+debootstrap() {
+  local tool=$work/debootstrap
+  unpack "$tool" debootstrap || return
+  DEBOOTSTRAP_DIR=$tool/usr/share/debootstrap bash "$tool/usr/sbin/debootstrap" --variant=minbase --include=ca-certificates "$2" "$1" "$mirror" >"$tool/log" 2>&1 ||
+    die "debootstrap failed: $(tail -n 1 "$tool/log")"
+}

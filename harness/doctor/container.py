@@ -33,7 +33,7 @@ def container(around: Surroundings) -> Iterator[Result]:
     job = around.job
     if around.site.container is None or job is None:
         return
-    command = around.site.container.program
+    command = _program(around, job)
     path = around.which(command)
     if path is not None and around.site.container.in_srun:
         yield _pyxis(around.ask(command, "--help"))
@@ -47,6 +47,13 @@ def container(around: Surroundings) -> Iterator[Result]:
         )
     if job.image is None or not of_registry(around.site, job.image):
         yield _image(around.site, job.image, around.environ)
+
+
+def _program(around: Surroundings, job: Job) -> str:
+    """What starts the container here: the site's program, or the other of the two runtimes if only that is here."""
+    assert around.site.container is not None
+    named, other = around.site.container.program, job.other_runtime
+    return other if other and around.which(named) is None and around.which(other) else named
 
 
 def _pyxis(help_of_srun: Answer) -> Result:
@@ -100,7 +107,8 @@ def _image_is_missing(around: Surroundings, image: Word) -> bool:
 def _starts_here(around: Surroundings, container: Container) -> bool:
     """Outside of a job, srun would submit one."""
     in_job = around.place == "node"
-    return around.which(container.program) is not None and (in_job or not container.in_srun)
+    assert around.job is not None
+    return around.which(_program(around, around.job)) is not None and (in_job or not container.in_srun)
 
 
 def asked_inside(around: Surroundings, job: Job) -> Answer:
@@ -116,6 +124,8 @@ def asked_inside(around: Surroundings, job: Job) -> Answer:
 def ask_inside(around: Surroundings, job: Job, *program: Word) -> Answer:
     """The answer of a program in the job's container, or here if it has none."""
     words = [read_here(word, around.environ).text for word in [*job.container, *program]]
+    if job.container:
+        words[0] = _program(around, job)
     return around.ask(*words, limit_s=INSIDE_S)
 
 

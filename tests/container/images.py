@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,13 +61,15 @@ def sif() -> Path:
     return root_folder().with_name("training.sif")
 
 
-def build(image: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def build(
+    image: Path, *words: str | Path, before: Sequence[str] = (), cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """An image that Apptainer builds from a folder or a definition; its error contains what Apptainer said."""
     # The default compression takes twenty seconds longer.
     fast = ("--mksquashfs-args", "-comp zstd -Xcompression-level 1")
-    argv = [apptainer(), "build", "--force", *fast, image, *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    argv = [*before, apptainer(), "build", "--force", *fast, *words[:-1], image, words[-1]]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done
 
 

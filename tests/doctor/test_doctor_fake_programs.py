@@ -313,3 +313,11 @@ def test_a_job_that_waits_for_its_reservation_is_not_called_refused(cluster: Clu
         line.check == "submission" and "before reservation course begins" in line.result.found
         for line in lines
     )
+
+
+def test_where_only_the_other_runtime_is_it_starts_the_container(cluster: Cluster) -> None:
+    body = (cluster.folder / "bin" / "apptainer").read_text()
+    cluster.without_program("apptainer")
+    assert {line.check for line in faulty(cluster.lines())} == {"container"}
+    cluster.program("singularity", body.partition("\n")[2])
+    assert faulty(cluster.lines()) == []

@@ -1,0 +1,103 @@
+"""containers/training.def, built by Apptainer on a Debian in the place of NVIDIA's base image, and trained in."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.run import all_runs
+from tests.container.images import SUITES, apptainer, build
+from tests.launch.launch_shared import ROOT
+from tests.slurm.slurm_sh import SHORT
+
+pytestmark = [pytest.mark.train, pytest.mark.long]
+
+BASE = Path(__file__).with_name("base_folder.sh")
+HEADER = re.compile(r"^Bootstrap: docker\nFrom: .*$", re.MULTILINE)
+
+
+class Namespace:
+    """A user namespace with the machine's own users: there root may do to an image's files what its packages ask for."""
+
+    def __enter__(self) -> tuple[str, ...]:
+        self._holder = subprocess.Popen(["unshare", "--user", "sleep", "infinity"])
+        folder = Path(f"/proc/{self._holder.pid}")
+        outside = Path("/proc/self/ns/user").readlink()
+        while (folder / "ns/user").readlink() == outside:
+            assert self._holder.poll() is None
+        for name in ("uid_map", "gid_map"):
+            (folder / name).write_text("0 0 65536")
+        return ("nsenter", f"--target={self._holder.pid}", "--user", "--setuid=0", "--setgid=0")
+
+    def __exit__(self, *_: object) -> None:
+        self._holder.kill()
+        self._holder.wait()
+
+
+def pip_settings(base: Path) -> list[Path]:
+    """Give the base this machine's settings of pip; returns the local folders that they name, which a build must see."""
+    said = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    settings: dict[str, list[str]] = {}
+    for name, value in re.findall(r"^[^=]*\.([\w-]+)='(.*)'$", said.stdout, re.MULTILINE):
+        settings.setdefault(name, []).extend(value.split("\\n"))
+    lines = [f"{name} = {' '.join(dict.fromkeys(values))}" for name, values in settings.items()]
+    (base / "etc/pip.conf").write_text("\n".join(["[global]", *lines, ""]))
+    folders = []
+    for word in " ".join(lines).replace("file://", "").split():
+        path = Path(word)
+        if path.is_file():
+            inside = base / path.relative_to("/")
+            inside.parent.mkdir(parents=True, exist_ok=True)
+            inside.write_bytes(path.read_bytes())
+        elif path.is_absolute() and path.is_dir():
+            (base / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
+            folders.append(path)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def training_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The image, whose %test has passed; what differs from the definition is its header."""
+    apptainer()
+    folder = tmp_path_factory.mktemp("definitions")
+    suite = SUITES.get(sys.version_info[:2]) or pytest.skip("no Debian of these tests has this Python")
+    subprocess.run(["bash", BASE, folder / "base", suite], check=True)
+    seen = pip_settings(folder / "base")
+    text, changed = HEADER.subn(
+        f"Bootstrap: localimage\nFrom: {folder / 'base'}", (ROOT / "containers/training.def").read_text()
+    )
+    assert changed == 1
+    (folder / "training.def").write_text(text)
+    binds = [word for path in seen for word in ("--bind", str(path))]
+    with Namespace() as inside:
+        build(
+            folder / "training.sif", *binds, "--build-arg", "cuda=none", folder / "training.def",
+            before=inside, cwd=ROOT,
+        )  # fmt: skip
+    yield folder / "training.sif"
+
+
+def test_the_recipe_of_the_training_image_trains(training_image: Path, tmp_path: Path) -> None:
+    """Every package from inside: nothing but the checkout and the run is bound."""
+    container = {"runtime": "apptainer", "command": str(apptainer()), "image": str(training_image)}
+    site = {"name": "built", "description": "the built image", "scheduler": "local", "device": "cpu"}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump({**site, "container": container}))
+    env = {"HARNESS_RUNS": str(tmp_path / "runs")}
+    for exercise in ("1", "2", "3"):
+        argv = [sys.executable, "-m", "harness", "-e", exercise, "--site", tmp_path / "site.yaml", "--json", *SHORT[:8]]
+        done = subprocess.run(argv, env={**os.environ, **env}, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert done.returncode == 0, done.stderr
+    runs = all_runs(tmp_path / "runs")
+    assert len(runs) == 3
+    for run in runs:
+        status = run.status()
+        assert status is not None
+        assert (status.state, status.missing) == ("completed", [])
+        assert "/opt/venv/lib" in (run.path / "lines" / "rank0.jsonl").read_text(), "it trained outside"
