@@ -24,7 +24,7 @@ HEADER = re.compile(r"^Bootstrap: docker\nFrom: .*$", re.MULTILINE)
 
 
 class Namespace:
-    """A user namespace with the machine's own users: there root may do to an image's files what its packages ask for."""
+    """A user namespace with the machine's own users, in which root may do all that an image's packages ask for."""
 
     def __enter__(self) -> tuple[str, ...]:
         self._holder = subprocess.Popen(["unshare", "--user", "sleep", "infinity"])
@@ -42,24 +42,27 @@ class Namespace:
 
 
 def pip_settings(base: Path) -> list[Path]:
-    """Give the base this machine's settings of pip; returns the local folders that they name, which a build must see."""
-    said = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    """Give the base this machine's settings of pip; returns the folders that they name, for a build to see."""
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    )
     settings: dict[str, list[str]] = {}
     for name, value in re.findall(r"^[^=]*\.([\w-]+)='(.*)'$", said.stdout, re.MULTILINE):
         settings.setdefault(name, []).extend(value.split("\\n"))
     lines = [f"{name} = {' '.join(dict.fromkeys(values))}" for name, values in settings.items()]
     (base / "etc/pip.conf").write_text("\n".join(["[global]", *lines, ""]))
-    folders = []
-    for word in " ".join(lines).replace("file://", "").split():
-        path = Path(word)
+    folders = set()
+    for word in " ".join(lines).split():
+        path = Path(word.removeprefix("file://"))
         if path.is_file():
             inside = base / path.relative_to("/")
             inside.parent.mkdir(parents=True, exist_ok=True)
             inside.write_bytes(path.read_bytes())
         elif path.is_absolute() and path.is_dir():
-            (base / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
-            folders.append(path)
-    return folders
+            folder = path.parent if path.as_uri() == word else path  # an index links to files beside it
+            (base / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
+            folders.add(folder)
+    return sorted(folders)
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +94,20 @@ def test_the_recipe_of_the_training_image_trains(training_image: Path, tmp_path:
     (tmp_path / "site.yaml").write_text(yaml.safe_dump({**site, "container": container}))
     env = {"HARNESS_RUNS": str(tmp_path / "runs")}
     for exercise in ("1", "2", "3"):
-        argv = [sys.executable, "-m", "harness", "-e", exercise, "--site", tmp_path / "site.yaml", "--json", *SHORT[:8]]
-        done = subprocess.run(argv, env={**os.environ, **env}, capture_output=True, text=True, cwd=ROOT, check=False)
+        argv = [
+            sys.executable,
+            "-m",
+            "harness",
+            "-e",
+            exercise,
+            "--site",
+            tmp_path / "site.yaml",
+            "--json",
+            *SHORT[:8],
+        ]
+        done = subprocess.run(
+            argv, env={**os.environ, **env}, capture_output=True, text=True, cwd=ROOT, check=False
+        )
         assert done.returncode == 0, done.stderr
     runs = all_runs(tmp_path / "runs")
     assert len(runs) == 3

@@ -181,6 +181,14 @@ def only(program: str) -> Prepare:
     return prepare
 
 
+def both_runtimes(scene: Scene) -> None:
+    """The one that the site does not name would fail."""
+    only("apptainer")(scene)
+    other = scene.folder / "bin" / "singularity"
+    other.write_text("#!/bin/sh\nexit 3\n")
+    other.chmod(0o755)
+
+
 def runtime_killed(scene: Scene) -> None:
     """Apptainer's own process above the training's: its environment is empty, so nothing else tells whose it is."""
     process = psutil.Process(scene.reached("window"))
@@ -264,6 +272,8 @@ FAULTS = (
               setting=Setting(site={"setup": ["export PYTHONHOME=/nowhere"]})),
     completed("home-missing", "the home does not exist on the node", boxed(environment(HOME="/proc/nowhere"))),
     completed("home-read-only", "the home is read-only", boxed(home_read_only)),
+    completed("tmp-missing", "`TMPDIR` names a folder that is not in the container",
+              boxed(environment(TMPDIR="/proc/nowhere"))),
     completed("tmp-read-only", "`/tmp` is read-only", boxed(tmp_read_only)),
     failed("tmp-full", "the disk for Apptainer's temporary files is full, and it must unpack the image",
            boxed(full_tmp, arguments=[*USERNS, "--unsquash"]),
@@ -286,6 +296,7 @@ FAULTS = (
     completed("only-singularity", "the site says `apptainer`, and there is only `singularity`",
               boxed(only("singularity")),
               "apptainer is not on the PATH of .*, so singularity starts the container", told_by="logs"),
+    completed("both-runtimes", "there are both: the one that the site names starts the container", boxed(both_runtimes)),
     failed("no-runtime", "there is neither `singularity` nor `apptainer`", boxed(only("docker")),
            "neither apptainer nor singularity is on the PATH of .*: name the module that brings one in the site file",
            "the module in the site file", exit_code=127),
