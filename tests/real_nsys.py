@@ -1,7 +1,7 @@
 """The real nsys that `scripts/test` fetches: the newest of Debian's that runs here, and Debian 12's.
 
-A test has the newest. What differs between versions, or may, is tested with both: `EACH_NSYS`, or `EACH_NSYS_AT_LENGTH`,
-whose older one is left out unless all tests run.
+A test has the newest. What differs between versions, or may, is tested with both: `EACH_NSYS`, or
+`EACH_NSYS_AT_LENGTH`, whose older one is left out unless all tests run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def folder(name: str) -> Path:
 def _each(*older_marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
     ids = {name: found[1] if (found := _found(name)) else name for name in (NEWEST, OLDER)}
     older = pytest.param(OLDER, id=f"{ids[OLDER]}-of-debian-12", marks=older_marks)
-    return pytest.mark.parametrize("nsys_folder", [pytest.param(NEWEST, id=ids[NEWEST]), older], indirect=True)
+    return pytest.mark.parametrize(
+        "nsys_folder", [pytest.param(NEWEST, id=ids[NEWEST]), older], indirect=True
+    )
 
 
 EACH_NSYS = _each()

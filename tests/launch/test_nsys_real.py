@@ -19,6 +19,7 @@ from harness.run import read_json_lines
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, site_file
 from tests.planted import leaks, planted
+from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH
 
 PLANTED = planted("beside-nsys")
 SHORT = ("--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "8")
@@ -29,6 +30,7 @@ def said(nsys_folder: Path, *words: str) -> str:
     return subprocess.run([nsys_folder / "nsys", *words], capture_output=True, text=True, check=True).stdout
 
 
+@EACH_NSYS
 def test_the_real_one_is_understood(nsys_folder: Path) -> None:
     nsys = understood(said(nsys_folder, "--version"), said(nsys_folder, "profile", "--help"))
     assert nsys.version >= (2022, 4)
@@ -134,6 +136,7 @@ def apart_ns(run: Path, report: str) -> Iterator[int]:
             yield min(abs(int(start_ns) + epoch_ns - unix_ns) for unix_ns in own[name])
 
 
+@EACH_NSYS_AT_LENGTH
 @pytest.mark.train
 @pytest.mark.parametrize(
     ("per", "reports"),
@@ -177,6 +180,7 @@ def test_each_rank_of_the_other_exercises_has_a_report(
     assert summary["steps"]["found"] == 6
 
 
+@EACH_NSYS
 @pytest.mark.train
 @pytest.mark.long
 @pytest.mark.parametrize("per", ["node", "rank"])

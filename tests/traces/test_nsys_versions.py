@@ -24,7 +24,7 @@ for step in range(4):
     with nvtx.annotate(f"batch_{step}", domain="training"):
         open("/dev/null").close()
 """
-OPTIONS = ("--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "-e", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0")
+OPTIONS = "--trace=nvtx,osrt --sample=none --cpuctxsw=none -e NSYS_NVTX_PROFILER_REGISTER_ONLY=0".split()
 NAMES = {real_nsys.NEWEST: "of the newest's.nsys-rep", real_nsys.OLDER: "of an older.nsys-rep"}
 
 
@@ -33,8 +33,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The same program, recorded with each version."""
     made = {name: tmp_path_factory.mktemp("recorded") / file for name, file in NAMES.items()}
     for name, report in made.items():
-        argv = [real_nsys.folder(name) / "nsys", "profile", *OPTIONS, "--output", report.with_suffix("")]
-        subprocess.run([*argv, sys.executable, "-c", PROGRAM], check=True, capture_output=True)
+        nsys = real_nsys.folder(name) / "nsys"
+        words = [str(nsys), "profile", *OPTIONS, f"--output={report.with_suffix('')}"]
+        argv = [*words, sys.executable, "-c", PROGRAM]
+        subprocess.run(argv, check=True, capture_output=True)
     return made
 
 
@@ -106,7 +108,9 @@ def test_for_nsys2prv_too_a_newer_report_is_one_sentence(
     use(with_nsys, real_nsys.NEWEST)
     report = Path(shutil.copy(reports[real_nsys.NEWEST], tmp_path))
     report.write_bytes(re.sub(rb"Report 20\d\d@", b"Report 2099@", report.read_bytes(), count=1))
-    with pytest.raises(WorkError, match=r"was written by nsys 2099\.\d+\.\d+, and the nsys here is \d+") as caught:
+    with pytest.raises(
+        WorkError, match=r"was written by nsys 2099\.\d+\.\d+, and the nsys here is \d+"
+    ) as caught:
         convert([report], tmp_path / "out", Tool())
     assert "--include-json=true" in str(caught.value)
 
