@@ -39,5 +39,5 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def nsys_folder(request: pytest.FixtureRequest) -> Path:
-    """The folder of a real nsys, for a PATH: the newest, else the one that a test names (tests/real_nsys.py)."""
-    return real_nsys.folder(getattr(request, "param", real_nsys.NEWEST))
+    """The folder of a real nsys, for a PATH: the one that a test names, else the usual one (tests/real_nsys.py)."""
+    return real_nsys.folder(getattr(request, "param", None) or real_nsys.usual())

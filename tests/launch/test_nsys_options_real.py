@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,21 @@ def test_python_functions_are_ranges_where_nsys_can_trace_them(
         assert (ranges, warnings) == ([("loading.load", "mine")] * 3, [])
     else:
         assert (ranges, warnings) == ([], ["this nsys (2022.4.2) has no --python-functions-trace: left out"])
+
+
+@EACH_NSYS
+def test_calls_of_the_system_shorter_than_a_microsecond_are_not_recorded(
+    nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_path(monkeypatch, nsys_folder)
+    asked = prepare("cpu", "cpu", WHOLE)
+    program = "import os, time; [os.write(1, b'') for _ in range(2000)]; time.sleep(0.1)"
+    assert exit_status(asked, tmp_path / "report", "-c", program) == (0, [])
+    open_trace(tmp_path / "report.nsys-rep")
+    with sqlite3.connect(next(tmp_path.glob("report*.sqlite"))) as export:
+        durations = [ns for (ns,) in export.execute("SELECT end - start FROM OSRT_API")]
+    export.close()
+    assert max(durations) > 1000
+    assert not [ns for ns in durations if 0 < ns < 1000], (
+        "2023.4 has them too, unless it is told what its help calls the default"
+    )

@@ -24,7 +24,13 @@ for step in range(4):
     with nvtx.annotate(f"batch_{step}", domain="training"):
         open("/dev/null").close()
 """
-OPTIONS = ["--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "-e", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
+OPTIONS = [
+    "--trace=nvtx,osrt",
+    "--sample=none",
+    "--cpuctxsw=none",
+    "-e",
+    "NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+]
 NAMES = {real_nsys.NEWEST: "of the newest's.nsys-rep", real_nsys.OLDER: "of an older.nsys-rep"}
 
 
