@@ -5,13 +5,12 @@ What is marked `long` runs with `--all`: what repeats, at length or in another v
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests import real_nsys
 
 settings.register_profile("unhurried", deadline=None)  # no property fails because the machine is busy
 settings.load_profile("unhurried")
@@ -39,10 +38,6 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str:
 
 
 @pytest.fixture(scope="session")
-def nsys_folder() -> Path:
-    """The folder of a real nsys, for a PATH; skips on a machine without nsys."""
-    places = [*os.environ["PATH"].split(os.pathsep), str(Path(sys.prefix) / "nsys")]
-    found = shutil.which("nsys", path=os.pathsep.join(places))
-    if found is None:
-        pytest.skip("nsys is not here, and scripts/fetch-nsys can fetch it only as root on Debian")
-    return Path(found).parent
+def nsys_folder(request: pytest.FixtureRequest) -> Path:
+    """The folder of a real nsys, for a PATH: the one that a test names, else the usual one (tests/real_nsys.py)."""
+    return real_nsys.folder(getattr(request, "param", None) or real_nsys.usual())

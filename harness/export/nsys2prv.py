@@ -19,6 +19,7 @@ from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.users import whose
 from harness.export.nsys2prv_result import Converted, accept, check_processes
+from harness.traces.nsys.newer import too_new
 
 PROGRAM = "nsys2prv"
 TYPES = ("nvtx_pushpop_trace", "nccl", "cuda_api_trace", "gpu_metrics", "cuda_gpu_trace")
@@ -188,6 +189,9 @@ def _export_with_old_nsys(tool: Tool, names: Mapping[str, Path], folder: Path) -
         argv = tool.nsys_argv("export", "-t", "sqlite", "--force-overwrite=true", "-o", export, name)
         done = subprocess.run(argv, cwd=folder, env=tool.environ, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not (folder / export).is_file():
+            said = done.stdout + done.stderr
+            if newer := too_new(names[name], said, tool.nsys_argv(), tool.environ):
+                raise WorkError(f"{names[name]} {newer}")
             printed = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
             raise WorkError(f"nsys could not export {names[name]} to sqlite: {printed[-1]}")
     return False

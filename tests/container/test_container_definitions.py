@@ -15,11 +15,11 @@ import yaml
 from harness.run import all_runs
 from tests.container.images import SUITES, apptainer, build
 from tests.launch.launch_shared import ROOT
-from tests.slurm.slurm_sh import SHORT
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
 BASE = Path(__file__).with_name("base_folder.sh")
+WINDOW = ("--skip-steps", "0", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "9")
 HEADER = re.compile(r"^Bootstrap: docker\nFrom: .*$", re.MULTILINE)
 
 
@@ -94,20 +94,11 @@ def test_the_recipe_of_the_training_image_trains(training_image: Path, tmp_path:
     (tmp_path / "site.yaml").write_text(yaml.safe_dump({**site, "container": container}))
     env = {"HARNESS_RUNS": str(tmp_path / "runs")}
     for exercise in ("1", "2", "3"):
-        argv = [
-            sys.executable,
-            "-m",
-            "harness",
-            "-e",
-            exercise,
-            "--site",
-            tmp_path / "site.yaml",
-            "--json",
-            *SHORT[:8],
-        ]
+        words = ("-e", exercise, "--site", tmp_path / "site.yaml", "--json", *WINDOW)
         done = subprocess.run(
-            argv, env={**os.environ, **env}, capture_output=True, text=True, cwd=ROOT, check=False
-        )
+            [sys.executable, "-m", "harness", *words],
+            env={**os.environ, **env}, capture_output=True, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
     runs = all_runs(tmp_path / "runs")
     assert len(runs) == 3

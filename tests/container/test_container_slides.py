@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,17 +70,29 @@ def test_a_slide_runs_to_its_end_inside(slurm_sh: SlurmSh, runs: dict[str, Submi
     assert list(run.path.rglob("*.prv"))
 
 
-def test_nsys_outside_records_what_runs_inside(slurm_sh: SlurmSh, nsys_folder: Path, tmp_path: Path) -> None:
-    run = recorded(slurm_sh, nsys_folder)
+@pytest.fixture(scope="module")
+def hidden_nsys(nsys_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """nsys in a folder that the container does not show by itself."""
+    folder = tmp_path_factory.mktemp("apps") / "nsys"
+    if subprocess.run(["cp", "-al", nsys_folder, folder], capture_output=True, check=False).returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(nsys_folder, folder, symlinks=True)  # another file system
+    return folder
+
+
+def test_nsys_outside_records_what_runs_inside(
+    slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path, tmp_path: Path
+) -> None:
+    run = recorded(slurm_sh, hidden_nsys)
     found = ranges(run.path / "nsys/profile_node0.nsys-rep", nsys_folder, tmp_path)
     assert found["forward"] == found["optimizer_step"] == 6, "three profiled steps of both ranks"
 
 
 def test_an_nsys_for_each_rank_runs_inside_and_its_recording_becomes_a_report_outside(
-    slurm_sh: SlurmSh, nsys_folder: Path, tmp_path: Path
+    slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path, tmp_path: Path
 ) -> None:
     """One rank: two nsys 2022.4 that begin together on this machine may lose what they recorded."""
-    run = recorded(slurm_sh, nsys_folder, "--nsys-per", "rank", "-g", "1")
+    run = recorded(slurm_sh, hidden_nsys, "--nsys-per", "rank", "-g", "1")
     (report,) = (run.path / "nsys").glob("*.nsys-rep")
     assert ranges(report, nsys_folder, tmp_path)["forward"] == 3
     said = (run.logs / "log.err").read_text()
@@ -91,7 +105,9 @@ def test_an_nsys_for_each_rank_runs_inside_and_its_recording_becomes_a_report_ou
 def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     """A run of two ranks that nsys recorded to its end."""
     env = {"PATH": f"{nsys}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
-    site = site_of(slurm_sh, 2, env={**env, "TOKENIZERS_PARALLELISM": "false"})
+    # --contain: of /tmp, where nsys is, only what was bound is there.
+    hiding = container(arguments=["exec", "--nv", "--contain"])
+    site = site_of(slurm_sh, 2, container=hiding, env={**env, "TOKENIZERS_PARALLELISM": "false"})
     done = slurm_sh(
         "-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env
     )

@@ -28,6 +28,7 @@ from harness.launch.backends.protocol import PolledState
 from harness.run import FINAL, Run, State, Status
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, a_run
+from tests.real_nsys import EACH_NSYS
 
 
 @pytest.fixture
@@ -216,6 +217,7 @@ def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> No
         assert '"ranks": 2' in " ".join(report.stdout.split())
 
 
+@EACH_NSYS
 @pytest.mark.train
 @pytest.mark.long
 def test_nsys_records_again_while_it_runs(

@@ -41,6 +41,7 @@ COMMON = """
     -s, --sample=
     --cpuctxsw=
     --gpuctxsw=
+    --osrt-threshold=
     --env-var=
     --nvtx-capture=
     --gpu-metrics-frequency=

@@ -6,7 +6,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from harness.analysis.summary.problem_texts import BUSY, CROWDED, UNEVEN
 from harness.launch.profilers.nsys import load_options, profile_argv, understood
 from harness.run import read_json_lines
 from harness.traces import open_trace
-from tests.launch.launch_shared import ROOT, site_file
+from tests.launch.launch_shared import ROOT
 from tests.planted import leaks, planted
+from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH
 
 PLANTED = planted("beside-nsys")
 SHORT = ("--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "8")
@@ -29,6 +29,7 @@ def said(nsys_folder: Path, *words: str) -> str:
     return subprocess.run([nsys_folder / "nsys", *words], capture_output=True, text=True, check=True).stdout
 
 
+@EACH_NSYS
 def test_the_real_one_is_understood(nsys_folder: Path) -> None:
     nsys = understood(said(nsys_folder, "--version"), said(nsys_folder, "profile", "--help"))
     assert nsys.version >= (2022, 4)
@@ -36,74 +37,6 @@ def test_the_real_one_is_understood(nsys_folder: Path) -> None:
     assert warnings == []
     assert {"nvtx", "osrt"} <= set(argv[2].removeprefix("--trace=").split(","))
     assert not any("gpu" in word for word in argv)
-
-
-HIDING = """#!/bin/bash
-# A stand-in for singularity: of /media only what was bound is there.
-shift # exec
-binds=()
-while [[ $1 == --* ]]; do
-  binds+=("$2")
-  shift 2
-done
-shift # the image
-exec unshare --mount bash -c '
-  mount --rbind / /mnt
-  mount -t tmpfs none /media
-  while [[ $1 != -- ]]; do
-    mkdir -p "$1" && mount --bind "/mnt$1" "$1"
-    shift
-  done
-  shift
-  exec "$@"' - "${binds[@]}" -- "$@"
-"""
-ELSEWHERE = """
-mount -t tmpfs none /media && mkdir /media/nsys && mount --bind "$1" /media/nsys && shift && exec bash "$@"
-"""
-# As NVIDIA installs it: all in one folder.
-IN_ONE_FOLDER = """
-mount -t tmpfs none /media && mkdir /media/nsys && cp -rL "$1"/*-linux-* /media/nsys && shift && exec bash "$@"
-"""
-
-
-@pytest.mark.train
-@pytest.mark.parametrize(
-    ("per", "report"),
-    [("node", "profile_node0"), pytest.param("rank", "profile_node0_rank0", marks=pytest.mark.long)],
-)
-def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
-    nsys_folder: Path, tmp_path: Path, per: str, report: str
-) -> None:
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("only root can hide a folder from a process")
-    container, image = tmp_path / "hiding", tmp_path / "image.sif"
-    container.write_text(HIDING)
-    container.chmod(0o755)
-    image.touch()
-    python = Path(sys.prefix) / "bin" / "python"
-    said = {"command": str(container), "image": str(image), "arguments": ["exec"], "python": str(python)}
-    site = site_file(tmp_path, scheduler="local", device="auto", container=said)
-    target = (nsys_folder / "nsys").resolve().parent
-    # Debian installs it in two folders: the deepest folder that contains both.
-    installed = os.path.commonpath([part.resolve() for part in target.parent.iterdir()])
-    inside = Path("/media/nsys") / target.relative_to(installed)
-    bring = ELSEWHERE
-    if per == "rank":  # it makes its reports inside, for which it needs both folders
-        installed, inside, bring = str(target.parent), Path("/media/nsys") / target.name, IN_ONE_FOLDER
-    env = {
-        **os.environ,
-        "PATH": f"{inside}{os.pathsep}{os.environ['PATH']}",
-        "HARNESS_RUNS": str(tmp_path / "runs"),
-    }
-    words = ["-e", "1", "-g", "1", "--site", site, "--profiler", "nsys", "--nsys-per", per, "--json", *SHORT]
-    elsewhere = ["unshare", "--mount", "bash", "-c", bring, "-", installed]
-    argv = [*elsewhere, str(ROOT / "slurm.sh"), *words]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    run = json.loads(done.stdout)
-    assert (Path(run["path"]) / "nsys" / f"{report}.nsys-rep").stat().st_size > 10_000
-    # On a busy machine the first steps can look like warm-up: then fewer steps are counted.
-    assert json.loads(Path(run["summary"]).read_text())["steps"]["found"] == 8
 
 
 def launched(nsys_folder: Path, runs: Path, *words: str, exercise: int = 1) -> tuple[Path, Any, str]:
@@ -134,6 +67,7 @@ def apart_ns(run: Path, report: str) -> Iterator[int]:
             yield min(abs(int(start_ns) + epoch_ns - unix_ns) for unix_ns in own[name])
 
 
+@EACH_NSYS_AT_LENGTH
 @pytest.mark.train
 @pytest.mark.parametrize(
     ("per", "reports"),
@@ -177,6 +111,7 @@ def test_each_rank_of_the_other_exercises_has_a_report(
     assert summary["steps"]["found"] == 6
 
 
+@EACH_NSYS
 @pytest.mark.train
 @pytest.mark.long
 @pytest.mark.parametrize("per", ["node", "rank"])

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import folder_of
+from tests.real_nsys import EACH_NSYS_AT_LENGTH
 from tests.slurm.slurm_sh import ENDLESS, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, EACH_NSYS_AT_LENGTH]
 
 NODES = (0, 1)
 

@@ -141,9 +141,18 @@ def test_fake_nsys_is_not_asked_for_a_stale_export_beside_the_report(
     assert fake_nsys.count == 1
 
 
+# As nsys 2023.4.4 answers of a report of 2024.2.3.
+NEWER = """
+[ "$1" != --version ] || {{ echo NVIDIA Nsight Systems version 2023.4.4.54-234433681190v0; exit; }}
+echo "Exportation error: Report was created in Nsight Systems version (2024.2.3.38-242334140272v0), newer than your \
+current version (2023.4.4.54-234433681190v0)." >&2
+exit 1
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "says"),
-    [("echo 'Importer error: file has a newer version' >&2; exit 1", "was written by a newer nsys"),
+    [(NEWER, "was written by a newer nsys, and the nsys here is 2023.4.4 ("),
      ("echo broken >&2; exit 3", "exit code 3: broken"),
      ("exit 0", "cannot be exported")],
 )  # fmt: skip

@@ -23,7 +23,10 @@ from harness.common.secrets import kept_from_nsys, told_of_nsys
 
 OPTION_SETS = CONFIGS / "nsys"
 TRACE_LISTS = OPTION_SETS / "python-trace"
-RENAMED = [{"gpu-metrics-devices", "gpu-metrics-device"}]
+RENAMED = [
+    {"gpu-metrics-devices", "gpu-metrics-device"},
+    {"python-functions-trace", "python-nvtx-annotations"},  # nsys 2023
+]
 # Of an option, a value that was renamed: nsys 2026 calls --nic-metrics=true deprecated, in favour of lf and hf.
 RENAMED_VALUES = {("nic-metrics", "true"): "lf"}
 METRICS = {"gpu-metrics-devices", "gpu-metrics-device", "gpu-metrics-frequency", "gpu-metrics-set"}
@@ -34,6 +37,9 @@ GPU_ONLY = METRICS | {"gpuctxsw"}
 WHOLE_NODE = GPU_ONLY | {"nic-metrics"}
 BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
 ON_REQUEST = str(Path(__file__).with_name("on_request.py"))
+# An option's own paragraph begins with its name alone on a line, or with its value as "=<…>"; elsewhere names are only
+# mentioned. nsys refuses what it calls deprecated.
+_OPTION = r"^\s*(?:\(Experimental\) )?(?:-\w, )?--{}(?:=|=<[^\n]*)?\s*$"
 RETRY_START = str(Path(__file__).with_name("retry_start.py"))
 
 Options = Mapping[str, str | list[str] | None]
@@ -134,12 +140,11 @@ def understood(version_text: str, help_text: str, start_help: str = "") -> Nsys:
 
 
 def _flags_in(help_text: str) -> frozenset[str]:
-    # An option's own paragraph begins with its name alone on a line; elsewhere names are only mentioned.
-    return frozenset(re.findall(r"^\s*(?:-\w, )?--([a-z][a-z0-9-]+)=?\s*$", help_text, re.MULTILINE))
+    return frozenset(re.findall(_OPTION.format("([a-z][a-z0-9-]+)"), help_text, re.MULTILINE))
 
 
 def _words_about(flag: str, help_text: str) -> frozenset[str]:
-    paragraph = rf"^\s*(?:-\w, )?--{flag}=?\s*$(.*?)(?=^\s*(?:-\w, )?--[a-z]|\Z)"
+    paragraph = _OPTION.format(flag) + r"(.*?)(?=^\s*(?:\(\w+\) )?(?:-\w, )?--[a-z]|\Z)"
     block = re.search(paragraph, help_text, re.DOTALL | re.MULTILINE)
     return frozenset(re.findall(r"[a-z][a-z0-9-]+", block[1])) if block else frozenset()
 

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from harness.traces.errors import TraceError
+from harness.traces.nsys.newer import export_command, too_new
 from harness.traces.progress import OnProgress, silent
 
 _HASH_BYTES = 8
@@ -19,7 +20,6 @@ _MOST_HELP_S = 60
 # Without it newer versions leave out NCCL's message sizes; older versions do not know it.
 _JSON = "--include-json"
 _PER_CENT = re.compile(r"(\d+)%")
-_NEWER = re.compile(r"newer version|unsupported.*version|version.*not supported|later version", re.IGNORECASE)
 
 
 def exported(report: Path, progress: OnProgress = silent) -> Path:
@@ -42,10 +42,17 @@ def exported(report: Path, progress: OnProgress = silent) -> Path:
         return kept
     if nsys is not None:
         return _export(nsys, [], report, plain, progress)
+    if beside := _beside(report):
+        return beside
+    raise TraceError(report, _WITHOUT_NSYS.format(command=export_command(report)))
+
+
+def _beside(report: Path) -> Path | None:
+    """An export that somebody made beside the report, if it is not older."""
     beside = report.with_name(report.name.removesuffix(".nsys-rep") + ".sqlite")
     if beside.is_file() and beside.stat().st_mtime_ns >= report.stat().st_mtime_ns:
         return beside
-    raise TraceError(report, _WITHOUT_NSYS)
+    return None
 
 
 def _kept(report: Path, name: str) -> Path | None:
@@ -65,7 +72,7 @@ def _knows_json(nsys: str) -> bool:
 
 
 _WITHOUT_NSYS = (
-    "cannot be read without nsys, and nsys is not installed: run `nsys export --type sqlite` on it where nsys is, "
+    "cannot be read without nsys, and nsys is not installed: where nsys is, type `{command}`, "
     "and give the .sqlite instead; or fetch one (as root on Debian): `bash scripts/fetch-nsys FOLDER` in the checkout, "
     "then put FOLDER on PATH"
 )
@@ -96,9 +103,12 @@ def _export(nsys: str, options: list[str], report: Path, name: str, progress: On
         fresh = Path(scratch) / "export.sqlite"
         command = [nsys, "export", "--type", "sqlite", "--output", str(fresh), *options, str(report)]
         code, output = _run(command, report, progress)
-        if code != 0 or not fresh.is_file():
-            raise TraceError(report, _why(nsys, code, output))
-        return fresh.replace(folder / name)
+        if code == 0 and fresh.is_file():
+            return fresh.replace(folder / name)
+    newer = too_new(report, " ".join(output.split()), [nsys])
+    if newer and (beside := _beside(report)):
+        return beside
+    raise TraceError(report, newer or _why(nsys, code, output))
 
 
 def _run(command: list[str], report: Path, progress: OnProgress) -> tuple[int, str]:
@@ -118,9 +128,4 @@ def _run(command: list[str], report: Path, progress: OnProgress) -> tuple[int, s
 
 def _why(nsys: str, code: int, output: str) -> str:
     output = " ".join(output.split())
-    if _NEWER.search(output):
-        return (
-            f"was written by a newer nsys than {nsys}: export it with that one (nsys export --type sqlite) "
-            "and give the .sqlite instead"
-        )
     return f"cannot be exported by {nsys} (exit code {code}: {output[-200:] or 'no message'})"
