@@ -13,7 +13,7 @@ new=$1.new
 rm -rf -- "$new"
 mkdir -p "$new"/usr/{bin,sbin,lib,lib64} "$new/opt/packages"
 for name in bin sbin lib lib64; do ln -s "usr/$name" "$new/$name"; done
-unpack_with_dependencies "$new" base-files base-passwd bash coreutils dash findutils gawk grep hostname libc-bin libgomp1 \
+unpack_with_dependencies "$new" base-files base-passwd bash coreutils dash findutils gawk grep hostname libc-bin libelf1 libgomp1 \
   libstdc++6 procps python3 sed tar util-linux
 # An older Python beside it, as images have it that nobody has updated.
 need_suite bullseye

@@ -105,8 +105,8 @@ def test_an_nsys_for_each_rank_runs_inside_and_its_recording_becomes_a_report_ou
 def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     """A run of two ranks that nsys recorded to its end."""
     env = {"PATH": f"{nsys}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
-    # --contain: of /tmp, where nsys is, only what was bound is there.
-    hiding = container(arguments=["exec", "--nv", "--contain"])
+    # Of /tmp, where nsys is, only what was bound is there.
+    hiding = container(arguments=["exec", "--nv", "--no-mount", "tmp"])
     site = site_of(slurm_sh, 2, container=hiding, env={**env, "TOKENIZERS_PARALLELISM": "false"})
     done = slurm_sh(
         "-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env
