@@ -127,8 +127,11 @@ def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:
             f"{_who(part)}: {ranges} ranges and no kernel: their times are known, the work inside them is not"
         )
         return [Problem.doubt(problem_texts.NO_GPU, evidence)]
-    what = problem_texts.NO_WORK
-    return [Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
+    why = ""
+    if part.source.tool == "nsys" and not ranges:
+        why = " and no range: nsys lost the recording, or nothing ran while it recorded; record it again"
+    evidence = f"{part.source.path}: 0 events{why}"
+    return [Problem(severity=RecordingVerdict.UNUSABLE, what=problem_texts.NO_WORK, evidence=evidence)]
 
 
 def _steps(part: RankPart) -> list[Problem]:
