@@ -74,6 +74,6 @@ own_libraries() {
 debootstrap() {
   local tool=$work/debootstrap
   unpack "$tool" debootstrap || return
-  DEBOOTSTRAP_DIR=$tool/usr/share/debootstrap bash "$tool/usr/sbin/debootstrap" --variant=minbase --include=ca-certificates "$2" "$1" "$mirror" >"$tool/log" 2>&1 ||
+  DEBOOTSTRAP_DIR=$tool/usr/share/debootstrap bash "$tool/usr/sbin/debootstrap" --variant=minbase --include=ca-certificates --components=main,contrib,non-free "$2" "$1" "$mirror" >"$tool/log" 2>&1 ||
     die "debootstrap failed: $(tail -n 1 "$tool/log")"
 }

@@ -19,6 +19,10 @@ _BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARI
 COPY = "copy it again, or build it (containers/README.md)"
 
 
+# As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
+_SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
+
+
 class Place(NamedTuple):
     """Where it failed, and how the site has the container."""
 
@@ -27,18 +31,32 @@ class Place(NamedTuple):
     image: str
 
 
+_Known = tuple[tuple[str, Callable[[re.Match[str], Place], str]], ...]
+
+
 def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:
-    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it."""
+    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it.
+
+    log: of a run some ranks of which never wrote a line. hosts: of the nodes that failed.
+    """
     try:
         text = read_end(log, _LOG_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    place = Place(
-        " and ".join(dict.fromkeys(map(printable, hosts))) or "its node", container, printable(image)
-    )
-    for pattern, sentence in _KNOWN:
+    where = " and ".join(dict.fromkeys(map(printable, hosts))) or "its node"
+    place = Place(where, container, printable(image))
+    said = [found["said"] for found in _SAID.finditer(text)]
+    sentence = _first(_OF_APPTAINER, "\n".join(said), place) or _first(_OF_PYTHON, text, place)
+    if said and not sentence:
+        sentence = f"the container did not start on {where}: {printable(said[0])}"
+    return cut(sentence, _MOST_TOLD)
+
+
+def _first(known: _Known, text: str, place: Place) -> str:
+    """The sentence of the first pattern that is in the text."""
+    for pattern, sentence in known:
         if found := re.search(pattern, text, re.MULTILINE | re.IGNORECASE):
-            return cut(sentence(found, place), _MOST_TOLD)
+            return sentence(found, place)
     return ""
 
 
@@ -65,15 +83,7 @@ def _torch(found: re.Match[str], place: Place) -> str:
     )
 
 
-_Sentence = Callable[[re.Match[str], Place], str]
-_KNOWN: tuple[tuple[str, _Sentence], ...] = (
-    (
-        r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ",
-        lambda found, place: (
-            f"{found['neither']} is on the PATH of {place.hosts}: name the module that brings one in "
-            "the site file (modules), or its path (container.command)"
-        ),
-    ),
+_OF_APPTAINER: _Known = (
     (
         r"could not open image .*(no such file|does not exist)",
         lambda _, place: (
@@ -124,6 +134,15 @@ _KNOWN: tuple[tuple[str, _Sentence], ...] = (
             "container.python of the site file"
         ),
     ),
+)
+_OF_PYTHON: _Known = (  # and of the job's script
+    (
+        r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ",
+        lambda found, place: (
+            f"{found['neither']} is on the PATH of {place.hosts}: name the module that brings one in "
+            "the site file (modules), or its path (container.command)"
+        ),
+    ),
     (
         r"SyntaxError: future feature annotations is not defined",
         lambda _, place: (
@@ -138,8 +157,4 @@ _KNOWN: tuple[tuple[str, _Sentence], ...] = (
         ),
     ),
     (r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'", _torch),
-    (
-        r"^(\x1b\[\d+m)?(FATAL|ERROR) *: *(?P<said>.+)$",
-        lambda found, place: f"the container did not start on {place.hosts}: {printable(found['said'])}",
-    ),
 )

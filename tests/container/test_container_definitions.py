@@ -6,8 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -65,31 +65,41 @@ def pip_settings(base: Path) -> list[Path]:
     return sorted(folders)
 
 
+class Base(NamedTuple):
+    """A Debian in the place of NVIDIA's image, and the folders that a build on it must see."""
+
+    folder: Path
+    seen: list[Path]
+
+    def built(self, name: str, *arguments: str) -> Path:
+        """The image of a definition, whose %test has passed. What differs from the definition is its header."""
+        text, changed = HEADER.subn(
+            f"Bootstrap: localimage\nFrom: {self.folder}", (ROOT / f"containers/{name}.def").read_text()
+        )
+        assert changed == 1
+        definition, image = (self.folder.with_name(f"{name}.{end}") for end in ("def", "sif"))
+        definition.write_text(text)
+        binds = [word for path in self.seen for word in ("--bind", str(path))]
+        given = [word for argument in arguments for word in ("--build-arg", argument)]
+        with Namespace() as inside:
+            build(image, *binds, *given, definition, before=inside, cwd=ROOT)
+        return image
+
+
 @pytest.fixture(scope="module")
-def training_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The image, whose %test has passed; what differs from the definition is its header."""
+def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    """The Debian whose Python can use our packages."""
     apptainer()
-    folder = tmp_path_factory.mktemp("definitions")
+    folder = tmp_path_factory.mktemp("definitions") / "base"
     suite = SUITES.get(sys.version_info[:2]) or pytest.skip("no Debian of these tests has this Python")
-    subprocess.run(["bash", BASE, folder / "base", suite], check=True)
-    seen = pip_settings(folder / "base")
-    text, changed = HEADER.subn(
-        f"Bootstrap: localimage\nFrom: {folder / 'base'}", (ROOT / "containers/training.def").read_text()
-    )
-    assert changed == 1
-    (folder / "training.def").write_text(text)
-    binds = [word for path in seen for word in ("--bind", str(path))]
-    with Namespace() as inside:
-        build(
-            folder / "training.sif", *binds, "--build-arg", "cuda=none", folder / "training.def",
-            before=inside, cwd=ROOT,
-        )  # fmt: skip
-    yield folder / "training.sif"
+    subprocess.run(["bash", BASE, folder, suite], check=True)
+    return Base(folder, pip_settings(folder))
 
 
-def test_the_recipe_of_the_training_image_trains(training_image: Path, tmp_path: Path) -> None:
+def test_the_recipe_of_the_training_image_trains(base: Base, tmp_path: Path) -> None:
     """Every package from inside: nothing but the checkout and the run is bound."""
-    container = {"runtime": "apptainer", "command": str(apptainer()), "image": str(training_image)}
+    image = base.built("training", "cuda=none")
+    container = {"runtime": "apptainer", "command": str(apptainer()), "image": str(image)}
     site = {"name": "built", "description": "the built image", "scheduler": "local", "device": "cpu"}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump({**site, "container": container}))
     env = {"HARNESS_RUNS": str(tmp_path / "runs")}
@@ -107,3 +117,11 @@ def test_the_recipe_of_the_training_image_trains(training_image: Path, tmp_path:
         assert status is not None
         assert (status.state, status.missing) == ("completed", [])
         assert "/opt/venv/lib" in (run.path / "lines" / "rank0.jsonl").read_text(), "it trained outside"
+
+
+def test_the_recipe_of_the_converter_converts(base: Base, tmp_path: Path) -> None:
+    """With Debian's nsys, which is older than nsys2prv wants for reports: it is given an export."""
+    image = base.built("nsys2prv", "nsys=nsight-systems")
+    done = subprocess.run([apptainer(), "run", image, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "usage: nsys2prv" in done.stdout

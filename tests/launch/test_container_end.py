@@ -1,0 +1,88 @@
+"""Why a container did not start, from the words of the runtimes; tests/container has real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.launch.container_end import why_not_begun
+from harness.launch.image_file import why_no_image
+from harness.site.site import Container
+
+SITE = Container(runtime="singularity", image="/x.sif", binds=["/data:/inside"])
+
+
+def told(folder: Path, text: str) -> str:
+    """What is said of a run on node7 with this log."""
+    (folder / "log.err").write_text(text)
+    return why_not_begun(folder / "log.err", ["node7", "node7"], SITE, "/x.sif")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "FATAL:   container creation failed: mount source /data doesn't exist\n",
+            "/data, which is bound into the container, does not exist on node7: make it, or take it out of",
+        ),
+        (
+            "FATAL:   container creation failed: mount source /else doesn't exist\n",
+            "does not exist on node7: see what else adds binds",
+        ),
+        (
+            "\x1b[91mERROR  : Failed to create user namespace: Operation not permitted\n",
+            "node7 does not let users make user namespaces, which this singularity needs",
+        ),
+        (
+            "FATAL:   image targets 'arm64', cannot run on 'amd64'\n",
+            "the image /x.sif was built for arm64, and node7 is amd64",
+        ),
+        (
+            "FATAL:   kernel reported a bad superblock for squashfs image partition\n",
+            "the image /x.sif is damaged or incomplete",
+        ),
+        (
+            "FATAL:   a sentence of tomorrow's version\n",
+            "did not start on node7: a sentence of tomorrow's version",
+        ),
+        ("SyntaxError: future feature annotations is not defined\n", "(python3) is older than 3.8"),
+    ],
+)
+def test_what_kept_it_from_starting_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    said = told(tmp_path, f"starting\n{text}monitor: more\n")
+    assert sentence in said
+    assert "\n" not in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ERROR: the data are wrong\n",
+        "OSError: [Errno 28] No space left on device\n",
+        "could not open image /a.png: no such file\n",
+        "CRITICAL FATAL: x\n",
+    ],
+)
+def test_what_a_training_prints_is_not_taken_for_the_container(tmp_path: Path, text: str) -> None:
+    assert told(tmp_path, text) == ""
+
+
+def test_without_a_log_nothing_is_said(tmp_path: Path) -> None:
+    assert why_not_begun(tmp_path / "none", [], SITE, "/x.sif") == ""
+
+
+def test_files_that_no_runtime_can_start_are_told_from_those_that_it_can(tmp_path: Path) -> None:
+    image = tmp_path / "x.sif"
+    image.write_bytes(b"hsqs")
+    assert why_no_image(image, starts_here=True) == ""
+    image.write_bytes(bytes(1080) + b"\x53\xef")
+    assert why_no_image(image, starts_here=True) == ""
+    image.write_bytes(b"")
+    assert why_no_image(image, starts_here=True).startswith("is an empty file")
+    image.write_bytes(bytes(32) + b"SIF_MAGIC\0")
+    assert why_no_image(image, starts_here=True).startswith("is no image"), "its header is incomplete"
+    assert why_no_image(tmp_path, starts_here=True).startswith("is a folder without bin and usr")
+    (tmp_path / "usr").mkdir()
+    assert why_no_image(tmp_path, starts_here=True) == ""
