@@ -1,4 +1,4 @@
-"""All of this folder's other tests, on the Slurm of each newer Debian: with its daemons and its commands, not installed.
+"""All other tests of this folder on the Slurm of each newer Debian: with its daemons and its commands, not installed.
 
 By hand, and for other tests: `bash scripts/fetch-slurm FOLDER SUITE`, then pytest with `PATH=FOLDER/bin:$PATH`.
 """
