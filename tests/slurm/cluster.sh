@@ -144,7 +144,7 @@ AuthInfo=socket=$DIR/run/munge.sock
 PidFile=$DIR/run/slurmdbd.pid
 LogFile=$DIR/log/slurmdbd.log
 DebugLevel=verbose
-PluginDir=$(plugins)
+$(plugins)
 StorageType=accounting_storage/mysql
 StorageHost=localhost
 StorageUser=slurm

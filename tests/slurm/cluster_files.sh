@@ -1,8 +1,14 @@
+#!/usr/bin/env bash
 # The files from which the daemons of cluster.sh start: it sources this one and calls write_configuration.
-# shellcheck shell=bash disable=SC2153,SC2154 # DIR, NODES and their like are cluster.sh's
+# shellcheck disable=SC2153,SC2154 # DIR, NODES and their like are cluster.sh's
 
-# Slurm's folder of plugins, beside the programs that PATH has: an unpacked Slurm is not where it was built for.
-plugins() { realpath "$(dirname "$(realpath "$(command -v slurmctld)")")/../lib/$(uname -m)-linux-gnu/slurm-wlm"; }
+# The line that names Slurm's folder of plugins, beside the programs that PATH has: an unpacked Slurm is not where it was
+# built for.
+plugins() {
+  local folder
+  folder=$(realpath -m "$(realpath "$(command -v slurmctld)")/../../lib/$(uname -m)-linux-gnu/slurm-wlm")
+  [[ ! -d $folder ]] || echo "PluginDir=$folder"
+}
 
 # CPUs, GPUs and MiB of node number $1.
 resources() {
@@ -54,7 +60,7 @@ SlurmdLogFile=$DIR/log/slurmd-%n.log
 SlurmctldDebug=verbose
 SlurmdDebug=verbose
 MailProg=/bin/true
-PluginDir=$(plugins)
+$(plugins)
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none

@@ -20,7 +20,7 @@ ASKED: dict[str, dict[str, Any]] = {"four-gpus": {"gpus": FOUR_GPUS}, "nine-cpus
 def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(
     slurm_sh_uneven: SlurmSh, whole: bool
 ) -> None:
-    """Of a whole node Slurm gives all, which is not the same on both: the steps take what the site names."""
+    """Of a whole node Slurm gives all, which is not the same on both."""
     asked: dict[str, Any] = {"exclusive": True} if whole else {"cpus_per_node": 8, "memory": "3000M"}
     seen = slurm_sh_uneven.runs.parent / f"seen-{whole}"
     site = slurm_sh_uneven.site(
