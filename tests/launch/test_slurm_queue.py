@@ -27,8 +27,8 @@ def test_by_priority_then_by_number() -> None:
     "other",
     [
         entry("1", 0, "JobHeldUser"), entry("1", 999, "Dependency"), entry("1", 999, "BeginTime"),
-        entry("1_[0-99%4]", 999, "JobArrayTaskLimit"), entry("1", 999, word="RUNNING"),
-        entry("1", 999, partition="debug"),
+        entry("1_[0-99%4]", 999, "JobArrayTaskLimit"), entry("1_[0-9]", 999, "JobArrayTaskLimit,JobHeldAdmin"),
+        entry("1", 999, word="RUNNING"), entry("1", 999, partition="debug"),
     ],
 )  # fmt: skip
 def test_what_does_not_wait_for_its_turn_counts_for_nobody_and_has_no_place(other: QueueEntry) -> None:

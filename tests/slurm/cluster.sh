@@ -7,6 +7,7 @@
 #       --nodes N       (2)              node1 … nodeN
 #       --gpus N        (4)              pretended, per node; CUDA_VISIBLE_DEVICES is set, no device is behind it
 #       --cpus N        (16)             pretended, per node
+#       --last C:G:M                     CPUs, GPUs and MiB of the last node, which differs from the others
 #       --accounting                     mariadbd and slurmdbd: accounts, QOS and sacct work
 #       --rate R                         link speed of every node, as tc writes it (200mbit); default: unlimited
 #   cluster.sh rate DIR R|none           change the link speed while it runs
@@ -15,7 +16,8 @@
 # Exit codes: 3 when this machine does not allow it, 1 when it should have worked.
 #
 # Everything lives in DIR; `export SLURM_CONF=DIR/etc/slurm.conf` points sbatch & co. to it. Several clusters may
-# run at once: each takes a free slot (bridge, subnet, ports). Written for Debian 12, whose Slurm is 22.05.
+# run at once: each takes a free slot (bridge, subnet, ports). It starts the Slurm that is
+# first on PATH: 22.05 of Debian 12, or one of scripts/fetch-slurm with PATH=FOLDER/bin:$PATH.
 set -euo pipefail
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
 
@@ -23,7 +25,8 @@ readonly SLOTS=40
 readonly CLUSTER=testcluster
 WHO=$(id -un)
 HOST=$(hostname -s)
-NODES=2 GPUS=4 CPUS=16 MEMORY_MIB=8000 ACCOUNTING=no RATE=none
+# shellcheck disable=SC2034 # cluster_files.sh reads them
+NODES=2 GPUS=4 CPUS=16 MEMORY_MIB=8000 LAST='' ACCOUNTING=no RATE=none
 
 say() { printf 'cluster: %s\n' "$*" >&2; }
 die() {
@@ -35,7 +38,7 @@ cannot() { # not a fault of the tests: this machine does not allow it
   exit 3
 }
 usage() {
-  sed -n '5,16s/^# \{0,1\}//p' "$0" >&2
+  sed -n '5,17s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -82,6 +85,9 @@ install_packages() {
 
 # --- configuration ----------------------------------------------------------------------------------------------
 
+# shellcheck source=/dev/null
+. "$(dirname -- "${BASH_SOURCE[0]}")/cluster_files.sh"
+
 node_address() { echo "$SUBNET.$((10 + $1))"; }
 
 # The bridge is the lock: of two that start at once, one gets the slot.
@@ -100,113 +106,6 @@ take_slot() {
     fi
   done
   cannot "no free slot among $SLOTS, or no right to make a bridge"
-}
-
-# One device node per GPU: Slurm 22.05 leaves a node INVAL with a bare Count, leaves CUDA_VISIBLE_DEVICES empty with
-# a plain file, and dies of the same file twice. Nothing opens them.
-make_gpus() {
-  local i files=()
-  for ((i = 0; i < GPUS; i++)); do
-    mknod "$DIR/dev/gpu$i" c 1 3 || cannot "no right to make device nodes, so no pretended GPUs"
-    files+=("$DIR/dev/gpu$i")
-  done
-  (
-    IFS=,
-    printf 'AutoDetect=off\n'
-    ((GPUS == 0)) || printf 'NodeName=node[1-%s] Name=gpu Type=test File=%s\n' "$NODES" "${files[*]}"
-  ) >"$DIR/etc/gres.conf"
-}
-
-write_hosts() {
-  local i
-  printf '127.0.0.1 localhost\n%s %s\n' "$SUBNET.1" "$HOST"
-  # The second form is what PyTorch's sockets look up when they ask who is at the other end.
-  for ((i = 1; i <= NODES; i++)); do printf '%s node%s\n' "$(node_address "$i")" "$i" "::ffff:$(node_address "$i")" "$i"; done
-}
-
-write_slurm_conf() {
-  local i gres=""
-  ((GPUS == 0)) || gres="Gres=gpu:test:$GPUS"
-  cat <<CONF
-ClusterName=$CLUSTER
-SlurmctldHost=$HOST($SUBNET.1)
-SlurmctldPort=$PORT
-SlurmUser=$WHO
-SlurmdUser=$WHO
-AuthType=auth/munge
-AuthInfo=socket=$DIR/run/munge.sock
-CredType=cred/munge
-StateSaveLocation=$DIR/state
-SlurmdSpoolDir=$DIR/spool/%n
-SlurmctldPidFile=$DIR/run/slurmctld.pid
-SlurmdPidFile=$DIR/run/slurmd-%n.pid
-SlurmctldLogFile=$DIR/log/slurmctld.log
-SlurmdLogFile=$DIR/log/slurmd-%n.log
-SlurmctldDebug=verbose
-SlurmdDebug=verbose
-MailProg=/bin/true
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=100
-SchedulerType=sched/backfill
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
-SlurmdParameters=config_overrides
-EnforcePartLimits=ALL
-ReturnToService=2
-KillWait=90
-MinJobAge=3600
-InactiveLimit=0
-SlurmctldTimeout=30
-SlurmdTimeout=30
-MessageTimeout=30
-GresTypes=gpu
-TopologyPlugin=topology/tree
-CONF
-  if [[ $ACCOUNTING == yes ]]; then
-    cat <<CONF
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=1
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=$SUBNET.1
-AccountingStoragePort=$((PORT + 1))
-AccountingStoragePass=$DIR/run/munge.sock
-AccountingStorageEnforce=associations,limits,qos
-AccountingStorageTRES=gres/gpu
-CONF
-  else
-    printf '%s\n' JobAcctGatherType=jobacct_gather/none AccountingStorageType=accounting_storage/none
-  fi
-  for ((i = 1; i <= NODES; i++)); do
-    printf 'NodeName=node%s NodeHostname=node%s NodeAddr=%s Port=%s CPUs=%s RealMemory=%s %s\n' \
-      "$i" "$i" "$(node_address "$i")" "$((PORT + 1 + i))" "$CPUS" "$MEMORY_MIB" "$gres"
-  done
-  echo "PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 State=UP"
-  echo "PartitionName=short Nodes=node1 MaxTime=10 State=UP"
-}
-
-# A switch above each node, and one above all.
-write_topology() {
-  local i
-  for ((i = 1; i <= NODES; i++)); do printf 'SwitchName=leaf%s Nodes=node%s\n' "$i" "$i"; done
-  printf 'SwitchName=root Switches=leaf[1-%s]\n' "$NODES"
-}
-
-write_configuration() {
-  write_hosts >"$DIR/etc/hosts"
-  make_gpus
-  write_slurm_conf >"$SLURM_CONF"
-  write_topology >"$DIR/etc/topology.conf"
-  # 22.05 dies of cgroup v2 without systemd and has no option to ignore cgroups; v1 with a mount point of our
-  # own loads everywhere and does nothing, as nothing above asks for cgroups.
-  printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=%s\n' "$DIR/cgroup" >"$DIR/etc/cgroup.conf"
-  (
-    umask 077
-    head -c 128 /dev/urandom >"$DIR/etc/munge.key"
-  )
 }
 
 # --- daemons ----------------------------------------------------------------------------------------------------
@@ -245,6 +144,7 @@ AuthInfo=socket=$DIR/run/munge.sock
 PidFile=$DIR/run/slurmdbd.pid
 LogFile=$DIR/log/slurmdbd.log
 DebugLevel=verbose
+$(plugins)
 StorageType=accounting_storage/mysql
 StorageHost=localhost
 StorageUser=slurm
@@ -255,17 +155,21 @@ CONF
   # A refused sacctmgr waits for seconds: ask the port first.
   wait_for 120 bash -c "exec 3<>/dev/tcp/$SUBNET.1/$((PORT + 1))" || true
   wait_for 120 sacctmgr -n show cluster || die "slurmdbd does not answer: $(tail -n 3 "$DIR/log/slurmdbd.log")"
-  sacctmgr -i -Q add cluster "$CLUSTER" >/dev/null
+  accounts add cluster "$CLUSTER"
+}
+
+accounts() { # sacctmgr says on its standard output why it refuses
+  local said
+  said=$(sacctmgr -i -Q "$@" 2>&1) || die "sacctmgr $*: $said"
 }
 
 add_accounts() {
   local who=("user" "$WHO" "Cluster=$CLUSTER" "Account=demo" "DefaultAccount=demo" "QOS=normal,debug" "DefaultQOS=normal")
-  sacctmgr -i -Q add qos debug MaxWall=30 MaxTRESPerUser=gres/gpu=4 >/dev/null
-  sacctmgr -i -Q add account demo "Cluster=$CLUSTER" Description=demo Organization=demo >/dev/null
+  accounts add qos debug MaxWall=30 MaxTRESPerUser=gres/gpu=4
+  accounts add account demo "Cluster=$CLUSTER" Description=demo Organization=demo
   # root is there from the beginning and is changed, anybody else is added
   sacctmgr -i -Q add "${who[@]}" >/dev/null 2>&1 ||
-    sacctmgr -i -Q modify user "$WHO" where "Cluster=$CLUSTER" Account=demo \
-      set QOS=normal,debug DefaultQOS=normal >/dev/null
+    accounts modify user "$WHO" where "Cluster=$CLUSTER" Account=demo set QOS=normal,debug DefaultQOS=normal
 }
 
 # slurmd inside new UTS, mount and network namespaces; its end of the cable is put in from outside.
@@ -280,12 +184,12 @@ start_node() {
     for _ in {1..3000}; do ! ip link show eth0 >/dev/null 2>&1 || break; sleep 0.02; done
     ip addr add "$3/24" dev eth0
     ip link set eth0 up
-    exec slurmd -N "$1"' - "$name" "$DIR/etc/hosts" "$(node_address "$i")" </dev/null >>"$DIR/log/$name.out" 2>&1 &
+    exec slurmd -d "$(command -v slurmstepd)" -N "$1"' - "$name" "$DIR/etc/hosts" "$(node_address "$i")" </dev/null >>"$DIR/log/$name.out" 2>&1 &
   pid=$!
   wait_for 60 own_network "$pid" || die "$name: no network namespace: $(cat "$DIR/log/$name.out")"
+  readlink "/proc/$pid/ns/net" >"$DIR/run/$BRIDGE-$i.network" # with its cable, slurmd starts, and this process ends
   ip link add "$BRIDGE-$i" type veth peer name eth0 netns "$pid"
   ip link set "$BRIDGE-$i" master "$BRIDGE" up
-  readlink "/proc/$pid/ns/net" >"$DIR/run/$BRIDGE-$i.network"
   wait "$pid" || die "$name: $(cat "$DIR/log/$name.out")"
 }
 
@@ -428,6 +332,12 @@ while (($#)); do
   --nodes | --gpus | --cpus)
     [[ ${2:-} =~ ^[0-9]+$ ]] || die "$1: a number is needed"
     declare "$(tr -d - <<<"${1^^}")=$2"
+    shift
+    ;;
+  --last)
+    [[ ${2:-} =~ ^[0-9]+:[0-9]+:[0-9]+$ ]] || die "--last: CPUs, GPUs and MiB are needed, as 8:2:4000"
+    # shellcheck disable=SC2034 # cluster_files.sh reads it
+    LAST=$2
     shift
     ;;
   --rate)

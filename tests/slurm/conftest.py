@@ -1,4 +1,4 @@
-"""Two clusters for the tests, started at their first use, and one of a test's own; all are always ended."""
+"""Clusters for the tests, started at their first use, and one of a test's own; all are always ended."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def slurm_accounting() -> Iterator[Slurm]:
     yield from _serve("--accounting")
 
 
+@pytest.fixture(scope="module")
+def slurm_uneven() -> Iterator[Slurm]:
+    """Two nodes, and the second has half of the CPUs, GPUs and memory of the first."""
+    yield from _serve("--last", "8:2:4000")
+
+
 @pytest.fixture
 def slurm_own() -> Iterator[Slurm]:
     """Two nodes for one test, which may lose them."""
@@ -54,6 +60,12 @@ def _slurm_sh(slurm: Slurm, factory: pytest.TempPathFactory) -> SlurmSh:
 def slurm_sh(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
     """slurm.sh on the cluster without accounting."""
     return _slurm_sh(slurm, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def slurm_sh_uneven(slurm_uneven: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
+    """slurm.sh on the cluster whose nodes differ."""
+    return _slurm_sh(slurm_uneven, tmp_path_factory)
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,7 +72,7 @@ def test_a_command_starts_on_each_node_as_it_is(slurm_sh: SlurmSh, tmp_path: Pat
     words = ("run", "-n", "2", "-g", "1", "--site", str(site), "--wait", "--json", "--skip-steps", "1")
     command = ("--", "bash", "-c", text, "--", str(tmp_path / "done"))
     argv = ("bash", REPOSITORY / "slurm.sh", *words, "--active-steps", "2", *command)
-    path = f"{REPOSITORY}/.venv/bin:/usr/bin:/bin"
+    path = f"{Path(sys.executable).parent}:{Path(shutil.which('sbatch')).parent}:/usr/bin:/bin"
     done = slurm_sh.slurm.run(
         *argv, check=False, timeout_s=300, env={**slurm_sh.env, "PATH": path}, cwd=SCRIPTS
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,14 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(PROGRAM, encoding="utf-8")
     (tmp_path / "samples.txt").touch()
     return tmp_path
+
+
+@pytest.fixture
+def series() -> Iterator[str]:
+    """The name of a series, whose request lies in the checkout, where an earlier test's would be another's."""
+    name = f"own-sweep-{time.time_ns()}"
+    yield name
+    shutil.rmtree(REPOSITORY / "exercises" / "series" / name)
 
 
 def typed(slurm_sh: SlurmSh, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -44,15 +55,16 @@ def test_the_doctor_looks_from_the_nodes(slurm_sh: SlurmSh, folder: Path) -> Non
     assert "did you mean train.py?" in lost.stdout
 
 
-def test_a_sweep_over_a_flag_of_the_script(slurm_sh: SlurmSh, folder: Path) -> None:
+def test_a_sweep_over_a_flag_of_the_script(slurm_sh: SlurmSh, folder: Path, series: str) -> None:
     site = slurm_sh.site("own-sweep", time="00:02:00")
     sweep = {
-        "name": "own-sweep",
+        "name": series,
         "base": {"exercise": "own", "command": "train.py --size 1", "nodes": 1, "gpus_per_node": 1},
         "matrix": {"--size": [2, 4, 8]},
     }
     (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
     done = typed(slurm_sh, folder, "sweep", "sweep.yaml", "--site", str(site), "--yes", "--json")
+    assert done.stdout, done.stderr
     assert [row["stands"] for row in json.loads(done.stdout)["states"]] == ["done"] * 3, done.stderr
     assert sorted(path.stem for path in folder.glob("*.done")) == ["2", "4", "8"]
     runs = [json.loads(path.read_text()) for path in folder.glob("runs/own/profiler/*/run.json")]

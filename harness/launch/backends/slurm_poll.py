@@ -131,7 +131,7 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
     if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):
         return PolledState("completed", WENT_ON)
     if means.state not in FINAL:
-        waits = reply.reason if means.state == "queued" and reply.reason not in NO_REASON else ""
+        waits = _reasons(reply.reason) if means.state == "queued" else ""
         why = means.why or waits or reply.gap
         return PolledState(means.state, why, ending=means.ending, suspended=means.suspended)
     why = means.why or ("" if by_itself else _how_it_ended(means, reply, own))
@@ -143,6 +143,11 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
         why,
         told_by=None if by_itself and own is not None and own.is_settled else plain(reply.word),
     )
+
+
+def _reasons(reason: str) -> str:
+    """Why it waits, without words for nothing: of an array's tasks that wait as one, `None,JobHeldUser`."""
+    return ", ".join(each for each in reason.split(",") if each not in NO_REASON)
 
 
 def _how_it_ended(means: Meaning, reply: SlurmReply, own: Status | None) -> str:

@@ -14,7 +14,16 @@ from harness.launch.backends.protocol import QueuePlace
 from harness.site.slurm_commands import QueueEntry
 
 # Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
-NOT_IN_TURN = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime", "JobArrayTaskLimit"})
+NOT_IN_TURN = frozenset(
+    {
+        "Dependency",
+        "DependencyNeverSatisfied",
+        "BeginTime",
+        "JobArrayTaskLimit",
+        "JobHeldUser",
+        "JobHeldAdmin",
+    }
+)
 _NUMBER = re.compile(r"(\d+)(?:_\[?([\d,:-]+))?")
 _TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?")
 
@@ -55,7 +64,7 @@ def places_of(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[s
     """
     queues: dict[str, list[_Waiting]] = defaultdict(list)
     for entry in entries:
-        if entry.word == "PENDING" and entry.reason not in NOT_IN_TURN and entry.priority not in ("", "0"):
+        if entry.word == "PENDING" and _in_turn(entry.reason) and entry.priority not in ("", "0"):
             queues[entry.partition].append(_Waiting(_whole(entry.priority), *_parsed(entry.number)))
     wanted = _by_job(numbers)
     found: dict[str, QueuePlace] = {}
@@ -66,6 +75,15 @@ def places_of(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[s
             if other is None or place < other.place:
                 found[number] = QueuePlace(partition, place, length)
     return found
+
+
+def _in_turn(reason: str) -> bool:
+    """Whether it waits for its turn. Of an array's tasks, which are one entry, squeue writes each reason once.
+
+    >>> _in_turn("Priority"), _in_turn("JobArrayTaskLimit,JobHeldUser"), _in_turn("None,JobHeldUser")
+    (True, False, True)
+    """
+    return not NOT_IN_TURN.issuperset(reason.split(","))
 
 
 def _in(queue: list[_Waiting], wanted: dict[int, list[tuple[str, int]]]) -> Iterator[tuple[str, int]]:

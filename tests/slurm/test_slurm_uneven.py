@@ -1,0 +1,69 @@
+"""Runs over nodes that differ: what both have is enough, and a request that only one can serve is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.slurm.slurm_sh import SHORT, SlurmSh, submitted
+
+pytestmark = [pytest.mark.slurm, pytest.mark.train]
+
+OVER_BOTH = ("-e", "1", "-n", "2")
+FOUR_GPUS = {"per_node": 4, "request": "gres"}
+ASKED: dict[str, dict[str, Any]] = {"four-gpus": {"gpus": FOUR_GPUS}, "nine-cpus": {"cpus_per_node": 9}}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(
+    slurm_sh_uneven: SlurmSh, whole: bool
+) -> None:
+    """Of a whole node Slurm gives all, which is not the same on both."""
+    asked: dict[str, Any] = {"exclusive": True} if whole else {"cpus_per_node": 8, "memory": "3000M"}
+    seen = slurm_sh_uneven.runs.parent / f"seen-{whole}"
+    site = slurm_sh_uneven.site(
+        f"smaller-{whole}",
+        gpus={**FOUR_GPUS, "per_node": 1},
+        node_setup=[f"echo \"$(hostname) $SLURM_CPUS_ON_NODE $CUDA_VISIBLE_DEVICES\" >>'{seen}'"],
+        **asked,
+    )
+    done = slurm_sh_uneven(*OVER_BOTH, "--site", site, "--wait", "--json", *SHORT)
+    assert done.returncode == 0, done.stderr
+    run = submitted(done.stdout)
+    assert run.node_exits() == {"node1": 0, "node2": 0}
+    assert slurm_sh_uneven.slurm.state(run.job_id) == "COMPLETED"
+    given = {line.split()[0]: line.split()[1:] for line in seen.read_text().splitlines()}
+    assert given == {"node1": ["16" if whole else "8", "0"], "node2": ["8", "0"]}
+
+
+def test_what_only_the_larger_node_has_is_refused_for_two_nodes_and_taken_for_one(
+    slurm_sh_uneven: SlurmSh,
+) -> None:
+    for name, asked in ASKED.items():
+        refused = slurm_sh_uneven(*OVER_BOTH, "--site", slurm_sh_uneven.site(name, **asked))
+        assert refused.returncode == 1
+        assert "Requested node configuration is not available" in refused.stderr
+        waits = slurm_sh_uneven.site(f"{name}-held", sbatch=["--hold"], **asked)
+        taken = slurm_sh_uneven("-e", "1", "-n", "1", "--site", waits, "--json")
+        assert taken.returncode == 0, taken.stderr
+        job_id = submitted(taken.stdout).job_id
+        slurm_sh_uneven.slurm.run("scontrol", "release", job_id)
+        slurm_sh_uneven.slurm.wait_running(job_id)
+        assert slurm_sh_uneven.slurm.job(job_id)["NodeList"] == "node1"
+        assert slurm_sh_uneven("cancel", job_id).returncode == 0
+    assert "(the job asks for 9 CPUs per node: cpus_per_node in the site file)" in refused.stderr
+
+
+def test_the_doctors_job_over_both_nodes_is_refused_with_slurms_words(slurm_sh_uneven: SlurmSh) -> None:
+    site = slurm_sh_uneven.site("doctor-four-gpus", gpus=FOUR_GPUS)
+    done = slurm_sh_uneven("doctor", "--in-job", "-n", "2", "--json", "--site", site)
+    assert done.returncode == 1
+    lines = json.loads(done.stdout)["lines"]
+    (submission,), (job,) = (
+        [line for line in lines if line["check"] == check] for check in ("submission", "job")
+    )
+    assert submission["level"] == "ok", "one node is enough for it"
+    assert job["level"] == "problem"
+    assert "Requested node configuration is not available" in job["found"]
