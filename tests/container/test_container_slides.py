@@ -22,13 +22,17 @@ SLIDES = {"-e 0": 2, "-e 1": 1, "-e 2 -n 2 -- --ds-no-overlap": 1, "-e 3 -n 2": 
 INSIDE = "/opt/packages/"  # where PyTorch is only inside
 
 
-def site_of(slurm_sh: SlurmSh, ranks: int, **changes: object) -> Path:
+def site_of(slurm_sh: SlurmSh, name: str, ranks: int, **changes: object) -> Path:
     """A site whose trainings are in the container."""
     given = changes.pop("container", None) or container()
     return slurm_sh.site(
-        f"boxed{ranks}", container=given, partition="gpu", gpus={"per_node": 4, "request": "gres"}, cpus_per_node=16,
+        f"boxed-{name}", container=given, partition="gpu", gpus={"per_node": 4, "request": "gres"}, cpus_per_node=16,
         defaults=DEFAULTS | {"gpus_per_node": ranks}, **changes,
     )  # fmt: skip
+
+
+def slide_site(slurm_sh: SlurmSh, ranks: int) -> Path:
+    return site_of(slurm_sh, f"slides{ranks}", ranks)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def runs(slurm_sh: SlurmSh) -> dict[str, Submitted]:
     """All slides, submitted at once."""
     found = {}
     for command, ranks in SLIDES.items():
-        done = slurm_sh("--json", *command.split(), env={"HARNESS_SITE": str(site_of(slurm_sh, ranks))})
+        done = slurm_sh("--json", *command.split(), env={"HARNESS_SITE": str(slide_site(slurm_sh, ranks))})
         assert done.returncode == 0, done.stderr
         found[command] = submitted(done.stdout)
     return found
@@ -107,7 +111,7 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     env = {"PATH": f"{nsys}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
     # Of /tmp, where nsys is, only what was bound is there.
     hiding = container(arguments=["exec", "--nv", "--no-mount", "tmp"])
-    site = site_of(slurm_sh, 2, container=hiding, env={**env, "TOKENIZERS_PARALLELISM": "false"})
+    site = site_of(slurm_sh, "nsys", 2, container=hiding, env={**env, "TOKENIZERS_PARALLELISM": "false"})
     done = slurm_sh(
         "-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env
     )
@@ -116,7 +120,7 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
 
 
 def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
-    site = site_of(slurm_sh, 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
+    site = site_of(slurm_sh, "own", 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
     words = (
         "run",
         "-n",
@@ -142,15 +146,17 @@ def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
 
 def test_it_runs_again_in_the_same_container(slurm_sh: SlurmSh, runs: dict[str, Submitted]) -> None:
     first = finished(slurm_sh, runs["-e 1"])
-    done = slurm_sh("rerun", first.job_id, "--wait", "--json")
+    site = {"HARNESS_SITE": str(slide_site(slurm_sh, SLIDES["-e 1"]))}
+    done = slurm_sh("rerun", first.job_id, "--wait", env=site)
     assert done.returncode == 0, done.stderr
-    again = submitted(done.stdout)
+    again = Submitted("last", Path(slurm_sh.status("last")["path"]))
+    assert again.path != first.path
     assert again.read("run.json")["job"]["container"] == first.read("run.json")["job"]["container"]
     assert INSIDE in (again.path / "lines" / "rank0.jsonl").read_text()
 
 
 def test_the_doctor_looks_inside_from_every_node(slurm_sh: SlurmSh) -> None:
-    done = slurm_sh("doctor", "--in-job", "--json", "--site", site_of(slurm_sh, 1))
+    done = slurm_sh("doctor", "--in-job", "--json", "--site", site_of(slurm_sh, "doctor", 1))
     lines = json.loads(done.stdout)["lines"]
     (found,) = (line for line in lines if line["what"] == "imported in the container")
     assert found["level"] == "ok"

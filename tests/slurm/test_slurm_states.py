@@ -56,6 +56,7 @@ def _has(file: Path, text: bytes) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(
     slurm_sh: SlurmSh, busy: Submitted
 ) -> None:
