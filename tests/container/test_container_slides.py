@@ -147,9 +147,9 @@ def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
 def test_it_runs_again_in_the_same_container(slurm_sh: SlurmSh, runs: dict[str, Submitted]) -> None:
     first = finished(slurm_sh, runs["-e 1"])
     site = {"HARNESS_SITE": str(slide_site(slurm_sh, SLIDES["-e 1"]))}
-    done = slurm_sh("rerun", first.job_id, "--wait", env=site)
+    done = slurm_sh("rerun", first.job_id, "--wait", "--json", env=site)
     assert done.returncode == 0, done.stderr
-    again = Submitted("last", Path(slurm_sh.status("last")["path"]))
+    again = submitted(done.stdout)
     assert again.path != first.path
     assert again.read("run.json")["job"]["container"] == first.read("run.json")["job"]["container"]
     assert INSIDE in (again.path / "lines" / "rank0.jsonl").read_text()

@@ -36,7 +36,12 @@ def rerun(
     elif not may_launch(source, [record.experiment], record.site, yes=yes):
         return 0
     choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
-    return go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), again(record))
+    return go(
+        record.experiment,
+        choice,
+        Behaviour(dry_run=dry_run, wait=wait, follow=follow, json=json_),
+        again(record),
+    )
 
 
 def again(record: Record) -> list[str]:
