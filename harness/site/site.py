@@ -104,7 +104,9 @@ class Container(SitePart):
         "what starts the container; pyxis: Slurm's srun; none: no container, as without this section",
     )
     command: PlainWord | None = setting(None, "the runtime's program, if it has another name or path")
-    image: Text = Field(description="the .sif file; with pyxis a .sqsh file, or an image of a registry")
+    image: Text = Field(
+        description="the .sif file or sandbox; with pyxis a .sqsh file, or an image of a registry"
+    )
     nemo_image: Text | None = setting(None, "the image with Megatron-LM, for --engine megatron-lm")
     arguments: list[str] = setting(
         ["exec", "--nv"],

@@ -109,6 +109,7 @@ def test_a_silent_lock_of_another_host_is_taken_over(checkout: Checkout) -> None
     assert checkout.run("status").code == 0
 
 
+@pytest.mark.long
 def test_a_killed_installation_is_done_again(with_pip: Checkout) -> None:
     killed = with_pip.start("status")
     wait_for(with_pip.venv / "harness-building")

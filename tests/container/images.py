@@ -61,6 +61,16 @@ def sif() -> Path:
     return root_folder().with_name("training.sif")
 
 
+@cache
+def sandbox() -> Path:
+    """The image as a folder."""
+    folder = root_folder().with_name("sandbox")
+    if not folder.is_dir():
+        build(folder.with_name("new-sandbox"), "--sandbox", sif())
+        folder.with_name("new-sandbox").rename(folder)
+    return folder
+
+
 def build(
     image: Path, *words: str | Path, before: Sequence[str] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:

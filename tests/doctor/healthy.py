@@ -32,6 +32,7 @@ INSIDE: dict[str, Any] = {
 }
 NSYS_FLAGS = [
     "trace",
+    "osrt-threshold",
     "cuda-memory-usage",
     "gpuctxsw",
     "gpu-metrics-devices",

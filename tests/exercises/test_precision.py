@@ -231,6 +231,7 @@ def losses(precision: Precision) -> list[float]:
 
 @pytest.mark.usefixtures("with_torchao")
 @pytest.mark.train
+@pytest.mark.long
 def test_fp8_learns_as_fp32_does_and_not_the_same() -> None:
     exact, rounded = losses("fp32"), losses("fp8")
     assert exact != rounded

@@ -36,6 +36,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.train
+@pytest.mark.long
 def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
     site: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

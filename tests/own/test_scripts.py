@@ -28,7 +28,13 @@ KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
 PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
 
 
-@pytest.fixture(scope="module", params=TRAININGS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.long if name in ("accelerate_loop", "two_optimizers") else ())
+        for name in TRAININGS
+    ],
+)
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
     """Each training once, with its own launcher and the observer."""
     training = training_of(request.param)

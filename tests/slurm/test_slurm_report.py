@@ -75,6 +75,7 @@ def held(folder: Path, number: int) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
+@pytest.mark.long
 def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_by_resume(
     slurm_accounting: Slurm, ranks: Path, tmp_path: Path
 ) -> None:

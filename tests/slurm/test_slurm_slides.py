@@ -26,6 +26,10 @@ LONG = {  # others show the same ways with other settings
     "-e 2 -- --mixed-precision --gradient-accumulation-steps 16",
     "-e 2 -n 2 -- --mixed-precision --gradient-accumulation-steps 16 --micro-batch-size 8",
     "-e 3 -n 2 -- --pp 2 --tp 4 --nsys2prv",
+    # and tests/container has these exercises
+    "-e 2 -- --mixed-precision --gradient-accumulation-steps 16 --ds-stage2",
+    "-e 2 -n 2 -- --mixed-precision --gradient-accumulation-steps 16 --micro-batch-size 8 --ds-no-overlap",
+    "-e 3 -- --pp 1 --tp 4 --nsys2prv",
 }
 ATTEMPTS = 3  # a busy machine can make either run slower
 
