@@ -19,6 +19,7 @@ OPTIONS = {
     "extra-index-url": "--extra-index-url",
     "find-links": "--find-links",
     "trusted-host": "--allow-insecure-host",
+    "constraint": "--constraint",
 }
 SWITCHES = {"no-index", "no-cache-dir"}
 VARIABLES = {"cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY"}

@@ -55,7 +55,8 @@ MIRROR = "https://a.b/simple"
         (f"-i {MIRROR}", {"PIP_INDEX_URL": "https://c.d/"}, ["--index-url", MIRROR], {}),
         ("-f c", {"PIP_FIND_LINKS": "a b"}, [word for at in "abc" for word in ("--find-links", at)], {}),
         ("", {"PIP_CERT": "/a.pem"}, [], {"SSL_CERT_FILE": "/a.pem"}),
-        ("", {"PIP_CONSTRAINT": "mine.txt"}, None, {}),
+        ("", {"PIP_CONSTRAINT": "mine.txt"}, ["--constraint", "mine.txt"], {}),
+        ("", {"PIP_USER": "1"}, None, {}),
         (
             "",
             {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"},
