@@ -252,6 +252,7 @@ def test_an_unwritable_checkout_names_the_way_out(others: Checkout) -> None:
     assert "HARNESS_VENV" in answer.stderr
 
 
+@pytest.mark.long
 def test_an_unwritable_checkout_works_with_an_environment_elsewhere(
     others: Checkout, public_folder: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_nsys_outside_records_what_runs_inside(
     assert found["forward"] == found["optimizer_step"] == 6, "three profiled steps of both ranks"
 
 
+@pytest.mark.long
 def test_an_nsys_for_each_rank_runs_inside_and_its_recording_becomes_a_report_outside(
     slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path, tmp_path: Path
 ) -> None:

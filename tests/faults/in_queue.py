@@ -178,7 +178,6 @@ FAULTS = (
         takes=("logs",),
         then="slurm.sh rerun RUN",
         setting=Setting(site={"sbatch": ["--begin=now+1hour"]}),
-        quick=SLURM,
     ),
     Fault(
         name="cancelled-while-it-ends",
@@ -202,7 +201,6 @@ FAULTS = (
         takes=("logs",),
         then="while it waits, slurm.sh status RUN says JobHeldUser",
         setting=Setting(site={"sbatch": ["--hold"]}),
-        quick=SLURM,
     ),
     Fault(
         name="requeued",

@@ -13,7 +13,7 @@ from tests.fuzz.box import Box
 from tests.fuzz.fence import run_case
 from tests.fuzz.inputs import KINDS, case_of
 
-HOW_MANY = {"commands": 300, "sites": 40, "records": 20, "kineto": 25, "nsys": 25, "rocpd": 25}
+HOW_MANY = {"commands": 200, "sites": 30, "records": 12, "kineto": 14, "nsys": 18, "rocpd": 18}
 NUMBERS = st.integers(0, 2**32 - 1)
 
 

@@ -31,7 +31,10 @@ PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=pytest.mark.long if name in ("accelerate_loop", "two_optimizers") else ())
+        pytest.param(
+            name,
+            marks=pytest.mark.long if name in ("accelerate_loop", "lightning_ddp", "two_optimizers") else (),
+        )
         for name in TRAININGS
     ],
 )

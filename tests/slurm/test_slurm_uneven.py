@@ -16,7 +16,7 @@ FOUR_GPUS = {"per_node": 4, "request": "gres"}
 ASKED: dict[str, dict[str, Any]] = {"four-gpus": {"gpus": FOUR_GPUS}, "nine-cpus": {"cpus_per_node": 9}}
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(
     slurm_sh_uneven: SlurmSh, whole: bool
 ) -> None:

@@ -62,7 +62,7 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
 @pytest.mark.parametrize(
     ("name", "outcomes"),
     [
-        ("1a", [YES, YES]),
+        pytest.param("1a", [YES, YES], marks=pytest.mark.long),
         pytest.param("1b", [YES, CANNOT], marks=pytest.mark.long),
         *(pytest.param(name, [YES, YES], marks=pytest.mark.long) for name in ("1c", "1d", "1f", "1g", "1i")),
         pytest.param("1h", [YES, CANNOT], marks=pytest.mark.long),
@@ -93,7 +93,7 @@ def test_the_list_shows_what_is_done(runs: Path) -> None:
     rows = json.loads(lesson(runs, "--json").stdout)
     assert [r["name"] for r in rows] == lesson_names()
     done = {r["name"] for r in rows if r["a"] and r["b"]}
-    assert done >= {"1a", "2a"}
+    assert done >= {"2a"}
 
 
 def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
