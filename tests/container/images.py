@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,38 +37,41 @@ def apptainer() -> Path:
     return Path(found)
 
 
-@cache
-def root_folder() -> Path:
-    """The folder of which the images are built, made once for a recipe; skips where no Debian has this Python."""
+def _made(name: str, make: Callable[[Path], object]) -> Path:
+    """What belongs to a recipe, made once by whichever thread or process comes first."""
     suite = SUITES.get(sys.version_info[:2])
     if suite is None:
         pytest.skip(f"no Debian of these tests has Python {sys.version_info[0]}.{sys.version_info[1]}")
     mark = hashlib.sha256(RECIPE.read_bytes()).hexdigest()[:12]
-    folder = Path(sys.prefix) / "apptainer" / f"image-{mark}"
+    folder = Path(sys.prefix) / "apptainer" / f"image-{suite}-{mark}"
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "root").is_dir():
-            subprocess.run(["bash", RECIPE, folder / "root", suite], check=True)
-        if not (folder / "training.sif").is_file():
-            build(folder / "new.sif", folder / "root")
-            (folder / "new.sif").rename(folder / "training.sif")
-    return folder / "root"
+        if not (folder / name).exists():
+            make(folder / f"new-{name}")
+            (folder / f"new-{name}").rename(folder / name)
+    return folder / name
+
+
+def root_folder() -> Path:
+    """The folder of which the images are built."""
+
+    def unpack(new: Path) -> None:
+        subprocess.run(["bash", RECIPE, new, SUITES[sys.version_info[:2]]], check=True)
+
+    return _made("root", unpack)
 
 
 def sif() -> Path:
     """The image as one file."""
-    return root_folder().with_name("training.sif")
+    root = root_folder()
+    return _made("training.sif", lambda new: build(new, root))
 
 
-@cache
 def sandbox() -> Path:
     """The image as a folder."""
-    folder = root_folder().with_name("sandbox")
-    if not folder.is_dir():
-        build(folder.with_name("new-sandbox"), "--sandbox", sif())
-        folder.with_name("new-sandbox").rename(folder)
-    return folder
+    image = sif()
+    return _made("sandbox", lambda new: build(new, "--sandbox", image))
 
 
 def build(
