@@ -11,12 +11,12 @@ from typing import NamedTuple
 from harness.common.bounded_read import read_end
 from harness.common.printable import printable
 from harness.format.format import cut
+from harness.launch.image_file import COPY
 from harness.site.site import Container
 
 _LOG_BYTES = 1 << 18
 _MOST_TOLD = 300
 _BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
-COPY = "copy it again, or build it (containers/README.md)"
 
 
 # As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
