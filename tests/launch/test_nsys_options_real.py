@@ -37,14 +37,23 @@ def with_path(patch: pytest.MonkeyPatch, nsys_folder: Path) -> tuple[int, ...]:
 
 
 def exit_status(asked: Prepared, output: Path, *program: str) -> tuple[int, list[str]]:
-    """That of Python with these words, recorded, and what the harness warns of."""
+    """That of Python with these words, recorded, and what the harness warns of.
+
+    These programs never end with 1: it is nsys that failed, seen once on a busy machine. It may try again once.
+    """
     words, warnings = asked.argv(str(output))
     said = output.with_name("said")
-    with said.open("w") as to:  # no pipe: the process beside nsys would hold it open
-        done = subprocess.run(
-            [*words, sys.executable, *program], stdout=to, stderr=to, check=False, timeout=120
-        )
-    assert "usage: nsys" not in said.read_text()
+    for _ in range(2):
+        with said.open("w") as to:  # no pipe: the process beside nsys would hold it open
+            done = subprocess.run(
+                [*words, sys.executable, *program], stdout=to, stderr=to, check=False, timeout=120
+            )
+        print(said.read_text())
+        assert "usage: nsys" not in said.read_text()
+        if done.returncode != 1:
+            break
+        for part in output.parent.glob(f"{output.name}.*"):
+            part.unlink()
     return done.returncode, warnings
 
 
@@ -94,7 +103,7 @@ def test_calls_of_the_system_shorter_than_a_microsecond_are_not_recorded(
     nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_path(monkeypatch, nsys_folder)
-    asked = prepare("cpu", "cpu", WHOLE)
+    asked = prepare("cpu", "cpu", [*WHOLE, *NO_SAMPLES])
     program = "import os, time; [os.write(1, b'') for _ in range(2000)]; time.sleep(0.1)"
     assert exit_status(asked, tmp_path / "report", "-c", program) == (0, [])
     open_trace(tmp_path / "report.nsys-rep")
