@@ -34,7 +34,7 @@ LAUNCHES_SHARE = 1 / 400  # of a core, where it takes longer
 RECORDED = "384"  # collectives that PyTorch records: a look takes 3 ms, and 16 ms at 2,000, its default
 STORED_S = 6.0  # how long a step that has ended is shown: the monitor reads every two seconds
 MOST_FRAMES = 60
-PATIENCE_S = 5.0  # for a call into PyTorch, when Python ends
+PATIENCE_S = 5.0  # for a beat, when Python ends
 
 
 class Done(NamedTuple):
@@ -120,8 +120,6 @@ class Heartbeat:
         self._last_own_ns: int | None = None
         self._stop = threading.Event()
         self._writes = threading.Lock()
-        self._leaving = False
-        self._collectives, self._memory = 0, _device_memory()
         os.register_at_fork(after_in_child=self._in_child)
         atexit.register(self._leave)
         self._thread = threading.Thread(target=self._run, name="observer heartbeat", daemon=True)
@@ -130,8 +128,6 @@ class Heartbeat:
     def facts(self) -> dict[str, Any]:
         """What is known now."""
         progress = PROGRESS
-        if not self._leaving:
-            self._collectives, self._memory = collectives.counted(), _device_memory()
         return {
             **self._known,
             "tid": self._main.native_id,
@@ -140,12 +136,12 @@ class Heartbeat:
             "step_unix_ns": progress.step_unix_ns,
             "phase": progress.phase,
             "calls": progress.calls,
-            "collectives": self._collectives,
+            "collectives": collectives.counted(),
             "planned": progress.planned,
             "loss": None if progress.loss is None else f"{progress.loss:.4g}",
             "bad_loss": progress.bad_loss,
             "place": self._place(),
-            "memory": self._memory,
+            "memory": _device_memory(),
             "ended_ns": 0 if progress.error else progress.ended_ns,
             "error": progress.error,
             "done": self._done(),
@@ -174,7 +170,7 @@ class Heartbeat:
 
     def _look_at_launches(self, lately: list[Done]) -> None:
         begin_s = time.monotonic()
-        if begin_s >= self._launches_s and not self._leaving:
+        if begin_s >= self._launches_s:
             begun = collectives.launches()
             spent_s = time.monotonic() - begin_s
             self._launches_s = begin_s + max(LAUNCHES_S, spent_s / LAUNCHES_SHARE)
@@ -227,7 +223,7 @@ class Heartbeat:
 
     def _answer(self, asked: str) -> None:
         seen = {"asked": asked, "unix_ns": time.time_ns(), "threads": stacks(), "call": self._call()}
-        answer = {**seen, **({} if self._leaving else collectives.open_ones())}
+        answer = {**seen, **collectives.open_ones()}
         path = self._folder / f"rank{self._rank}.stacks.json"
         temporary = path.with_name(f".{path.name}")
         temporary.write_text(json.dumps(answer), encoding="utf-8")
@@ -238,11 +234,13 @@ class Heartbeat:
             return collectives.called(frames.get(self._main.ident or 0))
 
     def _leave(self) -> None:
-        """Python ends: no more calls into PyTorch. A thread that comes back from one later is ended inside C++, which
-        aborts the process."""
-        self._leaving = True
-        if self._writes.acquire(timeout=PATIENCE_S):
-            self._writes.release()
+        """Python ends, and so does the thread: one that is inside C++ later is ended there, which aborts the process.
+
+        It is there also without a call into PyTorch, when it frees what the training has made: as the last that looked
+        at a frame, or when Python collects garbage in it.
+        """
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
 
     def _in_child(self) -> None:
         self._stop.set()

@@ -113,10 +113,38 @@ time.sleep(0.5)
 """
 
 
-def test_python_ends_as_without_the_heartbeat_that_is_inside_pytorch(tmp_path: Path) -> None:
+FREES = """
+import atexit, gc, sys, time, torch
+import torch.distributed as dist
+from harness.observe import heartbeat
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
+
+def end():
+    # garbage that the next thread frees which makes an object: groups, whose end in C++ waits for their threads
+    gc.disable()
+    store = dist.HashStore()
+    for number in range(30):
+        cycle = [dist.ProcessGroupGloo(dist.PrefixStore(str(number), store), 0, 1)]
+        cycle.append(cycle)
+    del cycle, store
+    gc.set_threshold(1, 1, 1)
+    gc.enable()
+    time.sleep(0.001)
+
+atexit.register(end)
+heartbeat.BEAT_S = 0.001
+heartbeat.begin(rank=0, world=1, local=0)
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(LEAVES, id="calls it"), pytest.param(FREES, id="frees its objects")]
+)
+def test_python_ends_as_without_the_heartbeat_that_is_inside_pytorch(tmp_path: Path, program: str) -> None:
     (tmp_path / "memory").mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", LEAVES, str(tmp_path)],
+        [sys.executable, "-c", program, str(tmp_path)],
         env={**os.environ, MEMORY: str(tmp_path / "memory")},
         cwd=ROOT,
         capture_output=True,
