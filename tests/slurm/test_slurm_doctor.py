@@ -36,6 +36,10 @@ def test_a_wrong_partition_account_and_qos_are_told_apart(slurm_sh_accounting: S
     assert "problem partition gpuu" in found(lines, "partition")
     assert "did you mean gpu?" in found(lines, "partition")
     assert "nothing was submitted" in found(lines, "job")
+    _, lines = asked(slurm_sh_accounting, site, "--in-job", "-n", "3")
+    assert "has 2 nodes, 3 requested → bash slurm.sh -e 1 -n 2" in found(lines, "partition")
+    assert "problem" in found(lines, "submission"), "it is a request of as many nodes as will be looked at"
+    assert "nothing was submitted" in found(lines, "job")
     _, lines = asked(slurm_sh_accounting, site, "-a", "nobody", "-q", "debug", "--time", "02:00:00")
     assert "Invalid account" in found(lines, "submission")
     assert "sacctmgr show associations" in found(lines, "submission")

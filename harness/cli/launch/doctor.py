@@ -142,7 +142,7 @@ def command(
     print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
     course = Course(students, len(course_experiments()))
     paths = tuple(paths_of(own)) if own is not None else ()
-    around = look_around(place, course=course, nodes=own.nodes if own else 1, own=own, paths=paths)
+    around = look_around(place, course=course, nodes=nodes or (own.nodes if own else 1), own=own, paths=paths)
     lines: list[CheckLine] = []
     for line in examine(around, node_follows=in_job):
         _show(line, lines, as_json)
