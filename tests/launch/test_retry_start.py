@@ -18,7 +18,7 @@ NSYS = """#!/bin/bash
 echo x >>"$0.starts"
 if (($(wc -l <"$0.starts") <= $(cat "$0.failures"))); then
   echo "End of file" >&2
-  exit 1
+  exit "$(cat "$0.status")"
 fi
 shift 2 # profile --output
 [[ -e $0.lost ]] || exec "$@"
@@ -33,6 +33,7 @@ def nsys(tmp_path: Path) -> Path:
     path.write_text(NSYS)
     path.chmod(0o755)
     (tmp_path / "nsys.failures").write_text("0")
+    (tmp_path / "nsys.status").write_text("1")
     return path
 
 
@@ -53,16 +54,18 @@ while :; do sleep 0.1; done
 SEVEN = ("sh", "-c", "echo it ran; exit 7")
 
 
+@pytest.mark.parametrize("status", [0, 1])
 @pytest.mark.parametrize(("failures", "code", "ran"), [(0, 7, 1), (1, 7, 1), (2, 7, 1), (3, 1, 0)])
 def test_with_a_fake_nsys_the_training_runs_once_or_not_at_all(
-    nsys: Path, failures: int, code: int, ran: int
+    nsys: Path, failures: int, code: int, ran: int, status: int
 ) -> None:
     nsys.with_name("nsys.failures").write_text(str(failures))
+    nsys.with_name("nsys.status").write_text(str(status))
     done = subprocess.run(argv(nsys, *SEVEN), capture_output=True, text=True, check=False)
     assert done.returncode == code, "that of the training, or of nsys"
     assert done.stdout.count("it ran") == ran
     assert starts(nsys) == min(failures + 1, 3)
-    said = "nsys ended with status 1 before it had started the training; "
+    said = f"nsys ended with status {status} before it had started the training; "
     assert done.stderr.count(f"{said}it is started again\n") == min(failures, 2)
     assert done.stderr.count(f"{said}3 times: --profiler torch records without it\n") == (failures == 3)
     assert [path.name for path in nsys.parent.glob(".*")] == [], "no mark is left"

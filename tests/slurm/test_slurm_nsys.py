@@ -28,7 +28,7 @@ def recorded(slurm_sh: SlurmSh, nsys_folder: Path) -> tuple[Submitted, dict[str,
     """A run over both nodes that nsys recorded to its end, and an environment with nsys."""
     path = {"PATH": f"{nsys_folder}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
     # Both nodes are this machine, where two nsys that start in the same moment may lose their agents.
-    apart = ['sleep "$((2 * SLURM_NODEID))"']
+    apart = ['sleep "$((6 * SLURM_NODEID))"']
     site = slurm_sh.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"}, node_setup=apart)
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
     done = slurm_sh(*words, env=path)

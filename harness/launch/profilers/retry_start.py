@@ -1,9 +1,10 @@
 """An nsys that is started again when it ended before it had started the training.
 
-Of nsys 2022.4 on a busy node, one in some dozens ends within two seconds with status 1 and has not begun the training
-("End of file", "sem_open: No such file or directory"). So this program makes a file and starts nsys, and nsys starts it
-a second time where the training would be: there it removes the file and becomes the training. While the file is there,
-nothing has begun, and nsys can be started again. Runs by its path and with the standard library only.
+Of nsys 2022.4 on a busy node, one in some dozens ends within two seconds and has not begun the training: with status 1
+("End of file", "sem_open: No such file or directory") or even 0 ("Connection to the Agent lost"). So this program makes
+a file and starts nsys, and nsys starts it a second time where the training would be: there it removes the file and
+becomes the training. While the file is there, nothing has begun, and nsys can be started again. Runs by its path and
+with the standard library only.
 """
 
 from __future__ import annotations
@@ -60,11 +61,12 @@ def _started(words: list[str], program: list[str], waits: Path) -> int:
         if asked_to_stop:  # before there was an nsys to be asked
             nsys.terminate()
         code = _shell_status(nsys.wait())
-        if code == 0 or asked_to_stop or not waits.exists():
+        if asked_to_stop or not waits.exists():
             break
         _say(code, left)
+        code = code or 1
         time.sleep(_APART_S if left else 0)
-        if asked_to_stop:
+        if asked_to_stop or not waits.exists():  # it has begun late, without nsys
             break
     return code
 
