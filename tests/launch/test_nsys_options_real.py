@@ -84,7 +84,7 @@ def test_python_functions_are_ranges_where_nsys_can_trace_them(
     (tmp_path / "main.py").write_text("import loading\nfor _ in range(3): loading.load()\n")
     listed = tmp_path / "list.json"
     listed.write_text(json.dumps([{"domain": "mine", "module": "loading", "functions": ["load"]}]))
-    asked = prepare("cpu", "cpu", [*WHOLE, f"--python-functions-trace={listed}"])
+    asked = prepare("cpu", "cpu", [*WHOLE, *NO_SAMPLES, f"--python-functions-trace={listed}"])
     code, warnings = exit_status(asked, tmp_path / "report", str(tmp_path / "main.py"))
     assert code == 0
     trace = open_trace(tmp_path / "report.nsys-rep")

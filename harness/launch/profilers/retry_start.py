@@ -63,11 +63,11 @@ def _started(words: list[str], program: list[str], waits: Path) -> int:
         code = _shell_status(nsys.wait())
         if asked_to_stop or not waits.exists():
             break
-        _say(code, left)
-        code = code or 1
-        time.sleep(_APART_S if left else 0)
-        if asked_to_stop or not waits.exists():  # it has begun late, without nsys
+        code, ended_with = code or 1, code
+        time.sleep(_APART_S)
+        if asked_to_stop or not waits.exists():  # it has begun late, without nsys: it is not begun twice
             break
+        _say(ended_with, left)
     return code
 
 
