@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.prepared import device_rows
-from harness.analysis.process.breakdown import busy, split_window
+from harness.analysis.process.idle import busy, split_window
 from harness.analysis.process.intervals import complement
 from harness.traces import open_trace
 def work(arguments):
@@ -47,7 +47,7 @@ def one_device(device, events, rows, event_class):
 """
 _RANGES = """
 from pathlib import Path
-from harness.analysis.process.nesting import nest, owners_of_events
+from harness.analysis.process.intervals import nest, owners_of_events
 from harness.analysis.process.view import views
 from harness.traces import open_trace
 def work(arguments):
@@ -83,9 +83,7 @@ def report_here(trace: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()

@@ -55,9 +55,7 @@ def measured(real: list[RankPart], ranks: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--ranks", type=int, default=1000)
     options = parser.parse_args()

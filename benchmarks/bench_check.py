@@ -29,7 +29,7 @@ import numpy as np
 from check_pool import KINDS, Trained, kept, make, neighbour
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.change.verdict import ChangeVerdict, judge
+from harness.analysis.change import ChangeVerdict, judge
 from harness.analysis.compare import bootstrap_ratio
 from harness.analysis.statistics import Sample
 
@@ -53,9 +53,7 @@ def whole_rounds(pool: Sequence[Trained]) -> list[Round]:
     return [rounds[number] for number in sorted(rounds) if len(rounds[number]) == len(KINDS)]
 
 
-def verdicts(
-    rounds: Sequence[Round], arms: tuple[str, str], runs: int, apart: bool
-) -> Iterator[ChangeVerdict]:
+def verdicts(rounds: Sequence[Round], arms: tuple[str, str], runs: int, apart: bool) -> Iterator[ChangeVerdict]:
     """Of every so many rounds in a row; apart: only of those that share none."""
     blocks = -(-runs // 2)
     turns = list(product((False, True), repeat=blocks)) if arms == SAME and not apart else [(False,) * blocks]
@@ -117,12 +115,8 @@ def simulated(deviation: float) -> list[Round]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--keep", type=Path, required=True, metavar="FOLDER", help="where the measurements are kept"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, required=True, metavar="FOLDER", help="where the measurements are kept")
     parser.add_argument("--minutes", type=float, default=0, help="make trainings for so long")
     parser.add_argument("--busy", action="store_true", help="while another program uses a core now and then")
     parser.add_argument("--simulate", action="store_true", help="no trainings: numbers drawn at random")

@@ -35,16 +35,7 @@ class Cost:
 
 def report(folder: Path, out: Path) -> Cost:
     """One report of a folder, whose page and JSON are written. Raises CalledProcessError."""
-    command = [
-        sys.executable,
-        "-m",
-        "harness",
-        "report",
-        str(folder),
-        "--json",
-        "--html",
-        str(out / "page.html"),
-    ]
+    command = [sys.executable, "-m", "harness", "report", str(folder), "--json", "--html", str(out / "page.html")]
     start = time.perf_counter()
     with (out / "report.json").open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file)
@@ -61,15 +52,11 @@ def unnamed(out: Path, ranks: list[int]) -> list[int]:
     if not found["steps"]["counted"]:
         raise SystemExit("the ranks that could be read gave no answer")
     page, said = (out / "page.html").read_text(), [f["evidence"] for f in found["quality"]["problems"]]
-    return [
-        r for r in ranks if f"rank{r}.json" not in page or not any(f"rank{r}.json" in one for one in said)
-    ]
+    return [r for r in ranks if f"rank{r}.json" not in page or not any(f"rank{r}.json" in one for one in said)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--damaged", type=int, default=50)
     parser.add_argument("--repeat", type=int, default=3)

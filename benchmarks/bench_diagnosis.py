@@ -52,21 +52,15 @@ def line(case: Case, found: Found) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where the runs are kept")
     parser.add_argument("--make", action="store_true", help="make runs")
     parser.add_argument("--measure", action="store_true", help="measure the kept runs again")
     parser.add_argument("--exercises", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument(
-        "--only", default="", help="pairs whose first run has this in its name; of --measure: runs"
-    )
-    parser.add_argument(
-        "--turns", type=int, default=1, help="how often each pair is made, before and after in turn"
-    )
+    parser.add_argument("--only", default="", help="pairs whose first run has this in its name; of --measure: runs")
+    parser.add_argument("--turns", type=int, default=1, help="how often each pair is made, before and after in turn")
     parser.add_argument("--what-ifs", action="store_true", help="pairs that compare a what-if with runs")
     parser.add_argument("--minutes", type=float, default=1e6)
     asked = parser.parse_args()

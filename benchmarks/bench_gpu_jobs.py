@@ -35,9 +35,7 @@ def make(out: Path, seed: int, counts: tuple[int, int, int], only: str = "") -> 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where the results are kept")
     parser.add_argument("--each", type=int, default=9, help="jobs of each fault")
     parser.add_argument("--pairs", type=int, default=50, help="jobs with two faults")

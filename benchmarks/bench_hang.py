@@ -72,9 +72,7 @@ def made(asked: dict[str, Any], out: Path) -> dict[str, Any]:
     environment = {**os.environ, "HARNESS_RUNS": runs, "OMP_NUM_THREADS": "1"}
     command = ["bash", str(ROOT / "slurm.sh"), *_words(asked)]
     begin_s = time.monotonic()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-    ) as program:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as program:
         if asked["kind"] == "slow-suspended":
             _suspend(asked)
         said, _ = program.communicate(timeout=400)
@@ -100,15 +98,7 @@ def _words(asked: dict[str, Any]) -> list[str]:
         fault = f"hang,kind={asked['kind']},rank={asked['rank']},step={asked['step']}"
         return ["-e", str(asked["exercise"]), *options, "--steps", "200", "--fault", fault]
     steps = () if asked["group"] != "slow" else ("--steps", str(asked["step"] + 40))
-    script = [
-        str(SCRIPT),
-        "--kind",
-        asked["kind"],
-        "--rank",
-        str(asked["rank"]),
-        "--step",
-        str(asked["step"]),
-    ]
+    script = [str(SCRIPT), "--kind", asked["kind"], "--rank", str(asked["rank"]), "--step", str(asked["step"])]
     script += ["--tag", asked["name"], "--seconds", str(asked["seconds"]), *steps]
     return ["run", *options, "--", *script]
 
@@ -117,18 +107,14 @@ def _suspend(asked: dict[str, Any]) -> None:
     """Stop all of the job for a while, its monitor too, as a batch system does it."""
     time.sleep(9)
     with_tag = [
-        p
-        for p in psutil.process_iter(["cmdline"])
-        if f"tag {asked['name']}" in " ".join(p.info["cmdline"] or [])
+        p for p in psutil.process_iter(["cmdline"]) if f"tag {asked['name']}" in " ".join(p.info["cmdline"] or [])
     ]
     ranks = [
         p
         for p in with_tag
         if "hangs.py" in " ".join(p.info["cmdline"] or []) and "slurm.sh" not in str(p.info["cmdline"])
     ]
-    scripts = [
-        parent for p in ranks[:1] for parent in p.parents() if "job.sbatch" in " ".join(parent.cmdline())
-    ]
+    scripts = [parent for p in ranks[:1] for parent in p.parents() if "job.sbatch" in " ".join(parent.cmdline())]
     job = {process for script in scripts[-1:] for process in [script, *script.children(recursive=True)]}
     for process in job:
         process.send_signal(signal.SIGSTOP)
@@ -166,11 +152,7 @@ def _death(asked: dict[str, Any], run: Run) -> dict[str, Any]:
     line = f"{SCRIPT.name}:{line_of(SCRIPT, asked['kind'])}"
     known = asked["kind"] not in (*NO_LINE, *IN_WHICH_NOBODY_FAILED)
     right = death.rank == asked["rank"] and death.left == (asked["kind"] in IN_WHICH_NOBODY_FAILED)
-    return {
-        "rank_right": right,
-        "line": line in death.sentence if known else None,
-        "sentence": death.sentence,
-    }
+    return {"rank_right": right, "line": line in death.sentence if known else None, "sentence": death.sentence}
 
 
 def _slow(_: dict[str, Any], run: Run) -> dict[str, Any]:
@@ -215,9 +197,7 @@ def tables(found: list[dict[str, Any]]) -> None:
         print(f"{len(deaths)} deaths: first rank {ranks}, line {lines} of {len(with_line)}")
     if slow:
         completed = sum(each["state"] == "completed" for each in slow)
-        print(
-            f"{len(slow)} slow but living: false alarms {sum(each['false'] for each in slow)}, completed {completed}"
-        )
+        print(f"{len(slow)} slow but living: false alarms {sum(each['false'] for each in slow)}, completed {completed}")
     for each in found:
         wrong = [key for key in ("cause", "rank_right", "line") if each.get(key) is False] + ["false"] * bool(
             each.get("false")
@@ -230,9 +210,7 @@ def tables(found: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     for group in ("hangs", "exercises", "deaths", "slow"):
         parser.add_argument(f"--{group}", type=int, default=0, help="how many runs")
@@ -244,18 +222,8 @@ def main() -> None:
     path = asked.out / "runs.jsonl"
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     there = {each["name"] for each in found}
-    groups = (
-        ("hang", asked.hangs),
-        ("exercise", asked.exercises),
-        ("death", asked.deaths),
-        ("slow", asked.slow),
-    )
-    missing = [
-        each
-        for group, count in groups
-        for each in drawn(group, count, asked.seed)
-        if each["name"] not in there
-    ]
+    groups = (("hang", asked.hangs), ("exercise", asked.exercises), ("death", asked.deaths), ("slow", asked.slow))
+    missing = [each for group, count in groups for each in drawn(group, count, asked.seed) if each["name"] not in there]
     with busy(asked.busy), ThreadPoolExecutor(asked.at_once) as pool, path.open("a") as file:
         for each in pool.map(lambda one: made(one, asked.out.absolute()), missing):
             file.write(json.dumps(each) + "\n")

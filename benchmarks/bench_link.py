@@ -54,9 +54,7 @@ def compare(slurm: Slurm, runs: Path, rounds: int, rate: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--rate", type=int, default=20, help="of the slow link, in 10⁶ bit/s")
     asked = parser.parse_args()

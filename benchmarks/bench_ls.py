@@ -46,9 +46,7 @@ def make(root: Path, count: int) -> None:
         with Stage(root / "exercise_1_DDP") as stage:
             Run(stage.path).write_record(record.model_copy(update={"job_id": job_id}))
             run = stage.publish(prepared.job.name_for(job_id), job_id)
-        end = Status(
-            state="cancelled" if number % 3 == 1 else "completed", exit_code=0, started_ns=1, ended_ns=2
-        )
+        end = Status(state="cancelled" if number % 3 == 1 else "completed", exit_code=0, started_ns=1, ended_ns=2)
         node = NodeStatus(node=0, host="n", exit=0, started_ns=1, ended_ns=2)
         run.write_record(run.record.model_copy(update={"status": end, "nodes": [node]}))
         if number % 3 != 2:

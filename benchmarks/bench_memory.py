@@ -26,11 +26,9 @@ from harness.cli.command_line import declared, read_line
 from harness.cli.launch.launch import request_of
 from harness.experiment.model import find_model
 from harness.launch.submit import prepare
-from harness.study.plan.memory import of_stage, peak_memory
-from harness.study.plan.workload import Workload, workload_of
-from harness.theory.activations import of_transformers
+from harness.study.plan.memory import Workload, of_stage, peak_memory, workload_of
 from harness.theory.flops import flops_per_token
-from harness.theory.peak import Peak
+from harness.theory.peak import Peak, of_transformers
 
 ROOT = Path(__file__).parents[1]
 TINY = "--model tiny-mistral --micro-batch-size 2 --seq-length 256"
@@ -104,9 +102,7 @@ def measure(words: str, rank: int, fake: bool) -> dict[str, Any]:
     argv = [sys.executable, str(ROOT / "benchmarks/memory_of_training.py"), "--rank", str(rank)]
     argv += ["--fake"] * fake + ["--zero1"] * words.startswith(ZERO1)
     argv += ["--", *words.removeprefix(ZERO1).split()]
-    done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:
         raise SystemExit(f"{words}: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -120,11 +116,7 @@ def rows(model: str) -> Iterator[Row]:
         w = workload(words)
         for rank in dict.fromkeys([0, w.ranks - 1] if w.layout.pp > 1 else [0]):
             place = f", rank {rank}" if w.layout.pp > 1 else ""
-            yield Row(
-                f"`{' '.join(case.split())}`{place}",
-                estimate(words, rank),
-                measure(words, rank, model == REAL),
-            )
+            yield Row(f"`{' '.join(case.split())}`{place}", estimate(words, rank), measure(words, rank, model == REAL))
 
 
 def table_of(model: str) -> None:
@@ -194,12 +186,7 @@ def flops() -> None:
 
     print("| model, tokens | counted | 6 · weights + 12·L·h·S | ratio | counted / 6N |")
     print("|---|---|---|---|---|")
-    for name, tokens in (
-        ("llama-3.2-1b", 2048),
-        ("mistral-7b", 4096),
-        ("llama-3.1-8b", 2048),
-        ("tiny-mistral", 128),
-    ):
+    for name, tokens in (("llama-3.2-1b", 2048), ("mistral-7b", 4096), ("llama-3.1-8b", 2048), ("tiny-mistral", 128)):
         model = find_model(name)[0]
         config = hugging_face_config(model)
         config._attn_implementation = "eager"  # the counter does not see the CPU's fused attention
@@ -227,9 +214,7 @@ def tracker() -> None:
         ("FSDP2 over 8, recomputing", True, True),
     ):
         ours, measured = _of_fsdp(again) if fsdp else _of_one_gpu(), _tracked(fsdp, again)
-        print(
-            f"| {name} | {ours / 1e9:.1f} GB | {measured / 1e9:.1f} GB | {ours / measured:.3f} |", flush=True
-        )
+        print(f"| {name} | {ours / 1e9:.1f} GB | {measured / 1e9:.1f} GB | {ours / measured:.3f} |", flush=True)
     print()
 
 
@@ -245,22 +230,13 @@ def _of_fsdp(again: bool) -> float:
     parameters, shard = model.parameters(), model.parameters() / 8
     outside = 2 * model.vocab_size * model.hidden_size + model.hidden_size
     layer = (parameters - outside) / model.num_hidden_layers
-    turn = (
-        (4 + 8) * shard
-        + 2 * (outside + 2 * layer)
-        + of_transformers(model, 2048, arithmetic="bf16").peak(again)
-    )
+    turn = (4 + 8) * shard + 2 * (outside + 2 * layer) + of_transformers(model, 2048, arithmetic="bf16").peak(again)
     # At the end of the backward pass, gradients of those two are there in bf16, and in float32 for their reduction.
     return max(turn, (4 + 4 + 8) * shard + (2 + 2 + 4) * outside)
 
 
 def _tracked(fsdp: bool, again: bool) -> float:
-    argv = [
-        sys.executable,
-        str(ROOT / "benchmarks/memory_by_tracker.py"),
-        *["--fsdp"] * fsdp,
-        *["--again"] * again,
-    ]
+    argv = [sys.executable, str(ROOT / "benchmarks/memory_by_tracker.py"), *["--fsdp"] * fsdp, *["--again"] * again]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
@@ -277,9 +253,7 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PARTS)
     only = parser.parse_args().only
     for name, part in PARTS.items():

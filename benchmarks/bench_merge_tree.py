@@ -30,8 +30,9 @@ from bench_analysis_merge import shifted  # noqa: E402  it lies beside this file
 from harness.analysis.job.summarise import summarise_job  # noqa: E402  found by the path above
 from harness.analysis.process.part import RankPart, merge_parts  # noqa: E402
 from harness.analysis.summary import Problem, Summary, Window  # noqa: E402
-from harness.measure.merge_array import FAN_IN, join_files  # noqa: E402
 from harness.measure.partial_merge import (  # noqa: E402
+    FAN_IN,
+    join_files,
     join_partial_merges,
     merge_of_parts,
     read_merge,
@@ -119,9 +120,7 @@ def in_a_process(way: str, ranks: int, options: argparse.Namespace) -> dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--ranks", type=int, default=100_000)
     parser.add_argument("--flat", type=int, default=4000, help="ranks of the flat merge; 0: none")
@@ -140,9 +139,7 @@ def main() -> None:
             make = partial(tree, real, options.ranks, options.leaf, options.workers, Path(folder))
             print(json.dumps(measured(make, options.workers, options.out)))
     else:
-        print(
-            f"REPLICATED: {options.ranks} ranks are copies of {len(real)} real ones; {options.workers} workers"
-        )
+        print(f"REPLICATED: {options.ranks} ranks are copies of {len(real)} real ones; {options.workers} workers")
         whole = in_a_process("tree", options.ranks, options)
         if options.flat:
             beside = in_a_process("flat", options.flat, options)

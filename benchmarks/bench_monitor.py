@@ -109,9 +109,7 @@ def measure_peer(folder: Path) -> list[float]:
 
 def main() -> int:
     """Print the table; exit 1 when the monitor takes more than its share at 1 Hz."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=15.0, help="how long to watch at each rate")
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as name, training():

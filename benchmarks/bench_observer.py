@@ -112,9 +112,7 @@ class Arm:
         done = self._running.ended()
         ends = [done.truth(rank)["step_end_unix_ns"] for rank in done.ranks]
         if self._asked is not None:
-            assert all(len(done.steps(rank)) == len(ends[rank]) for rank in done.ranks), (
-                "the observer was off"
-            )
+            assert all(len(done.steps(rank)) == len(ends[rank]) for rank in done.ranks), "the observer was off"
         step_ns = max(median(self._undisturbed(own)) for own in ends)
         return step_ns, max(own[0] for own in ends) - self._begin_ns
 
@@ -204,9 +202,7 @@ def verdict(value: float, most: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 512])
@@ -221,9 +217,7 @@ def main() -> None:
         for batch_size in asked.batch_sizes
     ]
     if asked.out is not None:
-        asked.out.write_text(
-            json.dumps([asdict(pair) for own in measured for pair in own], indent=1), encoding="utf-8"
-        )
+        asked.out.write_text(json.dumps([asdict(pair) for own in measured for pair in own], indent=1), encoding="utf-8")
     print(
         "| ranks | batch | pairs | step, ms | added, µs | of a step | < 1 % | to the first step, s | < 0.3 s |\n"
         "|---|---|---|---|---|---|---|---|---|"

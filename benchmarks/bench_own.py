@@ -149,22 +149,14 @@ def _median(said: Iterator[Said]) -> float | None:
 def written(done: Done) -> dict[str, Any]:
     """A case with all that was said, for a closer look."""
     theirs = {key: value for key, value in done.traceml.items() if key != "text"}
-    row = {
-        **described(done.case),
-        "told": told(done),
-        "ours": done.ours,
-        "traceml": theirs,
-        "alone": done.alone,
-    }
+    row = {**described(done.case), "told": told(done), "ours": done.ours, "traceml": theirs, "alone": done.alone}
     if done.case.plant is not None and "failed" not in done.ours:
         row["verdict"] = asdict(of_ours(done.case, done.ours))
     return row
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where the runs are kept")
     parser.add_argument("--cases", type=int, default=100, help="planted stalls")
     parser.add_argument("--healthy", type=int, default=40)
@@ -185,9 +177,7 @@ def main() -> None:
             )
         )
         print(told(runs[-1]), flush=True)
-    (asked.out / "cases.json").write_text(
-        json.dumps([written(done) for done in runs], indent=1), encoding="utf-8"
-    )
+    (asked.out / "cases.json").write_text(json.dumps([written(done) for done in runs], indent=1), encoding="utf-8")
     for each in tables(runs):
         print(each)
 

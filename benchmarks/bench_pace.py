@@ -25,8 +25,7 @@ from pace_runs import TRAINING, Run, drawn_run, machine_ratio, made
 from pace_series import PHASES, Planted, drawn_noise, simulated
 
 from harness.analysis.summary import PaceChange
-from harness.live.own_time import WAITING, own_parts
-from harness.live.pace import Change, changes
+from harness.live.pace import WAITING, Change, changes, own_parts
 
 SIZES = (0.08, 0.1, 0.15, 0.2, 0.3, 0.6)
 LENGTHS, RANKS = (150, 300, 1000), (1, 2, 4, 8)
@@ -48,17 +47,10 @@ class Row:
     def cells(self) -> Iterator[str]:
         """As the table shows it."""
         near = sum(error <= RIGHT for error in self.errors)
-        quantiles = [
-            f"{np.quantile(self.errors, share):.0f}" if self.errors else "–" for share in (0.5, 0.95, 1)
-        ]
+        quantiles = [f"{np.quantile(self.errors, share):.0f}" if self.errors else "–" for share in (0.5, 0.95, 1)]
         of = self.found
         yield from (str(self.planted), _share(of, self.planted), _share(near, of), _share(self.ranks, of))
-        yield from (
-            _share(self.both, self.planted),
-            _share(self.covered, of),
-            " / ".join(quantiles),
-            str(self.others),
-        )
+        yield from (_share(self.both, self.planted), _share(self.covered, of), " / ".join(quantiles), str(self.others))
 
 
 HEAD = ("", "planted", "found", "of these within ± 2", "of these right ranks", "step and ranks right, of the planted",
@@ -207,12 +199,8 @@ def _told(said: Iterable[Said]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--simulated", type=int, default=2000, help="trainings that change, and as many steady ones"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--simulated", type=int, default=2000, help="trainings that change, and as many steady ones")
     parser.add_argument("--real", type=int, default=0, help="real trainings that change")
     parser.add_argument("--steady", type=int, default=0, help="real trainings that do not")
     parser.add_argument("--out", type=Path, default=Path("pace-runs"), help="where the real ones are kept")

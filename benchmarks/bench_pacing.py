@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from bench_analysis_merge import shifted  # noqa: E402  it lies beside this file
 from bench_merge_tree import label  # noqa: E402
 
-from harness.analysis.job.clocks import align_clocks  # noqa: E402  found by the path above
+from harness.analysis.job.grouping import align_clocks  # noqa: E402  found by the path above
 from harness.analysis.job.matching import match_collectives  # noqa: E402
 from harness.analysis.job.pacing import pacing  # noqa: E402
 from harness.analysis.job.summarise import summarise_job  # noqa: E402
@@ -35,7 +35,7 @@ from harness.measure.paths import measure_files  # noqa: E402
 from harness.measure.run_contents import with_problems  # noqa: E402
 from harness.report.page.compose import compose, figures, read_inputs, write_page  # noqa: E402
 from harness.report.plots.png import write_pngs  # noqa: E402
-from harness.report.tables.pacing import pace_sentences  # noqa: E402
+from harness.report.tables.efficiency import pace_sentences  # noqa: E402
 
 NOISE = 0.03
 PER_NODE, PER_SWITCH = 4, 16  # ranks, nodes
@@ -88,9 +88,7 @@ def false_names(real: Sequence[RankPart], jobs: int, ranks: int, steps: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=50)

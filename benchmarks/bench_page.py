@@ -53,9 +53,7 @@ def make(traces: list[Path], page: Path) -> None:
     write_page(None, summary, page, page_data=page_data)
     written = time.perf_counter()
     kernels = sum(d.kernels for d in summary.devices)
-    print(
-        f"{kernels:,} kernels: measured in {measured - start:.2f} s, page written in {written - measured:.2f} s"
-    )
+    print(f"{kernels:,} kernels: measured in {measured - start:.2f} s, page written in {written - measured:.2f} s")
     print(f"the page: {page.stat().st_size / 1e6:.2f} MB")
 
 
@@ -89,9 +87,7 @@ def look(page: Path, seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path, nargs="*", metavar="TRACE")
     parser.add_argument("--kernels", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=4.0)

@@ -78,12 +78,7 @@ def _theirs(export: Path, program: str, nsys_home: Path | None, folder: Path) ->
 def synthetic(kernels: int) -> Trace:
     """Back-to-back kernels on one stream, one in 13 a collective on another, each launched by a call in a range."""
     random = np.random.default_rng(0)
-    names = [f"kernel_{i}" for i in range(40)] + [
-        "ncclDevKernel_AllReduce",
-        "cudaLaunchKernel",
-        "all_reduce",
-        "g",
-    ]
+    names = [f"kernel_{i}" for i in range(40)] + ["ncclDevKernel_AllReduce", "cudaLaunchKernel", "all_reduce", "g"]
     length = random.integers(2_000, 60_000, kernels)
     start = np.cumsum(length + 500) - length
     nccl = np.arange(kernels) % 13 == 12

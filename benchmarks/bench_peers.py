@@ -92,10 +92,7 @@ def unpacked(traces: Sequence[Path], folder: Path) -> list[Path]:
     found = []
     for i, trace in enumerate(traces):
         target = folder / f"rank{i}.json"
-        with (
-            gzip.open(trace) if trace.suffix == ".gz" else trace.open("rb") as source,
-            target.open("wb") as out,
-        ):
+        with gzip.open(trace) if trace.suffix == ".gz" else trace.open("rb") as source, target.open("wb") as out:
             shutil.copyfileobj(source, out)
         found.append(target)
     return found
@@ -111,9 +108,7 @@ def show(name: str, cost: Cost, size: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--hta-python", required=True, help="interpreter of an environment with HTA 0.5.0")
     parser.add_argument("--repeat", type=int, default=3)
@@ -127,9 +122,7 @@ def main() -> None:
         for _ in range(options.repeat):
             ours.append(run(sys.executable, _OURS, names, Path(__file__).parents[1]))
             hta.append(run(options.hta_python, _HTA, names, Path(folder)))
-    print(
-        f"{len(files)} traces, {size / 1e6:.0f} MB, medians of {options.repeat} turns, {os.cpu_count()} cores"
-    )
+    print(f"{len(files)} traces, {size / 1e6:.0f} MB, medians of {options.repeat} turns, {os.cpu_count()} cores")
     show("harness", middle(ours), size)
     show("HTA", middle(hta), size)
     a, b = middle(ours), middle(hta)

@@ -64,9 +64,7 @@ def answer(trace: Path) -> str:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where the runs and OUT/tables.md are kept")
     parser.add_argument("--traces", type=Path, help="recordings of others, with their labels.json")
     parser.add_argument("--minutes", type=float, default=10, help="of own trainings")

@@ -98,9 +98,7 @@ def compare(plain: Path, repeat: int) -> None:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("--megabytes", type=float, nargs="+", default=[100, 500])
     parser.add_argument("--repeat", type=int, default=3)

@@ -84,9 +84,7 @@ def many_ranks(ranks: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--megabytes", type=float, default=45)
     parser.add_argument("--files", type=int, default=8)

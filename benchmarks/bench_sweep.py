@@ -65,18 +65,14 @@ def dry(folder: Path, times: int) -> None:
             cpu.append(sum(after[2:4]) - sum(before[2:4]))
         lines = len(done.stdout.splitlines())
         wall, busy = statistics.median(took), statistics.median(cpu)
-        print(
-            f"{name}: {lines} runs, median of {times}: {wall:.2f} s (least {min(took):.2f} s), CPU {busy:.2f} s"
-        )
+        print(f"{name}: {lines} runs, median of {times}: {wall:.2f} s (least {min(took):.2f} s), CPU {busy:.2f} s")
 
 
 def killed(folder: Path, kills: int, cap_hours: float, seed: int) -> None:
     """Kill the driver of a sweep of real trainings at random moments, then let it end; count what is there."""
     file = folder / "killed.yaml"
     file.write_text(json.dumps(REAL), encoding="utf-8")
-    argv = harness(
-        folder, "sweep", str(file), "--site", "local", "--yes", "--json", "--max-gpu-hours", str(cap_hours)
-    )
+    argv = harness(folder, "sweep", str(file), "--site", "local", "--yes", "--json", "--max-gpu-hours", str(cap_hours))
     draw, alive = random.Random(seed), 0
     begin = time.perf_counter()
     for _ in range(kills):
@@ -114,9 +110,7 @@ def report(told: dict[str, Any], folder: Path, cap_hours: float) -> None:
     print(f"{len(wanted)} runs wanted: {sum(ends[slot] == 1 for slot in wanted)} made once, "
           f"{sum(ends[slot] > 1 for slot in wanted)} more than once, {sum(ends[slot] == 0 for slot in wanted)} never; "
           f"kept beside them: {dict(others) or 'nothing'}")  # fmt: skip
-    print(
-        f"spent {spent_s / 3600:.4f} process hours, at any start at most {worst_s / 3600:.4f}; cap {cap_hours}"
-    )
+    print(f"spent {spent_s / 3600:.4f} process hours, at any start at most {worst_s / 3600:.4f}; cap {cap_hours}")
 
 
 def _created(path: Path) -> int:
@@ -124,9 +118,7 @@ def _created(path: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=7, help="dry runs to take the median of")
     parser.add_argument("--kills", type=int, default=0, help="kill the driver of real trainings so often")
     parser.add_argument("--cap", type=float, default=0.1, help="--max-gpu-hours of the killed sweep")

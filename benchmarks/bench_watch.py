@@ -74,13 +74,7 @@ class Nodes:
                 for local in range(ranks)
             ]  # fmt: skip
             lines += [
-                {
-                    "event": "place",
-                    "id": line,
-                    "file": "/home/someone/train.py",
-                    "line": line,
-                    "function": "forward",
-                }
+                {"event": "place", "id": line, "file": "/home/someone/train.py", "line": line, "function": "forward"}
                 for line in range(50)
             ]
             file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -98,10 +92,7 @@ class Nodes:
         step = self._step + STEPS * (later + 1)
         beats = [self._beat(rank, step).as_list() for rank in ranks]
         at_ns = self._now_ns + int(later * PERIOD_S * NS)
-        return (
-            json.dumps({"event": "beat", "unix_ns": at_ns, "ranks": beats, "samples": 64, "tokens": 65536})
-            + "\n"
-        )
+        return json.dumps({"event": "beat", "unix_ns": at_ns, "ranks": beats, "samples": 64, "tokens": 65536}) + "\n"
 
     def _beat(self, rank: int, step: int) -> Beat:
         took_us = [self._random.gauss(250_000, 5_000) for _ in range(STEPS)]

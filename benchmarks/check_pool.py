@@ -108,9 +108,7 @@ def _train(number: int, kind: str, more_ns: float, ranks: int) -> Trained:
 def _injected(folder: Path) -> float:
     """Per counted step, the mean over ranks."""
     first = SKIPPED + WARM_UP
-    lines = [
-        json.loads(line) for path in folder.glob("rank*.jsonl") for line in path.read_text().splitlines()
-    ]
+    lines = [json.loads(line) for path in folder.glob("rank*.jsonl") for line in path.read_text().splitlines()]
     times = [line["ns"] for line in lines if first <= line["step"] < first + STEPS]
     return fmean(times) if times else 0.0
 

@@ -58,9 +58,7 @@ class Browser:
         self.requests: list[str] = []
         self._number = 0
         argv = [program, *_QUIET, f"--user-data-dir={self._folder.name}", f"--window-size={width},{height}"]
-        self._process = subprocess.Popen(
-            [*argv, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        self._process = subprocess.Popen([*argv, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             self._socket = websocket.create_connection(self._address(), timeout=60)
         except BaseException:

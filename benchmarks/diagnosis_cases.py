@@ -11,11 +11,7 @@ from collections.abc import Iterator, Sequence
 from diagnosis_runs import Case
 
 SEVERITIES = (0.15, 0.3, 0.6)  # of a healthy step
-STEP_MS = {
-    1: 45,
-    2: 210,
-    3: 420,
-}  # of a healthy step on the machine of docs/diagnosis.md; sizes the faults only
+STEP_MS = {1: 45, 2: 210, 3: 420}  # of a healthy step on the machine of docs/diagnosis.md; sizes the faults only
 TIMED = (
     "data-stall,ms={ms}{where}",
     "host-stall,ms={ms},in=forward{where}",
@@ -43,26 +39,12 @@ OTHERS = {
         "checkpoint,rank=0",
         "tiny-kernels",
     ),
-    3: (
-        "slow-link,ms=10,rank=1",
-        "pinned-together",
-        "gc,objects=100",
-        "checkpoint,rank=0",
-        "uneven-stages,layers=1",
-    ),
+    3: ("slow-link,ms=10,rank=1", "pinned-together", "gc,objects=100", "checkpoint,rank=0", "uneven-stages,layers=1"),
 }
 CHANGES = {  # what-if, and the options before and after
     1: (
-        (
-            "gas-x2",
-            ("--micro-batch-size", "2"),
-            ("--micro-batch-size", "2", "--gradient-accumulation-steps", "2"),
-        ),
-        (
-            "gas-x4",
-            ("--micro-batch-size", "1"),
-            ("--micro-batch-size", "1", "--gradient-accumulation-steps", "4"),
-        ),
+        ("gas-x2", ("--micro-batch-size", "2"), ("--micro-batch-size", "2", "--gradient-accumulation-steps", "2")),
+        ("gas-x4", ("--micro-batch-size", "1"), ("--micro-batch-size", "1", "--gradient-accumulation-steps", "4")),
         ("micro-batch-x2", ("--micro-batch-size", "2"), ("--micro-batch-size", "4")),
         ("micro-batch-x2", ("--micro-batch-size", "4"), ("--micro-batch-size", "8")),
         ("one-bucket", ("--fault", "small-buckets,kb=4"), ()),
@@ -94,9 +76,7 @@ def pairs(exercises: Sequence[int], ranks: int, seed: int) -> list[Pair]:
     for exercise in exercises:
         for number, fault in enumerate(faults(exercise)):
             name = f"{number:03d}"
-            found.append(
-                (Case(exercise, ranks, seed, name, fault), Case(exercise, ranks, seed, name, None)),
-            )
+            found.append((Case(exercise, ranks, seed, name, fault), Case(exercise, ranks, seed, name, None)))
         for number, (what_if, before, after) in enumerate(CHANGES[exercise]):
             name = f"{what_if}.{number}"
             found.append(

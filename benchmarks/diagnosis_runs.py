@@ -25,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Summary, Window
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed_config import deepspeed_config
+from harness.launch.exercises.deepspeed import deepspeed_config
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
 from harness.replay.causes import suspects
-from harness.replay.context import ReplayContext
 from harness.replay.counterfactuals import Edited, gains
 from harness.replay.job import join_job
 from harness.replay.process import unpack_graph
+from harness.replay.suspect import ReplayContext
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
 
@@ -140,11 +140,7 @@ def _replayed(parts: Sequence[RankPart], summary: Summary, cause: str) -> Found:
         hits = suspect.steps[-len(gain.before) :]
         others = gain.before[~hits]
         noise = float(np.hypot(_deviation(gain.after[hits]), _deviation(others)))
-        found["in_run"] = {
-            "predicted_ns": gain.after[hits].mean(),
-            "measured_ns": others.mean(),
-            "deviation_ns": noise,
-        }
+        found["in_run"] = {"predicted_ns": gain.after[hits].mean(), "measured_ns": others.mean(), "deviation_ns": noise}
     return found
 
 

@@ -12,10 +12,7 @@ from diagnosis_runs import Case, Found
 
 LARGE = 0.1  # of the step: smaller faults are not counted
 STANDING = {"small-buckets", "tiny-kernels", "uneven-stages"}  # no departure from the program's course
-CROWDED = {
-    "noisy-neighbour",
-    "pinned-together",
-}  # a true finding wherever more ranks run than there are cores
+CROWDED = {"noisy-neighbour", "pinned-together"}  # a true finding wherever more ranks run than there are cores
 CORES = 2
 _WIDE = 1.96
 
@@ -91,8 +88,7 @@ def _confusion(large: Runs) -> Iterator[str]:
                 f"{first['ranks'] if first else ''} {first['phase'] if first else ''}"
             )
     yield f"cause and ranks right: {len(large) - len(wrong)} of {len(large)}; " + ", ".join(
-        f"exercise {e}: {by_exercise[e, True]} of {by_exercise[e, True] + by_exercise[e, False]}"
-        for e in (1, 2, 3)
+        f"exercise {e}: {by_exercise[e, True]} of {by_exercise[e, True] + by_exercise[e, False]}" for e in (1, 2, 3)
     )
     for cause, counts in sorted(said.items()):
         yield f"| {cause} | " + ", ".join(f"{name} {count}" for name, count in counts.most_common()) + " |"

@@ -30,14 +30,7 @@ from tests.fuzz.fence import HANG_S, WAIT_S, Case, Ended, fenced, run_case
 from tests.fuzz.inputs import KINDS, case_of, numbers
 
 MOST_BYTES = 4 << 30  # of a worker's address space
-SHARES = {
-    "commands": 88,
-    "sites": 2,
-    "records": 2,
-    "kineto": 2,
-    "nsys": 2,
-    "rocpd": 2,
-}  # of all kinds
+SHARES = {"commands": 88, "sites": 2, "records": 2, "kineto": 2, "nsys": 2, "rocpd": 2}  # of all kinds
 STUCK_S = 2 * WAIT_S  # a loop in C is not interrupted by the alarm; then the worker ends
 REPORT_S = 30.0
 SCRIPTS = 10  # bash really parses the script of every tenth command line
@@ -242,9 +235,7 @@ def _replay(token: str, out: Path) -> int:
             failed = next((each for each in all_of if each.fault), None)
             smaller = None if failed is None else _smaller(box, kind, int(seed), failed)
     for each in all_of:
-        print(
-            f"{each.argv!r}\n  {each.outcome}, {each.seconds:.2f} s\n{each.err}{each.out[-4000:]}{each.fault}"
-        )
+        print(f"{each.argv!r}\n  {each.outcome}, {each.seconds:.2f} s\n{each.err}{each.out[-4000:]}{each.fault}")
     if smaller is not None:
         _save(smaller, out)
     return 0 if smaller is None else 1

@@ -129,9 +129,7 @@ class Device:
         self.now = int(end[-1]) + 1_000
         self.correlation += count
 
-    def _kernels(
-        self, database: sqlite3.Connection, start: Column, end: Column, stream: Column, name: Column
-    ) -> None:
+    def _kernels(self, database: sqlite3.Connection, start: Column, end: Column, stream: Column, name: Column) -> None:
         count = len(start)
         fixed = dict.fromkeys(_KERNEL_COLUMNS[13:26], 1) | {"launchType": 1, "cacheConfig": 1}
         values = fixed | {"start": start, "end": end, "deviceId": self.device, "contextId": 1}
@@ -142,11 +140,7 @@ class Device:
     def _calls(self, database: sqlite3.Connection, launch: Column) -> None:
         count = len(launch)
         values = {"start": launch, "end": launch + 900, "eventClass": 0, "globalTid": self.global_tid}
-        values |= {
-            "correlationId": self.correlation + np.arange(count),
-            "nameId": _KINDS + 2,
-            "returnValue": 0,
-        }
+        values |= {"correlationId": self.correlation + np.arange(count), "nameId": _KINDS + 2, "returnValue": 0}
         insert(database, "CUPTI_ACTIVITY_KIND_RUNTIME", values, count)
 
     def _ranges(self, database: sqlite3.Connection, launch: Column, count: int) -> None:
@@ -161,9 +155,7 @@ class Device:
         self._push_pop(database, first - 600, last - 600, np.array([f"batch_{i}" for i in step]))
         self.layers += count // _KERNELS_PER_LAYER
 
-    def _push_pop(
-        self, database: sqlite3.Connection, start: Column, end: Column, text: NDArray[np.str_]
-    ) -> None:
+    def _push_pop(self, database: sqlite3.Connection, start: Column, end: Column, text: NDArray[np.str_]) -> None:
         values = {"start": start, "end": end, "eventType": 59, "text": text, "globalTid": self.global_tid}
         insert(database, "NVTX_EVENTS", values | {"domainId": 0}, len(start))
 
@@ -171,12 +163,7 @@ class Device:
         count = len(before)
         values = {"start": before - 90_000, "end": before - 60_000, "deviceId": self.device, "contextId": 1}
         values |= {"streamId": 7, "correlationId": 0, "globalPid": self.global_pid, "bytes": 1 << 20}
-        insert(
-            database,
-            "CUPTI_ACTIVITY_KIND_MEMCPY",
-            values | {"copyKind": 1, "srcKind": 1, "dstKind": 2},
-            count,
-        )
+        insert(database, "CUPTI_ACTIVITY_KIND_MEMCPY", values | {"copyKind": 1, "srcKind": 1, "dstKind": 2}, count)
 
 
 def generate(target: Path, kernels: int, devices: int, seed: int = 0) -> None:

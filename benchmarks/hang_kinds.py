@@ -67,7 +67,5 @@ def line_of(script: Path, kind: str) -> int:
     """The line of the script that has the kind as its comment."""
     lines = script.read_text(encoding="utf-8").splitlines()
     kind = "worker" if kind == "worker-stopped" else kind
-    marked = (
-        number for number, line in enumerate(lines, 1) if line.partition("  # ")[2].split(":")[0] == kind
-    )
+    marked = (number for number, line in enumerate(lines, 1) if line.partition("  # ")[2].split(":")[0] == kind)
     return next(marked)

@@ -63,9 +63,7 @@ def peak_bytes(fsdp: bool, again: bool) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fsdp", action="store_true", help="FSDP2 over 8 ranks, float32 shards")
     parser.add_argument("--again", action="store_true", help="activation checkpointing")
     asked = parser.parse_args()

@@ -116,9 +116,7 @@ def build_ddp(argv: list[str]) -> Rank:
     from exercises.utils.arguments import parse_arguments
     from exercises.utils.stop import StopRequest
 
-    training = train.build(
-        parse_arguments(train.DDPArguments, "", train.declare_options, argv), StopRequest()
-    )
+    training = train.build(parse_arguments(train.DDPArguments, "", train.declare_options, argv), StopRequest())
     model, optimizer = training.model, training.optimizer
     fake = torch._guards.detect_fake_mode() is not None
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -159,10 +157,7 @@ def _unreduced(_: object, bucket: Any) -> Any:
 
 
 # PyTorch checks the types themselves, and annotations are texts here.
-_unreduced.__annotations__ = {
-    "bucket": vars(dist)["GradBucket"],
-    "return": torch.futures.Future[torch.Tensor],
-}
+_unreduced.__annotations__ = {"bucket": vars(dist)["GradBucket"], "return": torch.futures.Future[torch.Tensor]}
 
 
 def build_deepspeed(argv: list[str]) -> Rank:
@@ -257,10 +252,7 @@ def build_megatron(argv: list[str]) -> Rank:
             for p in group
         ]
         return {
-            "weights": [
-                *(b.param_data for b in buffers),
-                *(p for c in training.chunks for p in c.parameters()),
-            ],
+            "weights": [*(b.param_data for b in buffers), *(p for c in training.chunks for p in c.parameters())],
             "gradients": [b.grad_data for b in buffers],
             "optimizer": [*masters, *(t for each in chained for t in _states(each.optimizer))],
         }
@@ -354,14 +346,10 @@ def _shard_only_the_optimizer(file: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", type=int, default=0, help="which rank")
     parser.add_argument("--fake", action="store_true", help="storages without memory")
-    parser.add_argument(
-        "--zero1", action="store_true", help="DeepSpeed's stage 1, which no flag of a launch asks for"
-    )
+    parser.add_argument("--zero1", action="store_true", help="DeepSpeed's stage 1, which no flag of a launch asks for")
     parser.add_argument("words", nargs="+", help="the words of a launch")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore")

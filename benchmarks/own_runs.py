@@ -88,9 +88,7 @@ class Bench:
         flags = ["-n", "1", "-g", str(training.ranks), "--profiler", "torch", "--active-steps", str(ACTIVE)]
         launch = [*flags, "--site", self.site, "--launcher", training.launcher, "--python", sys.executable]
         slurm = ["bash", str(ROOT / "slurm.sh")]
-        _call(
-            [*slurm, "run", *launch, "--", *training.words, *self._options(case, "ours")], scripts, training
-        )
+        _call([*slurm, "run", *launch, "--", *training.words, *self._options(case, "ours")], scripts, training)
         (run,) = (scripts / "runs/own/profiler").iterdir()
         summary = json.loads(_call([*slurm, "report", str(run), "--json"], scripts, training))
         lines = [_steps_of(metrics_file(run, rank)) for rank in range(training.ranks)]
@@ -120,9 +118,7 @@ class Bench:
         script = training.words[-1]
         if training.words[0] == "-m":
             script = "start.py"
-            (scripts / script).write_text(
-                f"from {training.words[1]} import main\n\nmain()\n", encoding="utf-8"
-            )
+            (scripts / script).write_text(f"from {training.words[1]} import main\n\nmain()\n", encoding="utf-8")
         ports = ["--master-port", str(free_port()), "--aggregator-port", str(free_port())]
         argv = [
             *(str(self._traceml_venv() / "bin/traceml"), "run", script, "--mode", "summary"),
@@ -212,9 +208,7 @@ def _call(argv: Sequence[str], folder: Path, training: Training) -> str:
     done = subprocess.run(
         argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    assert done.returncode == 0, (
-        f"{' '.join(argv)}: {done.returncode}\n{done.stdout[-1000:]}{done.stderr[-1000:]}"
-    )
+    assert done.returncode == 0, f"{' '.join(argv)}: {done.returncode}\n{done.stdout[-1000:]}{done.stderr[-1000:]}"
     return done.stdout
 
 

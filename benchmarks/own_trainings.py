@@ -78,10 +78,7 @@ _ALL = (
     Training(
         "accelerate_loop",
         ("accelerate_loop.py",),
-        (
-            Place("accelerate_loop.py", f"main/{LOOP}", 2),
-            Place("accelerate_loop.py", "TextClassifier.forward", 2),
-        ),
+        (Place("accelerate_loop.py", f"main/{LOOP}", 2), Place("accelerate_loop.py", "TextClassifier.forward", 2)),
         launcher="accelerate",
         package="accelerate",
         environment=(("ACCELERATE_USE_CPU", "true"),),
@@ -154,9 +151,7 @@ def body_of(tree: ast.Module, place: Place) -> list[ast.stmt]:
 
 def _loop_of(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """The innermost loop whose own statements end a step."""
-    loops = [
-        node for statement in body for node in ast.walk(statement) if isinstance(node, ast.For | ast.While)
-    ]
+    loops = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.For | ast.While)]
     ending = [loop for loop in loops if any(_ends_step(statement) for statement in loop.body)]
     if not ending:
         ending = loops[-1:]  # a function that it calls ends the step

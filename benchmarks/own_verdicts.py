@@ -64,9 +64,7 @@ def of_ours(case: Case, said: Said) -> CaseVerdict:
 def _is_about(case: Case, found: Said) -> bool:
     """Whether a finding is a departure of the program, or what is planted can only be a part of it."""
     if found["standing"]:
-        return (
-            case.plant is not None and case.plant.kind == "all-reduce" and found["cause"] == "communication"
-        )
+        return case.plant is not None and case.plant.kind == "all-reduce" and found["cause"] == "communication"
     return found["cause"] not in CROWDED
 
 
@@ -85,9 +83,7 @@ def of_traceml(case: Case, said: Said) -> CaseVerdict:
     kind = None if diagnosis["kind"] in NOTHING_SAID else str(diagnosis["kind"])
     culprit = diagnosis["evidence"].get("culprit_rank")
     right = case.ranks == [culprit] if culprit is not None else kind is not None and len(case.ranks) > 1
-    line = re.search(
-        rf"{re.escape(Path(case.plant.spot.file).name)}\D{{1,9}}{case.plant.spot.line}\b", said["text"]
-    )
+    line = re.search(rf"{re.escape(Path(case.plant.spot.file).name)}\D{{1,9}}{case.plant.spot.line}\b", said["text"])
     return CaseVerdict(kind, None, line is not None, right, None)
 
 

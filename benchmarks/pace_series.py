@@ -70,9 +70,7 @@ def drawn_noise(dice: np.random.Generator) -> Noise:
     )
 
 
-def simulated(
-    ranks: int, steps: int, noise: Noise, planted: Planted | None, dice: np.random.Generator
-) -> Series:
+def simulated(ranks: int, steps: int, noise: Noise, planted: Planted | None, dice: np.random.Generator) -> Series:
     """One training. A step of a rank ends with its optimizer; backward ends on all ranks at once."""
     factor = _factors(ranks, steps, noise, dice)
     own = {name: share * STEP_NS * factor * np.exp(0.02 * dice.standard_normal((ranks, steps)))

@@ -43,9 +43,7 @@ class Plant:
         """Short, and fit for a file's name."""
         where = f"{Path(self.spot.file).stem}-{self.spot.line}"
         who = "all" if self.rank is None else f"rank{self.rank}"
-        return f"{self.training}-{where}-{self.kind}-{self.ms:g}ms-{who}" + f"-every{self.every}" * (
-            self.every > 1
-        )
+        return f"{self.training}-{where}-{self.kind}-{self.ms:g}ms-{who}" + f"-every{self.every}" * (self.every > 1)
 
 
 def spots(training: Training, folder: Path = SCRIPTS) -> list[Spot]:
@@ -73,9 +71,7 @@ def draw(
     everywhere = kind == "all-reduce" or (dice.random() < 0.2 and kind != "operators")
     every = dice.choice((1, 1, 1, 1, 3))
     rank = None if everywhere and training.ranks > 1 else dice.randrange(training.ranks)
-    return Plant(
-        training.name, spot, kind, rank, round(dice.uniform(*sizes_ms) * every / spot.times, 1), every
-    )
+    return Plant(training.name, spot, kind, rank, round(dice.uniform(*sizes_ms) * every / spot.times, 1), every)
 
 
 def planted(text: str, plant: Plant, records: Path, large_file: Path) -> str:

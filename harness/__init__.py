@@ -78,7 +78,7 @@ def load_summary(what: Traces, window: str = "steps") -> Summary:
         RequestError: there is no such run or path, the file is not a summary, or the files belong to several jobs.
         WorkError: nothing can be read.
     """
-    from harness.measure.stored import load_summary as stored
+    from harness.measure.request import load_summary as stored
 
     paths = _paths(what)
     if window != "steps" or len(paths) != 1:

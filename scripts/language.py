@@ -19,9 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 READ = ("*.md", "*.py", "*.sh", "*.j2", "configs/*.yaml", "slurm.sh", "scripts/*")
 NOT_READ = re.compile(r"CHANGELOG\.md|scripts/language\.py")  # the changelog tells of what was
 
-_INVERTED = (
-    r"(?:(?:Is|Are|Was|Were|Had|Does|Should)\s(?:it|that|they|the|these|this|there)|Do they|Differs)\b"
-)
+_INVERTED = r"(?:(?:Is|Are|Was|Were|Had|Does|Should)\s(?:it|that|they|the|these|this|there)|Do they|Differs)\b"
 # A pattern, in which a space stands for any white space, and what to write.
 PHRASES: list[tuple[str, str]] = [
     (rf"{_INVERTED}[^?]*?(?:[.!]\s|\Z)", "begin the condition with `If`, or write a question"),
@@ -89,9 +87,7 @@ def found_in(name: str, text: str) -> Iterator[Found]:
     else:
         pieces = [(1, text)]
     if name.endswith(".md"):
-        yield from (
-            Found(_place(name, 1, text, m), m[0].strip(), "a statement") for m in HEADING.finditer(text)
-        )
+        yield from (Found(_place(name, 1, text, m), m[0].strip(), "a statement") for m in HEADING.finditer(text))
     for line, piece in pieces:
         for pattern, instead in COMPILED:
             for match in pattern.finditer(piece):
@@ -108,10 +104,7 @@ def _literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             inside |= {id(part) for part in ast.walk(node)} - {id(node)}
-            yield (
-                node.lineno,
-                "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in node.values),
-            )
+            yield (node.lineno, "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield node.lineno, node.value
 
@@ -120,9 +113,7 @@ def _titles(name: str, tree: ast.AST) -> Iterator[Found]:
     """Titles and captions of pages and tables that are questions."""
     for node in ast.walk(tree):
         match node:
-            case ast.keyword(arg="title" | "caption", value=ast.Constant(value=str(title))) if title.endswith(
-                "?"
-            ):
+            case ast.keyword(arg="title" | "caption", value=ast.Constant(value=str(title))) if title.endswith("?"):
                 yield Found(f"{name}:{node.value.lineno}", title, "a statement")
 
 
@@ -153,9 +144,7 @@ def tracked() -> list[str]:
 def main(names: list[str]) -> int:
     """Print what is refused in the files, or in all of them."""
     refused = [
-        found
-        for name in names or tracked()
-        for found in found_in(name, (ROOT / name).read_text(encoding="utf-8"))
+        found for name in names or tracked() for found in found_in(name, (ROOT / name).read_text(encoding="utf-8"))
     ]
     for found in refused:
         print(f"{found.place}: {found.text} → {found.instead}")

@@ -41,9 +41,7 @@ def leaks(folder: Path, secrets: Mapping[str, str]) -> list[str]:
     """
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert files, f"{folder} is empty"
-    return [
-        f"{path}: {name}" for path in files for content in _contents(path) for name in told(content, secrets)
-    ]
+    return [f"{path}: {name}" for path in files for content in _contents(path) for name in told(content, secrets)]
 
 
 def _contents(path: Path) -> Iterator[bytes]:

@@ -58,9 +58,7 @@ def healthy(rng: random.Random, kind: str, bound: str, fewest: int = 1) -> Train
         t = replace(t, python_ns=t.python_ns + 6 * US, load_ns=MS // 4)
     # gradients travel behind the backward pass
     layer_ns = 9 * t.kernel_ns
-    return replace(
-        t, layer_bytes=max(int(0.25 * layer_ns * t.gb_per_s / 2), 1 << 16), load_ns=min(t.load_ns, layer_ns)
-    )
+    return replace(t, layer_bytes=max(int(0.25 * layer_ns * t.gb_per_s / 2), 1 << 16), load_ns=min(t.load_ns, layer_ns))
 
 
 class Request(NamedTuple):

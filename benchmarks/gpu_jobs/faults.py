@@ -56,15 +56,11 @@ def _planted(
     return Planted(name, t, causes, of, phases, function, every, without, before, marks)
 
 
-def _slow_loads(
-    t: Training, ns: int, ranks: tuple[int, ...] | None, every: int = 1, worker: bool = False
-) -> Planted:
+def _slow_loads(t: Training, ns: int, ranks: tuple[int, ...] | None, every: int = 1, worker: bool = False) -> Planted:
     """Batches come late: every n-th, on some ranks or all; loaded by the program itself, or by a worker that is too
     slow (then nothing else can be the limit, and the steps that wait change)."""
     step = t.run_step_ns()
-    more = (
-        ns * every if not worker else max(step - t.load_ns, 0) + ns if every == 1 else 2 * step + ns * every
-    )
+    more = ns * every if not worker else max(step - t.load_ns, 0) + ns if every == 1 else 2 * step + ns * every
     slow = replace(t, slow_loads=((ranks, every, more),), slow_workers=int(worker))
     name = f"slow-loader{'' if ranks is None else '-one'}{f'-every-{every}' if every > 1 else ''}{'-worker' * worker}"
     return _planted(
@@ -146,10 +142,7 @@ def pageable(t: Training, rng: random.Random, ns: int) -> Planted:
 
 def sync_layers(t: Training, rng: random.Random, ns: int) -> Planted:
     return _planted(
-        "synchronisation-per-layer",
-        replace(t, sync_layers=True),
-        ("sync",),
-        lambda x: replace(x, sync_layers=False),
+        "synchronisation-per-layer", replace(t, sync_layers=True), ("sync",), lambda x: replace(x, sync_layers=False)
     )
 
 
@@ -219,9 +212,7 @@ def _free(t: Training) -> Training:
 
 
 def slow_link(t: Training, rng: random.Random, ns: int) -> Planted:
-    return _planted(
-        "slower-link", replace(t, gb_per_s=t.gb_per_s / rng.choice((3, 5, 8))), ("communication",), _free
-    )
+    return _planted("slower-link", replace(t, gb_per_s=t.gb_per_s / rng.choice((3, 5, 8))), ("communication",), _free)
 
 
 def tiny_buckets(t: Training, rng: random.Random, ns: int) -> Planted:
@@ -232,15 +223,11 @@ def tiny_buckets(t: Training, rng: random.Random, ns: int) -> Planted:
 
 
 def extra_collective(t: Training, rng: random.Random, ns: int) -> Planted:
-    return _planted(
-        "extra-collective", replace(t, extra_gather=int(ns * t.gb_per_s)), ("communication",), _free
-    )
+    return _planted("extra-collective", replace(t, extra_gather=int(ns * t.gb_per_s)), ("communication",), _free)
 
 
 def one_stream(t: Training, rng: random.Random, ns: int) -> Planted:
-    return _planted(
-        "no-overlap", replace(t, one_stream=True, gb_per_s=t.gb_per_s / 3), ("communication",), _free
-    )
+    return _planted("no-overlap", replace(t, one_stream=True, gb_per_s=t.gb_per_s / 3), ("communication",), _free)
 
 
 def reduce_each(t: Training, rng: random.Random, ns: int) -> Planted:
@@ -388,9 +375,7 @@ CHANGES: dict[str, tuple[Callable[[Training], Training], int]] = {
     "no-stall-backward": (lambda t: replace(t, host_work=_elsewhere(t, "backward")), 1),
     "no-stall-optimizer": (lambda t: replace(t, host_work=_elsewhere(t, "optimizer")), 1),
     "no-stall-between": (
-        lambda t: replace(
-            t, host_work=_elsewhere(t, "between"), checkpoint_ns=min(t.checkpoint_ns, 1), collect_ns=0
-        ),
+        lambda t: replace(t, host_work=_elsewhere(t, "between"), checkpoint_ns=min(t.checkpoint_ns, 1), collect_ns=0),
         1,
     ),
     "no-extra-compute": (lambda t: replace(t, evaluate_every=0), 1),

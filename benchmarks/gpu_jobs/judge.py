@@ -88,9 +88,7 @@ def write(recordings: Sequence[Recording], tool: str, folder: Path, *, python: b
             write_kineto(own, world, folder / f"rank{own.rank}.json", python=python, skew_ns=SKEW_NS)
         return
     for node in range(0, world, NODE):
-        write_nsys(
-            recordings[node : node + NODE], world, folder / f"node{node // NODE}.sqlite", node=node // NODE
-        )
+        write_nsys(recordings[node : node + NODE], world, folder / f"node{node // NODE}.sqlite", node=node // NODE)
 
 
 def summary_of(recordings: Sequence[Recording], tool: str, *, python: bool) -> Summary:
@@ -110,9 +108,7 @@ def judge(request: Request) -> Result:
     step_ns = mean_step_ns(recordings)
     summary = summary_of(recordings, case.tool, python=t.stacks)
     result = Result(case.name, case.tool, case.bound, t.kind, t.ranks, step_ns)
-    result.findings = [
-        f.model_dump(exclude={"low_ns", "high_ns", "at_ns", "at_rank"}) for f in summary.findings
-    ]
+    result.findings = [f.model_dump(exclude={"low_ns", "high_ns", "at_ns", "at_rank"}) for f in summary.findings]
     if summary.replay is not None:
         result.measured_ns, result.replay_error = summary.replay.step_ns, summary.replay.error
     truth = Truth(t, step_ns)
@@ -224,7 +220,5 @@ def _false(findings: Sequence[TimeLost], case: Case, truth: Truth) -> list[str]:
         for found in findings
         if found.cause not in planted
         and truth.lost_ns(found.cause) < 0.5 * found.lost_ns
-        and not (
-            unmarked and found.cause == NOT_RECORDED and truth.lost_ns("data-stall") > 0.5 * found.lost_ns
-        )
+        and not (unmarked and found.cause == NOT_RECORDED and truth.lost_ns("data-stall") > 0.5 * found.lost_ns)
     ]

@@ -20,9 +20,7 @@ _NODE = 4  # ranks with the same clock
 _PID = 5000
 
 
-def write_kineto(
-    recording: Recording, world_size: int, path: Path, *, python: bool, skew_ns: int = 0
-) -> Path:
+def write_kineto(recording: Recording, world_size: int, path: Path, *, python: bool, skew_ns: int = 0) -> Path:
     """One rank's file. python: with its Python functions. skew_ns: of its node's clock."""
     rank = recording.rank
     pid, begin = _PID + rank, 1_000_000_000 + skew_ns * (rank // _NODE)
@@ -53,9 +51,7 @@ def write_kineto(
     for work, number in recording.work:
         args = f'"device": {device}, "context": 1, "stream": {work.stream}, "correlation": {number}{_arguments(work)}'
         add(_CATEGORY[work.kind], _name(work), (work.start, work.end), (device, work.stream), args)
-    group = [
-        {"pg_name": "0", "pg_desc": "default_pg", "pg_size": world_size, "ranks": list(range(world_size))}
-    ]
+    group = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world_size, "ranks": list(range(world_size))}]
     header = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": device, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}],

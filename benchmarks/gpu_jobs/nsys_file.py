@@ -70,9 +70,7 @@ def _quoted(columns: str) -> str:
     return ", ".join('"{}" {}'.format(*column.split(" ", 1)) for column in columns.split(", "))
 
 
-def _one(
-    recording: Recording, device: int, world_size: int, rows: dict[str, list[tuple[Any, ...]]], text: Any
-) -> None:
+def _one(recording: Recording, device: int, world_size: int, rows: dict[str, list[tuple[Any, ...]]], text: Any) -> None:
     rank = recording.rank
     pid = 5000 + rank
     global_pid = (1 << 48) | (pid << 24)
@@ -109,9 +107,7 @@ def _one(
         if work.kind == "copy":
             host = _MEMORY[work.memory]
             sides = (host, _DEVICE_MEMORY) if work.direction == "HtoD" else (_DEVICE_MEMORY, host)
-            rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append(
-                (*placed, work.size, _COPY_KIND[work.direction], *sides)
-            )
+            rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((*placed, work.size, _COPY_KIND[work.direction], *sides))
         else:
             rows["CUPTI_ACTIVITY_KIND_KERNEL"].append(
                 (*placed, text(work.name), text(work.name.split("<")[0].split("(")[0]))

@@ -31,10 +31,7 @@ from .program import (
 if TYPE_CHECKING:
     from .training import Training
 
-PRODUCTS = {
-    "bf16": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
-    "fp32": "ampere_sgemm_128x64_nn",
-}
+PRODUCTS = {"bf16": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", "fp32": "ampere_sgemm_128x64_nn"}
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
 ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float, 4>>()"
@@ -117,14 +114,7 @@ class Rank:
         return own * (more if phase in ("forward", "backward") else 1.0)
 
     def kernel(
-        self,
-        operator: str,
-        name: str,
-        ns: int,
-        phase: str,
-        *,
-        call: str = "cudaLaunchKernel",
-        stream: int = COMPUTE,
+        self, operator: str, name: str, ns: int, phase: str, *, call: str = "cudaLaunchKernel", stream: int = COMPUTE
     ) -> None:
         """One kernel, or `split` smaller ones of the same time together."""
         t = self.t
@@ -205,9 +195,7 @@ class Rank:
         ):
             times = 2 if phase == "backward" and of == product else 1
             operator = (
-                f"autograd::engine::evaluate_function: {name.split('::')[1]}Backward0"
-                if phase == "backward"
-                else name
+                f"autograd::engine::evaluate_function: {name.split('::')[1]}Backward0" if phase == "backward" else name
             )
             for _ in range(times):
                 self.kernel(operator, of, ns if of == product else max(t.kernel_ns // 8, 2 * US), phase)
@@ -272,9 +260,7 @@ class Rank:
                 and (work.ranks is None or self.rank in work.ranks)
                 and self.step % work.every == work.every - 1
             ):
-                self.do.append(
-                    Begin("operator", "autograd::engine::evaluate_function: CustomFunctionBackward")
-                )
+                self.do.append(Begin("operator", "autograd::engine::evaluate_function: CustomFunctionBackward"))
                 self.do.append(Compute(work.ns))
                 self.do.append(End())
 
@@ -299,18 +285,14 @@ class Rank:
         if stream != COMPUTE and kind != "all_gather":
             self.do.append(Record("made", COMPUTE))
             self.do.append(Follow(stream, "made"))
-        message = Message(
-            (kind, members, number), kind, members, size // 2, "BFloat16", "".join(map(str, members)), ns
-        )
+        message = Message((kind, members, number), kind, members, size // 2, "BFloat16", "".join(map(str, members)), ns)
         name = {
             "all_reduce": "AllReduce_Sum_bf16_RING_LL",
             "all_gather": "AllGather_RING_LL",
             "reduce_scatter": "ReduceScatter_Sum_bf16_RING_LL",
             "broadcast": "Broadcast_RING_LL",
         }[kind]
-        make = partial(
-            Work, f"ncclDevKernel_{name}(ncclDevKernelArgsStorage<4096ul>)", stream, 0, message=message
-        )
+        make = partial(Work, f"ncclDevKernel_{name}(ncclDevKernelArgsStorage<4096ul>)", stream, 0, message=message)
         self.do.append(Launch(make, "cudaLaunchKernelExC", t.launch_ns, f"nccl:{kind}", 8 * US, 2 * US))
 
     def optimizer(self) -> None:
@@ -435,9 +417,7 @@ class PipelineRank(Rank):
         if kind == "send":
             self.do.append(Record("made", COMPUTE))
             self.do.append(Follow(stream, "made"))
-        make = partial(
-            Work, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", stream, 0, message=message
-        )
+        make = partial(Work, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", stream, 0, message=message)
         self.do.append(Launch(make, "cudaLaunchKernelExC", t.launch_ns, f"nccl:{kind}", 8 * US, 2 * US))
         if kind == "recv":
             self.do.append(Record("received", stream))

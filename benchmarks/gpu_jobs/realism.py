@@ -174,14 +174,7 @@ def table(paths: Sequence[Path]) -> str:
             lines.append(f"| {path.name} | – | – | – | – | – | – | – | – | {error} |")
             continue
         shown_at_all, near = shown_at_all + 1, near + (r.median_error <= WITHIN)
-        numbers = [
-            r.median_error,
-            r.p90_error,
-            r.makespan_ratio,
-            r.step_error,
-            r.device_control,
-            r.host_control,
-        ]
+        numbers = [r.median_error, r.p90_error, r.makespan_ratio, r.step_error, r.device_control, r.host_control]
         shown = " | ".join(f"{100 * number:.2f} %" for number in numbers)
         lines.append(f"| {r.name} | {r.kernels} | {r.span_ns / 1e6:.1f} | {shown} | {r.note} |")
     lines += ["", f"{near} of {shown_at_all} recordings are within {100 * WITHIN:.0f} %."]

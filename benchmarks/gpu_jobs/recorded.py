@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 
 _WORK = {"kernel": "kernel", "memcpy": "copy", "gpu_memcpy": "copy", "memset": "set", "gpu_memset": "set"}
 _CALLS = ("cuda_runtime", "cuda_driver", "runtime")
-_STAGED = (
-    64 << 10
-)  # bytes: a smaller copy from pageable memory returns when the driver has them (CUDA's API notes)
+_STAGED = 64 << 10  # bytes: a smaller copy from pageable memory returns when the driver has them (CUDA's API notes)
 _NO_STREAM = (1 << 32) - 1
 
 

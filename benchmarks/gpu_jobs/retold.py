@@ -42,9 +42,7 @@ class Story:
     left_out: int
     full: set[int] = field(default_factory=set)  # calls that waited for room
     follows: dict[int, list[int]] = field(default_factory=dict)  # by place: places of what it waits for
-    watched: dict[int, int] = field(
-        default_factory=dict
-    )  # by call: the place of what an event wait waits for
+    watched: dict[int, int] = field(default_factory=dict)  # by call: the place of what an event wait waits for
     costs: Costs = field(default_factory=Costs)
 
     @property
@@ -95,9 +93,7 @@ def _feeding(launches: Sequence[Call], by_number: dict[int, list[Task]]) -> set[
         shared = wider
 
 
-def _before(
-    process: Process, calls: Sequence[Call], tasks: Sequence[Task], first: dict[int, range]
-) -> dict[int, int]:
+def _before(process: Process, calls: Sequence[Call], tasks: Sequence[Task], first: dict[int, range]) -> dict[int, int]:
     """Until when each stream works on what was launched before the recording. That may not have been recorded: where
     the very first task comes long after its call, its stream was busy until then."""
     starts: dict[int, int] = {}
@@ -288,12 +284,8 @@ class _Dependencies:
 
     def host_waits(self, call: Call, event: object) -> None:
         place = self.marked.get(event)
-        if (
-            place is None and call.end - call.start > _LONG
-        ):  # it waited: for what was done last before it returned
-            done = [
-                p for own in self.latest.values() for p in own[-64:] if self.told.tasks[p].end <= call.end
-            ]
+        if place is None and call.end - call.start > _LONG:  # it waited: for what was done last before it returned
+            done = [p for own in self.latest.values() for p in own[-64:] if self.told.tasks[p].end <= call.end]
             place = max(done, key=lambda p: self.told.tasks[p].end, default=None)
         if place is not None:
             self.told.watched[call.number] = place

@@ -40,10 +40,7 @@ def _figures(results: Sequence[Result], due: Sequence[Due]) -> str:
         ("healthy jobs with a false finding", _part(sum(bool(r.false) for r in healthy), len(healthy))),
         ("faults that cost less than 1 %, and are told all the same", _part(_told(cheap), len(cheap))),
         ("what-ifs: median error; within 3 %", f"{_middle(changes)}; {_near(changes, NEAR_STEP)}"),
-        (
-            "time that no finding explains: median error; within 10 %",
-            f"{_middle(rest)}; {_near(rest, NEAR)}",
-        ),
+        ("time that no finding explains: median error; within 10 %", f"{_middle(rest)}; {_near(rest, NEAR)}"),
         ("largest error of a replay with nothing changed", f"{max(r.replay_error for r in results):.2%}"),
     ]
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
@@ -72,9 +69,7 @@ def _near(errors: Sequence[float], limit: float) -> str:
 def _by_fault(due: Sequence[Due]) -> str:
     rows: dict[str, list[Due]] = {}
     for result, fault in due:
-        rows.setdefault("two faults" if len(result.faults) > 1 else result.kind_of_fault, []).append(
-            (result, fault)
-        )
+        rows.setdefault("two faults" if len(result.faults) > 1 else result.kind_of_fault, []).append((result, fault))
     lines = ["| fault | right | first | lost time within 10 %, median error |", "|---|---|---|---|"]
     for name, members in rows.items():
         errors = [abs(f.error) for _, f in members if f.right and f.error is not None]
@@ -90,9 +85,7 @@ def _by_change(results: Sequence[Result]) -> str:
     for name in names:
         pairs = [r.what_ifs[name] for r in results if name in r.what_ifs]
         errors = sorted(abs(told / true - 1) for told, true in pairs)
-        lines.append(
-            f"| {name} | {len(errors)} | {_middle(errors)}, {errors[int(0.9 * (len(errors) - 1))]:.1%} |"
-        )
+        lines.append(f"| {name} | {len(errors)} | {_middle(errors)}, {errors[int(0.9 * (len(errors) - 1))]:.1%} |")
     return "\n".join(lines)
 
 

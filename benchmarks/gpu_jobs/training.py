@@ -9,12 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from .machine import Contention, Costs, Loader, Machine
-from .program import (
-    MS,
-    US,
-    Program,
-    Recording,
-)
+from .program import MS, US, Program, Recording
 
 Everyone = None  # of ranks
 
@@ -55,9 +50,7 @@ class Training:
     slow_workers: int = 1  # of a rank with slow loads; 0: it loads itself
     fetch_ns: int = 60 * US  # to take a batch that is there
     batch_bytes: int = 1 << 20
-    work: float = (
-        1.0  # samples of a micro-batch, which all but the optimizer's kernels and the messages grow with
-    )
+    work: float = 1.0  # samples of a micro-batch, which all but the optimizer's kernels and the messages grow with
     item_every: int = 0
     seed: int = 0
     stacks: bool = True  # Python functions are recorded
@@ -98,9 +91,7 @@ class Training:
         make = PipelineRank if self.kind == "pipeline" else Rank
         programs: list[Program] = [make(self, rank).program() for rank in range(self.ranks)]
         loaders = {
-            rank: Loader(
-                partial(self._load, rank), self.slow_workers if self.has_slow_loads(rank) else self.workers
-            )
+            rank: Loader(partial(self._load, rank), self.slow_workers if self.has_slow_loads(rank) else self.workers)
             for rank in range(self.ranks)
         }
         contention = {rank: Contention(3 * MS, 3 * MS, self.seed + rank) for rank in self.contended}
@@ -123,9 +114,7 @@ class Training:
 
     def noise(self, rank: int, step: int, number: int, spread: float) -> float:
         """A factor around 1, the same for the same place of the program, whatever else is changed."""
-        mixed = (
-            self.seed * 0x9E3779B1 + rank * 0x85EBCA77 + step * 0xC2B2AE3D + number * 0x27D4EB2F
-        ) & 0xFFFFFFFF
+        mixed = (self.seed * 0x9E3779B1 + rank * 0x85EBCA77 + step * 0xC2B2AE3D + number * 0x27D4EB2F) & 0xFFFFFFFF
         mixed ^= mixed >> 15
         mixed = mixed * 0x2C1B3C6D & 0xFFFFFFFF
         mixed ^= mixed >> 12

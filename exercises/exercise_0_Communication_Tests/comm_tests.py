@@ -41,9 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command in AFTERWARDS:
         return AFTERWARDS[options.command](options)
     if options.command in MEASUREMENTS and (missing := [n for n in TORCHRUN_SETS if n not in os.environ]):
-        return _refuse(
-            f"{options.command} must be started by torchrun, one process per GPU ({missing[0]} is not set)"
-        )
+        return _refuse(f"{options.command} must be started by torchrun, one process per GPU ({missing[0]} is not set)")
     results = options.run_dir / "comm"
     try:
         results.mkdir(parents=True, exist_ok=True)  # now: the tests take minutes
@@ -145,9 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_link_options(each)
     _add_benchmark_options(collectives)
     for each in (topology, verdict, afterwards, collectives, overlap, health):
-        each.add_argument(
-            "--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it"
-        )
+        each.add_argument("--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it")
     return parser
 
 

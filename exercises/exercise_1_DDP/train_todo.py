@@ -25,31 +25,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))  # `exerc
 
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import (  # type: ignore[import-untyped]
-    DistributedDataParallelKwargs,
-    GradientAccumulationPlugin,
-    set_seed,
-)
+from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin, set_seed  # type: ignore[import-untyped]
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from exercises.exercise_1_DDP import fp8, fsdp, lora, offload
+from exercises.exercise_1_DDP import variants
 from exercises.utils import models, unified_memory
-from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments, positive
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
-from exercises.utils.describe import describe
+from exercises.utils.describe import announce, describe
 from exercises.utils.errors import run_script
-from exercises.utils.faults import small_buckets
+from exercises.utils.faults import settings
 from exercises.utils.faults.inject import injected
-from exercises.utils.loaders import (
-    LoaderArguments,
-    declare_loading,
-    on_device,
-    on_the_fly_loader,
-    prepared_loader,
-)
+from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, on_the_fly_loader, prepared_loader
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
@@ -65,7 +54,7 @@ class DDPArguments(LoaderArguments):
     exercise: ClassVar[int | None] = 1
     slow_dataloading: bool
     bucket_cap_mb: float | None
-    fsdp: fsdp.Way | None
+    fsdp: variants.Way | None
     lora: int | None
     activation_offload: bool
     unified_memory: bool
@@ -123,13 +112,13 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     first_on = device if arguments.fsdp is None else None  # sharded, it need not fit there as a whole
     model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing, first_on)
     if arguments.lora is not None:
-        model = lora.adapted(model, arguments.lora, arguments.activation_checkpointing)
+        model = variants.with_lora(model, arguments.lora, arguments.activation_checkpointing)
     if arguments.precision == "fp8":
-        model = fp8.converted(model, device)
+        model = variants.in_fp8(model, device)
     if arguments.fsdp is None:
         model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
     else:
-        fsdp.shard(model, arguments.fsdp, device, arguments.mixed_precision)
+        variants.shard(model, arguments.fsdp, device, arguments.mixed_precision)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=arguments.learning_rate, fused=device.type == "cuda")
     warmup = max(1, arguments.lr_warmup_steps)
@@ -142,9 +131,7 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     # A sharded model has no whole parameters to compare.
     check = SynchronisationCheck(trained if arguments.fsdp is None else [])
     description = describe(arguments, config, seq_length, device, lora=arguments.lora)
-    return TrainingState(
-        arguments, accelerator, model, optimizer, scheduler, batches, stop, check, description
-    )
+    return TrainingState(arguments, accelerator, model, optimizer, scheduler, batches, stop, check, description)
 
 
 def make_accelerator(arguments: DDPArguments) -> Accelerator:
@@ -167,7 +154,7 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
 def bucket_size(arguments: DDPArguments) -> dict[str, float]:
     """DDP's setting for the size of its gradient buckets, in MiB; none: its own."""
     asked = {} if arguments.bucket_cap_mb is None else {"bucket_cap_mb": arguments.bucket_cap_mb}
-    return asked | small_buckets.of_ddp(arguments.faults)
+    return asked | settings.ddp_buckets(arguments.faults)
 
 
 def declare_options(parser: Any) -> None:
@@ -218,7 +205,7 @@ def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     # Inside `accumulate`, gradients are all-reduced only in the last batch of an accumulation (no_sync).
     with accelerator.accumulate(model):
         # GAP 6: `forward`
-        keeping = offload.in_host_memory(model, training.arguments.activation_offload)
+        keeping = variants.offload_activations(model, training.arguments.activation_offload)
         with timer.part("forward"), keeping:
             loss = model(**batch).loss
         # GAP 7: `backward`
@@ -235,9 +222,7 @@ def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
                 training.optimizer.zero_grad()
     loss_value = loss.item()  # waits for the device, so that the step's time includes its work
     window = training.arguments.window
-    return timer.finish(
-        step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced
-    )
+    return timer.finish(step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,10 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_2_DeepSpeed import zero
 from exercises.utils import models
-from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
-from exercises.utils.describe import describe
+from exercises.utils.describe import announce, describe
 from exercises.utils.errors import run_script
 from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader
@@ -184,9 +183,7 @@ def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
                 training.scheduler.step()
         loss_value = float(loss.item())  # waits for the device, so that the step's time includes its work
     window = training.arguments.window
-    return timer.finish(
-        step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced
-    )
+    return timer.finish(step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from accelerate import Accelerator, DeepSpeedPlugin  # type: ignore[import-untyp
 from accelerate.utils import InitProcessGroupKwargs  # type: ignore[import-untyped]
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.faults import fp32, small_buckets
+from exercises.utils.faults import settings
 from harness.common.errors import RequestError
-from harness.common.precision import Precision
+from harness.common.model_config import Precision
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, A
 
 
 def _apply_faults(config: dict[str, Any], arguments: TrainingArguments) -> None:
-    if uses_bf16(config) and not fp32.setting(arguments.faults, True):
+    if uses_bf16(config) and not settings.computes_in_bf16(arguments.faults, True):
         config["bf16"] = {"enabled": False}
     zero = config["zero_optimization"]
-    size_bytes = small_buckets.setting(arguments.faults, None)
+    size_bytes = settings.bucket_bytes(arguments.faults, None)
     if size_bytes is not None:  # DeepSpeed counts parameters
         gradients = size_bytes // (2 if uses_bf16(config) else 4)
         config["zero_optimization"] = {**zero, "reduce_bucket_size": max(1, gradients)}

@@ -17,12 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
-from megatron.core.datasets.indexed_dataset import (
-    IndexedDataset,
-    IndexedDatasetBuilder,
-    get_bin_path,
-    get_idx_path,
-)
+from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder, get_bin_path, get_idx_path
 from megatron.core.utils import get_batch_on_this_cp_rank
 from numpy.typing import NDArray
 from torch import Tensor

@@ -13,11 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state, tensor_parallel
-from megatron.core.distributed import (
-    DistributedDataParallel,
-    DistributedDataParallelConfig,
-    finalize_model_grads,
-)
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.optimizer import MegatronOptimizer
@@ -29,7 +25,7 @@ from torch import Tensor
 from exercises.exercise_3_MegatronLM import model, weights
 from exercises.exercise_3_MegatronLM.data import MicroBatch
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from exercises.utils.faults import small_buckets
+from exercises.utils.faults import settings
 from harness.common.megatron_layout import BatchSizes, Layout
 from harness.common.model_config import ModelConfig
 
@@ -135,8 +131,7 @@ def _data_parallel(
         bucket_size=_bucket_size(arguments, tiny),
     )
     replicas = [
-        DistributedDataParallel(config, ddp, chunk, disable_bucketing=place > 0)
-        for place, chunk in enumerate(chunks)
+        DistributedDataParallel(config, ddp, chunk, disable_bucketing=place > 0) for place, chunk in enumerate(chunks)
     ]
     config.finalize_model_grads_func = finalize_model_grads
     if arguments.overlap:
@@ -148,7 +143,7 @@ def _data_parallel(
 def _bucket_size(arguments: MegatronArguments, tiny: bool) -> int | None:
     """Parameters of a bucket of gradients, which travel in fp32; None: megatron's default."""
     usual_bytes = 4 * BUCKET_OF_A_TINY_MODEL if tiny else None
-    size_bytes = small_buckets.setting(arguments.faults, usual_bytes)
+    size_bytes = settings.bucket_bytes(arguments.faults, usual_bytes)
     return None if size_bytes is None else size_bytes // 4
 
 

@@ -1,6 +1,7 @@
-"""The GPT that is trained: megatron-core's GPTModel with the sizes of a model file, one chunk per virtual stage.
+"""Causal attention for megatron-core without Transformer Engine, by PyTorch's fused kernels.
 
-Knows megatron-core's configuration; knows nothing of data, optimizer or profiling.
+megatron-core's own local attention stores every score (sequence² per head) and refuses context parallelism; this one
+does neither. It knows tensors and process groups, nothing of the layers around it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import (
@@ -16,16 +18,79 @@ from megatron.core.models.gpt.gpt_layer_specs import (
     get_gpt_layer_local_spec,
     get_gpt_layer_with_transformer_engine_spec,
 )
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
-from torch import nn
+from torch import Tensor, nn
 
-from exercises.exercise_3_MegatronLM.attention import FusedAttention
-from exercises.utils.faults import uneven_stages
+from exercises.utils.faults import settings
 from harness.common.faults import Fault
 from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
+
+
+class FusedAttention(MegatronModule):  # type: ignore[misc]
+    """The core attention of a layer: softmax(QKᵀ/√d)V with a causal mask and grouped queries.
+
+    Under context parallelism each rank keeps its queries and gathers the keys and values of all ranks, as for Llama 3
+    (Grattafiori et al. 2024, §3.3.2); megatron gives rank r the chunks r and 2·CP−1−r of the sequence.
+    """
+
+    def __init__(self, config: TransformerConfig, *, softmax_scale: float | None = None, **_: object) -> None:
+        super().__init__(config=config)
+        self._scale = softmax_scale
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> Tensor:
+        """Attend. query: (tokens, batch, heads, size); key, value: the same with fewer heads.
+
+        Returns (tokens, batch, heads · size).
+        """
+        mask = None
+        if self.config.context_parallel_size > 1:
+            mask = _mask_of_this_rank(query.shape[0], query.device)
+            key, value = _gather_sequence(key), _gather_sequence(value)
+        if query.is_cuda and query.dtype == torch.float32:
+            # No fused kernel takes grouped queries in fp32: PyTorch would store every score, sequence² per head.
+            key, value = (repeat_groups(part, query.shape[2]) for part in (key, value))
+        context = F.scaled_dot_product_attention(
+            query.permute(1, 2, 0, 3),
+            key.permute(1, 2, 0, 3),
+            value.permute(1, 2, 0, 3),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=self._scale,
+            enable_gqa=query.shape[2] != key.shape[2],
+        )
+        return context.permute(2, 0, 1, 3).flatten(start_dim=2).contiguous()
+
+
+def repeat_groups(part: Tensor, heads: int) -> Tensor:
+    """Keys or values (tokens, batch, groups, size), repeated for each query head in the order of enable_gqa."""
+    groups = part.shape[2]
+    return part if groups == heads else part.repeat_interleave(heads // groups, dim=2)
+
+
+def _gather_sequence(part: Tensor) -> Tensor:
+    """All ranks' tokens, rank by rank; gradients are reduce-scattered back."""
+    group = parallel_state.get_context_parallel_group()
+    gathered: Tensor = gather_from_sequence_parallel_region(part, True, group=group)
+    return gathered
+
+
+def _mask_of_this_rank(tokens: int, device: torch.device) -> Tensor:
+    """(tokens, tokens · CP), true where this rank's query may see the gathered key."""
+    size = parallel_state.get_context_parallel_world_size()
+    rank = parallel_state.get_context_parallel_rank()
+    places = torch.cat([_places(each, size, tokens, device) for each in range(size)])
+    return _places(rank, size, tokens, device)[:, None] >= places[None, :]
+
+
+def _places(rank: int, size: int, tokens: int, device: torch.device) -> Tensor:
+    """Where in the whole sequence the `tokens` of a context-parallel rank lie."""
+    chunk = torch.arange(tokens // 2, device=device)
+    return torch.cat([chunk + rank * (tokens // 2), chunk + (2 * size - 1 - rank) * (tokens // 2)])
 
 
 def transformer_engine_works() -> bool:
@@ -42,7 +107,7 @@ def transformer_config(
     return TransformerConfig(
         **_sizes(model),
         **_parallelism(layout),
-        **uneven_stages.setting(faults, model.num_hidden_layers, layout.pp),
+        **settings.uneven_layers(faults, model.num_hidden_layers, layout.pp),
         **(_experts(model) if model.num_local_experts > 1 else {}),
         **(_recomputation() if recompute else {}),
         bf16=mixed_precision,
@@ -112,17 +177,13 @@ def _recomputation() -> dict[str, Any]:
     return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
-def build_chunks(
-    model: ModelConfig, config: TransformerConfig, layout: Layout, seq_length: int
-) -> list[GPTModel]:
+def build_chunks(model: ModelConfig, config: TransformerConfig, layout: Layout, seq_length: int) -> list[GPTModel]:
     """This rank's part of the model: one chunk per virtual stage, in order. The weights are not yet initialised."""
     virtual = range(layout.vpp) if layout.vpp > 1 else [None]
     return [_build_chunk(model, config, seq_length, vp_stage) for vp_stage in virtual]
 
 
-def _build_chunk(
-    model: ModelConfig, config: TransformerConfig, seq_length: int, vp_stage: int | None
-) -> GPTModel:
+def _build_chunk(model: ModelConfig, config: TransformerConfig, seq_length: int, vp_stage: int | None) -> GPTModel:
     place = {"ignore_virtual": vp_stage is None, "vp_stage": vp_stage}
     return GPTModel(
         config=config,

@@ -11,15 +11,9 @@ from typing import ClassVar
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
 from harness.common.errors import RequestError
 from harness.common.faults import Setup
-from harness.common.megatron_layout import (
-    BatchSizes,
-    Layout,
-    layout_misfits,
-    model_misfits,
-    usual_global_batch,
-)
+from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits, model_misfits, usual_global_batch
+from harness.common.metrics_lines import PRE_TRAINING
 from harness.common.model_config import ModelConfig
-from harness.common.profile_window import PRE_TRAINING
 
 
 @dataclass(frozen=True)
@@ -78,9 +72,7 @@ def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
             "micro-batches of an iteration; set --global-batch-size instead"
         )
     if arguments.checkpoint is not None:
-        raise RequestError(
-            f"--checkpoint {arguments.checkpoint}: exercise 3 pre-trains and starts from random weights"
-        )
+        raise RequestError(f"--checkpoint {arguments.checkpoint}: exercise 3 pre-trains and starts from random weights")
     return arguments
 
 
@@ -109,9 +101,7 @@ def _declare_iteration(parser: argparse.ArgumentParser) -> None:
     iterations = "iterations in all; default: to the window's end"
     group.add_argument("--iters", dest="steps", type=positive, help=iterations)
     whole = "keep the whole optimizer state on every data-parallel rank"
-    group.add_argument(
-        "--no-distributed-optimizer", dest="distributed_optimizer", action="store_false", help=whole
-    )
+    group.add_argument("--no-distributed-optimizer", dest="distributed_optimizer", action="store_false", help=whole)
     alone = "reduce gradients and gather parameters when nothing else runs"
     group.add_argument("--no-overlap", dest="overlap", action="store_false", help=alone)
     prefix = "prefix of a Megatron .bin/.idx pair; default: built from --data"

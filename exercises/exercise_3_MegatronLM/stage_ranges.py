@@ -6,13 +6,19 @@ these three functions and their arguments; knows nothing of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import schedules
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 
+from exercises.exercise_3_MegatronLM.data import Samples
+from exercises.exercise_3_MegatronLM.engine import Engine
+from exercises.exercise_3_MegatronLM.options import MegatronArguments
+from exercises.utils.faults.inject import inject_all
+from exercises.utils.faults.moments import Moment, Moments, watch_update, wrap
 from harness.observe.metrics import StepTimer
 from harness.observe.ranges import annotate
 
@@ -116,3 +122,56 @@ def _communication_name(
         "recv_next": recv_next,
     }
     return "_".join(_REQUESTS[request] for request, is_wanted in wanted.items() if is_wanted)
+
+
+Function = Callable[..., Any]
+
+
+@contextmanager
+def injected(arguments: MegatronArguments, training: Engine, samples: Samples) -> Iterator[None]:
+    """The faults that were asked for, in the training inside; without `--fault` nothing is touched."""
+    with ExitStack() as until:
+        if arguments.faults:
+            moments = Moments()
+            _watch(training, samples, moments, until)
+            inject_all(arguments, list(training.chunks), moments, until)
+        yield
+
+
+def _watch(training: Engine, samples: Samples, moments: Moments, until: ExitStack) -> None:
+    def first(moment: Moment) -> Callable[[Function], Function]:
+        """Wraps a function that begins with `moment`."""
+
+        def wrapper(function: Function) -> Function:
+            def announced(*args: Any, **kwargs: Any) -> Any:
+                moments.reach(moment)
+                return function(*args, **kwargs)
+
+            return announced
+
+        return wrapper
+
+    def beginning(zero_grad: Function) -> Function:
+        def announced(*args: Any, **kwargs: Any) -> Any:
+            moments.begin()  # an iteration begins with forgetting the last one's gradients
+            return zero_grad(*args, **kwargs)
+
+        return announced
+
+    def loading_slowly(micro_batches: Function) -> Function:
+        def announced(batch: object, iteration: int, loading: Callable[[int], AbstractContextManager[object]]) -> Any:
+            @contextmanager
+            def late(number: int) -> Iterator[None]:
+                with loading(number):
+                    moments.reach("load")
+                    yield
+
+            return micro_batches(batch, iteration, late)
+
+        return announced
+
+    wrap(training.optimizer, "zero_grad", beginning, until)
+    wrap(samples, "micro_batches", loading_slowly, until)
+    wrap(schedules, "forward_step", first("forward"), until)
+    wrap(schedules, "backward_step", first("backward"), until)
+    watch_update(training.optimizer, moments, until)

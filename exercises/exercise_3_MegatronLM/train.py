@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from exercises.exercise_3_MegatronLM import options, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from exercises.utils.announce import announce
 from exercises.utils.capture import Capture, open_capture
+from exercises.utils.describe import announce
 from exercises.utils.errors import run_script
 from exercises.utils.models import load_model_config
 from exercises.utils.precision import set_precision
@@ -49,7 +49,7 @@ def main() -> int:
     announce("starting the process group and importing megatron-core")
     device = runtime.start(arguments.on_cpu)
     set_precision(arguments.precision, device)
-    from exercises.exercise_3_MegatronLM import data, engine, faulty, iteration_metrics
+    from exercises.exercise_3_MegatronLM import data, engine, iteration_metrics, stage_ranges
 
     engine.start_groups(layout, arguments.seed)
     announce("building the model and reading the data")
@@ -60,7 +60,7 @@ def main() -> int:
     with (
         MetricsWriter(arguments.run_dir, start) as writer,
         open_capture(arguments, rank) as capture,
-        faulty.injected(arguments, training, samples),  # --fault
+        stage_ranges.injected(arguments, training, samples),  # --fault
     ):
         train(arguments, training, samples, stop=stop, capture=capture, writer=writer)
     dist.destroy_process_group()

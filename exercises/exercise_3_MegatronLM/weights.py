@@ -74,10 +74,7 @@ def _place_in_tensor_group(name: str) -> tuple[int, int]:
             parallel_state.get_expert_tensor_parallel_rank(),
             parallel_state.get_expert_tensor_parallel_world_size(),
         )
-    return (
-        parallel_state.get_tensor_model_parallel_rank(),
-        parallel_state.get_tensor_model_parallel_world_size(),
-    )
+    return (parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_tensor_model_parallel_world_size())
 
 
 def _divided_dimension(name: str) -> int | None:

@@ -14,11 +14,11 @@ from typing import ClassVar, TypeVar, get_args
 
 import torch
 
-from exercises.utils.faults import fp32
-from exercises.utils.faults.request import fault, refuse_misfits, sealed_faults
+from exercises.utils.faults import settings
+from exercises.utils.faults.settings import fault, refuse_misfits, sealed_faults
 from harness.common.faults import Fault, Setup
-from harness.common.precision import Precision
-from harness.common.profile_window import FINE_TUNING, ProfileWindow, as_recorded
+from harness.common.metrics_lines import FINE_TUNING, ProfileWindow, as_recorded
+from harness.common.model_config import Precision
 from harness.observe import heartbeat
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.metrics import rank_of_process
@@ -100,9 +100,7 @@ def parse_arguments(
     Raises:
         RequestError: a fault cannot work in this training.
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     _declare_model_and_data(parser)
     _declare_training(parser)
     _declare_capture(parser)
@@ -113,12 +111,10 @@ def parse_arguments(
         parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
     arguments = kind(**vars(namespace))
     refuse_misfits(arguments.faults, arguments.fault_setup, "cpu" if arguments.on_cpu else "cuda")
-    arguments.faults.extend(
-        sealed_faults(arguments.run_dir)
-    )  # no refusal names them: the launch checked them
+    arguments.faults.extend(sealed_faults(arguments.run_dir))  # no refusal names them: the launch checked them
     PROGRESS.planned = arguments.total_steps
     heartbeat.begin(*rank_of_process())
-    return arguments if fp32.setting(arguments.faults, True) else replace(arguments, precision="fp32")
+    return arguments if settings.computes_in_bf16(arguments.faults, True) else replace(arguments, precision="fp32")
 
 
 def positive(text: str) -> int:
@@ -147,9 +143,7 @@ def _declare_model_and_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--checkpoint", type=Path, help="folder with weights in Hugging Face's format")
     group.add_argument("--random-weights", action="store_true", help="no checkpoint, which is the default")
     group.add_argument("--data", type=Path, default=DEFAULT_DATA, help="instructions in Alpaca's JSON format")
-    group.add_argument(
-        "--tokenizer", type=Path, help="folder; default: the checkpoint's, else the exercises' own"
-    )
+    group.add_argument("--tokenizer", type=Path, help="folder; default: the checkpoint's, else the exercises' own")
     group.add_argument("--seq-length", type=positive, help="tokens per example; default: the model file's")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.memory_snapshot import Snapshot
+from exercises.utils.memory_tracker import Snapshot
 from harness.observe import capture
 from harness.observe.capture import Capture
 from harness.observe.lines import LineSampler

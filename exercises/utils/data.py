@@ -23,8 +23,7 @@ from harness.common.errors import RequestError
 
 # Alpaca's own wording (Taori et al. 2023).
 PREAMBLE = (
-    "Below is an instruction that describes a task{}. "
-    "Write a response that appropriately completes the request.\n\n"
+    "Below is an instruction that describes a task{}. Write a response that appropriately completes the request.\n\n"
 )
 PAIRED = ", paired with an input that provides further context"
 

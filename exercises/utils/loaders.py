@@ -26,7 +26,7 @@ from exercises.utils.data import (
     encode_example,
     load_instructions,
 )
-from exercises.utils.faults import pageable
+from exercises.utils.faults import settings
 from exercises.utils.python_tokenizer import PythonTokenizer, UnsupportedTokenizerError
 from harness.common.errors import RequestError
 from harness.observe.ranges import annotate
@@ -80,23 +80,19 @@ class OnDevice:
 def on_device(arguments: LoaderArguments, batches: Any, device: torch.device, usual: bool = True) -> OnDevice:
     """`batches` on `device`. usual: whether their copies are not waited for, where nothing else was asked for."""
     asked = usual if arguments.non_blocking is None else arguments.non_blocking
-    return OnDevice(batches, device, pageable.setting(arguments.faults, asked))
+    return OnDevice(batches, device, settings.pins_batches(arguments.faults, asked))
 
 
-def prepared_loader(
-    arguments: LoaderArguments, vocabulary: Vocabulary, seq_length: int
-) -> DataLoader[TokenBatch]:
+def prepared_loader(arguments: LoaderArguments, vocabulary: Vocabulary, seq_length: int) -> DataLoader[TokenBatch]:
     """Tokenised once before training; worker processes collate batches ahead of time into pinned memory."""
     encoded = [encode_example(each, vocabulary, seq_length) for each in _enough_examples(arguments)]
     workers = _workers() if arguments.dataloader_workers is None else arguments.dataloader_workers
     usual = not arguments.on_cpu if arguments.pin_memory is None else arguments.pin_memory
-    pin_memory = pageable.setting(arguments.faults, usual)
+    pin_memory = settings.pins_batches(arguments.faults, usual)
     return _loader(arguments, encoded, workers=workers, pin_memory=pin_memory)
 
 
-def on_the_fly_loader(
-    arguments: TrainingArguments, vocabulary: Vocabulary, seq_length: int
-) -> DataLoader[TokenBatch]:
+def on_the_fly_loader(arguments: TrainingArguments, vocabulary: Vocabulary, seq_length: int) -> DataLoader[TokenBatch]:
     """Tokenised in plain Python by the training process when it needs a batch, into pageable memory."""
     examples = OnTheFlyDataset(_enough_examples(arguments), _in_plain_python(vocabulary), seq_length)
     return _loader(arguments, examples, workers=0, pin_memory=False)
@@ -132,10 +128,7 @@ def _workers() -> int:
 
 
 def _loader(
-    arguments: TrainingArguments,
-    examples: Dataset[TokenBatch] | Sequence[TokenBatch],
-    workers: int,
-    pin_memory: bool,
+    arguments: TrainingArguments, examples: Dataset[TokenBatch] | Sequence[TokenBatch], workers: int, pin_memory: bool
 ) -> DataLoader[TokenBatch]:
     return DataLoader(
         cast("Dataset[TokenBatch]", examples),  # a list works, too

@@ -14,12 +14,7 @@ from typing import Any, NamedTuple
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS
 
 # The ranges of a training by what happens in them; the innermost of these counts.
-_PHASES = (
-    ("DataLoad", "data"),
-    ("forward", "forward"),
-    ("backward", "backward"),
-    ("optimizer_step", "optimizer"),
-)
+_PHASES = (("DataLoad", "data"), ("forward", "forward"), ("backward", "backward"), ("optimizer_step", "optimizer"))
 _NUMBERS = re.compile(r"([ _]?(mb|stage)?\d+)+$")
 _SURVIVES = {"data": "inputs", "forward": "activations", "backward": "gradients", "optimizer": "optimizer"}
 _NEVER = 1 << 63
@@ -64,9 +59,7 @@ class Block:
         if self.phase.kind == "backward" and self.who.module:
             return "activations"  # computed again, as --activation-checkpointing does
         if self.phase.kind == "data" or (self.phase.kind == "forward" and self.phase.cut_off):
-            return _SURVIVES[
-                self.phase.kind
-            ]  # what would have been freed in the rest of the forward is not known
+            return _SURVIVES[self.phase.kind]  # what would have been freed in the rest of the forward is not known
         return _SURVIVES[self.phase.kind] if self.died_ns > self.phase.end_ns else "temporary"
 
 
@@ -98,9 +91,7 @@ def live_at(blocks: Sequence[Block], moment_ns: int) -> list[Block]:
     return [block for block in blocks if block.born_ns <= moment_ns < block.died_ns]
 
 
-def moment(
-    blocks: Sequence[Block], at_ns: int, start_ns: int, where: Who, step: int | None
-) -> dict[str, Any]:
+def moment(blocks: Sequence[Block], at_ns: int, start_ns: int, where: Who, step: int | None) -> dict[str, Any]:
     """Who held what at a moment, as the file has it. where: what the training did then."""
     held = live_at(blocks, at_ns)
     by_category = dict.fromkeys(CATEGORIES, 0)

@@ -71,10 +71,7 @@ def hugging_face_config(config: ModelConfig) -> Any:
         "use_cache": False,  # no generation here
     }
     if config.num_local_experts > 1:
-        shape |= {
-            "num_local_experts": config.num_local_experts,
-            "num_experts_per_tok": config.num_experts_per_tok,
-        }
+        shape |= {"num_local_experts": config.num_local_experts, "num_experts_per_tok": config.num_experts_per_tok}
     if config.architecture != "llama":
         shape["sliding_window"] = None
     return AutoConfig.for_model(config.architecture, **shape, **_rope(config))
@@ -88,10 +85,7 @@ def _rope(config: ModelConfig) -> dict[str, Any]:
 
 
 def build_model(
-    config: ModelConfig,
-    checkpoint: Path | None,
-    activation_checkpointing: bool,
-    device: torch.device | None = None,
+    config: ModelConfig, checkpoint: Path | None, activation_checkpointing: bool, device: torch.device | None = None
 ) -> Any:
     """A float32 causal language model, from `checkpoint` or with random weights from torch's current seed.
 
@@ -124,9 +118,7 @@ def _from_checkpoint(checkpoint: Path) -> Any:
     lacking = sorted(keys["missing_keys"])
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise RequestError(
-            f"--checkpoint {checkpoint}: lacks {lacking[0]}{more}; random weights are --random-weights"
-        )
+        raise RequestError(f"--checkpoint {checkpoint}: lacks {lacking[0]}{more}; random weights are --random-weights")
     return model
 
 

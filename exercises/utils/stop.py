@@ -16,12 +16,10 @@ from types import FrameType
 import torch.distributed as dist
 
 from exercises.utils.errors import SIGTERM_EXIT_CODE
-from harness.observe.meeting import first_said, meet
+from harness.observe.capture import first_said, meet
 
 _SUBJECT = "stop-before-step"
-_PATIENCE = timedelta(
-    seconds=5
-)  # for a rank that has failed meanwhile, of the time in which traces are to be written
+_PATIENCE = timedelta(seconds=5)  # for a rank that has failed meanwhile, of the time in which traces are to be written
 STACKS_S = 25.0  # a rank is killed after 30 s: by PyTorch's launcher, and by many a site
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.analysis.change import MovedStatistic, moved
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
-from harness.analysis.moved import MovedStatistic, moved
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
@@ -117,15 +117,11 @@ class Comparison(ComparisonPart):
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
     moved: list[MovedStatistic] = Field(default_factory=list)
-    doubts: list[str] = Field(
-        default_factory=list
-    )  # kinds of recordings; what else used the machine meanwhile
+    doubts: list[str] = Field(default_factory=list)  # kinds of recordings; what else used the machine meanwhile
     notes: list[str]
     on_cpu: bool = False  # all devices of both
     periods: bool = False  # no program of one of the two marks its steps: periods of a kernel are compared
-    scaling: list[Scaling] = Field(
-        default_factory=list
-    )  # a's and b's, where a series' runs differ in devices
+    scaling: list[Scaling] = Field(default_factory=list)  # a's and b's, where a series' runs differ in devices
 
 
 def compare_series(
@@ -138,17 +134,11 @@ def compare_series(
     rows = scaling([name for name, _ in runs], [s for _, s in runs])
     if not rows:
         return pairs
-    return [
-        pair.model_copy(update={"scaling": [rows[0], row]}) for pair, row in zip(pairs, rows[1:], strict=True)
-    ]
+    return [pair.model_copy(update={"scaling": [rows[0], row]}) for pair, row in zip(pairs, rows[1:], strict=True)]
 
 
 def compare(
-    a: Summary,
-    b: Summary,
-    names: tuple[str, str],
-    force: bool = False,
-    numbers: Sequence[Number] = (),
+    a: Summary, b: Summary, names: tuple[str, str], force: bool = False, numbers: Sequence[Number] = ()
 ) -> Comparison:
     """What differs between two runs; `numbers` are compared beside the metrics of metrics.py.
 
@@ -159,9 +149,7 @@ def compare(
     obstacles = [d for d in configuration if d.name in INCOMPARABLE and d.a is not None and d.b is not None]
     if obstacles and not force:
         which = "; ".join(f"{d.name} {d.a} against {d.b}" for d in obstacles)
-        raise RequestError(
-            f"{names[0]} and {names[1]} are not comparable: {which} (--force compares them per token)"
-        )
+        raise RequestError(f"{names[0]} and {names[1]} are not comparable: {which} (--force compares them per token)")
     normalisation, why, scale = _normalisation(a, b)
     return Comparison(
         a=names[0],
@@ -224,9 +212,7 @@ def _differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Difference]:
             yield Difference(name=name, a=a.get(name), b=b.get(name))
 
 
-def _normalisation(
-    a: Summary, b: Summary
-) -> tuple[Literal["per step", "per token"], str, tuple[float, float]]:
+def _normalisation(a: Summary, b: Summary) -> tuple[Literal["per step", "per token"], str, tuple[float, float]]:
     tokens = tokens_per_step(a), tokens_per_step(b)
     if tokens[0] is None or tokens[1] is None:
         return "per step", "the tokens per step are not recorded for both runs", (1.0, 1.0)
@@ -237,9 +223,7 @@ def _normalisation(
 
 
 def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | None:
-    steps_a, steps_b = (
-        np.array(step_durations_ns(s)) / tokens for s, tokens in zip((a, b), scale, strict=True)
-    )
+    steps_a, steps_b = (np.array(step_durations_ns(s)) / tokens for s, tokens in zip((a, b), scale, strict=True))
     if not len(steps_a) or not len(steps_b):
         return None
     low, high = bootstrap_ratio(steps_a, steps_b)
@@ -301,10 +285,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
     if not a.kernels or not b.kernels:
         return []  # a run that was not traced did not lose its kernels
-    arms: tuple[tuple[Literal["a", "b"], list[KernelTime]], ...] = (
-        ("a", _unlisted(a, b)),
-        ("b", _unlisted(b, a)),
-    )
+    arms: tuple[tuple[Literal["a", "b"], list[KernelTime]], ...] = (("a", _unlisted(a, b)), ("b", _unlisted(b, a)))
     found = [
         KernelChange(name=k.name, kind=k.kind, precision=k.precision, only_in=arm, share=k.share)
         for arm, kernels in arms
@@ -338,9 +319,7 @@ def _precision_shares(summary: Summary) -> dict[tuple[str, str], float]:
     """(kind, precision) -> share of the kind's time, for the kinds that have a precision."""
     known = [k for k in summary.kinds if k.precision is not None]
     total = {kind: sum(k.duration_ns for k in known if k.kind == kind) for kind in {k.kind for k in known}}
-    return {
-        (k.kind, k.precision): k.duration_ns / total[k.kind] for k in known if k.precision and total[k.kind]
-    }
+    return {(k.kind, k.precision): k.duration_ns / total[k.kind] for k in known if k.precision and total[k.kind]}
 
 
 def _doubts(a: Summary, b: Summary) -> list[str]:

@@ -19,9 +19,7 @@ from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 Metrics = dict[str, float]
 
 IDLE_LABEL = "  idle: "
-MEMORY_OF_PLAN = tuple(
-    f"{name}_bytes" for name in ("weights", "gradients", "optimizer", "activations", "buffers")
-)
+MEMORY_OF_PLAN = tuple(f"{name}_bytes" for name in ("weights", "gradients", "optimizer", "activations", "buffers"))
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _PARTS = ("data", "forward", "backward", "optimizer")
 
@@ -91,10 +89,7 @@ MEANINGS: dict[str, str] = {
     "exposed_communication_share": "The same of `exposed_communication_ns`.",
     "memory_share": "The same of `memory_ns`.",
     "idle_share": "The same of `idle_ns`.",
-    **{
-        f"idle_{_word(cause)}_share": f"Idle time with the cause `{cause}` / Σ `window_ns`."
-        for cause in CAUSES
-    },
+    **{f"idle_{_word(cause)}_share": f"Idle time with the cause `{cause}` / Σ `window_ns`." for cause in CAUSES},
     "overlap_fraction": "Σ `overlapped_communication_ns` / Σ `communication_ns` of the devices.",
     **{f"gemm_{p}_share": f"Time of the kind `gemm` in {p} / time of the kind `gemm`." for p in _PRECISIONS},
     "<kind>_count": "Calls of a rank in a step.",

@@ -85,9 +85,7 @@ def node_network(node: str, by: str, traffic: Traffic) -> NodeNetwork | None:
     return found if link is None else _linked(found, link / 8, "kernel")
 
 
-def placed(
-    found: NodeNetwork, switch: str | None, beside: NodeNetwork | None, site_gbps: float | None
-) -> NodeNetwork:
+def placed(found: NodeNetwork, switch: str | None, beside: NodeNetwork | None, site_gbps: float | None) -> NodeNetwork:
     """The numbers with the node's switch, and its link where that is not known yet: of what another source says of the
     same node, else `site_gbps`, the node's share of the network as the site has it."""
     node = found.model_copy(update={"switch": switch})
@@ -133,9 +131,7 @@ def _over_time(sent: Rates, received: Rates) -> NetworkOverTime | None:
     columns = min(MOST_COLUMNS, max(len(sent.start_ns), len(received.start_ns)))
     width_ns = -(-(end - begin) // columns)
     layers = [_listed(binned(rates, begin, width_ns, columns)) for rates in (sent, received)]
-    return NetworkOverTime(
-        start_ns=begin, column_ns=width_ns, sent_gb_per_s=layers[0], received_gb_per_s=layers[1]
-    )
+    return NetworkOverTime(start_ns=begin, column_ns=width_ns, sent_gb_per_s=layers[0], received_gb_per_s=layers[1])
 
 
 def _listed(gb_per_s: F64) -> list[float | None]:

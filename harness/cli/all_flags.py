@@ -28,9 +28,7 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
         own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
         if own:
             sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
-    sections.append(
-        _section("A training of your own (run [FLAGS] -- SCRIPT …)", _lines(_of_own(), choice.site, whole))
-    )
+    sections.append(_section("A training of your own (run [FLAGS] -- SCRIPT …)", _lines(_of_own(), choice.site, whole)))
     sections.append(_section("The launch itself", behaviour_rows()))
     models = f"Models: {', '.join(model_names())}"
     sections.append("\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)))

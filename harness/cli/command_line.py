@@ -6,17 +6,69 @@ Knows which flags there are and how they are written. The experiment and the sit
 from __future__ import annotations
 
 import re
+import shutil
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from harness.cli.script_words import split_launch
+import typer
+
 from harness.common.errors import given_twice
 from harness.common.printable import printable
 from harness.experiment.options import VALUE, Option, options_of
 from harness.experiment.parse import all_options
 from harness.site.site import Site
+
+RUN = "run"
+# The commands whose words are one launch.
+TAKE_A_LAUNCH = frozenset({RUN, "plan", "doctor", "sweep", "scaling"})
+_EXERCISE = re.compile(r"-e(=?[0-9].*)?|--exercise(=.*)?")
+
+
+class Words(NamedTuple):
+    """launcher: ours. script: the words of the training, untouched; None: it is an exercise, or no launch."""
+
+    launcher: list[str]
+    script: tuple[str, ...] | None
+
+
+def split_line(argv: Sequence[str]) -> Words:
+    """The whole command line of `slurm.sh`, as `split_launch`; one that is no launch stays whole."""
+    if argv and argv[0].startswith("-"):
+        return split_launch(argv)
+    if not argv or argv[0] not in TAKE_A_LAUNCH:
+        return Words(list(argv), None)
+    words = split_launch(argv[1:], is_run=argv[0] == RUN)
+    return words._replace(launcher=[argv[0], *words.launcher])
+
+
+def split_launch(arguments: Sequence[str], is_run: bool = False) -> Words:
+    """The words before and after the first `--`, where those after it are a training's.
+
+    Behind `-e` they are flags of an exercise, and so are words that begin with a flag, unless `run` was typed.
+
+    >>> split_launch(["-g", "2", "--", "train.py", "--", "-e", "1"])
+    Words(launcher=['-g', '2'], script=('train.py', '--', '-e', '1'))
+    >>> split_launch(["-e", "1", "--", "--mixed-precision"]).script
+    """
+    words = list(arguments)
+    if "--" not in words:
+        return Words(words, None)
+    at = words.index("--")
+    before, after = words[:at], words[at + 1 :]
+    if _names_exercise(before) or (_begins_with_flag(after) and (not is_run or _names_exercise(after))):
+        return Words(words, None)
+    return Words(before, tuple(after))
+
+
+def _names_exercise(words: Sequence[str]) -> bool:
+    return any(_EXERCISE.fullmatch(word) for word in words)
+
+
+def _begins_with_flag(after: Sequence[str]) -> bool:
+    """Whether no program begins there: nothing, or a flag other than Python's `-m`."""
+    return not after or (after[0].startswith("-") and after[0] != "-m")
 
 
 class Declared(NamedTuple):
@@ -33,9 +85,7 @@ class LaunchLine(NamedTuple):
 
     given: dict[str, str | tuple[str, ...] | bool]
     unknown: list[str]  # arguments that are neither a parameter nor the value of an unknown flag
-    complaints: list[
-        str
-    ]  # a sentence for each flag without its value, with one that it does not take, or with two
+    complaints: list[str]  # a sentence for each flag without its value, with one that it does not take, or with two
     script: tuple[str, ...] | None = None  # the words of the user's own training
 
 
@@ -126,3 +176,14 @@ def _is_flag(word: str, flags: Mapping[str, Declared]) -> bool:
 
 def _is_value(word: str) -> bool:
     return not word.startswith("-") or re.fullmatch(r"-[0-9.]+", word) is not None
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
+
+
+NARROWEST = 60  # no table fits into less; lines that wrap are better then
+
+
+def columns(without_terminal: int) -> int:
+    """Characters of a line: the terminal's or COLUMNS; `without_terminal` for a file or a pipe."""
+    return max(shutil.get_terminal_size((without_terminal, 0)).columns, NARROWEST)

@@ -30,9 +30,7 @@ class Entry(NamedTuple):
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
     optional: Mapping[str, LeftOut] = {}
-    reads_arguments: bool = (
-        False  # its function takes the words after its name; `page` of its module is its help
-    )
+    reads_arguments: bool = False  # its function takes the words after its name; `page` of its module is its help
     exits: Rows = ()
     examples: Rows = ()
     docs: str = ""
@@ -130,9 +128,7 @@ COMMANDS = {
         examples=[("capture start last --steps 5", "record five steps"), ("capture stop last", "end early")],
     ),
     "cancel": Entry(
-        "harness.cli.watch.cancel",
-        "stop a run and keep its traces",
-        examples=[("cancel last", "stop the newest run")],
+        "harness.cli.watch.status", "stop a run and keep its traces", examples=[("cancel last", "stop the newest run")]
     ),
     "report": Entry(
         "harness.cli.read.report",
@@ -186,15 +182,10 @@ COMMANDS = {
         ],
     ),
     "mystery": Entry(
-        "harness.cli.study.mystery",
-        "a slow training whose cause you find",
-        launches=True,
-        reads_arguments=True,
+        "harness.cli.study.mystery", "a slow training whose cause you find", launches=True, reads_arguments=True
     ),
     "check": Entry(
-        "harness.cli.study.check",
-        "whether B is slower than A, from several runs of each",
-        reads_arguments=True,
+        "harness.cli.study.check", "whether B is slower than A, from several runs of each", reads_arguments=True
     ),
     "sweep": Entry(
         "harness.cli.study.sweep",
@@ -203,7 +194,7 @@ COMMANDS = {
         reads_arguments=True,
     ),
     "scaling": Entry(
-        "harness.cli.study.scaling",
+        "harness.cli.study.series",
         "speed-up and efficiency on more devices, and what limits them",
         launches=True,
         reads_arguments=True,
@@ -253,9 +244,7 @@ def _sentence(error: Any, name: str, function: Callable[..., object]) -> str:
     if unknown := getattr(error, "option_name", None) if type(error).__name__ == "NoSuchOption" else None:
         hint = nearest_or_list(unknown, flags_of(function), f"{where} lists all flags")
         return f"unknown flag {printable(unknown)}{hint}"
-    said = (
-        error.format_message().replace("Value error, ", "").replace("' / '", "/")
-    )  # pydantic's words inside Typer's
+    said = error.format_message().replace("Value error, ", "").replace("' / '", "/")  # pydantic's words inside Typer's
     if missing := re.match(r"Missing argument '(.*)'\.", said):
         return f"{missing[1]} is missing ({where})"
     if wrong := _WRONG_VALUE.match(said):
@@ -265,9 +254,7 @@ def _sentence(error: Any, name: str, function: Callable[..., object]) -> str:
     if wrong := _NO_NUMBER.match(said):
         return f"{wrong[1]}: takes a {'whole ' * (wrong[2] == 'integer')}number ({where})"
     said = re.sub(
-        r"^Invalid value for '([^']*)': Input should be greater than or equal to",
-        r"\1: takes a number ≥",
-        said,
+        r"^Invalid value for '([^']*)': Input should be greater than or equal to", r"\1: takes a number ≥", said
     )
     if further := re.match(r"Got unexpected extra argument\(?s?\)? \((.*)\)", said, re.DOTALL):
         return f"unexpected word {printable(further[1])!r} ({where})"

@@ -15,10 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
+from harness.cli.command_line import split_line
 from harness.cli.commands import COMMANDS, run_command
-from harness.cli.help import asked_page
-from harness.cli.mistyped import refuse_mistyped
-from harness.cli.script_words import split_line
+from harness.cli.help import asked_page, refuse_mistyped
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
@@ -99,10 +98,7 @@ def _write_no_more() -> None:
 
 def _refuse_other_than_unicode(argv: list[str]) -> None:
     """Raises RequestError: a path that no file of a run could hold."""
-    for what, text in [
-        ("HARNESS_RUNS", os.environ.get("HARNESS_RUNS", "")),
-        *((word, word) for word in argv),
-    ]:
+    for what, text in [("HARNESS_RUNS", os.environ.get("HARNESS_RUNS", "")), *((word, word) for word in argv)]:
         if not is_unicode(text):
             raise RequestError(f"{printable(what)}: is a {NOT_UNICODE}")
 
@@ -129,9 +125,7 @@ def _dispatch(argv: list[str]) -> int:
         hint = nearest_or_list(name, [*known, "help", "--version"], f"{PROGRAM} help lists all commands")
         raise RequestError(f"there is no command {name!r}{hint}")
     function = getattr(import_module(COMMANDS[name].module), name.replace("-", "_"))
-    return (
-        int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])
-    )
+    return int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])
 
 
 def _launches(argv: list[str]) -> bool:

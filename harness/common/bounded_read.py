@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,9 +34,7 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
         OSError: it is missing or may not be read.
         BoundedReadError: it is a folder, a pipe or a device.
     """
-    descriptor = os.open(
-        path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    )  # a FIFO without a writer opens at once
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO without a writer opens at once
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
@@ -119,9 +118,7 @@ def why_unread(error: OSError | ValueError) -> str:
     """What a failed reading says, in one line and without the file's name; of another user's file, whom to ask."""
     if isinstance(error, PermissionError) and isinstance(error.filename, str | Path):
         return f"{error.strerror}{whose(Path(error.filename))}"
-    return (isinstance(error, OSError) and error.strerror) or (str(error).splitlines() or ["it is damaged"])[
-        0
-    ]
+    return (isinstance(error, OSError) and error.strerror) or (str(error).splitlines() or ["it is damaged"])[0]
 
 
 def _skip_line(file: BinaryIO, most_bytes: int) -> None:
@@ -129,9 +126,7 @@ def _skip_line(file: BinaryIO, most_bytes: int) -> None:
         rest = file.readline(most_bytes)
         if len(rest) < most_bytes or rest.endswith(b"\n"):
             return
-    raise BoundedReadError(
-        f"has a line of more than {_amount(64 * most_bytes)}, the limit for a file of this kind"
-    )
+    raise BoundedReadError(f"has a line of more than {_amount(64 * most_bytes)}, the limit for a file of this kind")
 
 
 def _is_deep(value: Any) -> bool:
@@ -165,3 +160,55 @@ def _kind(mode: int) -> str:
     if stat.S_ISFIFO(mode):
         return "a pipe"
     return "a device"  # a socket cannot be opened at all
+
+
+_OF_THE_KERNEL = ("proc", "sys", "dev")  # below /: their files have no end, or none at all
+
+
+def _go_on(_: Walk) -> None:
+    """No end before the last file."""
+
+
+@dataclass
+class Walk:
+    """One walk. on_entry: called with the walk at each file and folder; what it raises ends the walk.
+
+    looked_at: files and folders so far. left_out: "FOLDER: why" of those that could not be read. links: to folders,
+    which are not followed.
+    """
+
+    top: Path
+    on_entry: Callable[[Walk], None] = _go_on
+    looked_at: int = 0
+    left_out: list[str] = field(default_factory=list)
+    links: int = 0
+
+    def files(self) -> Iterator[Path]:
+        """What is no folder, in no order; also pipes and links to nothing."""
+        at_root = str(self.top.absolute()) == "/"
+        waiting = [os.fspath(self.top)]
+        while waiting:
+            folder = waiting.pop()
+            hidden = _OF_THE_KERNEL if at_root and folder == os.fspath(self.top) else ()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        self.looked_at += 1
+                        self.on_entry(self)
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting += [entry.path] * (entry.name not in hidden)
+                        elif _links_to_folder(entry):
+                            self.links += 1
+                        else:
+                            yield Path(entry.path)
+            except (FileNotFoundError, NotADirectoryError):
+                self.left_out.append(f"{folder}: vanished while it was searched")
+            except OSError as error:
+                self.left_out.append(f"{folder}: {error.strerror}")
+
+
+def _links_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:  # a link to itself
+        return False

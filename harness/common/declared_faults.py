@@ -1,7 +1,7 @@
 """The faults that `--fault NAME[,key=value…]` injects into a training: each declared once, with what it needs.
 
 The command line, its refusals, the help, `slurm.sh faults`, docs/faults.md and the training scripts derive from
-`FAULTS`. The injector of a fault is the module of its name in exercises/utils/faults. Knows no framework.
+`FAULTS`. exercises/utils/faults/inject.py lists the injectors. Knows no framework.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ PHASES = ("forward", "backward", "optimizer")
 
 NO_BF16 = "the training computes in fp32 anyway: add --mixed-precision, or drop the fault"
 ONE_REPLICA = (
-    "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) "
-    "or a smaller --tp or --pp"
+    "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) or a smaller --tp or --pp"
 )
 
 BEFORE = "0: the line is written before the fault acts"
@@ -87,9 +86,7 @@ _TIMED = (
         "the step's first batch comes late: data loading sleeps",
         (_ms("how long data loading sleeps"), _rank(), EVERY),
         "the sleep",
-        mystery=InMystery(
-            "one phase of a step grew: check whether the device has no work before forward begins"
-        ),
+        mystery=InMystery("one phase of a step grew: check whether the device has no work before forward begins"),
         exercises=ALSO_OWN,
     ),
     FaultKind(
@@ -119,9 +116,7 @@ _TIMED = (
         "the whole process is stopped and continued (SIGSTOP, SIGCONT), at a different moment of each step",
         (_ms("how long it is stopped"), _rank(), EVERY),
         "the time between the two signals",
-        mystery=InMystery(
-            "the gap comes at a different moment of each such step, also in the middle of an operator"
-        ),
+        mystery=InMystery("the gap comes at a different moment of each such step, also in the middle of an operator"),
         exercises=ALSO_OWN,
     ),
     FaultKind(
@@ -157,23 +152,12 @@ _TIMED = (
         "each message of a rank is delayed: by the latency, plus its bytes divided by the bandwidth",
         (
             _ms("the latency"),
-            Key(
-                "mbps",
-                "the bandwidth in 10⁶ bit/s",
-                "unlimited",
-                0.001,
-                1e7,
-                whole=False,
-                words=("unlimited",),
-            ),
+            Key("mbps", "the bandwidth in 10⁶ bit/s", "unlimited", 0.001, 1e7, whole=False, words=("unlimited",)),
             _rank(None),
         ),
         "the delays of all messages of the step",
         needs=(
-            Need(
-                lambda setup: setup.world_size != 1,
-                "a single rank sends no messages: ask for more with -g or -n",
-            ),
+            Need(lambda setup: setup.world_size != 1, "a single rank sends no messages: ask for more with -g or -n"),
         ),
         exercises=ALSO_OWN,
     ),
@@ -188,14 +172,7 @@ _SETTINGS = (
     FaultKind(
         "small-buckets",
         "gradients are sent in many small messages: the buckets of DDP, DeepSpeed and Megatron get this size",
-        (
-            Key(
-                "kb",
-                "the size of a bucket in KiB; a larger parameter has its own bucket",
-                least=1,
-                most=1_000_000,
-            ),
-        ),
+        (Key("kb", "the size of a bucket in KiB; a larger parameter has its own bucket", least=1, most=1_000_000),),
         needs=(
             Need(lambda setup: setup.replicas != 1, ONE_REPLICA),
             Need(lambda setup: setup.buckets, "FSDP has no buckets: it communicates layer by layer"),
@@ -218,8 +195,7 @@ _SETTINGS = (
         exercises=(1, 2),
         needs=(
             Need(
-                lambda setup: setup.micro_batch_size != 1,
-                "a single sample cannot be split: use --micro-batch-size 2",
+                lambda setup: setup.micro_batch_size != 1, "a single sample cannot be split: use --micro-batch-size 2"
             ),
         ),
     ),
@@ -239,10 +215,7 @@ _SETTINGS = (
         exercises=(3,),
         needs=(
             Need(lambda setup: setup.stages > 1, "a pipeline of one stage cannot be uneven: add --pp 2"),
-            Need(
-                lambda setup: setup.virtual_stages == 1,
-                "interleaved stages have equally many layers: drop --vpp",
-            ),
+            Need(lambda setup: setup.virtual_stages == 1, "interleaved stages have equally many layers: drop --vpp"),
         ),
     ),
 )
@@ -275,11 +248,7 @@ _ENDINGS = (
     FaultKind(
         "oom",
         "a rank allocates memory until there is no more",
-        (
-            _words("kind", "which memory", "host", MEMORIES),
-            _step(),
-            _rank("0"),
-        ),
+        (_words("kind", "which memory", "host", MEMORIES), _step(), _rank("0")),
         BEFORE,
         exercises=ALSO_OWN,
         ends=True,

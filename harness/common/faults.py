@@ -102,9 +102,7 @@ def misfits(faults: Iterable[Fault], setup: Setup) -> Iterator[str]:
 def _wrong_exercise(fault: Fault, exercise: Exercise) -> str:
     homes = [each for each in fault.kind.exercises if each != "own"]
     *most, last = map(str, homes)
-    works = (
-        f"--fault {fault.name} works in exercise {' and '.join([*([', '.join(most)] if most else []), last])}"
-    )
+    works = f"--fault {fault.name} works in exercise {' and '.join([*([', '.join(most)] if most else []), last])}"
     if exercise == "own":
         others = ", ".join(name for name, kind in FAULTS.items() if exercise in kind.exercises)
         return f"{works}, whose script takes part in it: in your own training use one of {others}"
@@ -114,9 +112,7 @@ def _wrong_exercise(fault: Fault, exercise: Exercise) -> str:
 def _repeated(faults: Iterable[Fault]) -> Iterator[str]:
     """A fault may come twice with other ranks, steps or phases; one without a rank changes the whole training."""
     keys = Counter(str(fault) if fault.kind.key("rank") else fault.name for fault in faults)
-    yield from (
-        f"--fault {text} is given {times} times: drop one" for text, times in keys.items() if times > 1
-    )
+    yield from (f"--fault {text} is given {times} times: drop one" for text, times in keys.items() if times > 1)
 
 
 def wrong_device(faults: Iterable[Fault], device: str) -> Iterator[str]:

@@ -28,9 +28,7 @@ import string
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MEMORY = (
-    "HARNESS_HEARTBEATS"  # names the folder in the node's shared memory: one file per rank, gone with the job
-)
+MEMORY = "HARNESS_HEARTBEATS"  # names the folder in the node's shared memory: one file per rank, gone with the job
 PERIOD_S = 2.0  # between two lines of a node
 SCHEMA = 1
 PHASES = {"-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimizer"}
@@ -152,10 +150,7 @@ def decode(text: str) -> list[float]:
     >>> [round(us) for us in decode(encode([1, 1000, 250_000]))]
     [1, 1001, 250005]
     """
-    return [
-        math.exp((_VALUES[text[i]] * 64 + _VALUES[text[i + 1]]) / _STEPS_PER_E)
-        for i in range(0, len(text) - 1, 2)
-    ]
+    return [math.exp((_VALUES[text[i]] * 64 + _VALUES[text[i + 1]]) / _STEPS_PER_E) for i in range(0, len(text) - 1, 2)]
 
 
 _VALUES = {digit: value for value, digit in enumerate(DIGITS)}

@@ -93,9 +93,7 @@ def usual_global_batch(micro_size: int, dp: int, *, on_cpu: bool) -> int:
 def layout_misfits(layout: Layout, batch: BatchSizes | None, place: str = "") -> Iterator[Misfit]:
     """Every broken rule that needs no model. `place`: where the world comes from, for the sentence."""
     if layout.vpp > 1 and layout.pp == 1:
-        yield Misfit(
-            ("vpp", "pp"), f"--vpp {layout.vpp} interleaves pipeline stages and --pp is 1: raise --pp"
-        )
+        yield Misfit(("vpp", "pp"), f"--vpp {layout.vpp} interleaves pipeline stages and --pp is 1: raise --pp")
     if layout.world % layout.model_ranks:
         yield Misfit(
             ("tp", "pp", "cp", "world"),

@@ -8,16 +8,7 @@ from pathlib import Path
 FOLDER = "memory"  # in a run's directory
 VERSION = 1
 # What memory is for, as the plan names it where the plan knows it; in the order in which a page stacks them.
-CATEGORIES = (
-    "weights",
-    "gradients",
-    "optimizer",
-    "activations",
-    "buffers",
-    "inputs",
-    "temporary",
-    "other",
-)
+CATEGORIES = ("weights", "gradients", "optimizer", "activations", "buffers", "inputs", "temporary", "other")
 MOST_POINTS = 600  # of the timeline: a screen does not show more
 MOST_HOLDERS = 40  # lines of who held most; the rest is summed up
 MOST_STEPS = 10_000

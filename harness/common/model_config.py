@@ -5,7 +5,9 @@ Knows neither how the file is read nor how the network is built.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """What LoRA adapts: the matrices of a layer, by transformers's names."""
@@ -88,3 +90,15 @@ class ModelConfig:
         feed_forward = 3 * self.hidden_size * self.intermediate_size
         router = self.hidden_size * self.num_local_experts if self.num_local_experts > 1 else 0
         return 2 * query + 2 * key + experts * feed_forward + router
+
+
+Precision = Literal["fp32", "tf32", "bf16", "fp8"]
+
+FP8_BLOCK = 16
+"""What each size of an fp8 product is a multiple of: the tensor cores take it in such blocks."""
+
+DTYPES: Mapping[Precision, str] = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp8": "float8"}
+"""As a training's metrics have it. TF32 and fp8 are of the products alone: weights stay float32."""
+
+PRECISION_OF: Mapping[str, str] = {dtype: precision for precision, dtype in DTYPES.items()} | {"float16": "fp16"}
+"""The other way round, as the device table names it."""

@@ -5,23 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from harness.doctor import (
-    clocks,
-    container,
-    files,
-    gpu,
-    machine,
-    own,
-    profiling,
-    qos,
-    reservation,
-    slurm,
-    software,
-    space,
-    variables,
-)
-from harness.doctor.result import IN_JOB, CheckLine, Result, problem, unseen
-from harness.doctor.surroundings import Surroundings
+from harness.doctor import container, files, machine, slurm, surroundings
+from harness.doctor.surroundings import IN_JOB, CheckLine, Result, Surroundings, problem, unseen
 
 
 class Check(NamedTuple):
@@ -70,38 +55,38 @@ def _request(around: Surroundings) -> Iterator[Result]:
 
 CHECKS = (
     # First, as the nodes of a job meet there.
-    Check("meeting", "node", clocks.meeting, lambda around: around.uses_slurm),
-    Check("python", "both", software.python),
+    Check("meeting", "node", machine.meeting, lambda around: around.uses_slurm),
+    Check("python", "both", container.python),
     Check("request", "login", _request),
     Check("commands", "login", slurm.commands, queue=True),
     Check("controller", "login", slurm.controller, queue=True),
     Check("partition", "login", slurm.partition, slurm.answers, queue=True),
     Check("nodes", "login", slurm.nodes, slurm.answers, queue=True),
-    Check("reservation", "login", reservation.reservation, slurm.answers, queue=True),
-    Check("qos", "login", qos.qos, slurm.answers, queue=True),
+    Check("reservation", "login", slurm.reservation, slurm.answers, queue=True),
+    Check("qos", "login", slurm.qos, slurm.answers, queue=True),
     Check("submission", "login", slurm.submission, slurm.answers, queue=True),
-    Check("variables", "both", variables.variables),
+    Check("variables", "both", files.variables),
     Check("runs folder", "both", files.runs_folder),
-    Check("disk", "login", space.disk),
-    Check("quota", "login", space.quota),
-    Check("inputs", "both", files.inputs, lambda around: not own.is_own(around)),
-    Check("script", "both", own.script, own.is_own),
-    Check("training", "both", own.training_python, own.is_own),
-    Check("data", "both", own.data, own.is_own),
+    Check("disk", "login", files.disk),
+    Check("quota", "login", files.quota),
+    Check("inputs", "both", files.inputs, lambda around: not surroundings.is_own(around)),
+    Check("script", "both", surroundings.script, surroundings.is_own),
+    Check("training", "both", surroundings.training_python, surroundings.is_own),
+    Check("data", "both", surroundings.data, surroundings.is_own),
     Check("container", "both", container.container, _contained),
     Check("load", "node", machine.load),
     Check("cores", "node", machine.cores),
     Check("packages", "both", container.packages),
     Check("shared memory", "node", machine.shared_memory),
-    Check("gpus", "node", gpu.gpus, _on_gpus),
-    Check("torch", "node", gpu.torch_and_driver, _on_gpus),
+    Check("gpus", "node", machine.gpus, _on_gpus),
+    Check("torch", "node", machine.torch_and_driver, _on_gpus),
     Check("interface", "node", machine.interface, _names_interface),
     Check("temporary", "node", files.temporary),
-    Check("nsys", "both", profiling.nsys, _nvidia),
-    Check("gpu metrics", "node", profiling.gpu_metrics, lambda around: _on_gpus(around) and _nvidia(around)),
-    Check("cpu samples", "node", profiling.cpu_samples, _with_nsys),
-    Check("nsys2prv", "login", software.nsys2prv, _nvidia),
-    Check("time service", "node", clocks.synchronised, lambda around: around.uses_slurm),
+    Check("nsys", "both", container.nsys, _nvidia),
+    Check("gpu metrics", "node", container.gpu_metrics, lambda around: _on_gpus(around) and _nvidia(around)),
+    Check("cpu samples", "node", container.cpu_samples, _with_nsys),
+    Check("nsys2prv", "login", container.nsys2prv, _nvidia),
+    Check("time service", "node", machine.synchronised, lambda around: around.uses_slurm),
 )
 
 
@@ -118,9 +103,7 @@ def examine(
             continue
         if around.place == "login" and check.where == "node":
             if not node_follows:
-                yield CheckLine(
-                    check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}")
-                )
+                yield CheckLine(check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}"))
         elif around.place != "node" or check.where != "login":
             begin(check.name)
             for result in check.look(around):

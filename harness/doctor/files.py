@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
-from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
-from harness.doctor.result import Result, ok, problem, warning
-from harness.doctor.surroundings import Surroundings
+from harness.common.bounded_read import BoundedReadError, Walk, open_regular, why_unread
+from harness.doctor.surroundings import Course, Level, Place, Result, Surroundings, ok, problem, unseen, warning
 from harness.format.format import amount
 from harness.launch.argv import Word, from_site, read_here, shown
+from harness.launch.backends.slurm import SBATCH_VARIABLES
+from harness.launch.job import Job
 from harness.launch.lookup import Wanted, why_missing
+from harness.run import Run, all_runs
+from harness.site.site import Site
+from harness.site.slurm_commands import MISLEADING
 
 LITTLE_TEMPORARY_BYTES = 1 << 30
 
@@ -39,16 +47,10 @@ def _named(around: Surroundings) -> dict[str, tuple[Word, Wanted, str]]:
     found: dict[str, tuple[Word, Wanted, str]] = {}
     for job in around.jobs:
         if job.data is not None:
-            found["data"] = (
-                job.data,
-                "file",
-                "bash slurm.sh -e 1 -- --data FILE   # or data: in the site file",
-            )
+            found["data"] = (job.data, "file", "bash slurm.sh -e 1 -- --data FILE   # or data: in the site file")
         if job.checkpoint is not None:
             name = f"checkpoint {shown(job.checkpoint).rpartition('/')[2]}"
-            fetch = (
-                "bash slurm.sh -e 1 -- --random-weights   # the same profile; or models_dir: in the site file"
-            )
+            fetch = "bash slurm.sh -e 1 -- --random-weights   # the same profile; or models_dir: in the site file"
             found[name] = (job.checkpoint, "weights", fetch)
     if around.site.megatron_data is not None:
         ends = "bash slurm.sh -e 3   # builds its data if the site file has no megatron_data:"
@@ -82,9 +84,7 @@ def writable_verdict(folder: Path) -> Result:
     there = existing(folder)
     what = f"runs go to {folder}"
     if "\\" in str(folder):
-        return problem(
-            what, "Slurm writes no log to a path with a backslash", "export HARNESS_RUNS=$HOME/runs"
-        )
+        return problem(what, "Slurm writes no log to a path with a backslash", "export HARNESS_RUNS=$HOME/runs")
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".doctor-") as file:
             file.write(b"x" * 4096)
@@ -116,7 +116,244 @@ def temporary_verdict(folder: Path, free_bytes: int) -> Result:
     """Whether nsys has room while it records."""
     found = f"{amount(free_bytes)} are free"
     if free_bytes < LITTLE_TEMPORARY_BYTES:
-        return warning(
-            f"TMPDIR {folder}", f"{found}: nsys may lose its report", f"du -xsh {folder}/* | sort -h | tail"
-        )
+        return warning(f"TMPDIR {folder}", f"{found}: nsys may lose its report", f"du -xsh {folder}/* | sort -h | tail")
     return ok(f"TMPDIR {folder}", found)
+
+
+# Per run where none was measured: an nsys report of a node with its sqlite export; torch.profiler's of a CPU run.
+USUAL_GPU_BYTES, USUAL_CPU_BYTES = 1_000_000_000, 50_000_000
+NEWEST = 20  # runs whose sizes are looked at
+QUOTA_S = 10.0
+_FULL = 0.9
+
+
+class RunSize(NamedTuple):
+    """How large a run is, and how that is known."""
+
+    bytes_per_run: int
+    source: str
+
+
+class Quota(NamedTuple):
+    """One's own limit on a file system; 0: no limit."""
+
+    used_bytes: int
+    limit_bytes: int
+    files: int = 0
+    limit_files: int = 0
+
+
+def disk(around: Surroundings) -> Iterator[Result]:
+    """Free space for all students' runs."""
+    size = size_of_runs(all_runs(around.runs), around.uses_gpus)
+    place = existing(around.runs)
+    usage = shutil.disk_usage(place)
+    if usage.total:  # the kernel's own folders have none, and nothing can be written there
+        yield disk_verdict(place, usage.free, size, around.course)
+
+
+def size_of_runs(runs: list[Run], on_gpus: bool) -> RunSize:
+    """The median size of the newest runs that recorded something, else a default."""
+    sizes = [_size(run.path) for run in runs[-NEWEST:] if run.traces()]
+    if sizes:
+        return RunSize(int(median(sizes)), f"median of the newest {len(sizes)} here")
+    usual = USUAL_GPU_BYTES if on_gpus else USUAL_CPU_BYTES
+    return RunSize(usual, "an estimate, because no run was recorded here yet")
+
+
+def _size(folder: Path) -> int:
+    return sum(map(_size_of_file, Walk(folder).files()))
+
+
+def _size_of_file(path: Path) -> int:
+    try:
+        there = path.stat()
+    except OSError:  # it vanished
+        return 0
+    return there.st_size if stat.S_ISREG(there.st_mode) else 0
+
+
+def needed(size: RunSize, course: Course) -> tuple[int, str]:
+    """The bytes that the course will write, and the sum in words."""
+    whole = course.students * course.variants * size.bytes_per_run
+    students = f"{course.students} student{'s' * (course.students > 1)}"
+    words = f"{students} × {course.variants} runs × {amount(size.bytes_per_run)} ({size.source}) = {amount(whole)}"
+    return whole, words
+
+
+def disk_verdict(place: Path, free_bytes: int, size: RunSize, course: Course) -> Result:
+    """Whether the file system has room for the course."""
+    whole, words = needed(size, course)
+    what, found = f"space on {place}", f"{amount(free_bytes)} are free; {words}"
+    remedy = f"du -xh --max-depth=2 {place} | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"
+    if free_bytes < whole:
+        return problem(what, f"{found}: too little", remedy)
+    return warning(what, f"{found}: scarce", remedy) if free_bytes < 2 * whole else ok(what, found)
+
+
+def quota(around: Surroundings) -> Iterator[Result]:
+    """One's own quota there: of what one student writes."""
+    place = existing(around.runs)
+    found = _lustre_quota(around, place) or _usual_quota(around, place)
+    if found is None:
+        yield unseen("quota", "neither quota nor lfs reports one here: ask the site how much you may write")
+        return
+    size = size_of_runs(all_runs(around.runs), around.uses_gpus)
+    yield quota_verdict(place, found, size, around.course)
+
+
+def _lustre_quota(around: Surroundings, place: Path) -> Quota | None:
+    if around.which("lfs") is None:
+        return None
+    answer = around.ask("lfs", "quota", "-q", "-u", around.user, str(place), limit_s=QUOTA_S)
+    return None if answer.code else quota_of_lfs(answer.out)
+
+
+def _usual_quota(around: Surroundings, place: Path) -> Quota | None:
+    if around.which("quota") is None:
+        return None
+    answer = around.ask("quota", "-w", "--hide-device", "--show-mntpoint", limit_s=QUOTA_S)
+    return quota_of_quota(answer.out, place)  # its status is 1 when a quota is exceeded
+
+
+def quota_of_lfs(printed: str) -> Quota | None:
+    """From `lfs quota -q -u USER PATH`: a long path has its numbers on the next line.
+
+    >>> quota_of_lfs("/scratch 1000* 0 2000 - 7 0 0 -")
+    Quota(used_bytes=1024000, limit_bytes=2048000, files=7, limit_files=0)
+    """
+    numbers = _numbers(printed.split()[1:])
+    return _quota(numbers) if len(numbers) >= 6 else None
+
+
+def quota_of_quota(printed: str, place: Path) -> Quota | None:
+    """From `quota -w`: the line of the file system that holds `place`, by its mount point.
+
+    >>> quota_of_quota("Disk quotas for user x (uid 7):\\n /home 10 20 30 5 0 0\\n / 1 2 3 4 5 6", Path("/home/x"))
+    Quota(used_bytes=10240, limit_bytes=30720, files=5, limit_files=0)
+    """
+    found: dict[Path, Quota] = {}
+    for line in printed.splitlines():
+        name, *words = line.split() or [""]
+        numbers = _numbers(words)
+        if name.startswith("/") and len(numbers) >= 6 and place.is_relative_to(name):
+            found[Path(name)] = _quota(numbers)
+    return found[max(found, key=lambda path: len(path.parts))] if found else None
+
+
+def _numbers(words: list[str]) -> list[int]:
+    """The amounts of a line; a * marks one that is exceeded, grace times are left out."""
+    return [int(word.rstrip("*")) for word in words if re.fullmatch(r"\d+\*?", word)]
+
+
+def _quota(numbers: list[int]) -> Quota:
+    """Of: used, soft and hard limit in KiB, then the same in files. The soft limit counts if there is no other."""
+    used, soft, hard, files, soft_files, hard_files = numbers[:6]
+    return Quota(used * 1024, (hard or soft) * 1024, files, hard_files or soft_files)
+
+
+def quota_verdict(place: Path, quota: Quota, size: RunSize, course: Course) -> Result:
+    """Whether one student's runs fit into one's own quota."""
+    whole, words = needed(size, Course(1, course.variants))
+    left = quota.limit_bytes - quota.used_bytes
+    what = f"quota on {place}"
+    remedy = "du -xh --max-depth=1 $HOME | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"
+    if quota.limit_files and quota.files >= _FULL * quota.limit_files:
+        return problem(what, f"{quota.files} files of {quota.limit_files} are used", remedy)
+    if not quota.limit_bytes:
+        return ok(what, f"{amount(quota.used_bytes)} are used, and there is no limit")
+    found = f"{amount(max(0, left))} of {amount(quota.limit_bytes)} are left; {words}"
+    return problem(what, f"{found}: too little", remedy) if left < whole else ok(what, found)
+
+
+def _on(text: str) -> bool:
+    return text.strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def _is(*words: str) -> Callable[[str], bool]:
+    return lambda text: text.strip().upper() in words
+
+
+class Rule(NamedTuple):
+    """A variable, the values that spoil, and what they do."""
+
+    name: str
+    spoils: Callable[[str], bool]
+    why: str
+    level: Level = Level.WARNING
+
+
+RULES = (
+    Rule("CUDA_LAUNCH_BLOCKING", _on, "each kernel waits for the one before: step times are not representative"),
+    Rule("NCCL_DEBUG", _is("TRACE"), "NCCL writes a line for each call: slow, and gigabytes of log"),
+    Rule("TORCH_DISTRIBUTED_DEBUG", _is("DETAIL"), "each collective is checked by a second one"),
+    Rule("NCCL_P2P_DISABLE", _on, "the GPUs of a node exchange data through host memory, not NVLink"),
+    Rule("NCCL_SHM_DISABLE", _on, "the ranks of a node exchange data through the network"),
+    Rule("NCCL_IB_DISABLE", _on, "the nodes exchange data by TCP, not InfiniBand"),
+    Rule("NCCL_ALGO", _on, "NCCL does not choose the algorithm by itself"),
+    Rule("NCCL_PROTO", _on, "NCCL does not choose the protocol by itself"),
+    Rule("TORCH_NCCL_BLOCKING_WAIT", _on, "the CPU waits in each collective, and no overlap is left"),
+    Rule("LD_PRELOAD", _on, "another library intercepts calls of every program, also of nsys"),
+    Rule("PYTHONHOME", _on, "every Python looks there for its standard library, and may not start", Level.PROBLEM),
+)
+
+
+def variables(around: Surroundings) -> Iterator[Result]:
+    """The environment that a training would have: this one, and the site's above it."""
+    found = [*spoilt(around.environ, around.site, around.place), *_sites_python_path(around.site)]
+    if around.uses_slurm and around.place == "login":
+        found += overruled(around.environ, around.site)
+    if around.job is not None:
+        found += _threads(around.job, around.environ)
+    yield from found or [ok("environment", f"no variable that disturbs measurements is set ({len(RULES)} checked)")]
+
+
+def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> Iterator[Result]:
+    """A result for each rule that the environment, or the site's `env`, breaks."""
+    for rule in RULES:
+        value = site.env.get(rule.name, environ.get(rule.name, ""))
+        if rule.spoils(value):
+            remedy = f"unset {rule.name}"
+            if rule.name in site.env:
+                remedy = f"bash slurm.sh sites {site.name}   # take it out of env:"
+            elif place == "node":
+                remedy += "   # in your shell, or in a line or module of the site file"
+            yield Result(rule.level, f"{rule.name}={value}", rule.why, remedy)
+
+
+def _sites_python_path(site: Site) -> Iterator[Result]:
+    """A user's own PYTHONPATH does not reach the training: the job sets it. The site's does."""
+    if path := site.env.get("PYTHONPATH"):
+        why = "packages there hide those of the container or of .venv"
+        yield warning(
+            f"PYTHONPATH={path}", why, f"bash slurm.sh sites {site.name}   # check that it is intended: it is in env:"
+        )
+
+
+def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
+    """What sbatch reads from the environment: not used if the site sets it, else added to every job."""
+    fields = {variable: name for name, variable in SBATCH_VARIABLES.items()}
+    for name in sorted(name for name in environ if name.startswith("SBATCH_") and name not in MISLEADING):
+        what, remedy = f"{name}={environ[name]}", f"unset {name}"
+        field = fields.get(name)
+        if field is None:
+            yield warning(what, "sbatch adds it to every job, but run.json does not record it", remedy)
+        elif getattr(site, field) not in (None, environ[name]):
+            yield warning(what, f"is not used: the site asks for {field} {getattr(site, field)}", remedy)
+
+
+def _threads(job: Job, environ: Mapping[str, str]) -> Iterator[Result]:
+    text = read_here(job.env["OMP_NUM_THREADS"], environ).text
+    ranks, cpus = job.experiment.gpus_per_node or 1, job.cpus_per_task
+    if cpus and text.isdigit() and (result := threads_verdict(int(text), ranks, cpus)):
+        yield result
+
+
+def threads_verdict(threads: int, ranks: int, cpus: int) -> Result | None:
+    """Whether the ranks' threads have a CPU each; None when they have. Threads of a rank, ranks and CPUs of a node."""
+    if threads * ranks <= max(cpus, ranks):
+        return None
+    why = f"{ranks} ranks × {threads} threads share {cpus} CPUs: they wait for each other"
+    return warning(
+        f"OMP_NUM_THREADS={threads}", why, "unset OMP_NUM_THREADS   # or take it out of env: of the site file"
+    )

@@ -1,31 +1,90 @@
-"""The same checks from the compute nodes: a short job at the site, waited for, and its nodes' answers in one list.
-
-The answers come back through the runs' folder, as a run's traces do.
-"""
+"""A compute node's part of `doctor --in-job`: look, and write what was found into the folder that all nodes share."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import BaseModel
+
 from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
-from harness.doctor.node import NodeRequest, Report, asked_file, draft_file, report_file
-from harness.doctor.result import CheckLine, Level, ok, problem, unseen, worst
-from harness.doctor.surroundings import Course, Surroundings, look_around
+from harness.doctor.checks import examine
+from harness.doctor.surroundings import CheckLine, Course, Level, Surroundings, look_around, ok, problem, unseen, worst
 from harness.experiment.base import Experiment
+from harness.experiment.exercises import AnyExperiment
 from harness.launch.backends.slurm import POLL_S, submit_script
 from harness.launch.job import Job
-from harness.launch.render import render_template
+from harness.launch.submit import render_template
 from harness.run import disk_error, runs_root, write_atomically
 from harness.site.site import Site, override
 from harness.site.slurm_commands import JobId, in_queue, scancel, squeue
+
+
+class NodeRequest(BaseModel):
+    """What every node is asked."""
+
+    site: Site
+    nodes: int
+    course: Course
+    own: AnyExperiment | None = None
+    paths: list[str] = []
+
+
+class Report(BaseModel):
+    """What one node found."""
+
+    node: int
+    host: str
+    lines: list[CheckLine]
+    looking_at: str = ""  # the check that it has begun; empty when it is through
+
+
+def asked_file(folder: Path) -> Path:
+    """The question, in the folder of the job."""
+    return folder / "asked.json"
+
+
+def report_file(folder: Path, node: int) -> Path:
+    """A node's answer."""
+    return folder / f"node{node}.json"
+
+
+def draft_file(folder: Path, node: int) -> Path:
+    """A node's answer so far, for the case that a check hangs."""
+    return folder / f"node{node}.draft.json"
+
+
+def main(argv: list[str]) -> int:
+    """`FOLDER`: answer for this node."""
+    folder = Path(argv[0])
+    asked = NodeRequest.model_validate_json(read_bounded_text(asked_file(folder)))
+    around = look_around(asked.site, "node", asked.course, asked.nodes, own=asked.own, paths=asked.paths)
+    node = int(os.environ.get("SLURM_NODEID", "0"))
+    report = Report(node=node, host=socket.gethostname().split(".")[0], lines=[])
+
+    def begin(check: str) -> None:
+        report.looking_at = check
+        write_atomically(draft_file(folder, node), report.model_dump_json())
+
+    for line in examine(around, begin=begin):
+        report.lines.append(line)
+    report.looking_at = ""
+    write_atomically(report_file(folder, node), report.model_dump_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+
 
 TIME = "00:02:00"
 NEEDED_FIRST = frozenset({"request", "commands", "controller", "partition", "submission", "runs folder"})
@@ -55,21 +114,15 @@ def nodes_for(site: Site) -> int:
     return min(USUAL_NODES, site.max_nodes or USUAL_NODES)
 
 
-def look_after(
-    before: list[CheckLine], around: Surroundings, wanted: Wanted, say: Say
-) -> Iterator[CheckLine]:
+def look_after(before: list[CheckLine], around: Surroundings, wanted: Wanted, say: Say) -> Iterator[CheckLine]:
     """The nodes' lines, if the checks before found no obstacle for a job; else a line that says why there are none.
 
     Ctrl-C cancels the job.
     """
     if around.place == "here":
-        yield CheckLine(
-            "job", ok("--in-job", "this machine is the compute node, and the checks above looked at it")
-        )
+        yield CheckLine("job", ok("--in-job", "this machine is the compute node, and the checks above looked at it"))
     elif not around.uses_slurm:
-        yield CheckLine(
-            "job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}")
-        )
+        yield CheckLine("job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}"))
     elif worst([line for line in before if line.check in NEEDED_FIRST]) is Level.PROBLEM:
         yield CheckLine("job", unseen("--in-job", "nothing was submitted: first fix the problems above"))
     else:
@@ -206,9 +259,7 @@ def _last_words(folder: Path) -> str:
         with suppress(OSError, ValueError):
             text = read_end(path, _LAST_WORDS_BYTES).decode("utf-8", "replace")
             lines += [line.strip() for line in text.splitlines() if line.strip()]
-    own = [
-        line for line in lines if not line.startswith(("srun:", "slurmstepd:"))
-    ]  # those only repeat the status
+    own = [line for line in lines if not line.startswith(("srun:", "slurmstepd:"))]  # those only repeat the status
     return f"; its log says: {(own or lines)[-1]}" if lines else ""
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import struct
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any
 
+from harness.common.programs import Answer
 from harness.doctor.container import asked_inside, inside_of
-from harness.doctor.result import Result, ok, problem, warning
-from harness.doctor.surroundings import Surroundings
-from harness.format.format import amount
-from harness.monitor.cores import usable_cores
+from harness.doctor.surroundings import Result, Surroundings, ok, problem, unseen, warning
+from harness.format.format import amount, duration
+from harness.monitor.source import usable_cores
+from harness.site.detection import visible_gpus
 
 LITTLE_SHARED_BYTES = 1 << 30  # NCCL and the DataLoader's workers of eight ranks
 
@@ -47,9 +54,7 @@ def load_verdict(busy: float, everywhere: int) -> Result:
     found = f"{busy:g} processes competed for {everywhere} cores (mean of the last minute)"
     if busy > 0.5 * everywhere:
         return warning(
-            "load",
-            f"{found}: while others compute, measured times are doubtful",
-            "top -b -n 1 | head -n 15",
+            "load", f"{found}: while others compute, measured times are doubtful", "top -b -n 1 | head -n 15"
         )
     return ok("load", found)
 
@@ -67,9 +72,7 @@ def shared_memory_verdict(shared: Mapping[str, int]) -> Result:
     found = f"{amount(free)} of {amount(shared['total_bytes'])} are free"
     if free < LITTLE_SHARED_BYTES:
         remedy = "ls -lhS /dev/shm | head   # delete what is yours; a container: --bind /dev/shm, docker: --shm-size=8g"
-        return warning(
-            "/dev/shm", f"{found}: NCCL and the DataLoader's workers may end with a bus error", remedy
-        )
+        return warning("/dev/shm", f"{found}: NCCL and the DataLoader's workers may end with a bus error", remedy)
     return ok("/dev/shm", found)
 
 
@@ -87,12 +90,198 @@ def interface_verdict(name: str, there: list[str], state: str | None) -> Result:
     remedy = f"ip -brief address   # on the node; then network.interface in the site file: {', '.join(there)}"
     if name not in there:
         begun = [each for each in there if each.startswith(name)]
-        why = (
-            f"no such interface; NCCL takes {begun[0]}, gloo finds none"
-            if begun
-            else "there is no such interface"
-        )
+        why = f"no such interface; NCCL takes {begun[0]}, gloo finds none" if begun else "there is no such interface"
         return problem(what, why, remedy)
     if state == "down":
         return problem(what, "is down", remedy)
     return ok(what, f"is {state or 'there'}")
+
+
+SHOW = "nvidia-smi   # on the node; then the administrators"
+SHOW_AMD = "rocm-smi   # on the node; then the administrators"
+_MOST_KFD_NODES = 256  # CPUs and GPUs
+
+
+def gpus(around: Surroundings) -> Iterator[Result]:
+    """The driver and the GPUs that this process may use."""
+    if around.job is not None and around.uses_gpus:
+        wanted = around.job.experiment.gpus_per_node or 1
+        if around.site.gpus.vendor == "amd":
+            yield amd_verdict(kfd_gpus(around), wanted)
+            return
+        driver = around.read("proc/driver/nvidia/version")
+        yield driver_verdict(driver, len(visible_gpus(around.environ)), wanted)
+
+
+def driver_verdict(version_text: str | None, visible: int, wanted: int) -> Result:
+    """Whether there are a driver and enough GPUs. version_text: /proc/driver/nvidia/version."""
+    if version_text is None:
+        return problem("NVIDIA driver", "there is none on this node", SHOW)
+    found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", version_text)
+    what = f"NVIDIA driver {found[1] if found else 'of unknown version'}"
+    if visible < wanted:
+        ask = "sinfo -o '%P %G %D'   # then gpus: in the site file, or unset CUDA_VISIBLE_DEVICES"
+        return problem(what, f"{visible} GPUs are visible, but a run asks for {wanted}", ask)
+    return ok(what, f"{visible} GPUs are visible, {wanted} requested")
+
+
+def kfd_gpus(around: Surroundings) -> int | None:
+    """How many GPUs AMD's driver shows, in its list of CPUs and GPUs; None: there is no such driver."""
+    folder = "sys/class/kfd/kfd/topology/nodes"
+    listed = (around.read(f"{folder}/{node}/gpu_id") for node in range(_MOST_KFD_NODES))
+    found = list(takewhile(lambda text: text is not None, listed))
+    return sum(text != "0" for text in found) if found else None
+
+
+def amd_verdict(visible: int | None, wanted: int) -> Result:
+    """Whether there are AMD's driver and enough GPUs."""
+    if visible is None:
+        return problem("AMD driver", "there is none on this node", SHOW_AMD)
+    if visible < wanted:
+        ask = "sinfo -o '%P %G %D'   # then gpus: in the site file"
+        return problem("AMD driver", f"shows {visible} GPUs, but a run asks for {wanted}", ask)
+    return ok("AMD driver", f"shows {visible} GPUs, {wanted} requested")
+
+
+def torch_and_driver(around: Surroundings) -> Iterator[Result]:
+    """Whether PyTorch's CUDA works with the driver."""
+    if around.job is not None and around.uses_gpus:
+        found = inside_of(asked_inside(around, around.job))
+        if found is not None and found["cuda"] is not None:
+            yield torch_verdict(found["cuda"])
+
+
+_DOES_IT = {"ROCm": "check that the container sees /dev/kfd", "CUDA": "check that the container is started with --nv"}
+
+
+def torch_verdict(cuda: dict[str, Any]) -> Result:
+    """Whether PyTorch can use the GPUs, from what inside.py says of CUDA or ROCm."""
+    what = f"PyTorch for {cuda['platform']} {cuda['built']}"
+    older = "apptainer build --build-arg torch_index=… training.sif containers/training.def   # containers/README.md"
+    if not cuda["built"]:
+        return problem("PyTorch", "was built for CPUs only, and this node has GPUs", older)
+    if cuda["error"] or not cuda["count"]:
+        return problem(what, cuda["error"] or f"sees no GPU: {_DOES_IT[cuda['platform']]}", older)
+    return ok(what, f"uses {cuda['count']} GPUs")
+
+
+MEETING_S = 25.0  # the nodes' Pythons start seconds apart on a cold file system
+QUESTIONS = 8
+APART_NS = 100_000_000  # the analysis aligns clocks by the ends of collectives; logs and monitors are not aligned
+_TIME = struct.Struct("!q")
+
+
+def meeting(around: Surroundings) -> Iterator[Result]:
+    """The first node waits for the others at the training's own address; each other one compares clocks with it."""
+    environ = around.environ
+    if around.nodes < 2 or "MASTER_ADDR" not in environ:
+        return
+    host, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
+    if environ.get("SLURM_NODEID") == "0":
+        yield reached_verdict(f"{host}:{port}", serve(port, around.nodes - 1, MEETING_S), around.nodes - 1)
+    else:
+        yield from _compared(host, port)
+
+
+def _compared(host: str, port: int) -> Iterator[Result]:
+    try:
+        offset_ns, round_trip_ns = offset_from(host, port, MEETING_S)
+    except OSError as error:
+        why = f"cannot be reached from this node ({error.strerror or error}): no training on several nodes can start"
+        remedy = f"getent hosts {host} && ip -brief address   # then network: in the site file"
+        yield problem(f"first node at {host}:{port}", why, remedy)
+    else:
+        yield ok(f"first node at {host}:{port}", "is reached")
+        yield offset_verdict(offset_ns, round_trip_ns)
+
+
+def reached_verdict(where: str, came: int, expected: int) -> Result:
+    """Whether all other nodes reached the first one."""
+    what = where
+    if came < expected:
+        remedy = "ip -brief address   # on the nodes; then network.interface and network.host_suffix in the site file"
+        return problem(what, f"{came} of {expected} other nodes reached it", remedy)
+    return ok(what, "is reached by all other nodes")
+
+
+def offset_verdict(offset_ns: int, round_trip_ns: int) -> Result:
+    """Whether this node's clock agrees with the first one's. Both in ns; the offset is known to half a round trip."""
+    side = "behind" if offset_ns < 0 else "ahead of"
+    found = f"{duration(abs(offset_ns))} {side} the first node's, ± {duration(round_trip_ns / 2)}"
+    if abs(offset_ns) - round_trip_ns // 2 > APART_NS:
+        remedy = "chronyc tracking   # on the nodes; administrators"
+        return warning("clock", f"{found}: lines of two nodes' logs and monitors do not match", remedy)
+    return ok("clock", found)
+
+
+def serve(port: int, expected: int, limit_s: float) -> int:
+    """Tell the time to this many others; returns how many came within the limit."""
+    came, end_s = 0, time.monotonic() + limit_s
+    with socket.create_server(("", port)) as server:
+        while came < expected and (left_s := end_s - time.monotonic()) > 0:
+            server.settimeout(left_s)
+            with suppress(OSError):  # one that goes away is not counted
+                link, _ = server.accept()
+                with link:
+                    link.settimeout(5)
+                    for _ in range(QUESTIONS):
+                        if link.recv(1) == b"":
+                            raise ConnectionResetError
+                        link.sendall(_TIME.pack(time.time_ns()))
+                came += 1
+    return came
+
+
+def offset_from(host: str, port: int, limit_s: float) -> tuple[int, int]:
+    """Our clock minus the other's, and the round trip of that question, in ns.
+
+    Raises OSError: nobody answers there within the limit.
+    """
+    with _connected(host, port, limit_s) as link:
+        asked = [_question(link) for _ in range(QUESTIONS)]
+    return min(asked, key=lambda pair: pair[1])
+
+
+def _question(link: socket.socket) -> tuple[int, int]:
+    began_ns = time.time_ns()
+    link.sendall(b"?")
+    said = link.recv(_TIME.size, socket.MSG_WAITALL)
+    ended_ns = time.time_ns()
+    if len(said) < _TIME.size:
+        raise ConnectionResetError(0, "the first node went away")
+    return (began_ns + ended_ns) // 2 - int(_TIME.unpack(said)[0]), ended_ns - began_ns
+
+
+def _connected(host: str, port: int, limit_s: float) -> socket.socket:
+    end_s = time.monotonic() + limit_s
+    while True:
+        try:
+            return socket.create_connection((host, port), timeout=5)
+        except OSError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.1)
+
+
+def synchronised(around: Surroundings) -> Iterator[Result]:
+    """Whether this node's clock is synchronised."""
+    for argv in (("chronyc", "-n", "tracking"), ("timedatectl", "show", "--property=NTPSynchronized")):
+        if around.which(argv[0]) is not None:
+            found = synchronised_verdict(argv[0], around.ask(*argv, limit_s=5))
+            if found is not None:
+                yield found
+                return
+    yield unseen("time service", "neither chronyc nor timedatectl answers here")
+
+
+def synchronised_verdict(program: str, answer: Answer) -> Result | None:
+    """Whether the clock is synchronised; None if the program cannot say it, as in a container."""
+    if answer.code:
+        return None
+    said = [line.strip() for line in answer.out.splitlines() if line.startswith(("Leap status", "NTPSync"))]
+    if not said:
+        return None
+    if said[0] == "NTPSynchronized=no" or "Not synchronised" in said[0]:
+        remedy = "sudo timedatectl set-ntp true   # administrators"
+        return warning(program, "the clock is not synchronised with any other", remedy)
+    return ok(program, "the clock is synchronised")

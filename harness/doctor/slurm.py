@@ -3,20 +3,130 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 
 from harness.common.errors import nearest
 from harness.common.programs import Answer
-from harness.doctor.reservation import named
-from harness.doctor.result import Level, Result, ok, problem, unseen, warning
-from harness.doctor.slurm_notation import fields_of, seconds_of
-from harness.doctor.surroundings import Surroundings
+from harness.doctor.surroundings import Level, Result, Surroundings, ok, problem, unseen, warning
 from harness.format.format import clock_text
 from harness.launch.backends.slurm import trial
+from harness.launch.job import Job
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """The fields of one line of `scontrol --oneliner show`.
+
+    >>> fields_of("PartitionName=gpu State=UP MaxTime=1-00:00:00 Users=(null)")
+    {'PartitionName': 'gpu', 'State': 'UP', 'MaxTime': '1-00:00:00', 'Users': '(null)'}
+    """
+    return dict(part.split("=", 1) for part in line.split() if "=" in part)
+
+
+def seconds_of(clock: str) -> int | None:
+    """A time limit in seconds; None for UNLIMITED, or what is no time.
+
+    >>> seconds_of("1-00:30:00"), seconds_of("00:10:00"), seconds_of("UNLIMITED")
+    (88200, 600, None)
+    """
+    days, _, rest = clock.rpartition("-")
+    parts = rest.split(":")
+    if len(parts) != 3 or not all(part.isdigit() for part in [*parts, days or "0"]):
+        return None
+    hours, minutes, seconds = map(int, parts)
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def moment_of(text: str) -> datetime | None:
+    """A date of scontrol, in the site's own time; None for what is none."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def names_of(text: str) -> list[str]:
+    """The names of a list; none for `(null)`.
+
+    >>> names_of("anna,-bert"), names_of("(null)")
+    (['anna', '-bert'], [])
+    """
+    return [] if text in ("", "(null)") else text.split(",")
+
+
+def gpus_of(tres: str) -> int | None:
+    """The GPUs in a limit of sacctmgr, whatever their type; None if it does not limit them.
+
+    >>> gpus_of("cpu=32,gres/gpu=8,node=2"), gpus_of("node=2")
+    (8, None)
+    """
+    found = [part.partition("=")[2] for part in tres.split(",") if part.startswith("gres/gpu=")]
+    return int(found[0]) if found and found[0].isdigit() else None
+
+
+SHOW = "scontrol show reservation"
+
+
+def reservation(around: Surroundings) -> Iterator[Result]:
+    """Each reservation that a job of the site asks for."""
+    name = named(around.site, around.environ)
+    if name is not None:
+        answer = ask("scontrol", "--oneliner", "show", "reservation", name)
+        who = (around.user, around.site.account)
+        yield reservation_verdict(name, answer, who, datetime.now())
+
+
+def named(site: Site, environ: Mapping[str, str]) -> str | None:
+    """The reservation in the site's `sbatch` lines, else in SBATCH_RESERVATION; None for none."""
+    words = [word for line in site.sbatch for word in shlex.split(line, comments=True)]
+    for index, word in enumerate(words):
+        if word == "--reservation" and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith("--reservation="):
+            return word.partition("=")[2]
+    return environ.get("SBATCH_RESERVATION") or None
+
+
+def reservation_verdict(name: str, answer: Answer, who: tuple[str, str | None], now: datetime) -> Result:
+    """Whether it can be used. who: our name and our account. now: in the site's own time."""
+    what = f"reservation {name}"
+    found = fields_of(answer.out)
+    if answer.code or "ReservationName" not in found:
+        listed = f"{SHOW}   # those that there are; then sbatch: in the site file"
+        return problem(what, "there is no reservation of that name, or you may not see it", listed)
+    begins, ends = moment_of(found.get("StartTime", "")), moment_of(found.get("EndTime", ""))
+    if not lets_in(found, who):
+        users = ", ".join([*names_of(found.get("Users", "")), *names_of(found.get("Accounts", ""))])
+        add = f"scontrol update reservation={name} users+={who[0]}   # administrators"
+        return problem(what, f"is for {users}, and you are {who[0]} (account {who[1] or 'not named'})", add)
+    if ends is not None and ends <= now:
+        return problem(what, f"ended at {ends:%Y-%m-%d %H:%M}", f"{SHOW}   # then sbatch: in the site file")
+    if found.get("State") != "ACTIVE" and begins is not None and begins > now:
+        wait = "bash slurm.sh doctor   # again when it has begun; or leave it out of sbatch: in the site file"
+        return warning(what, f"begins at {begins:%Y-%m-%d %H:%M}: jobs wait until then", wait)
+    if found.get("State") != "ACTIVE":
+        return problem(what, f"is {found.get('State', 'of unknown state')}", f"{SHOW} {name}")
+    until = f" until {ends:%Y-%m-%d %H:%M}" if ends else ""
+    return ok(what, f"is active{until}, nodes {found.get('Nodes', 'not named')}")
+
+
+def lets_in(fields: Mapping[str, str], who: tuple[str, str | None]) -> bool:
+    """Whether a user of an account may use it. A - shuts out; an account that is not named is not judged."""
+    users, accounts = names_of(fields.get("Users", "")), names_of(fields.get("Accounts", ""))
+    user, account = who
+    if f"-{user}" in users or f"-{account}" in accounts:
+        return False
+    allowed_users = [name for name in users if not name.startswith("-")]
+    allowed_accounts = [name for name in accounts if not name.startswith("-")]
+    by_user = not allowed_users or user in allowed_users
+    by_account = not allowed_accounts or account is None or account in allowed_accounts
+    return by_user and by_account
+
 
 NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 MINE = "sacctmgr show associations user=$USER format=account,partition,qos"
@@ -24,10 +134,7 @@ MINE = "sacctmgr show associations user=$USER format=account,partition,qos"
 REFUSED = (
     (r"[Ii]nvalid account", f"{MINE}   # then -a NAME, or account: in the site file"),
     (r"[Ii]nvalid qos", f"{MINE}   # then -q NAME, or qos: in the site file"),
-    (
-        r"[Ii]nvalid partition|[Nn]o partition",
-        "sinfo --summarize   # then -p NAME, or partition: in the site file",
-    ),
+    (r"[Ii]nvalid partition|[Nn]o partition", "sinfo --summarize   # then -p NAME, or partition: in the site file"),
     (r"not permitted to use this partition", f"{MINE}   # then -p NAME of one that you may use"),
     (r"time limit", "sinfo -o '%P %l'   # then --time HH:MM:SS, or time: in the site file"),
     (r"reservation", "scontrol show reservation   # then --reservation= in sbatch: of the site file"),
@@ -109,19 +216,12 @@ def partition_verdict(answer: Answer, site: Site, nodes: int, others: list[str])
     if limit_s is not None and site.time_s > limit_s:
         why = f"limits a job to {clock_text(limit_s)}, but the site asks for {site.time}"
         return problem(
-            f"partition {name}",
-            why,
-            f"bash slurm.sh -e 1 --time {clock_text(limit_s)}   # or time: in the site file",
+            f"partition {name}", why, f"bash slurm.sh -e 1 --time {clock_text(limit_s)}   # or time: in the site file"
         )
     if (total := found.get("TotalNodes", "")).isdigit() and int(total) < nodes:
-        return problem(
-            f"partition {name}", f"has {total} nodes, {nodes} requested", f"bash slurm.sh -e 1 -n {total}"
-        )
+        return problem(f"partition {name}", f"has {total} nodes, {nodes} requested", f"bash slurm.sh -e 1 -n {total}")
     most = clock_text(limit_s) if limit_s is not None else "without limit"
-    return ok(
-        f"partition {name}",
-        f"is up, {total or '?'} nodes; a job may run {most}, the site asks for {site.time}",
-    )
+    return ok(f"partition {name}", f"is up, {total or '?'} nodes; a job may run {most}, the site asks for {site.time}")
 
 
 def nodes(around: Surroundings) -> Iterator[Result]:
@@ -134,12 +234,8 @@ def nodes(around: Surroundings) -> Iterator[Result]:
 
 def nodes_verdict(printed: str, wanted: int) -> Result:
     """Whether enough nodes work, from lines of a state and a number."""
-    counts = {
-        line.split()[0]: int(line.split()[1]) for line in printed.splitlines() if len(line.split()) == 2
-    }
-    working = sum(
-        n for state, n in counts.items() if re.match(r"(idle|mixed|allocated|completing|reserved)", state)
-    )
+    counts = {line.split()[0]: int(line.split()[1]) for line in printed.splitlines() if len(line.split()) == 2}
+    working = sum(n for state, n in counts.items() if re.match(r"(idle|mixed|allocated|completing|reserved)", state))
     found = ", ".join(f"{n} {state}" for state, n in counts.items())
     if working < wanted:
         return problem("nodes", f"{found}: {working} work, {wanted} requested", "sinfo --list-reasons")
@@ -155,9 +251,7 @@ def submission(around: Surroundings) -> Iterator[Result]:
     if around.site.account:
         config = ask("scontrol", "show", "config")
         if re.search(r"AccountingStorageType\s*=\s*(accounting_storage/none|\(null\))", config.out):
-            yield unseen(
-                f"account {around.site.account}", "this cluster has no accounting: it accepts any name"
-            )
+            yield unseen(f"account {around.site.account}", "this cluster has no accounting: it accepts any name")
 
 
 def submission_verdict(answer: Answer, waits_for: str | None = None) -> Result:
@@ -172,7 +266,35 @@ def submission_verdict(answer: Answer, waits_for: str | None = None) -> Result:
     lines = [re.sub(r"^(sbatch: )?(error: )?(allocation failure: )?", "", line) for line in said.splitlines()]
     text = "; ".join(dict.fromkeys(line for line in lines if line)) or answer.reason
     remedy = next(
-        (each for pattern, each in REFUSED if re.search(pattern, said)),
-        "bash slurm.sh -e 1 --dry-run | head -n 30",
+        (each for pattern, each in REFUSED if re.search(pattern, said)), "bash slurm.sh -e 1 --dry-run | head -n 30"
     )
     return problem(what, f"refused: {text}", remedy)
+
+
+def qos(around: Surroundings) -> Iterator[Result]:
+    """The time and the GPUs that the QOS allows a job, if the cluster has accounting."""
+    name, job = around.site.qos, around.job
+    if name is None or job is None or around.which("sacctmgr") is None:
+        return
+    fields = "format=MaxWall,MaxTRES,MaxTRESPU"
+    yield from qos_verdict(name, ask("sacctmgr", "-n", "-P", "show", "qos", name, fields), job)
+
+
+def qos_verdict(name: str, answer: Answer, job: Job) -> Iterator[Result]:
+    """Whether exercise 1 fits into the QOS. answer: `MaxWall|MaxTRES|MaxTRESPU`; none if there are no accounts."""
+    line = (answer.out.strip().splitlines() or [""])[0]
+    if answer.code or line.count("|") != 2:
+        return  # whether there is such a QOS is sbatch's to say
+    wall, *limits = line.split("|")
+    limit_s, gpus = seconds_of(wall), [found for found in map(gpus_of, limits) if found is not None]
+    asked = job.experiment.world_size or 0
+    if limit_s is not None and job.site.time_s > limit_s:
+        why = f"limits a job to {clock_text(limit_s)}, but the site asks for {job.site.time}: it would wait for ever"
+        shorter = f"bash slurm.sh -e 1 --time {clock_text(limit_s)}   # or time: in the site file"
+        yield problem(f"qos {name}", why, shorter)
+    elif job.device == "cuda" and gpus and asked > min(gpus):
+        why = f"limits you to {min(gpus)} GPUs at a time, but exercise 1 asks for {asked}: it would wait for ever"
+        yield problem(f"qos {name}", why, f"bash slurm.sh -e 1 -g {min(gpus)}   # or -q another")
+    else:
+        most = clock_text(limit_s) if limit_s is not None else "without limit"
+        yield ok(f"qos {name}", f"allows a job {most}" + f", {min(gpus)} GPUs for you at a time" * bool(gpus))

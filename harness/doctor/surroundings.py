@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
+from harness.common.printable import printable
 from harness.common.programs import Answer, ask
+from harness.common.secrets import masked_words
 from harness.experiment.base import Experiment
+from harness.experiment.own import Own
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
+from harness.launch.exercises.own import program_missing, python_missing
 from harness.launch.job import Job
 from harness.launch.submit import prepare
+from harness.launch.training_python import ask_python
 from harness.run import own_runs_root, runs_root
 from harness.site.site import Site
 
@@ -40,9 +46,7 @@ class Surroundings:
 
     site: Site
     place: Place
-    jobs: tuple[
-        Job, ...
-    ] = ()  # of the exercises' trainings, as the site resolves them; the first is exercise 1
+    jobs: tuple[Job, ...] = ()  # of the exercises' trainings, as the site resolves them; the first is exercise 1
     refusals: tuple[str, ...] = ()  # why the site resolves no job of exercise 1
     course: Course = Course()
     nodes: int = 1  # of the job that this process is a part of
@@ -146,3 +150,130 @@ def _jobs(site: Site, nodes: int) -> tuple[tuple[Job, ...], tuple[str, ...]]:
             if number == TRAININGS[0]:
                 return (), tuple(str(error).splitlines())
     return tuple(jobs), ()
+
+
+IN_JOB = "slurm.sh doctor --in-job"  # what sees it
+
+
+class Level(str, Enum):
+    """How bad it is. `unseen`: it could not be looked at from here, which is no fault."""
+
+    OK = "ok"
+    UNSEEN = "unseen"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Result(NamedTuple):
+    """One answer of a check."""
+
+    level: Level
+    what: str
+    found: str
+    remedy: str = ""  # a command; behind # what it does, or who may do it
+
+
+class CheckLine(NamedTuple):
+    """An answer with the name of its check, and the hosts that gave it; no hosts: the machine of the command."""
+
+    check: str
+    result: Result
+    hosts: tuple[str, ...] = ()
+
+
+def ok(what: str, found: str) -> Result:
+    """Nothing is wrong."""
+    return Result(Level.OK, what, found)
+
+
+def warning(what: str, found: str, remedy: str) -> Result:
+    """It works, and something is lost: a measurement is spoilt, a part is not recorded."""
+    return Result(Level.WARNING, what, found, remedy)
+
+
+def problem(what: str, found: str, remedy: str) -> Result:
+    """A student's run would fail."""
+    return Result(Level.PROBLEM, what, found, remedy)
+
+
+def unseen(what: str, why: str) -> Result:
+    """It cannot be known here."""
+    return Result(Level.UNSEEN, what, why)
+
+
+def worst(lines: list[CheckLine]) -> Level:
+    """The worst level; `ok` for no line, and `unseen` counts as `ok`."""
+    order = [Level.UNSEEN, Level.OK, Level.WARNING, Level.PROBLEM]
+    return max([Level.OK, *(line.result.level for line in lines)], key=order.index)
+
+
+_MOST_PATHS = 20
+
+
+def is_own(around: Surroundings) -> bool:
+    """Whether the doctor was asked about a training of the user's own."""
+    return isinstance(around.own, Own)
+
+
+def script(around: Surroundings) -> Iterator[Result]:
+    """The words after `--`: the script, the module or the program."""
+    asked, job = around.own, around.job
+    if not isinstance(asked, Own) or job is None:
+        return
+    shared = "use a folder that all nodes share"
+    wrong = [*program_missing(asked, job.site, around.environ)]
+    yield from (problem("script", why, f"ls {asked.start_in}   # {shared}") for why in wrong)
+    if not wrong:
+        where = f" is in {asked.start_in}" if _lies_there(asked) else " is started as it is"
+        yield ok("script", printable(asked.program) + where)
+
+
+def _lies_there(asked: Own) -> bool:
+    return asked.form == "script" or Path(asked.start_in, asked.program).is_file()
+
+
+def training_python(around: Surroundings) -> Iterator[Result]:
+    """The Python that trains, where it is one of the user's own."""
+    asked, job = around.own, around.job
+    if not isinstance(asked, Own) or asked.python is None or job is None:
+        return
+    wrong = [*python_missing(job.experiment, job.site)] if isinstance(job.experiment, Own) else []
+    found = ask_python(asked.python)
+    remedy = "python3 -m venv ~/venv   # then --python ~/venv/bin/python"
+    if not isinstance(found, str):
+        remedy = f"{asked.python} -m pip install torch   # or another Python: --python PATH"
+    yield from (problem("the training's Python", why, remedy) for why in wrong)
+    if not wrong and not isinstance(found, str):
+        has = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+        yield ok("the training's Python", f"{asked.python}: {has}")
+
+
+def paths_of(asked: Own) -> list[str]:
+    """The files and folders among the script's arguments that are there now."""
+    words = [word.rpartition("=")[2] if word.startswith("-") else word for word in masked_words(asked.arguments)]
+    places = [Path(asked.start_in, word) for word in words if word and not word.startswith("-")]
+    return [str(place) for place in dict.fromkeys(places) if _is_there(place)][:_MOST_PATHS]
+
+
+def _is_there(place: Path) -> bool:
+    try:
+        return place.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def data(around: Surroundings) -> Iterator[Result]:
+    """The files and folders that the script's arguments name on the login node."""
+    if around.place == "login" and around.paths:
+        yield unseen("data", f"whether the nodes see {_named(around.paths)} cannot be known from here: {IN_JOB}")
+        return
+    lost = [path for path in around.paths if not os.access(path, os.R_OK)]
+    for path in lost:
+        what = "cannot be read" if _is_there(Path(path)) else "is not seen here, and is there on the login node"
+        yield problem("data", f"{path} {what}", "df -h   # which folders do all nodes share?")
+    if around.paths and not lost:
+        yield ok("data", f"{_named(around.paths)} can be read")
+
+
+def _named(paths: tuple[str, ...]) -> str:
+    return ", ".join(map(printable, paths))

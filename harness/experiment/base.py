@@ -6,15 +6,51 @@ Knows no cluster, no path and no launcher.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.faults import Exercise
 from harness.experiment import nccl
-from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
 from harness.experiment.options import SIZE, tags_of, value
+
+Fields = Mapping[str, Any]
+"""Field of an experiment -> its new value."""
+Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
+"""What data parallelism shards: nothing, what ZeRO's stage of this number does, or what FSDP2 does: as stage 3, with
+float32 parameters for a master copy."""
+
+
+class Change(NamedTuple):
+    """Something to try. fields: of the experiment; None: the change is in the reader's own program."""
+
+    text: str
+    fields: Fields | None = None
+
+
+class Advice(NamedTuple):
+    """Why time is lost, and what to do, the best first."""
+
+    why: str
+    changes: tuple[Change, ...]
+
+
+class MeasuredRun(NamedTuple):
+    """The numbers of a run that an exercise's advice needs.
+
+    fits: whether the state under another sharding would fit beside the measured peak of memory.
+    """
+
+    on_cpu: bool
+    micro_batch: int | None
+    fits: Callable[[Sharding], bool]
+
+
+FEWER_MESSAGES = Change("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
+IDLE_FOR_DATA = "The devices are idle while the training process fetches the next batch."
+IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to do.", (FEWER_MESSAGES,))
+
 
 # Larger than any profiled run, and small enough for every 32-bit count behind it.
 MOST = 10_000_000
@@ -48,18 +84,16 @@ class Experiment(BaseModel):
     gpus_only: ClassVar[tuple[str, str] | None] = None
     instead: ClassVar[Mapping[str, str]] = {}
 
-    exercise: Annotated[
-        Exercise, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
-    ]
+    exercise: Annotated[Exercise, Field(description="number of the exercise"), value("-e", "--exercise", group="where")]
     nodes: int = value("-n", "--nodes", tag="n", tag_place=SIZE, group="where").option(
         1, "number of nodes", ge=1, le=10_000
     )
     gpus_per_node: int | None = value(
         "-g", "--gpus-per-node", tag="g", tag_place=SIZE, free=True, group="where"
     ).option(None, "GPUs (on a CPU machine: processes) per node", ge=1, le=64)
-    monitor_hz: float = value(
-        "--monitor-hz", metavar="HZ", free=True, compared=False, group="where", rare=True
-    ).option(1.0, "samples per second of the GPU monitor", ge=0.01, le=10)
+    monitor_hz: float = value("--monitor-hz", metavar="HZ", free=True, compared=False, group="where", rare=True).option(
+        1.0, "samples per second of the GPU monitor", ge=0.01, le=10
+    )
     on_hang: Literal["report", "stop"] = value(
         "--on-hang", metavar="WHAT", free=True, compared=False, group="where"
     ).option("report", "if no rank makes progress any more: report it, or stop the job and report it")

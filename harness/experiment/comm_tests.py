@@ -32,9 +32,7 @@ class CommTests(Experiment):
         help="one test instead of the collectives: slurm.sh overlap-test, slurm.sh health",
     ).option(None, "the one test that runs instead of the collectives")
     slow_rank: int | None = value("--slow-rank", metavar="RANK", train="--slow-rank", rare=True).option(
-        None,
-        "with --health: this rank does everything at a quarter of its speed, to see the check fail",
-        ge=0,
+        None, "with --health: this rank does everything at a quarter of its speed, to see the check fail", ge=0
     )
 
     # Its messages have all sizes, and are few: it can afford a line for each.
@@ -58,9 +56,7 @@ class CommTests(Experiment):
         if self.slow_rank is None:
             return
         if self.only != "health":
-            yield Broken(
-                {"only", "slow_rank"}, "--slow-rank slows the probes of --health: add --health, or drop it"
-            )
+            yield Broken({"only", "slow_rank"}, "--slow-rank slows the probes of --health: add --health, or drop it")
         elif self.world_size is not None and self.slow_rank >= self.world_size:
             last = self.world_size - 1
             sentence = f"--slow-rank {self.slow_rank}: the ranks are 0 to {last}: the nearest is {last}"

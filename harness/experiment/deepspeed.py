@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
-from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, MeasuredRun, Sharding
-from harness.experiment.base import Broken, Count
+from harness.experiment.base import FEWER_MESSAGES, Advice, Broken, Change, Count, MeasuredRun, Sharding
 from harness.experiment.options import switch, value
 from harness.experiment.training import Accumulation, NonBlocking, PinMemory, Training, Workers
 
@@ -53,9 +52,7 @@ class DeepSpeed(Training):
         if cause != "communication":
             return None
         if not self.overlap_comm and not seen.on_cpu:
-            return Advice(
-                "Overlap is switched off.", (Change("let ZeRO overlap it", {"overlap_comm": True}),)
-            )
+            return Advice("Overlap is switched off.", (Change("let ZeRO overlap it", {"overlap_comm": True}),))
         if self.heavy_comm:
             why = "The buckets are large on purpose: messages are few and late."
             return Advice(why, (Change("the normal buckets", {"heavy_comm": False}),))
@@ -76,16 +73,13 @@ class DeepSpeed(Training):
         if seen.micro_batch is not None:
             text = "twice the micro-batch, so that the same messages serve more computation"
             changes.append(Change(text, self.more_work(seen.micro_batch, None)))
-        return Advice(
-            f"{what} in every micro-batch, also with gradient accumulation.", (*changes, FEWER_MESSAGES)
-        )
+        return Advice(f"{what} in every micro-batch, also with gradient accumulation.", (*changes, FEWER_MESSAGES))
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
         if self.heavy_comm and not self.in_bf16:
             yield Broken(
-                {"heavy_comm", "mixed_precision"},
-                f"--ds-heavy-comm needs --mixed-precision: {self._how_bf16}",
+                {"heavy_comm", "mixed_precision"}, f"--ds-heavy-comm needs --mixed-precision: {self._how_bf16}"
             )
         if self.heavy_comm and self.activation_checkpointing:
             yield Broken(
@@ -94,8 +88,7 @@ class DeepSpeed(Training):
             )
         if self.heavy_comm and not self.overlap_comm:
             yield Broken(
-                {"heavy_comm", "overlap_comm"},
-                "--ds-heavy-comm and --ds-no-overlap both set the buckets: drop one",
+                {"heavy_comm", "overlap_comm"}, "--ds-heavy-comm and --ds-no-overlap both set the buckets: drop one"
             )
         if self.zero_stage == 2 and self.hpz_partition is not None:
             yield Broken(

@@ -12,17 +12,14 @@ from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.megatron import Megatron
 from harness.experiment.own import Own
-from harness.experiment.profiled import Profiled
-from harness.experiment.training import Training
+from harness.experiment.training import Profiled, Training
 
 __all__ = ["DDP", "EXERCISES", "AnyExperiment", "CommTests", "DeepSpeed", "Experiment", "Megatron",
            "Own", "Profiled", "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
 
 AnyExperiment = Annotated[Own | CommTests | DDP | DeepSpeed | Megatron, Field(discriminator="exercise")]
 EXERCISES: dict[int, type[Experiment]] = {
-    cls.model_fields["exercise"].default: cls
-    for cls in get_args(get_args(AnyExperiment)[0])
-    if cls is not Own
+    cls.model_fields["exercise"].default: cls for cls in get_args(get_args(AnyExperiment)[0]) if cls is not Own
 }
 """Number → the exercise; a training of the user's own has no number."""
 
@@ -40,9 +37,7 @@ def _as_recorded(asked: Experiment | dict[str, Any] | None) -> dict[str, Any] | 
 
 
 Recorded = Annotated[
-    AnyExperiment | dict[str, Any] | None,
-    Field(union_mode="left_to_right"),
-    PlainSerializer(_as_recorded),
+    AnyExperiment | dict[str, Any] | None, Field(union_mode="left_to_right"), PlainSerializer(_as_recorded)
 ]
 """An experiment from a file. One that no class describes stays a mapping."""
 

@@ -8,9 +8,18 @@ from typing import Annotated, ClassVar, Literal
 
 from harness.common.faults import Setup
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
-from harness.common.profile_window import PRE_TRAINING
-from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, MeasuredRun
-from harness.experiment.base import Broken, Count, CountOrZero
+from harness.common.metrics_lines import PRE_TRAINING
+from harness.experiment.base import (
+    FEWER_MESSAGES,
+    IDLE_LINKS,
+    Advice,
+    Broken,
+    Change,
+    Count,
+    CountOrZero,
+    Fields,
+    MeasuredRun,
+)
 from harness.experiment.options import BATCH, value
 from harness.experiment.training import PRECISIONS, MixedPrecision, Training
 
@@ -31,9 +40,7 @@ class Megatron(Training):
     )
     pp: Count = value("--pp", tag="pp", train="--pp").option(1, "pipeline-parallel size")
     cp: Count = value("--cp", train="--cp").option(1, "context-parallel size")
-    vpp: Count = value("--vpp", train="--vpp").option(
-        1, "virtual pipeline stages per rank (interleaved schedule)"
-    )
+    vpp: Count = value("--vpp", train="--vpp").option(1, "virtual pipeline stages per rank (interleaved schedule)")
     ep: Count = value("--ep", train="--ep").option(1, "expert-parallel size (mixture-of-experts models)")
     global_batch_size: Count | None = value(
         "--global-batch-size", tag="gbs", tag_place=BATCH, train="--global-batch-size"
@@ -45,9 +52,7 @@ class Megatron(Training):
         PRECISIONS, help=f"{PRECISIONS.help} (default: bf16 on GPUs, fp32 on CPU)"
     ).option(None, "as in the other exercises (default: bf16 on GPUs, fp32 on CPU)")
     data_path: str | None = value("--data-path", metavar="PREFIX", free=True, path=True).option(
-        None,
-        "Megatron .bin/.idx prefix (default: the site's, else built from the harness's data)",
-        min_length=1,
+        None, "Megatron .bin/.idx prefix (default: the site's, else built from the harness's data)", min_length=1
     )
     steps: Count | None = value("--iters", "--steps", free=True, train="--iters").option(
         None, "total number of iterations (default: until the profiling window closes)"
@@ -107,9 +112,7 @@ class Megatron(Training):
         tp = self.tp or 1
         if tp < 2:
             return IDLE_LINKS
-        smaller = Change(
-            "a smaller tensor-parallel group, if the memory allows", {"tp": tp // 2 if tp % 2 == 0 else 1}
-        )
+        smaller = Change("a smaller tensor-parallel group, if the memory allows", {"tp": tp // 2 if tp % 2 == 0 else 1})
         interleaved = self.vpp > 1  # its micro-batches must stay a multiple of the stages
         why = "Tensor parallelism exchanges activations in every layer."
         return Advice(why, (FEWER_MESSAGES,) if interleaved else (smaller, FEWER_MESSAGES))

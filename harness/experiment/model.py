@@ -125,14 +125,10 @@ def _from_checkpoint(folder: Path) -> Model:
             defaults=ModelDefaults(seq_length=512, pretrain_seq_length=4096, micro_batch_size=1),
         )
     except OSError as error:
-        raise RequestError(
-            f"--model: {config} cannot be read ({error.strerror}): not a checkpoint folder"
-        ) from None
+        raise RequestError(f"--model: {config} cannot be read ({error.strerror}): not a checkpoint folder") from None
     except BoundedReadError as error:
         raise RequestError(f"--model: {config} {error}") from None
     except ValidationError as error:
-        raise RequestError(
-            f"--model: {config} does not describe a decoder model ({_first_of(error)})"
-        ) from None
+        raise RequestError(f"--model: {config} does not describe a decoder model ({_first_of(error)})") from None
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise RequestError(f"--model: {config} does not describe a decoder model ({error!r})") from None

@@ -70,15 +70,7 @@ P2PLevel = Annotated[
         description="how far apart two GPUs may be for NCCL to copy between them directly: LOC never, NVL over NVLink, "
         "PIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs (default: NCCL's choice)"
     ),
-    value(
-        "--nccl-p2p-level",
-        metavar="LOC",
-        tag="p2p",
-        env="NCCL_P2P_LEVEL",
-        gpus_only=True,
-        rare=True,
-        group="where",
-    ),
+    value("--nccl-p2p-level", metavar="LOC", tag="p2p", env="NCCL_P2P_LEVEL", gpus_only=True, rare=True, group="where"),
 ]
 Settings = Annotated[
     tuple[Annotated[str, AfterValidator(_setting)], ...],
@@ -131,9 +123,7 @@ def contradictions(asked: BaseModel) -> Iterator[Contradiction]:
     for option in options_of(type(asked)):
         given = getattr(asked, option.field)
         for name, text in option.environment(given).items():
-            written = (
-                f"{option.written(given)} {name.removeprefix(PREFIX)}={text}" if option.flag.repeats else ""
-            )
+            written = f"{option.written(given)} {name.removeprefix(PREFIX)}={text}" if option.flag.repeats else ""
             field, first, other = seen.setdefault(name, (option.field, option.written(given), text))
             if other != text:
                 yield Contradiction(

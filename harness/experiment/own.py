@@ -12,10 +12,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.common.profile_window import ProfileWindow
+from harness.common.metrics_lines import ProfileWindow
 from harness.experiment.base import Broken, Count, CountOrZero
 from harness.experiment.options import setting, tags_of, value
-from harness.experiment.profiled import Profiled
+from harness.experiment.training import Profiled
 
 Launcher = Literal["torchrun", "accelerate", "deepspeed", "python"]
 Form = Literal["script", "module", "command"]
@@ -54,9 +54,7 @@ class Own(Profiled):
     warmup_steps: CountOrZero = value("--warmup-steps", free=True).option(
         USUAL_WINDOW.warmup, "steps for which the profiler warms up"
     )
-    active_steps: Count = value("--active-steps", free=True).option(
-        USUAL_WINDOW.active, "steps that are profiled"
-    )
+    active_steps: Count = value("--active-steps", free=True).option(USUAL_WINDOW.active, "steps that are profiled")
 
     @property
     def form(self) -> Form:

@@ -37,10 +37,7 @@ def all_options() -> dict[str, list[tuple[type[Experiment], Option]]]:
 
 
 def build_experiment(
-    pairs: list[tuple[str, Any]],
-    unknown: Iterable[str],
-    spellings: Iterable[str],
-    defaults: Given | None = None,
+    pairs: list[tuple[str, Any]], unknown: Iterable[str], spellings: Iterable[str], defaults: Given | None = None
 ) -> Experiment:
     """The experiment of a command line.
 
@@ -74,16 +71,11 @@ def build_own(
 
     own: the fields that no flag sets: the words after `--`, and where they were typed. The rest as `build_experiment`.
     """
-    errors = [
-        _unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word)
-        for word in unknown
-    ]
+    errors = [_unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word) for word in unknown]
     return _built(Own, pairs, errors, {**(defaults or {}), **own})
 
 
-def _built(
-    cls: type[Experiment], pairs: list[tuple[str, Any]], errors: list[str], defaults: Given
-) -> Experiment:
+def _built(cls: type[Experiment], pairs: list[tuple[str, Any]], errors: list[str], defaults: Given) -> Experiment:
     given, misplaced = flags_as_fields(cls, pairs)
     usual = {name: value for name, value in defaults.items() if name in cls.model_fields}
     experiment, wrong = validate(cls, usual | given)
@@ -150,15 +142,10 @@ def _is_number(info: FieldInfo) -> bool:
 
 def _plain(word: object) -> bool:
     """False for a word that only Python reads as a number: `4_0`, one behind a blank, one in another script."""
-    return (
-        not isinstance(word, str)
-        or re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", word, re.IGNORECASE) is not None
-    )
+    return not isinstance(word, str) or re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", word, re.IGNORECASE) is not None
 
 
-def command_of(
-    experiment: Experiment, site: str | None = None, defaults: Given | None = None
-) -> list[str] | None:
+def command_of(experiment: Experiment, site: str | None = None, defaults: Given | None = None) -> list[str] | None:
     """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`. Of a
     training of the user's own, `run` with all flags before `--`; they ask for it in the folder where it was typed.
 
@@ -188,9 +175,7 @@ def command_of(
 def _usual(cls: type[Experiment], defaults: Given) -> Experiment:
     """What a command without flags runs. Defaults that do not validate are left out."""
     try:
-        return cls.model_validate(
-            {name: value for name, value in defaults.items() if name in cls.model_fields}
-        )
+        return cls.model_validate({name: value for name, value in defaults.items() if name in cls.model_fields})
     except ValidationError:
         return cls.model_validate({})
 
@@ -277,9 +262,7 @@ def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     return f"unknown flag {printable(name)}" + nearest_or_list(name, known, "slurm.sh --help lists all flags")
 
 
-def _field_sentences(
-    cls: type[Experiment], field: int | str, word: object, own: list[str] | None
-) -> list[str]:
+def _field_sentences(cls: type[Experiment], field: int | str, word: object, own: list[str] | None) -> list[str]:
     """What is wrong with a field: what its own validators said, else what it takes."""
     option = next(o for o in options_of(cls) if o.field == field)
     usual = f"got {str(word)!r}, takes {allowed(option.info)}{_hint(option.info, word)}"

@@ -6,14 +6,112 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from harness.common.errors import nearest
-from harness.common.faults import Setup
-from harness.common.precision import Precision
-from harness.experiment.base import MOST, Broken, Count, Experiment
-from harness.experiment.options import BATCH, VALUE, Flag, options_of, switch, value
-from harness.experiment.profiled import Profiled
+from harness.common.errors import RequestError, nearest
+from harness.common.faults import Setup, misfits, parse_fault
+from harness.common.metrics_lines import FINE_TUNING, ProfileWindow
+from harness.common.model_config import Precision
+from harness.experiment.base import MOST, Broken, Count, CountOrZero, Experiment
+from harness.experiment.options import BATCH, FAULT, VALUE, Flag, for_nsys, options_of, switch, value
+
+Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
+# The options of nsys by which it waits for the profiled steps: left out, it records by the clock.
+BY_TIME: Mapping[str, object] = dict.fromkeys(("capture-range", "capture-range-end", "nvtx-capture"))
+
+
+def _canonical(text: str) -> str:
+    try:
+        return str(parse_fault(text))
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+
+
+FaultText = Annotated[str, AfterValidator(_canonical)]
+
+
+class Profiled(Experiment):
+    """A training that is observed."""
+
+    skip_steps: CountOrZero = value("--skip-steps", free=True, train="--skip").option(
+        FINE_TUNING.skip, "batches before the profiler is set up"
+    )
+    wait_steps: CountOrZero = value("--wait-steps", free=True, train="--wait", rare=True).option(
+        FINE_TUNING.wait, "batches for which the profiler waits"
+    )
+    warmup_steps: CountOrZero = value("--warmup-steps", free=True, train="--warmup").option(
+        FINE_TUNING.warmup, "batches for which the profiler warms up"
+    )
+    active_steps: Count = value("--active-steps", free=True, train="--active").option(
+        FINE_TUNING.active, "batches that are profiled"
+    )
+    profiler: Literal["auto", "nsys", "torch", "none"] = Flag(
+        {"--profiler": VALUE, "--no-profile": "none"}, metavar="NAME", free=True
+    ).option("auto", "nsys, torch (torch.profiler), none; auto: nsys if the site has it and NVIDIA GPUs, else torch")
+    nsys_per: Literal["node", "rank"] = value(
+        "--nsys-per", metavar="WHAT", free=True, nsys_only=True, rare=True
+    ).option("node", "node: one nsys and one report for all ranks of a node; rank: one for each rank")
+    capture_delay: Seconds | None = value(
+        "--capture-delay", metavar="S", free=True, nsys={"delay": VALUE, **BY_TIME}, rare=True
+    ).option(None, "nsys starts to record this many seconds after its start, instead of at the profiled steps")
+    capture_duration: Seconds | None = value(
+        "--capture-duration", metavar="S", free=True, nsys={"duration": VALUE, **BY_TIME}, rare=True
+    ).option(None, "nsys records for this many seconds, instead of the profiled steps; the training continues")
+    nic_metrics: bool = switch("--nic-metrics", free=True, nsys={"nic-metrics": "true"}, rare=True).option(
+        False, "nsys samples the network adapters too"
+    )
+    python_sampling: int | None = Flag(
+        {"--python-sampling": 1000, "--python-sampling-frequency": VALUE},
+        metavar="HZ",
+        help="nsys samples Python's call stacks 1000 times per second; the second flag sets another rate",
+        nsys={"python-sampling": "true", "python-sampling-frequency": VALUE},
+        free=True,
+        rare=True,
+    ).option(None, "samples of Python's call stacks per second", ge=1, le=2000)
+    python_trace: str | None = value(
+        "--python-trace", metavar="NAME|FILE", free=True, nsys={"python-functions-trace": VALUE}, rare=True
+    ).option(
+        None, "nsys records calls of the Python functions that a file lists; pytorch: the harness's list", min_length=1
+    )
+    nsys2prv: bool = switch("--nsys2prv", free=True).option(False, "convert the reports to a Paraver trace afterwards")
+    faults: tuple[FaultText, ...] = value(
+        "--fault",
+        metavar="NAME[,KEY=VALUE…]",
+        tag="fault-",
+        tag_place=FAULT,
+        tag_if_on=True,
+        train="--fault",
+        repeats=True,
+    ).option((), "inject a fault, to see what it looks like; `slurm.sh faults` lists them")
+
+    @property
+    def recorded_by_time(self) -> bool:
+        """Whether nsys records by the clock, whatever step the training is at."""
+        return self.capture_delay is not None or self.capture_duration is not None
+
+    @property
+    def window(self) -> ProfileWindow:
+        return ProfileWindow(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
+
+    @property
+    def fault_setup(self) -> Setup:
+        """What faults must fit to."""
+        return Setup(self.exercise, self.world_size, replicas=self.world_size)
+
+    def broken_rules(self) -> Iterator[Broken]:
+        yield from super().broken_rules()
+        for sentence in misfits(map(parse_fault, self.faults), self.fault_setup):
+            yield Broken({"faults", "nodes", "gpus_per_node", "steps", "active_steps"}, sentence)
+        if self.nsys2prv and self.profiler == "none":
+            yield Broken(
+                {"nsys2prv", "profiler"},
+                "--nsys2prv converts what the profiler recorded, and --no-profile records nothing: drop one",
+            )
+        if self.profiler in ("torch", "none"):
+            instead = "--no-profile records nothing" if self.profiler == "none" else "--profiler torch records instead"
+            for field, flag in for_nsys(self).items():
+                yield Broken({"profiler", field}, f"{flag} is for nsys, and {instead}: drop one")
+
 
 # Of --precision; the field has the switch's values, so that both flags are one setting.
 SWITCHES: Mapping[str, bool] = {"fp32": False, "bf16": True}
@@ -64,9 +162,7 @@ class Modelled(Experiment):
         False, "start from random weights: the profile is the same and no licence is needed"
     )
     data: str | None = value("--data", metavar="FILE", free=True, compared=False, path=True).option(
-        None,
-        "instruction data in Alpaca's JSON format (default: the site's, else the harness's)",
-        min_length=1,
+        None, "instruction data in Alpaca's JSON format (default: the site's, else the harness's)", min_length=1
     )
     steps: Count | None = value("--steps", free=True, train="--steps").option(
         None, "total number of batches (default: until the profiling window closes)"
@@ -91,9 +187,7 @@ class Training(Profiled, Modelled):
     default_model: ClassVar[str]
     precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16")
 
-    exercise: Annotated[
-        int, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
-    ]
+    exercise: Annotated[int, Field(description="number of the exercise"), value("-e", "--exercise", group="where")]
     # NumPy takes twice as much, and Megatron-LM adds to it by rank.
     seed: int = value("--seed", free=True, compared=False, train="--seed", rare=True).option(
         1234, "seed of weights and sample order", ge=0, le=2**31 - 1
@@ -131,9 +225,7 @@ class Training(Profiled, Modelled):
         """What faults must fit to."""
         steps = self.window.end if self.steps is None else self.steps
         ranks = self.world_size
-        bf16 = (
-            None if self.mixed_precision is None else self.in_bf16
-        )  # None: in Megatron, until it is resolved
+        bf16 = None if self.mixed_precision is None else self.in_bf16  # None: in Megatron, until it is resolved
         return Setup(self.exercise, ranks, bf16, self.micro_batch_size, steps, replicas=ranks)
 
     def broken_rules(self) -> Iterator[Broken]:
@@ -165,9 +257,7 @@ class Training(Profiled, Modelled):
 
 Workers = Annotated[
     Annotated[int, Field(ge=0, le=64)] | None,
-    Field(
-        description="processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)"
-    ),
+    Field(description="processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)"),
     value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
 ]
 PinMemory = Annotated[
@@ -198,10 +288,6 @@ Accumulation = Annotated[
     Count,
     Field(description="micro-batches per optimizer step"),
     value(
-        "--gradient-accumulation-steps",
-        tag="gas",
-        tag_place=BATCH,
-        free=True,
-        train="--gradient-accumulation-steps",
+        "--gradient-accumulation-steps", tag="gas", tag_place=BATCH, free=True, train="--gradient-accumulation-steps"
     ),
 ]

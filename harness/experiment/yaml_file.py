@@ -27,9 +27,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known a
         for key, _ in node.value:
             name = str(key.value)
             if name in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"{name} is given twice", problem_mark=key.start_mark
-                )
+                raise yaml.constructor.ConstructorError(problem=f"{name} is given twice", problem_mark=key.start_mark)
             seen.add(name)
         made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return made
@@ -61,9 +59,7 @@ def read_yaml(path: Path, what: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise RequestError(
-            f"{what} {path}: is not valid YAML{where} ({getattr(error, 'problem', error)})"
-        ) from None
+        raise RequestError(f"{what} {path}: is not valid YAML{where} ({getattr(error, 'problem', error)})") from None
 
 
 def parse_yaml(text: str) -> Any:

@@ -11,33 +11,19 @@ from harness.analysis.compare import kinds_of_recording, kinds_without_causes
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Steps, Summary
-from harness.analysis.summary.problem_texts import (
-    GRAPH_CAPTURE,
-    KINDS,
-    NOT_COMPLETED,
-    SAMPLED,
-    WORK_MISSING,
-)
+from harness.analysis.summary.problem_texts import GRAPH_CAPTURE, KINDS, NOT_COMPLETED, SAMPLED, WORK_MISSING
 from harness.common.faults import FAULTS
 from harness.common.mystery import Secret
 from harness.common.paths import PROGRAM
-from harness.experiment.advice import Change
+from harness.experiment.base import Change
 from harness.experiment.exercises import Training
-from harness.explain.code_lines import shown_lines
-from harness.explain.commands import changed_command, is_ours
-from harness.explain.findings import (
-    MOST_FURTHER,
-    further_sentence,
-    has_marked_steps,
-    main_sentences,
-    reason_of,
-)
-from harness.explain.request import slowest
+from harness.explain.commands import changed_command, is_ours, shown_lines, slowest
+from harness.explain.findings import MOST_FURTHER, further_sentence, has_marked_steps, main_sentences, reason_of
 from harness.explain.stragglers import further_sentences, straggler_sentences
 from harness.format import device_time
 from harness.format.format import duration, percent
 from harness.format.labels import are_cpus, step_parts
-from harness.measure.carried import OF_PROFILER, SLOWED
+from harness.measure.jobs import OF_PROFILER, SLOWED
 from harness.replay.diagnosis import by_share
 
 _SAME = 0.05  # a reference check allows so much
@@ -338,9 +324,7 @@ _STEPS_ENDED_BY = {
 def _observed(s: Summary) -> list[str]:
     """How the steps of a training that is not ours were found, if not by its optimizer, and what was left out."""
     ways = {own.steps_ended_by: _STEPS_ENDED_BY.get(own.steps_ended_by or "", "") for own in s.training}
-    notes = dict.fromkeys(
-        f"{note[:1].upper()}{note[1:]}." for own in s.training for note in own.notes if note
-    )
+    notes = dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for own in s.training for note in own.notes if note)
     return [*filter(None, ways.values()), *notes]
 
 

@@ -1,28 +1,129 @@
-"""Commands that run a run again with fields of its experiment changed: without a fault, or with a what-if's change.
-
-The change is made to the validated experiment, not to the typed command. A change that breaks a rule between flags
-gives no command.
-"""
+"""What the run asked for and measured, as several rules and advice read it. Knows no rule."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.expected import resolved
 from harness.analysis.process.phases import PHASES
-from harness.analysis.summary import Summary, WhatIf
+from harness.analysis.summary import LineShare, RankTraining, Summary, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, parse_fault
-from harness.experiment.advice import Fields
-from harness.experiment.base import Experiment
+from harness.common.paths import ROOT
+from harness.experiment.base import Change, Experiment, Fields, MeasuredRun, Sharding
 from harness.experiment.options import options_of
+from harness.experiment.own import Own
 from harness.experiment.parse import command_of, validate
-from harness.explain.request import asked_of, global_batch, measured, micro_batch
 from harness.format.labels import are_cpus
 from harness.site.site import Site, load_site
+from harness.theory.memory import state_bytes
+
+_UNKNOWN = Experiment(exercise=-1)
+_ROOM = 0.9  # of a device's memory that may be filled
+
+
+def asked_of(s: Summary) -> Experiment:
+    """The experiment as it was resolved; for traces from elsewhere an experiment without options."""
+    return resolved(s) or _UNKNOWN
+
+
+def slowest(s: Summary) -> RankTraining | None:
+    """The rank with the longest step by the training's own clock."""
+    timed = [t for t in s.training if t.median_step_ns]
+    return max(timed, key=lambda t: t.median_step_ns or 0, default=None)
+
+
+def micro_batch(s: Summary) -> int | None:
+    return next((t.micro_batch_size for t in s.training if t.micro_batch_size), None)
+
+
+def measured(s: Summary) -> MeasuredRun:
+    """What an exercise's advice needs of the run's numbers."""
+    return MeasuredRun(are_cpus(s.devices), micro_batch(s), partial(_has_room, s))
+
+
+def _has_room(s: Summary, other: Sharding) -> bool:
+    """Whether another sharding fits into memory: the measured peak and the states that it holds more. False: not
+    known."""
+    asked, first = asked_of(s), s.training[0] if s.training else None
+    room = min((m.memory_total_bytes for m in s.monitor if m.memory_total_bytes), default=0)
+    peak = max((t.peak_memory_bytes or 0 for t in s.training), default=0)
+    if asked.sharding is None or first is None or not (first.parameters and peak and room):
+        return False
+    parameters, ranks = first.parameters, first.world_size or len(s.training)
+    held, holds = (
+        state_bytes(parameters, ranks, sharding=one, bf16=asked.in_bf16 and one.startswith("zero")).total
+        for one in (other, asked.sharding)
+    )
+    return peak + held - holds < _ROOM * room
+
+
+def more_work(s: Summary, text: str) -> tuple[Change, ...]:
+    """Twice the micro-batch; nothing where the micro-batch is not known."""
+    batch = micro_batch(s)
+    return (Change(text, asked_of(s).more_work(batch, global_batch(s))),) if batch is not None else ()
+
+
+def global_batch(s: Summary) -> int | None:
+    """Samples per iteration over all ranks: as asked for, else the product of a pipeline's micro-batches."""
+    asked, p = asked_of(s), s.pipeline
+    if asked.batch_per_iteration:
+        return asked.batch_per_iteration
+    batch, size = micro_batch(s), s.world_size
+    if p is None or p.stages is None or batch is None or size is None:
+        return None
+    return p.microbatches * batch * max(size // (p.stages * asked.stage_ranks), 1)
+
+
+MOST_SHOWN = 0.2  # of a loss, from which a line after the first one is shown with its source
+
+
+def lines_sentence(s: Summary, lines: Sequence[LineShare]) -> str:
+    """The lines with their shares: "62 % of it is at train.py:42 in `train`, 20 % at data.py:7 in `load`."."""
+    first, *others = lines
+    more = "".join(f", {share_words(line)} at {line_words(s, line)}" for line in others)
+    return f"{share_words(first)} of it is at {line_words(s, first)}{more}."
+
+
+def line_words(s: Summary, line: LineShare, sign: str = "`") -> str:
+    """The line as it is in a sentence: "train.py:42 in `train`". sign: around the function's name."""
+    where = line.where
+    inside = "" if where.function == "<module>" else f" in {sign}{_unquoted(where.function)}{sign}"
+    return f"{_unquoted(short_file(s, where.file))}:{where.line}{inside}"
+
+
+def _unquoted(name: str) -> str:
+    """A name without the sign that begins and ends a command in a sentence."""
+    return name.replace("`", "'")
+
+
+def share_words(line: LineShare) -> str:
+    """
+    >>> from harness.analysis.summary import CodeLocation
+    >>> share_words(LineShare(where=CodeLocation(file="a.py", line=1, function="f"), share=0.618))
+    '62 %'
+    """
+    return f"{100 * line.share:.0f} %"
+
+
+def short_file(s: Summary, file: str) -> str:
+    """The path from the folder in which the training was started, or from this checkout; others as they are."""
+    asked = asked_of(s)
+    folders = [asked.start_in] if isinstance(asked, Own) and asked.start_in else []
+    for folder in (*folders, str(ROOT)):
+        if PurePath(file).is_relative_to(folder) and file != folder:
+            return str(PurePath(file).relative_to(folder))
+    return file
+
+
+def shown_lines(lines: Sequence[LineShare]) -> list[LineShare]:
+    """The lines whose source is worth showing."""
+    return [line for i, line in enumerate(lines) if line.source and (i == 0 or line.share >= MOST_SHOWN)]
 
 
 def is_ours(summary: Summary) -> bool:
@@ -125,10 +226,7 @@ def _recorded_place(site: Mapping[str, Any]) -> list[str] | None:
 
 
 def without_faults(
-    s: Summary,
-    names: Collection[str],
-    phase: str | None = None,
-    ranks: Collection[int | None] | None = None,
+    s: Summary, names: Collection[str], phase: str | None = None, ranks: Collection[int | None] | None = None
 ) -> Fields | None:
     """The field without the faults of these names, or None where the run asked for none of them.
 
@@ -139,9 +237,7 @@ def without_faults(
     return {"faults": kept} if len(kept) < len(asked) else None
 
 
-def _is_meant(
-    text: str, names: Collection[str], phase: str | None, ranks: Collection[int | None] | None
-) -> bool:
+def _is_meant(text: str, names: Collection[str], phase: str | None, ranks: Collection[int | None] | None) -> bool:
     fault = _read(text)
     if fault is None or fault.name not in names:
         return False
@@ -211,9 +307,7 @@ FIELDS: dict[str, FieldsOf] = {
     "own-cores": _without("pinned-together", "noisy-neighbour"),
     "no-late-messages": _without("slow-link"),
     "no-extra-compute": _without("extra-compute"),
-    "rank-like-others": _without(
-        "extra-compute", "long-sequences", "noisy-neighbour", "slow-device", "uneven-stages"
-    ),
+    "rank-like-others": _without("extra-compute", "long-sequences", "noisy-neighbour", "slow-device", "uneven-stages"),
     "gas-x2": _accumulated(2),
     "gas-x4": _accumulated(4),
     "micro-batch-x2": _larger_micro_batch,

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, TimeLost
-from harness.explain.code_lines import lines_sentence
-from harness.explain.reasons import Reason, reason
-from harness.explain.traffic import excess
+from harness.explain.commands import lines_sentence
+from harness.explain.reasons import Reason, excess, reason
 from harness.format.format import duration, duration_range, ordinal, percent
 from harness.format.labels import are_cpus
 from harness.replay.causes import CAUSES

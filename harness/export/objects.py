@@ -11,9 +11,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from harness.analysis.job.clocks import clocks_of
+from harness.analysis.job.grouping import clocks_of
+from harness.analysis.process.intervals import lanes
 from harness.analysis.process.kinds import classify, load_rules
-from harness.analysis.process.lanes import lanes
 from harness.analysis.process.view import process_rank, processes
 from harness.analysis.summary import Clock
 from harness.common.errors import WorkError
@@ -175,9 +175,7 @@ def _task(trace: Trace, process: int, offset_ns: int) -> Task:
     called = np.flatnonzero(calls.process == process)
     ranged = np.flatnonzero(ranges.process == process)
     launched = mine[
-        (events.launch_ns[mine] >= 0)
-        & (events.launch_thread[mine] >= 0)
-        & (events.activity[mine] != Activity.CPU_OP)
+        (events.launch_ns[mine] >= 0) & (events.launch_thread[mine] >= 0) & (events.activity[mine] != Activity.CPU_OP)
     ]
     event_class = classify(events, trace.names, load_rules()).event_class[mine]
     keys = [

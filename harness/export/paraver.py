@@ -7,19 +7,18 @@ takes the place of a kernel, as a state has no depth.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
 from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
-from harness.export.prv_blocks import blocks_of
-from harness.export.prv_labels import Labels, event_types
-from harness.export.prv_records import lines
-from harness.export.prv_types import clean, pcf_text
+from harness.export.prv_blocks import blocks_of, lines
+from harness.export.prv_labels import Labels, clean, event_types, pcf_text
 from harness.traces.trace import Trace
 
 
@@ -59,9 +58,7 @@ def write_paraver(
         _write(out.with_name(out.name + ".pcf"), [pcf_text(event_types(labels)).encode()])
         prv = _write(out.with_name(out.name + ".prv"), chain([first_line], lines(blocks)))
     except OSError as error:
-        raise WorkError(
-            f"{out}.prv cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere"
-        ) from error
+        raise WorkError(f"{out}.prv cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere") from error
     return ParaverFiles(
         prv=prv,
         tasks=len(model.tasks),
@@ -133,10 +130,7 @@ def _cpu_of_rows(model: ObjectModel, index: int) -> list[int]:
     number = {(node, name): position + 1 for position, (node, name, _) in enumerate(_cpus(model))}
     names = {device: f"GPU{device}" for device in task.devices}
     first = names[task.devices[0]] if names else f"CPU of {task.label}"
-    return [
-        number[task.node, names.get(row.a, first) if row.kind is not RowKind.HOST else first]
-        for row in task.rows
-    ]
+    return [number[task.node, names.get(row.a, first) if row.kind is not RowKind.HOST else first] for row in task.rows]
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> Path:
@@ -145,3 +139,78 @@ def _write(path: Path, pieces: Iterable[bytes]) -> Path:
         file.writelines(pieces)
     draft.replace(path)
     return path
+
+
+_HEADER = re.compile(rb"#Paraver \([^)]*\):(\d+)(?:_ns)?:(\d+)(?:\(([\d,]*)\))?:1:(\d+):?\(([\d:,]+)\)")
+_RECORDS = (b"1", b"2", b"3")
+_TIME_FIELD = 5
+_LEVEL = re.compile(r"LEVEL (\w+) SIZE (\d+)")
+
+
+@dataclass(frozen=True)
+class PrvContents:
+    """What is in the files. `last_ns` is the time of the latest record; `threads` are per task."""
+
+    header: bytes
+    end_ns: int
+    last_ns: int
+    threads: list[int]
+    node_of_task: list[int]
+    events: int
+    rows: dict[str, list[str]]
+
+
+def check_paraver(prv: Path) -> PrvContents:
+    """The contents of `prv`, its .pcf and .row. Raises WorkError: they are not a usable trace."""
+    for path in (prv, prv.with_suffix(".pcf"), prv.with_suffix(".row")):
+        if not path.is_file() or path.stat().st_size == 0:
+            raise WorkError(f"{path.name} is {'empty' if path.is_file() else 'missing'}")
+    header, events, last_ns = _scan(prv)
+    match = _HEADER.fullmatch(header)
+    if not match:
+        raise WorkError(f"{prv.name} does not begin with a Paraver header")
+    end, _, _, tasks, placed = match.groups()
+    pairs = [tuple(map(int, pair.split(b":"))) for pair in placed.split(b",") if pair]
+    rows = read_rows(prv.with_suffix(".row"))
+    threads, node_of_task = ([pair[i] for pair in pairs] for i in (0, 1))
+    if len(pairs) != int(tasks):
+        raise WorkError(f"{prv.name}: the header promises {int(tasks)} tasks and describes {len(pairs)}")
+    if events == 0:
+        raise WorkError(f"{prv.name} holds no event")
+    if last_ns <= 0 or int(end) <= 0:
+        raise WorkError(f"{prv.name}: the trace lasts no time")
+    if len(rows.get("THREAD", [])) != sum(threads):
+        raise WorkError(f"{prv.stem}.row names {len(rows.get('THREAD', []))} threads of {sum(threads)}")
+    return PrvContents(header, int(end), last_ns, threads, node_of_task, events, rows)
+
+
+def _scan(prv: Path) -> tuple[bytes, int, int]:
+    """(header, number of event records, latest time)."""
+    events = last_ns = 0
+    with prv.open("rb") as file:
+        header = file.readline().rstrip(b"\r\n")
+        for number, line in enumerate(file, start=2):
+            if line[:1] not in _RECORDS:
+                if line[:1] in (b"#", b"c", b"C", b"\n"):
+                    continue
+                raise WorkError(f"{prv.name}, line {number}: no Paraver record: {line[:60]!r}")
+            fields = line.split(b":", _TIME_FIELD + 1)
+            try:
+                last_ns = max(last_ns, int(fields[_TIME_FIELD]))
+            except (IndexError, ValueError):
+                raise WorkError(f"{prv.name}, line {number}: no time in {line[:60]!r}") from None
+            events += line[:1] == b"2"
+    return header, events, last_ns
+
+
+def read_rows(path: Path) -> dict[str, list[str]]:
+    """Names by level, as a .row file has them. Raises WorkError: a level is cut off."""
+    rows: dict[str, list[str]] = {}
+    lines = iter(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    for line in lines:
+        if match := _LEVEL.match(line):
+            names = list(islice(lines, int(match[2])))
+            if len(names) < int(match[2]):
+                raise WorkError(f"{path.name} is cut off in level {match[1]}")
+            rows[match[1]] = names
+    return rows

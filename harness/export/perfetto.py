@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from isal import igzip
 
-from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
 from harness.common.printable import printable
@@ -42,10 +42,7 @@ class PerfettoFile:
 
 
 def write_perfetto(
-    traces: Sequence[Trace],
-    out: Path,
-    hosts: Mapping[int, str] | None = None,
-    recordings: Sequence[Recording] = (),
+    traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, recordings: Sequence[Recording] = ()
 ) -> PerfettoFile:
     """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node.
 
@@ -68,9 +65,7 @@ def write_perfetto(
             file.write(b"\n]}\n")
         draft.replace(out)
     except OSError as error:
-        raise WorkError(
-            f"{out} cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere"
-        ) from error
+        raise WorkError(f"{out} cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere") from error
     return PerfettoFile(out, len(model.tasks), count, notes)
 
 

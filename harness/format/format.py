@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.common.printable import printable
 
 _MOST_STEPS = 10_000  # of a window: a rarer call is shown as a rate
 _ARGUMENTS = re.compile(r"\((?!anonymous|int\)|bool\)|unsigned|cudnn)")  # not casts in template arguments
@@ -255,3 +262,65 @@ def middle(name: str, width: int = 60) -> str:
     """
     end = 20 if width > 32 else (width - 1) // 2
     return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
+_BEGINS_A_FORMULA = re.compile(r"'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")  # the last four: as Japanese ones are typed
+
+
+def cells(row: Iterable[Any]) -> list[Any]:
+    """The row as it is written.
+
+    >>> cells(["=1+1", "gemm", -1.5, "-1.5", None, "'=x"])
+    ["'=1+1", 'gemm', -1.5, '-1.5', None, "''=x"]
+    """
+    return [_cell(value) if isinstance(value, str) else value for value in row]
+
+
+def _cell(text: str) -> str:
+    return ("'" if _is_formula(text) else "") + printable(text)
+
+
+def text_of_cell(cell: str) -> str:
+    """What was written as this cell.
+
+    >>> [text_of_cell(cell) for cell in ("'=1+1", "'quoted'", "''=x", "-1.5")]
+    ['=1+1', "'quoted'", "'=x", '-1.5']
+    """
+    return cell[1:] if cell.startswith("'") and _is_formula(cell) else cell
+
+
+def _is_formula(text: str) -> bool:
+    return _BEGINS_A_FORMULA.match(text) is not None and not _is_number(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_NOWHERE = "default-src 'none'; base-uri 'none'; form-action 'none'"
+
+
+def with_scripts(scripts: Sequence[str]) -> str:
+    """The policy of a page that runs these scripts, each whole between its tags, and no other."""
+    allowed = " ".join(map(_checksum, scripts))
+    # Images: a plot that is saved as a picture goes through one of its own.
+    return f"{_NOWHERE}; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def without_scripts(style: str) -> str:
+    """The policy of a page with this one style element, whole between its tags, and no script."""
+    return f"{_NOWHERE}; style-src {_checksum(style)}"
+
+
+def shown_in_page(value: object) -> object:
+    """A text of a page, which hides and reorders no other; the page's own parts are Markup. For Jinja's `finalize`."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _checksum(text: str) -> str:
+    """As a browser computes it of an element's text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -31,9 +31,7 @@ class Var:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.var):
             raise ValueError(f"{self.var!r} is not the name of a shell variable")
         if not re.fullmatch(r":?", self.before) or not re.fullmatch(r"[0-9]*", self.otherwise):
-            raise ValueError(
-                f"{self.before!r} or {self.otherwise!r} is no text that may stand in an expansion"
-            )
+            raise ValueError(f"{self.before!r} or {self.otherwise!r} is no text that may stand in an expansion")
 
     @property
     def expansion(self) -> str:
@@ -97,11 +95,7 @@ def comma_joined(words: Sequence[Word]) -> Word:
     parts: list[str | Var] = []
     for word in words:
         parts += [*[","][: len(parts)], *(word.parts if isinstance(word, Shell) else [word])]
-    return (
-        Shell(parts=tuple(parts))
-        if any(isinstance(part, Var) for part in parts)
-        else "".join(map(str, parts))
-    )
+    return Shell(parts=tuple(parts)) if any(isinstance(part, Var) for part in parts) else "".join(map(str, parts))
 
 
 def parent(path: Word) -> Word | None:

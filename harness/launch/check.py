@@ -77,9 +77,7 @@ def _missing_still(job: Job, environ: Mapping[str, str]) -> list[str]:
     return [sentence for sentence in missing(job, environ) if sentence not in installed]
 
 
-_FIRST_INSTALLS = (
-    "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
-)
+_FIRST_INSTALLS = "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
 
 
 def _has_torch() -> bool:
@@ -134,9 +132,7 @@ def check_script(job: Job, text: str) -> None:
     on_nodes += [("node_cleanup", line) for line in job.node_cleanup]
     wrong = [f"{field} {line!r}" for field, line in on_nodes if _bash_says(f"{{ :\n{line}\n}}")]
     wrong += ["setup"] * bool(_bash_says("\n".join(job.setup)))
-    raise RequestError(
-        f"site {job.site.name}: bash cannot read its {' and '.join(wrong) or 'lines'} ({message})"
-    )
+    raise RequestError(f"site {job.site.name}: bash cannot read its {' and '.join(wrong) or 'lines'} ({message})")
 
 
 def _bash_says(text: str) -> str:

@@ -1,7 +1,4 @@
-"""Experiment × site, resolved: what will run, as data. Reads no file but the models.
-
-Nothing here is text for a shell; a word that only the running job can complete is a `Shell` word.
-"""
+"""Which program lets the ranks of several nodes meet, as a job tells its launchers. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,25 +10,22 @@ from typing import Any, Literal
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
-from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
 from harness.launch.argv import RUN_DIR, Shell, Var, Word, from_site, join, prefixed
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
-from harness.launch.exercises.base import (
-    Chosen,
-    Command,
-    CommandPlace,
-    DeviceKind,
-    ExercisePlan,
-    Launch,
-    launch_of,
-)
-from harness.launch.exercises.device_needs import device_doubts
+from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceKind, ExercisePlan, Launch, launch_of
+from harness.launch.exercises.training import device_doubts
 from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
+
+TORCHRUN = "HARNESS_TORCHRUN"
+"""The variable that names it; without it, torchrun as it comes."""
+
+TORCHRUN_JSC = "torchrun_jsc"
+
 
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
 
@@ -83,9 +77,7 @@ class Job:
         """What the job is, for the first lines of its script: a text without characters that could end a line."""
         asked = self.experiment
         return (
-            f"Exercise {asked.exercise} ({asked.title})"
-            if asked.exercise != "own"
-            else "A training of the user's own"
+            f"Exercise {asked.exercise} ({asked.title})" if asked.exercise != "own" else "A training of the user's own"
         )
 
     @property

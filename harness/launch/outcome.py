@@ -7,22 +7,132 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
 from harness.common.mystery import hides
-from harness.experiment.exercises import Profiled
-from harness.launch.container_end import why_not_begun
-from harness.launch.exit_status import what_it_means
-from harness.launch.own_outcome import what_is_open
+from harness.experiment.exercises import Own, Profiled
+from harness.launch.container import why_not_begun
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
-from harness.run import NodeStatus, Record, Run, State, Status
+from harness.run import FINAL, NodeStatus, Record, Run, State, Status, read_json_lines
+
+_CLOSING_S = 3.0  # helpers of Python's multiprocessing end a moment after their rank
+_SHOWN = 5
+_NO_STEP = (
+    "no step was observed: it called no optimizer and no model's forward, or its Python ran with -I, -E or -S and so "
+    "without the observer"
+)
+
+
+def what_is_open(run: Run) -> str:
+    """A sentence on a training that ended with status 0; empty if nothing is open, or it is an exercise's."""
+    asked = run.record.experiment
+    if not isinstance(asked, Own):
+        return ""
+    if left := _left_behind(run):
+        pids = ", ".join(map(str, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
+        many = f"{len(left)} processes of it were" if len(left) > 1 else "a process of it was"
+        return f"{many} still running when the program had ended (pid {pids}): what came after is not recorded"
+    steps = _steps(run)
+    return _why_no_trace(run, asked, max(steps)) if any(steps) else _NO_STEP
+
+
+def _left_behind(run: Run) -> list[int]:
+    """The processes of the training that live on this machine."""
+    end_s = time.monotonic() + _CLOSING_S
+    while (left := list(_started_by(run))) and time.monotonic() < end_s:
+        time.sleep(0.2)
+    return left
+
+
+def _started_by(run: Run) -> Iterator[int]:
+    wanted = f"HARNESS_OBSERVE={run.path}/".encode()
+    own = {os.getpid(), os.getppid()}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) not in own:
+            with suppress(OSError):  # another user's, or it has ended
+                if any(each.startswith(wanted) for each in (folder / "environ").read_bytes().split(b"\0")):
+                    yield int(folder.name)
+
+
+def _steps(run: Run) -> list[int]:
+    """The number of steps of each rank that was observed."""
+    found = []
+    for path in run.metrics():
+        with suppress(OSError, ValueError):
+            found.append(sum(line.get("event") == "step" for line in read_json_lines(path)))
+    return found
+
+
+def _why_no_trace(run: Run, asked: Own, took: int) -> str:
+    """Where the training ended before its profiled steps."""
+    if run.record.job.get("profiler") == "none" or asked.recorded_by_time or run.traces():
+        return ""
+    window = asked.window
+    if took >= window.end:
+        return ""
+    return (
+        f"nothing was profiled: it took {took} step{'s' * (took > 1)}, and the profiled ones are {window.start + 1} to "
+        f"{window.end}: let it take more, or lower --skip-steps, --warmup-steps and --active-steps"
+    )
+
+
+LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
+USUALLY = {
+    "KILL": "the system does this if memory runs out: try a smaller batch or model",
+    "SEGV": "a library crashed: its last lines are in the log",
+    "ABRT": "a library aborted: its last lines in the log give the reason",
+    "BUS": "often /dev/shm is full, which the ranks share",
+    "TERM": "something other than slurm.sh cancel asked it to stop",
+    "FPE": "a library divided by zero",
+    "XFSZ": "a file became larger than the limit of this account (ulimit -f)",
+    "XCPU": "it used more CPU time than this account may use (ulimit -t)",
+}
+PROGRAMS = {126: "a program could not be executed", 127: "a program was not found"}
+
+
+def what_it_means(code: int | None) -> str:
+    """A sentence for a status that a shell gave a meaning to; empty for any other.
+
+    >>> what_it_means(139)
+    'exit 139: ended by the signal SEGV; a library crashed: its last lines are in the log'
+    >>> what_it_means(7)
+    ''
+    """
+    if code in PROGRAMS:
+        return f"exit {code}: {PROGRAMS[code]}; the log names it"
+    if code is None or not 128 < code < 128 + signal.NSIG:
+        return ""
+    try:
+        name = signal.Signals(code - 128).name.removeprefix("SIG")
+    except ValueError:
+        return ""
+    usually = f"; {USUALLY[name]}" if name in USUALLY else ""
+    return f"exit {code}: ended by the signal {name}{usually}"
+
+
+def why_it_wrote_no_more(run: Run) -> str:
+    """That its disk is full, of a run that could not write how it ended; empty if there is space."""
+    own = run.status()
+    if own is not None and own.state in FINAL:
+        return ""
+    try:
+        disk = os.statvfs(run.path)
+    except OSError:
+        return ""
+    if disk.f_bavail * disk.f_frsize >= LEAST_BYTES:
+        return ""
+    return f"it ended without an exit status: the disk of {run.path} is full; free some space, and start it again"
+
 
 STOPPED = 143  # by TERM
 LONGEST_LINE = 1 << 16  # bytes of an end line, and more
@@ -30,9 +140,7 @@ LONGEST_LINE = 1 << 16  # bytes of an end line, and more
 
 def record_start(run: Run) -> None:
     """Write that the job runs, with the id of its process."""
-    run.write_status(
-        Status(state="running", pid=os.getppid(), host=socket.gethostname(), started_ns=time.time_ns())
-    )
+    run.write_status(Status(state="running", pid=os.getppid(), host=socket.gethostname(), started_ns=time.time_ns()))
 
 
 def record_end(run: Run, code: int, reason: str) -> int:
@@ -62,9 +170,7 @@ def record_end(run: Run, code: int, reason: str) -> int:
     )
     if before is not None and before.told_by is not None and status.state in ("failed", "cancelled"):
         # Who runs the jobs had given it up, as one on a node that was cut off, and so it was ended.
-        status = status.model_copy(
-            update={"state": before.state, "told_by": before.told_by, "why": before.why}
-        )
+        status = status.model_copy(update={"state": before.state, "told_by": before.told_by, "why": before.why})
     run.write_record(run.record.model_copy(update={"status": status, "nodes": nodes}))
     run.write_status(status)
     for name in missing:
@@ -118,9 +224,7 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
             f"{nothing}in the container the training probably could not load nsys's libraries; add their folder to the "
             "site's container.binds, or try --profiler torch"
         )
-    return (
-        f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
-    )
+    return f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
 
 
 def _stopped_early(run: Run) -> bool:

@@ -11,7 +11,7 @@ from harness.common.errors import RequestError
 from harness.experiment.base import Experiment
 from harness.experiment.options import for_nsys, options_of
 from harness.experiment.parse import validate
-from harness.experiment.profiled import Profiled
+from harness.experiment.training import Profiled
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import Chosen, DeviceKind, Launch, Target, launch_of
 from harness.site.site import Site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -12,31 +13,34 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.paths import ROOT
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+
+from harness.common.paths import ROOT, TEMPLATES
 from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own
-from harness.launch.backends.protocol import PolledState, Submission, Together
+from harness.launch.argv import quote, quote_all, shown
+from harness.launch.backends.protocol import Joint, PolledState, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
-from harness.launch.exit_status import what_it_means, why_it_wrote_no_more
 from harness.launch.job import Job, resolve
-from harness.launch.outcome import why_nothing_was_recorded
-from harness.launch.program_record import program_of, versions_of
-from harness.launch.render import render, render_joint
+from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
 from harness.launch.resolve import Machine
+from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
 from harness.live.node_file import silent_nodes
 from harness.live.silent import SILENT_S, who_is_silent
-from harness.monitor.cores import usable_cores
+from harness.monitor.source import usable_cores
 from harness.run import (
     FINAL,
     SECRET_MODE,
     Part,
+    Program,
     Record,
     Run,
     Stage,
@@ -48,6 +52,104 @@ from harness.run import (
 )
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
+
+
+def _bytecode_cache() -> FileSystemBytecodeCache | None:
+    """Compiled templates beside the interpreter's packages, as .pyc files are: they save a fifth of a dry run."""
+    folder = Path(sys.prefix) / "compiled-templates"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return FileSystemBytecodeCache(str(folder)) if os.access(folder, os.W_OK) else None
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader([folder, TEMPLATES]),
+        bytecode_cache=_bytecode_cache(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",  # {# is bash: ${#array[@]}
+        comment_end_string="##}",
+        autoescape=False,  # shell, not HTML: q and argv do the quoting
+    )
+    environment.filters["q"] = quote
+    environment.filters["argv"] = quote_all
+    return environment
+
+
+def render_joint(jobs: Sequence[Job], joint: Joint) -> str:
+    """The script of one submission that starts the scripts of all these jobs."""
+    template = _environment(joint.template.parent).get_template(joint.template.name)
+    return template.render(jobs=jobs, directives=joint.directives)
+
+
+def render(job: Job) -> str:
+    """The job's script, for its site's backend. Raises RequestError: the backend is unknown."""
+    return render_template(backend_of(job.site).TEMPLATE, job=job)
+
+
+def render_template(template: Path, **values: object) -> str:
+    """A template of ours, or one that extends or includes ours, with these values."""
+    return _environment(template.parent).get_template(template.name).render(**values)
+
+
+_LIMIT_S = 20.0
+
+
+def program_of(asked: Experiment, job: Job) -> Program | None:
+    """The program of a training of the user's own; None: it is an exercise."""
+    if not isinstance(asked, Own):
+        return None
+    script = Path(asked.start_in, asked.program)
+    is_file = asked.form == "script" or "/" in asked.program
+    return Program(
+        script=str(script) if is_file else asked.program,
+        arguments=list(asked.arguments),
+        python=shown(job.training_python),
+        git=git_state_of(script.parent if is_file and script.parent.is_dir() else Path(asked.start_in)),
+    )
+
+
+def versions_of(asked: Experiment, ours: dict[str, str]) -> dict[str, str]:
+    """The versions of what trains, by package; empty where nobody here can ask for them, as in a container."""
+    if not isinstance(asked, Own) or asked.python is None:
+        return ours
+    found = ask_python(asked.python)
+    return {} if isinstance(found, str) else found.versions
+
+
+def git_state_of(folder: Path) -> dict[str, str | bool | None]:
+    """The repository that holds the folder: its top, commit and branch, whether tracked files differ from the commit,
+    and a checksum of the differences. None: git does not say."""
+    changes = _git_in(folder, "status", "--porcelain", "--untracked-files=no")
+    differences = _git_in(folder, "diff", "HEAD") if changes else None
+    return {
+        "repository": _git_in(folder, "rev-parse", "--show-toplevel"),
+        "commit": _git_in(folder, "rev-parse", "HEAD"),
+        "branch": _git_in(folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        "dirty": None if changes is None else bool(changes),
+        "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
+    }
+
+
+def _git_in(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", os.fspath(folder), *arguments],
+            capture_output=True,
+            check=False,
+            timeout=_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
+
 
 # In a checkout of another user git answers only if it is told to: that user's Python runs here already.
 GIT = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
@@ -76,9 +178,7 @@ class Prepared(NamedTuple):
 
 def prepare(experiment: Experiment, site: Site) -> Prepared:
     """The experiment resolved for this machine. Raises RequestError: it cannot run at the site."""
-    asked = launch_of(experiment).with_whole_paths(
-        experiment
-    )  # the record has the same meaning in every folder
+    asked = launch_of(experiment).with_whole_paths(experiment)  # the record has the same meaning in every folder
     return Prepared(asked, resolve(asked, site, this_machine()))
 
 
@@ -213,9 +313,7 @@ def look_at(run: Run) -> PolledState:
     hang = None if found.why or found.state in ("queued", "completed", "unknown") else read_hang(run.path)
     if hang is not None and hang.until_ns is None:
         ending = hang.stops and found.state == "running"
-        return found._replace(
-            why=hang.since_clock + "; it is being ended" * ending, ending=found.ending or ending
-        )
+        return found._replace(why=hang.since_clock + "; it is being ended" * ending, ending=found.ending or ending)
     if found.state == "completed" and own and own.note and not found.why:
         return found._replace(why=own.note)
     if found.state == "failed" and own and not found.why:

@@ -53,10 +53,7 @@ class UntrustedRequest(NamedTuple):
 
 
 def find_untrusted(
-    source: Source,
-    experiments: Sequence[Experiment],
-    site: Site | None = None,
-    environ: Mapping[str, str] = os.environ,
+    source: Source, experiments: Sequence[Experiment], site: Site | None = None, environ: Mapping[str, str] = os.environ
 ) -> UntrustedRequest:
     """What a launch of the experiments at the site takes from the file. site: None, if the user chose it."""
     known = None if site is None else _known(site, source.command, environ)
@@ -65,9 +62,7 @@ def find_untrusted(
     if own and not why and not _is_among_ours(source.file, experiments):
         why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
     lines = [] if site is None else _site_lines(site, known)
-    return UntrustedRequest(
-        source.file, [escaped(each) for each in why], [escaped(each) for each in [*lines, *own]]
-    )
+    return UntrustedRequest(source.file, [escaped(each) for each in why], [escaped(each) for each in [*lines, *own]])
 
 
 def _not_ours(source: Source) -> Iterator[str]:

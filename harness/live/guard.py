@@ -50,13 +50,7 @@ class Guard:
         while not self._waited():
             try:
                 self._look()
-            except (
-                OSError,
-                ValueError,
-                KeyError,
-                TypeError,
-                IndexError,
-            ) as error:  # another node's file is damaged
+            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:  # another node's file is damaged
                 print(f"warning: cannot tell whether the run is stuck: {error!r}", file=sys.stderr)
                 self.over.wait(30.0)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from harness.common.heartbeats import MEMORY
 from harness.live.collect import Collector
 from harness.live.guard import Guard
-from harness.monitor.errors import exit_code_of
 from harness.monitor.record import record
+from harness.monitor.source import exit_code_of
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -23,13 +23,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--run", type=Path, required=True, help="the run's folder")
     parser.add_argument("--node", type=int, required=True, help="the node's number in the job")
     parser.add_argument("--name", required=True, help="the node's name among the run's monitors")
-    parser.add_argument(
-        "--below", type=int, required=True, metavar="PID", help="watch what this process starts"
-    )
+    parser.add_argument("--below", type=int, required=True, metavar="PID", help="watch what this process starts")
     parser.add_argument("--hz", type=float, default=1.0, help="samples of the devices per second")
-    parser.add_argument(
-        "--on-hang", choices=("report", "stop"), default="report", help="what to do if it is stuck"
-    )
+    parser.add_argument("--on-hang", choices=("report", "stop"), default="report", help="what to do if it is stuck")
     return parser
 
 

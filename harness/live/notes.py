@@ -4,26 +4,109 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from harness.common.heartbeats import LEAST_S, PERIOD_S
+from harness.common.heartbeats import LEAST_S, PERIOD_S, live_folder
 from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
 from harness.format.format import clock_text, duration, percent
-from harness.live.aligned import aligned
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
-from harness.live.losses import earliest
-from harness.live.model import BEATS, NS, Live
+from harness.live.model import BEATS, NS, History, Live, Rank
+from harness.live.node_file import both_ends
 from harness.live.pace import changes
-from harness.live.pace_words import Numbering, pace_notes
+from harness.live.pace_words import Numbering, pace_notes, slowest
 from harness.live.silent import Silent, who_is_silent
-from harness.live.slowest import slowest
 from harness.live.text import how_many, ranks_named, span
 from harness.run.mystery import is_hidden
+
+
+class BadLoss(NamedTuple):
+    """The first step with a loss that is not finite, and the ranks that had one in it."""
+
+    step: int
+    ranks: tuple[int, ...]
+    loss: str
+    weights_were_finite: bool | None
+
+    @property
+    def sentence(self) -> str:
+        """What is known, and what it means."""
+        name = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity"}.get(self.loss, self.loss)
+        said = f"the loss is {name} since step {self.step} on {ranks_named(self.ranks)}"
+        if self.weights_were_finite is None:
+            return f"{said}; whether the weights were before it cannot be known from this"
+        if self.weights_were_finite:
+            return f"{said}: the weights were finite, so look at the batch and the forward pass of that step"
+        return f"{said}: the weights were not finite before it, so gradients of an earlier step were not"
+
+
+def first_bad_loss(run: Path) -> BadLoss | None:
+    """The first of all ranks; None: every loss that is known is finite."""
+    paths = sorted(live_folder(run).glob("*.jsonl"))
+    return earliest(line for path in paths for line in both_ends(path) if line.get("event") == "loss")
+
+
+def earliest(lines: Iterable[dict[str, Any]]) -> BadLoss | None:
+    """Of the lines `loss` of all nodes."""
+    known = [line for line in lines if isinstance(line.get("step"), int) and isinstance(line.get("rank"), int)]
+    if not known:
+        return None
+    step = min(line["step"] for line in known)
+    first = [line for line in known if line["step"] == step]
+    weights = [line["weights"] for line in first if isinstance(line.get("weights"), bool)]
+    ranks = tuple(sorted(line["rank"] for line in first))
+    return BadLoss(step, ranks, str(first[0].get("loss")), all(weights) if weights else None)
+
+
+Matrix = npt.NDArray[np.float64]
+
+
+class Aligned(NamedTuple):
+    """ranks: their numbers, one for each row. first: the number of the first column's step. us, own_us: microseconds of
+    a step, in all and without waiting for other ranks; NaN: not known."""
+
+    ranks: tuple[int, ...]
+    first: int
+    us: Matrix
+    own_us: Matrix
+
+
+def aligned(ranks: Sequence[Rank], most: int = 1024) -> Aligned | None:
+    """The last `most` steps of these ranks; None: no step is known. A mean of several steps stands for each of them."""
+    known = [rank for rank in ranks if rank.history.count]
+    if not known:
+        return None
+    last = max(int(rank.history.steps[-1]) for rank in known)
+    first = max(0, last - most + 1)
+    us, own_us = (np.full((len(known), last - first + 1), np.nan) for _ in range(2))
+    for row, rank in enumerate(known):
+        entries, columns = _columns(rank.history, first, last)
+        us[row, columns] = rank.history.us[entries]
+        own_us[row, columns] = rank.history.own_us[entries]
+    return Aligned(tuple(rank.rank for rank in known), first, us, own_us)
+
+
+def _columns(history: History, first: int, last: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    """Entries, each as often as it has steps in these columns, and the columns."""
+    steps = history.steps.astype(np.int64)
+    back = np.flatnonzero(np.diff(steps) <= 0)  # steps were counted anew
+    begins = int(back[-1]) + 1 if len(back) else 0
+    begins = max(begins, int(np.searchsorted(steps[begins:], first, "right")) + begins - 1)
+    widths = np.diff(steps[begins:])
+    usual = int(np.median(widths)) if len(widths) else 1
+    counts = np.append(np.minimum(widths, max(1, usual)), max(1, usual))  # a wider gap was not recorded
+    entries = np.repeat(np.arange(begins, len(steps)), counts)
+    inside = np.arange(len(entries)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = steps[entries] + inside - first
+    there = (columns >= 0) & (columns <= last - first)
+    return entries[there], columns[there]
+
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
 PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
@@ -67,11 +150,7 @@ def failed(live: Live) -> Iterator[Note]:
         elif (death := first_death(live.path)) is not None:
             said = death.sentence
             yield Note(
-                "failed",
-                (death.rank,),
-                f"{said[0].upper()}{said[1:]}.",
-                death.seen_at,
-                f"{PROGRAM} logs {live.job_id}",
+                "failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", death.seen_at, f"{PROGRAM} logs {live.job_id}"
             )
 
 
@@ -81,9 +160,7 @@ def nonfinite_loss(live: Live) -> Iterator[Note]:
     if bad is not None:
         said = f"{bad.sentence[0].upper()}{bad.sentence[1:]}."
         now = {rank.rank: rank.beat.loss for rank in live.training if rank.beat and rank.rank in bad.ranks}
-        shows = "; ".join(
-            f"the loss of rank {rank} is now {loss}" for rank, loss in list(now.items())[:MOST_LINES]
-        )
+        shows = "; ".join(f"the loss of rank {rank} is now {loss}" for rank, loss in list(now.items())[:MOST_LINES])
         yield Note("loss", bad.ranks, said, shows, f"{PROGRAM} cancel {live.job_id}")
 
 
@@ -92,9 +169,7 @@ def silent_nodes(live: Live) -> Iterator[Note]:
     nodes = [] if live.suspended else live.silent_nodes()
     if not nodes:
         return
-    there = {
-        node.name: tuple(rank.rank for rank in live.training if rank.node == node.name) for node in nodes
-    }
+    there = {node.name: tuple(rank.rank for rank in live.training if rank.node == node.name) for node in nodes}
     age = span(max(node.age_s(live.now_ns) for node in nodes))
     report = len(live.nodes) - len(nodes)
     if report:
@@ -216,9 +291,7 @@ def waits_for_data(live: Live) -> Iterator[Note]:
 def _more_than_others(looks: dict[int, str], share: float) -> list[int]:
     """The ranks that load data so often that chance does not explain it, not even among a thousand ranks."""
     least = max(2 * DATA_SHARE, share + 5 * math.sqrt(share * (1 - share) / BEATS))
-    return [
-        rank for rank, phases in looks.items() if len(phases) == BEATS and phases.count("d") >= least * BEATS
-    ]
+    return [rank for rank, phases in looks.items() if len(phases) == BEATS and phases.count("d") >= least * BEATS]
 
 
 def _at(live: Live, phase: str) -> str:

@@ -11,8 +11,76 @@ from numpy.typing import NDArray
 from harness.format.format import duration, percent
 from harness.live.onsets import NEAR
 from harness.live.pace import Change
-from harness.live.slowest import Slowest
 from harness.live.text import ranks_named
+
+LEAST_COST = 0.03  # of the step: less waiting for the slowest rank is not worth a word
+_CLEAR = 0.05  # of the step, by which a rank is slower than the others where it is clearly the slowest
+FEWEST = 20  # steps
+_ALWAYS, _OFTEN = 0.9, 0.3  # of the steps
+
+_BLOCK = 10  # steps that are permuted together, because the noise of neighbours is alike
+_DRAWS = 199
+_CHANCE = 0.01
+
+
+class Slowest(NamedTuple):
+    """The rank that the others wait for.
+
+    kind: "always" (in 90 % of the steps), "often" (30 %), "rarely", "in turns" (no rank stands out) or "never" (the
+    others wait less than 3 % of a step). rank: None where no rank stands out. share: of the steps, in which it is
+    clearly the slowest. costs: per step, in the input's unit: what a step would gain if the rank was only as slow as
+    the next one; "in turns": how long the median rank waits for the slowest. chance: of a rank to be the slowest as
+    often, or as expensively, if all ranks were alike (permutation test).
+    """
+
+    kind: str
+    rank: int | None
+    share: float
+    costs: float
+    chance: float
+
+
+def slowest(own: F64, step: float) -> Slowest:
+    """The rank that is the slowest.
+
+    own: (ranks, steps), durations without waiting for other ranks, NaN where not known. step: the job's median step.
+    Steps in which the own time of a rank is not known are left out.
+    """
+    known = own[:, ~np.isnan(own).any(axis=0)]
+    ranks, count = known.shape
+    if ranks < 2 or count < FEWEST or step <= 0:
+        return Slowest("never", None, 0.0, 0.0, 1.0)
+    middle, second = (ranks - 1) // 2, ranks - 2
+    ordered = np.partition(known, (middle, second), axis=0)
+    first = known.argmax(axis=0)
+    top = known.max(axis=0)
+    waiting = top - ordered[middle]
+    costs = float(waiting.mean())
+    if costs < LEAST_COST * step:
+        return Slowest("never", None, 0.0, costs, 1.0)
+    clear = (waiting > _CLEAR * step).astype(float)
+    spent = np.bincount(first, waiting, ranks)
+    rank = int(spent.argmax())
+    chance = min(_by_chance(first, clear, ranks), _by_chance(first, waiting, ranks))
+    if chance > _CHANCE or spent[rank] < _MOST_OF_IT * spent.sum():
+        return Slowest("in turns", None, 0.0, costs, chance)
+    share = float(clear[first == rank].sum() / count)
+    kind = "always" if share >= _ALWAYS else "often" if share >= _OFTEN else "rarely"
+    gain = float((top - ordered[second])[first == rank].sum() / count)
+    return Slowest(kind, rank, share, gain, chance)
+
+
+def _by_chance(first: NDArray[np.intp], weights: F64, ranks: int) -> float:
+    """How often a rank gets as much, if in each block of steps the ranks change places at random."""
+    most = np.bincount(first, weights, ranks).max()
+    if not most:
+        return 1.0
+    dice = np.random.default_rng(0)
+    block = np.arange(len(first)) // _BLOCK
+    shifts = dice.integers(0, ranks, (_DRAWS, block[-1] + 1))
+    drawn = [np.bincount((first + shift[block]) % ranks, weights, ranks).max() for shift in shifts]
+    return (1 + int(np.count_nonzero(np.array(drawn) >= most))) / (1 + _DRAWS)
+
 
 F64 = NDArray[np.float64]
 CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core
@@ -105,11 +173,7 @@ def change_sentence(change: Change, phase: str | None, unit_ns: float = 1.0) -> 
 def _where(change: Change, phase: str | None) -> str:
     inside = "" if phase is None else f", in {_PHASES.get(phase, phase)}"
     if not change.named:
-        return (
-            f"{inside}; which rank caused it cannot be known from these times"
-            if len(change.ranks) > 1
-            else inside
-        )
+        return f"{inside}; which rank caused it cannot be known from these times" if len(change.ranks) > 1 else inside
     return f"; on {ranks_named(change.ranks)}{inside}"
 
 
@@ -158,9 +222,7 @@ def evidence(
     texts = []
     if change.named and own is not None and len(change.ranks) < len(own):
         texts = [
-            _own_times(
-                change, own, change.ranks if numbers is None else [numbers[x] for x in change.ranks], unit_ns
-            )
+            _own_times(change, own, change.ranks if numbers is None else [numbers[x] for x in change.ranks], unit_ns)
         ]
     waited = waited_for_cores(change, phases)
     if waited:
@@ -180,9 +242,7 @@ def _faults(change: Change, phases: Mapping[str, F64]) -> Iterator[str]:
     """The page faults of the ranks that changed, if there are many more in the slower steps."""
     if PAGE_FAULTS not in phases:
         return
-    before, after = (
-        float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)])
-    )
+    before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))
     slow, fast = (after, before) if change.ratio > 1 else (before, after)
     if slow - fast >= _MANY_FAULTS and slow >= 2 * fast:
         yield (
@@ -195,11 +255,7 @@ def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -
     before, after = _medians(change, own)
     changed = np.isin(np.arange(len(own)), change.ranks)
     others = ~changed & np.isfinite(before) & np.isfinite(after)
-    means = [
-        (float(np.mean(before[rows])), float(np.mean(after[rows])))
-        for rows in (changed, others)
-        if rows.any()
-    ]
+    means = [(float(np.mean(before[rows])), float(np.mean(after[rows]))) for rows in (changed, others) if rows.any()]
     texts = [f"{duration(low * unit_ns)} before, {duration(high * unit_ns)} after" for low, high in means]
     return f"time without waiting for other ranks, of {ranks_named(ranks)}: {'; of the others '.join(texts)}"
 
@@ -210,11 +266,7 @@ def slowest_sentence(found: Slowest, step: float | None, unit_ns: float = 1.0) -
     costs = f"{duration(found.costs * unit_ns)}{of_step}"
     if found.rank is None:
         return f"The ranks are the slowest in turns: half of them wait {costs} or more per step for the slowest one."
-    often = {
-        "always": "always the slowest",
-        "often": "often the slowest",
-        "rarely": "the slowest in few steps",
-    }
+    often = {"always": "always the slowest", "often": "often the slowest", "rarely": "the slowest in few steps"}
     return (
         f"Rank {found.rank} is {often[found.kind]}: clearly in {percent(found.share)} of the steps. "
         f"If it was as fast as the next one, a step would be up to {costs} shorter."

@@ -167,10 +167,7 @@ def _kernel_function(thread: Path) -> str:
 
 
 def _path_at(pid: int, address: int) -> str:
-    with (
-        suppress(OSError, ValueError, OverflowError),
-        (PROC / str(pid) / "mem").open("rb", buffering=0) as memory,
-    ):
+    with suppress(OSError, ValueError, OverflowError), (PROC / str(pid) / "mem").open("rb", buffering=0) as memory:
         memory.seek(address)
         name = os.fsdecode(memory.read(_LONGEST_PATH).split(b"\0", 1)[0])
         return f"{_kind_of(Path(name))} {name}".strip()
@@ -203,9 +200,7 @@ def is_frozen(pid: int) -> bool:
         if "freezer" in controllers:
             if _text(CGROUPS / "freezer" / path / "freezer.state").strip() not in ("", "THAWED"):
                 return True
-        elif not controllers and any(
-            "frozen 1" in _text(root / path / "cgroup.events") for root in _unified()
-        ):
+        elif not controllers and any("frozen 1" in _text(root / path / "cgroup.events") for root in _unified()):
             return True
     return False
 

@@ -16,8 +16,7 @@ import msgspec
 
 from harness.common.bounded_read import open_regular
 from harness.common.heartbeats import PHASES, Beat, live_folder
-from harness.live.history import decoded
-from harness.live.model import BEATS, Gone, Live, Node, Place, Processed, Rank
+from harness.live.model import BEATS, Gone, Live, Node, Place, Processed, Rank, decoded
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
 MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail
@@ -231,13 +230,7 @@ class _NodeFile:
             return
         self._new.pop(line.rank, None)
         self._live.ranks[line.rank] = Rank(
-            line.rank,
-            self._name,
-            host=self._node.host,
-            pid=line.pid,
-            local=line.local,
-            world=line.world,
-            steps=steps,
+            line.rank, self._name, host=self._node.host, pid=line.pid, local=line.local, world=line.world, steps=steps
         )
         self._heard(line.unix_ns)
 

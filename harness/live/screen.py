@@ -3,31 +3,120 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from harness.common.printable import printable
-from harness.format.format import amount, duration, percent
-from harness.live.model import NS, Live, Progress
+from harness.format.format import amount, cut, duration, percent
+from harness.live.model import NS, Live, Progress, Rank
 from harness.live.notes import Note
-from harness.live.rank_table import in_order, table_of
+from harness.live.silent import SILENT_S
 from harness.live.text import clock, how_many, span, sparkline
 from harness.live.view import View
+
+QUIET_S = 5.0  # a shorter time without a sign of life is not shown
+_MOST_NODE = 24  # characters
+
+
+class Column(NamedTuple):
+    """A column: its heading, its cell, and the least width of a screen that has it."""
+
+    head: str
+    cell: Callable[[Rank, Live], str]
+    least_width: int = 0
+    right: bool = True
+    takes_rest: bool = False
+
+
+def _place(rank: Rank, _live: Live) -> str:
+    return rank.place.short if rank.place else "–"
+
+
+def _phase(rank: Rank, _live: Live) -> str:
+    if rank.gone is not None:
+        return "ended" if rank.gone.ended else "gone"
+    return "starts" if rank.beat is None else rank.phase or "–"
+
+
+def _quiet(rank: Rank, live: Live) -> str:
+    """How long it is quiet, makes no progress, or its node does not report."""
+    if rank.gone is not None:
+        return ""
+    if (age_s := live.nodes[rank.node].age_s(live.now_ns)) > SILENT_S and not live.nodes[rank.node].ended:
+        return f"no report {span(age_s)}"
+    if rank.quiet_s() > QUIET_S:
+        return span(rank.quiet_s())
+    return f"no progress {span(rank.idle_s())}" if rank.is_idle() else ""
+
+
+def _us(us: float | None) -> str:
+    return duration(None if us is None else us * 1e3)
+
+
+COLUMNS = [
+    Column("rank", lambda rank, _: str(rank.rank)),
+    Column("node", lambda rank, _: cut(printable(rank.host or rank.node), _MOST_NODE), 75, right=False),
+    Column("step", lambda rank, _: "–" if rank.step is None else f"{rank.step:,}"),
+    Column("own time", lambda rank, _: _us(rank.recent_own_us)),
+    Column("step time", lambda rank, _: _us(rank.recent_us), 70),
+    Column("data wait", lambda rank, _: _us(rank.recent_data_us), 110),
+    Column("phase", _phase, right=False),
+    Column("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
+    Column("use", lambda rank, _: _percent(rank), 90),
+    Column("place", _place, right=False, takes_rest=True),
+    Column("quiet", _quiet),
+]
+
+
+def _percent(rank: Rank) -> str:
+    return f"{rank.beat.use_percent} %" if rank.beat and rank.beat.use_percent is not None else "–"
+
+
+def in_order(live: Live) -> list[Rank]:
+    """All ranks: gone without an end, then quiet, then without progress, then by the time of their steps."""
+    return sorted(
+        live.slowest_first(),
+        key=lambda rank: (rank.gone is None or rank.ended, rank.quiet_s() <= QUIET_S, not rank.is_idle()),
+    )
+
+
+def table_of(ranks: list[Rank], live: Live, width: int) -> Table:
+    """A line for each of these ranks, as wide as the screen."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
+    columns = [column for column in COLUMNS if width >= column.least_width]
+    cells = [[printable(column.cell(rank, live)) for column in columns] for rank in ranks]
+    for number, column in enumerate(columns):
+        longest = max(map(len, [column.head, *(row[number] for row in cells)]))
+        table.add_column(
+            column.head,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if column.takes_rest else None,
+            min_width=None if column.takes_rest else longest,
+        )
+    for rank, row in zip(ranks, cells, strict=True):
+        table.add_row(*map(Text, row), style=_style(rank, live))
+    return table
+
+
+def _style(rank: Rank, live: Live) -> str:
+    if rank.gone is not None:
+        return "dim" if rank.ended else "red"
+    return "yellow" if _quiet(rank, live) else ""
+
 
 LAST_STEPS = 40  # in the sparkline; of a narrow screen half of it
 _BAR = 24  # characters of the bar of progress
 _LEAST_ROWS = 5  # of the table, where findings would take its place
 _LEAST_FINDINGS = 4  # lines of findings, where the table would take their place
 _MOST_MESSAGE = 3  # lines
-_STATES = {
-    "running": "bold green",
-    "queued": "bold yellow",
-    "completed": "bold green",
-    "unknown": "bold yellow",
-}
+_STATES = {"running": "bold green", "queued": "bold yellow", "completed": "bold green", "unknown": "bold yellow"}
 KEYS = "c capture   l logs   x cancel   q quit"
 
 
@@ -180,9 +269,7 @@ def _findings(notes: Sequence[Note], width: int, room: int) -> list[Text]:
         sentence = _sentence(note, width)
         last = number == len(notes) - 1
         if len(lines) + len(sentence) + (not last) > room:
-            return [*lines, Text(f"and {how_many(len(notes) - number, 'more finding')}", style="dim")][
-                : max(1, room)
-            ]
+            return [*lines, Text(f"and {how_many(len(notes) - number, 'more finding')}", style="dim")][: max(1, room)]
         lines += sentence
     return lines
 
@@ -200,9 +287,7 @@ def _wrapped(text: str, width: int, style: str, first: str = "") -> list[Text]:
     """A sentence in lines of the width, the first of which begins with `first`; the others are indented as much."""
     console = Console(width=width, file=io.StringIO())
     lines = safe(text, style).wrap(console, width - len(first), no_wrap=False)
-    return [
-        Text(first if number == 0 else " " * len(first), style) + line for number, line in enumerate(lines)
-    ]
+    return [Text(first if number == 0 else " " * len(first), style) + line for number, line in enumerate(lines)]
 
 
 def _ranks(page: Page, live: Live, room: int) -> None:
@@ -215,3 +300,84 @@ def _ranks(page: Page, live: Live, room: int) -> None:
     page.add(Text(), table_of(ordered[:rows], live, page.width))
     if rows < len(ordered):
         page.add(Text(f"and {len(ordered) - rows:,} more", style="dim"))
+
+
+def as_line(view: View) -> str:
+    """One line: when, which run, its state, its place in the queue, how far, how fast, and the most urgent finding."""
+    progress, last = view.progress, view.last
+    parts = [clock(view.now_ns, view.now_ns), view.job_id, view.told.state]
+    if view.told.place:
+        parts.append(view.told.place)
+    if progress.step is not None:
+        parts.append(f"step {progress.step:,}" + (f" of {progress.steps:,}" if progress.steps else ""))
+    elif last is not None:
+        parts.append(f"step {last.step:,}")
+    if progress.step_ns is not None:
+        parts.append(f"{duration(progress.step_ns)} a step")
+    if progress.samples_per_s:
+        parts.append(amount(progress.samples_per_s, "samples/s"))
+    if progress.remaining_s is not None and not view.told.final:
+        parts.append(f"{span(progress.remaining_s)} remain")
+    said = [view.first_sentence] if view.first_sentence else []
+    return printable("  ".join([*parts, *said]))
+
+
+def as_json(views: Sequence[View]) -> str:
+    """One JSON object on one line: all runs, their ranks, nodes and findings."""
+    now_ns = max((view.now_ns for view in views), default=0)
+    return json.dumps({"unix_ns": now_ns, "runs": [_run(view) for view in views]}, separators=(",", ":"))
+
+
+def _run(view: View) -> dict[str, Any]:
+    told, live = view.told, view.live
+    return {
+        "job_id": view.job_id,
+        "name": view.run.name,
+        "path": str(view.run.path),
+        "user": view.user,
+        "state": told.state,
+        "reason": told.why,
+        "partition": told.partition,
+        "queue_place": told.queue_place,
+        "queue_length": told.queue_length,
+        "expected_start_unix_ns": told.starts_ns,
+        "started_unix_ns": told.began_ns,
+        "deadline_unix_ns": told.deadline_ns,
+        "heartbeats": live.there,
+        "missing": view.missing,
+        "last_step": view.last._asdict() if view.last else None,
+        "progress": view.progress._asdict(),
+        "findings": [note._asdict() for note in view.notes],
+        "nodes": [
+            {"node": node.name, "host": node.host, "age_s": round(node.age_s(live.now_ns), 3), "ended": node.ended}
+            for node in live.nodes.values()
+        ],
+        "ranks": [_rank(rank) for rank in live.slowest_first()],
+    }
+
+
+def _rank(rank: Rank) -> dict[str, Any]:
+    beat = rank.beat
+    return {
+        "rank": rank.rank,
+        "node": rank.node,
+        "host": rank.host,
+        "pid": rank.pid,
+        "step": rank.step,
+        "steps": rank.steps,
+        "phase": rank.phase,
+        "idle_s": rank.idle_s(),
+        "quiet_s": rank.quiet_s(),
+        "place": rank.place._asdict() if rank.place else None,
+        "memory_mib": beat.memory_mib if beat else None,
+        "use_percent": beat.use_percent if beat else None,
+        "loss": beat.loss if beat else None,
+        "own_ns": _ns(rank.recent_own_us),
+        "step_ns": _ns(rank.recent_us),
+        "data_ns": _ns(rank.recent_data_us),
+        "gone": rank.gone._asdict() if rank.gone else None,
+    }
+
+
+def _ns(us: float | None) -> int | None:
+    return None if us is None else round(us * 1e3)

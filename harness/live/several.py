@@ -15,14 +15,7 @@ from harness.live.text import clock, how_many, span
 from harness.live.view import View
 
 _STATES = {"running": "green", "completed": "dim", "queued": "yellow", "unknown": "yellow"}
-_HEADS = {
-    "run": 0,
-    "user": 50,
-    "state": 0,
-    "step": 0,
-    "step time": 70,
-    "remains": 60,
-}  # and the least width for it
+_HEADS = {"run": 0, "user": 50, "state": 0, "step": 0, "step time": 70, "remains": 60}  # and the least width for it
 _BESIDE = 100  # characters of a screen on which a run's sentence is beside it; on a narrower one it is below
 _WITH_PLACE = 80  # characters of a screen that has room for a run's place in the queue
 _KEYS = "q quit"

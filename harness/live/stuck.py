@@ -11,10 +11,9 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
-from harness.live.hang import Hang
+from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, waits_for_ranks
 from harness.live.silent import Silent, who_is_silent
 from harness.live.text import ranks_named, where
-from harness.live.waiting import FOR_LOCK, LOADS, Wait, waits_for_ranks
 
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
 SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves
@@ -82,9 +81,7 @@ class _Scene(NamedTuple):
     ) -> Hang:
         """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
         waiting = [rank for rank in self.waits if rank not in causing] if waiting is None else waiting
-        step = max(
-            rank.step for rank in self.ranks
-        )  # a stopped rank's last heartbeat may be older than its step
+        step = max(rank.step for rank in self.ranks)  # a stopped rank's last heartbeat may be older than its step
         return Hang(
             kind=kind,
             ranks=tuple(sorted(causing)),
@@ -101,9 +98,7 @@ class _Scene(NamedTuple):
         by_place: dict[str, list[int]] = {}
         for rank in sorted(waiting):
             by_place.setdefault(_shown(self.waits[rank]), []).append(rank)
-        return [
-            f"{ranks_named(ranks)} wait{'s' * (len(ranks) == 1)} in {at}" for at, ranks in by_place.items()
-        ]
+        return [f"{ranks_named(ranks)} wait{'s' * (len(ranks) == 1)} in {at}" for at, ranks in by_place.items()]
 
     def _line(self, rank: Evidence) -> str:
         if rank.rank in self.waits:
@@ -158,13 +153,9 @@ def _missing(seen: Nodes, scene: _Scene) -> Hang | None:
         return scene.stuck(
             "gone", died, f"{'each process' if died[1:] else 'the process'} of {ranks_named(died)} has ended"
         )
-    left = [rank.rank for rank in scene.ranks if _has_left(rank)] + [
-        rank for rank, over in seen.gone.items() if over
-    ]
+    left = [rank.rank for rank in scene.ranks if _has_left(rank)] + [rank for rank, over in seen.gone.items() if over]
     if left and scene.waits:
-        return scene.stuck(
-            "left early", left, f"{ranks_named(left)} {'have' if left[1:] else 'has'} left the training"
-        )
+        return scene.stuck("left early", left, f"{ranks_named(left)} {'have' if left[1:] else 'has'} left the training")
     there = {rank.rank for rank in scene.ranks} | set(seen.gone)
     never = sorted(set(range(seen.world)) - there)
     if never and not any(rank.step for rank in scene.ranks):
@@ -177,11 +168,7 @@ def _has_left(rank: Evidence) -> bool:
     return rank.ended or any(frame[2] in _AT_THE_END for frame in rank.threads.get("main", []))
 
 
-_AT_THE_END = (
-    "_shutdown",
-    "_python_exit",
-    "_exit_function",
-)  # of threading, concurrent.futures, multiprocessing
+_AT_THE_END = ("_shutdown", "_python_exit", "_exit_function")  # of threading, concurrent.futures, multiprocessing
 
 
 def _in_own_code(others: list[Evidence], scene: _Scene) -> Hang:

@@ -58,9 +58,7 @@ def ranks_named(ranks: Iterable[int]) -> str:
     if len(numbers) <= _SINGLE:
         return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     text = as_ranges(numbers)
-    return (
-        f"ranks {text}" if len(text) <= 24 else f"{len(numbers)} ranks, as {', '.join(map(str, numbers[:3]))}"
-    )
+    return f"ranks {text}" if len(text) <= 24 else f"{len(numbers)} ranks, as {', '.join(map(str, numbers[:3]))}"
 
 
 def where(place: tuple[str, int, str] | None) -> str:

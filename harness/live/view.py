@@ -92,11 +92,7 @@ class Watched:
     def __init__(self, run: Run, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.run = run
         try:
-            self.job_id, self._user, self._warning_s = (
-                run.job_id,
-                run.record.user,
-                run.record.site.signal_seconds,
-            )
+            self.job_id, self._user, self._warning_s = (run.job_id, run.record.user, run.record.site.signal_seconds)
         except WorkError:  # its record is lost
             self.job_id, self._user, self._warning_s = run.name, "", 0
         self._reader = Reader(run.path, self.job_id, now_ns)
@@ -129,8 +125,7 @@ def _why_missing(told: RunState, now_ns: int, last: LastStep | None) -> str:
         else " Rank 0 has written down no step."
     )
     return (
-        "This run has no heartbeats: its monitor does not run, or an older version of the harness started it."
-        + wrote
+        "This run has no heartbeats: its monitor does not run, or an older version of the harness started it." + wrote
     )
 
 

@@ -9,26 +9,85 @@ from harness.analysis.job.grouping import group
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Problem, RankTraining, Summary
+from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
 from harness.common.errors import WorkError
-from harness.measure.carried import carried, without_profiler
-from harness.measure.matching import with_reference
-from harness.measure.mystery import without_diagnosis
-from harness.measure.run_contents import (
-    RunContents,
-    read_contents,
-    training_world_size,
-    with_contents,
-    with_problems,
-)
-from harness.replay.diagnosis import diagnose
+from harness.measure.references import with_reference
+from harness.measure.run_contents import RunContents, read_contents, training_world_size, with_contents, with_problems
+from harness.replay.causes import CAUSES
+from harness.replay.diagnosis import NOTICEABLE, diagnose
+from harness.replay.suspect import Cause
+from harness.run.mystery import is_hidden
+
+WITHHELD = ("findings", "replay.what_ifs")
+REASON = "this run is a mystery: find the cause yourself, or end it with `mystery reveal`"
+
+
+def without_diagnosis(summary: Summary, run: Path) -> Summary:
+    """The summary without what tells the cause, where `run` is a mystery that was not revealed."""
+    if not is_hidden(run, summary.experiment):
+        return summary
+    quality = summary.quality
+    withheld = [*quality.withheld, *(Withheld(field=field, reason=REASON) for field in WITHHELD)]
+    replay = summary.replay and summary.replay.model_copy(update={"what_ifs": []})
+    kept = quality.model_copy(update={"withheld": withheld})
+    return summary.model_copy(update={"findings": [], "replay": replay, "quality": kept})
+
+
+SLOWED = 1.15  # profiled steps over the others, from which losses are corrected, and the answer says it
+OF_PROFILER = "findings.tiny-kernels"
+
+
+def carried(summary: Summary) -> Summary:
+    """The summary without the causes and predictions that its kind of recording cannot carry."""
+    withheld = {one.field for one in summary.quality.withheld}
+    found, replay = summary.findings, summary.replay
+    if "findings" in withheld:
+        found = []
+    elif "findings.host" in withheld:
+        found = [one for one in found if not CAUSES[one.cause].of_host]
+    if "replay.what_ifs" in withheld and replay is not None:
+        replay = replay.model_copy(update={"what_ifs": [], "ideal_network_ns": None})
+    return summary.model_copy(update={"findings": found, "replay": replay})
+
+
+def without_profiler(summary: Summary) -> Summary:
+    """The summary with its losses without the profiler's weight, where the steps outside of the window are known."""
+    found = corrected(summary.findings, summary.profiler_cost)
+    if len(found) == len(summary.findings):
+        return summary.model_copy(update={"findings": found})
+    reason = "the time between operators is no longer than what the profiler adds to a step"
+    withheld = [*summary.quality.withheld, Withheld(field=OF_PROFILER, reason=reason)]
+    quality = summary.quality.model_copy(update={"withheld": withheld})
+    return summary.model_copy(update={"findings": found, "quality": quality})
+
+
+def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[TimeLost]:
+    """The losses, the largest first, with those to small operators divided by the factor by which profiled steps are
+    longer; without those that the profiler alone explains.
+
+    The profiler adds time to each operator and each call. A stall, a wait or a pause holds few of them.
+    """
+    if cost is None or cost.ratio <= SLOWED:
+        return [*found]
+    added_ns = cost.profiled_step_ns - cost.unprofiled_step_ns
+    kept = [
+        _divided(one, cost.ratio) if one.cause == Cause.TINY_KERNELS else one
+        for one in found
+        if one.cause != Cause.TINY_KERNELS or (one.lost_ns > added_ns and one.share / cost.ratio >= NOTICEABLE)
+    ]
+    return sorted(kept, key=lambda one: -one.lost_ns)
+
+
+def _divided(one: TimeLost, ratio: float) -> TimeLost:
+    low, high = (None if ns is None else round(ns / ratio) for ns in (one.low_ns, one.high_ns))
+    less = {"lost_ns": round(one.lost_ns / ratio), "share": one.share / ratio, "low_ns": low, "high_ns": high}
+    return one.model_copy(update={**less, "recorded_lost_ns": one.lost_ns})
+
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
 
-def summarise(
-    parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: Sequence[Path] = ()
-) -> list[Summary]:
+def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: Sequence[Path] = ()) -> list[Summary]:
     """Parts to summaries, one per job, with the other contents of the runs' directories.
 
     Raises:
@@ -63,9 +122,7 @@ def completed(
     every = [*jobs, *((run, Summary()) for run in sorted(beside) if run not in traced)]
     if not every:
         raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
-    complete = [
-        summary if run is None else _of_run(summary, beside[run], Path(run)) for run, summary in every
-    ]
+    complete = [summary if run is None else _of_run(summary, beside[run], Path(run)) for run, summary in every]
     return [with_problems(summary, broken) for summary in complete]
 
 

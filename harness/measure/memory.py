@@ -98,9 +98,7 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
         try:
             document = _Document.model_validate(read_bounded_json(path, MOST_BYTES))
         except (OSError, ValueError) as error:
-            problems.append(
-                Problem.doubt(problem_texts.SNAPSHOT_UNREADABLE, f"{printable(path.name)}: {_why(error)}")
-            )
+            problems.append(Problem.doubt(problem_texts.SNAPSHOT_UNREADABLE, f"{printable(path.name)}: {_why(error)}"))
             continue
         if document.rank in found:
             evidence = f"{printable(path.name)}: rank {document.rank} is given twice"
@@ -117,12 +115,7 @@ def why_out_of_memory(files: Sequence[Path]) -> str:
     """Which rank had no memory left, where and who held it; empty where none says so."""
     _, problems = read_memory(files)
     return next(
-        (
-            f"{problem.what}: {problem.evidence}"
-            for problem in problems
-            if problem.what == problem_texts.RAN_OUT
-        ),
-        "",
+        (f"{problem.what}: {problem.evidence}" for problem in problems if problem.what == problem_texts.RAN_OUT), ""
     )
 
 

@@ -1,11 +1,17 @@
-"""NCCL's logs of a run, a file for each process, as a part of its summary: see `--nccl-debug`. Reads no traces."""
+"""The lines of NCCL's log of one process, as data. Formats: NCCL 2.18 to 2.28, as its source writes them.
+
+A line that is not known here is skipped and counted: each release of NCCL has new ones. Knows no file and no run.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from harness.analysis.summary import (
     Nccl,
@@ -20,7 +26,267 @@ from harness.analysis.summary import (
     problem_texts,
 )
 from harness.common.bounded_read import BoundedReadError, read_lines, why_unread
-from harness.measure.nccl_lines import Communicator, Process
+from harness.common.printable import printable
+
+MOST_DIFFERENT = 1_000  # kept of anything that a log may have many of: that of a real process has some dozens
+_MOST_READ = 8_192  # characters of a line: NCCL itself writes at most 1,024, and a ring of 1,000 ranks has 5,000
+_LONGEST = 300  # characters of a text that is kept
+
+# NCCL's numbers of its algorithms and protocols, which some releases print instead of the names (src/include/device.h).
+ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
+PROTOCOLS = ("LL", "LL128", "Simple")
+
+# NCCL_DEBUG_TIMESTAMP_LEVELS puts a time before it; a warning has one always, from 2.26 on.
+_HEAD = re.compile(r"(?:\[[^\]]{1,40}\] )?([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,4}\] ")
+_INFO, _WARN = "NCCL INFO ", "NCCL WARN "
+_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,60})")
+
+Text = TypeVar("Text", bound=Hashable)
+
+
+@dataclass
+class Communicator:
+    """A communicator as one process sees it. key: the same in all of its processes, as far as NCCL says."""
+
+    pointer: str
+    rank: int
+    size: int
+    device: int
+    bus_id: str
+    key: str
+    channels: int | None = None
+    nvls_channels: int | None = None
+    p2p_channels: int | None = None
+    rings: dict[int, str] = field(default_factory=dict)  # of each channel
+    trees: str | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects this process to another rank of a communicator. key, size: None where it is not known which."""
+
+    key: str | None
+    size: int | None
+    peer: int
+    transport: str
+    gdrdma: bool | None
+
+
+@dataclass
+class Process:
+    """What the log of one process said so far."""
+
+    host: str | None = None
+    pid: int = 0
+    versions: set[str] = field(default_factory=set)
+    nvls: bool | None = None
+    communicators: list[Communicator] = field(default_factory=list)
+    current: dict[str, Communicator] = field(default_factory=dict)  # of each thread, that which it makes
+    links: Counter[Link] = field(default_factory=Counter)  # one for each channel
+    networks: dict[str, None] = field(default_factory=dict)
+    devices: dict[str, list[str]] = field(default_factory=dict)  # of each network
+    gpu_direct: dict[str, bool] = field(default_factory=dict)  # of each network: all of its devices can
+    plugin: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    choices: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    understood: int = 0
+    skipped: int = 0
+
+    def read(self, line: str) -> None:
+        """Take in one line of the log."""
+        if line and not line.isspace():  # an empty one stands before each warning
+            known = self._read(line[:_MOST_READ])
+            self.understood += known
+            self.skipped += not known
+
+    def _read(self, line: str) -> bool:
+        head = _HEAD.match(line)
+        if head is None:
+            return _version(self, line)
+        if self.host is None:
+            self.host, self.pid = head[1], int(head[2])
+        rest = line[head.end() :]
+        if rest.startswith(_INFO):
+            return self._told(rest[len(_INFO) :], head[3])
+        _, warns, text = rest.partition(_WARN)
+        if warns:
+            _count(self.warnings, _kept(text))
+        return bool(warns)
+
+    def _told(self, text: str, thread: str) -> bool:
+        for shape, take in _SHAPES:
+            if found := shape.match(text):
+                take(self, found, thread)
+                return True
+        return _version(self, text)
+
+    def owner(self, thread: str, rank: int | None = None, peer: int = 0) -> Communicator | None:
+        """The communicator that a thread speaks of: the one it makes, else the last one, in which this has `rank`
+        and there is a rank `peer`."""
+        mine = self.current.get(thread)
+        known = [*([mine] if mine else []), *reversed(self.communicators)]
+        return next((c for c in known if rank is None or (c.rank == rank and peer < c.size)), None)
+
+
+def _kept(text: str) -> str:
+    return printable(text[:_LONGEST]).strip()
+
+
+def _count(table: Counter[Text], key: Text) -> None:
+    if key in table or len(table) < MOST_DIFFERENT:
+        table[key] += 1
+
+
+def _version(process: Process, text: str) -> bool:
+    found = _VERSION.match(text)
+    if found and len(process.versions) < MOST_DIFFERENT:
+        process.versions.add(found[1])
+    return found is not None
+
+
+def _initialised(process: Process, found: re.Match[str], thread: str) -> None:
+    pointer, rank, size, device, bus_id, rest, state = found.groups()
+    known = [each for each in process.communicators if each.pointer == pointer]
+    if state == "COMPLETE" and known:
+        process.current[thread] = known[-1]
+    elif len(process.communicators) < MOST_DIFFERENT:
+        identity = re.search(r"commId (0x[0-9a-f]{1,16})", rest) or re.search(
+            r"splitCount \d{1,9} color -?\d{1,10}", rest
+        )
+        key = identity[0] if identity else ""
+        mine = Communicator(pointer, int(rank), int(size), int(device), bus_id, f"{key} of {size}")
+        process.communicators.append(mine)
+        process.current[thread] = mine
+
+
+def _ring(process: Process, found: re.Match[str], thread: str) -> None:
+    mine = process.owner(thread)
+    if mine is not None and len(mine.rings) < MOST_DIFFERENT:
+        mine.rings[int(found[1])] = " ".join(found[2].split())
+
+
+def _trees(process: Process, found: re.Match[str], thread: str) -> None:
+    mine = process.owner(thread)
+    if mine is not None:
+        mine.trees = found[1].strip()
+
+
+def _channels(process: Process, found: re.Match[str], thread: str) -> None:
+    mine = process.owner(thread)
+    if mine is not None:
+        mine.channels, mine.nvls_channels, mine.p2p_channels = map(int, found.groups())
+
+
+def _connected(process: Process, found: re.Match[str], thread: str) -> None:
+    """A connection to a peer. Of one over a network both ends tell; the sender's word counts."""
+    sender, receiver, end, path = int(found[1]), int(found[2]), found[3], found[4].strip()
+    if end == "receive":
+        return
+    mine = process.owner(thread, sender, receiver)
+    transport, gdrdma = _transport(path)
+    link = Link(mine.key if mine else None, mine.size if mine else None, receiver, transport, gdrdma)
+    _count(process.links, link)
+
+
+def _transport(path: str) -> tuple[str, bool | None]:
+    """The transport without the number of the device and of the intermediate rank; of a network whether it reads and
+    writes the GPU's memory.
+
+    >>> _transport("NET/IB/0(1)/GDRDMA"), _transport("P2P/CUMEM/read"), _transport("SHM/direct/direct")
+    (('NET/IB', True), ('P2P/CUMEM', None), ('SHM/direct', None))
+    """
+    kind, _, rest = path.partition("/")
+    name = _kept(re.match(r"[^/(]*", rest)[0])  # type: ignore[index]  # it matches nothing too
+    shown = f"{kind}/{name}" if name and not name.isdigit() else kind
+    return shown, "/GDRDMA" in path if kind == "NET" else None
+
+
+def _network(process: Process, found: re.Match[str], thread: str) -> None:
+    if len(process.networks) < MOST_DIFFERENT:
+        process.networks[_kept(found[1])] = None
+
+
+def _devices(process: Process, found: re.Match[str], thread: str) -> None:
+    """Of `[0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB …` or `[0]eth0:10.0.0.1<0>` the names, and no address."""
+    listed = found[2].partition(";")[0]
+    names = re.findall(r"\] ?([\w.-]{1,64}):(?:\d{1,3}/(\w{1,16}))?", listed)
+    if len(process.devices) < MOST_DIFFERENT:
+        process.devices[_kept(found[1])] = [f"{name} ({kind})" if kind else name for name, kind in names]
+
+
+def _no_device(process: Process, found: re.Match[str], thread: str) -> None:
+    process.devices.setdefault(_kept(found[1]), [])
+
+
+def _gpu_direct(process: Process, found: re.Match[str], thread: str) -> None:
+    name, can = _kept(found[1]), found[2] == "Enabled"
+    if name in process.gpu_direct or len(process.gpu_direct) < MOST_DIFFERENT:
+        process.gpu_direct[name] = can and process.gpu_direct.get(name, True)
+
+
+def _plugin(process: Process, found: re.Match[str], thread: str) -> None:
+    process.plugin = _kept(found[1])
+
+
+def _variable(process: Process, found: re.Match[str], thread: str) -> None:
+    """A number is followed by a full stop, a text is not."""
+    name, text = found[1], _kept(found[2])
+    if name in process.variables or len(process.variables) < MOST_DIFFERENT:
+        process.variables[name] = text[:-1] if re.fullmatch(r"-?\d+\.", text) else text
+
+
+def _chosen(process: Process, found: re.Match[str], thread: str) -> None:
+    algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
+    _count(process.choices, (found[1] or "", int(found[2]), algorithm, protocol))
+
+
+def _named(word: str, names: tuple[str, ...]) -> str:
+    """The name as NCCL's guide writes it, of a number or of a name in capitals."""
+    if word.isdigit():
+        return names[int(word)] if int(word) < len(names) else word
+    return next((name for name in names if name.upper() == word.replace("_", "").upper()), word)
+
+
+def _nvls(process: Process, found: re.Match[str], thread: str) -> None:
+    process.nvls = not found[1]
+
+
+_SHAPES: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str], str], None]], ...] = (
+    (
+        re.compile(
+            r"Channel \d{1,4}(?:/\d{1,4})? ?: (\d{1,8})\[[0-9a-f]{1,16}\] -> (\d{1,8})\[[0-9a-f]{1,16}\]"
+            r"(?: \[(send|receive)\])? via (\S.{0,200})"
+        ),
+        _connected,
+    ),
+    (
+        re.compile(
+            r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
+            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)"
+        ),
+        _initialised,
+    ),
+    (re.compile(r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$"), _ring),
+    (re.compile(r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)"), _trees),
+    (
+        re.compile(
+            r"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(\d{1,4}) nvls channels, (\d{1,4}) p2p channels"
+        ),
+        _channels,
+    ),
+    (re.compile(r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"), _chosen),
+    (re.compile(r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"), _chosen),
+    (re.compile(r"Using network (\S.{0,80})"), _network),
+    (re.compile(r"NET/(\w{1,40}) : Using (\[.{1,4000})"), _devices),
+    (re.compile(r"NET/(\w{1,40}) : No device found"), _no_device),
+    (re.compile(r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"), _gpu_direct),
+    (re.compile(r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})"), _plugin),
+    (re.compile(r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})"), _plugin),
+    (re.compile(r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"), _variable),
+    (re.compile(r"NVLS multicast support is (not )?available"), _nvls),
+)
+
 
 MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
 _MOST_SHOWN = 100  # of warnings, variables and message sizes, those with most lines
@@ -35,9 +301,7 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
         try:
             processes.append(read_nccl_log(path))
         except (OSError, BoundedReadError) as error:
-            problems.append(
-                Problem.doubt(problem_texts.NCCL_UNREADABLE, f"nccl/{path.name}: {why_unread(error)}")
-            )
+            problems.append(Problem.doubt(problem_texts.NCCL_UNREADABLE, f"nccl/{path.name}: {why_unread(error)}"))
     spoken = [each for each in processes if each.understood]
     return (_together(spoken, processes) if spoken else None), problems
 
@@ -130,9 +394,7 @@ def _connections(processes: Sequence[Process]) -> list[NcclConnection]:
             apart = None if there is None else there != process.host
             found[link.size, link.transport, link.gdrdma, apart] += count
     rows = [
-        NcclConnection(
-            communicator_size=size, transport=transport, gdrdma=gdrdma, between_nodes=apart, count=count
-        )
+        NcclConnection(communicator_size=size, transport=transport, gdrdma=gdrdma, between_nodes=apart, count=count)
         for (size, transport, gdrdma, apart), count in found.items()
     ]
     return sorted(rows, key=lambda row: (-(row.communicator_size or 0), -row.count, row.transport))
@@ -144,7 +406,7 @@ def _networks(processes: Sequence[Process]) -> list[NcclNetwork]:
     for name, count in users.most_common(_MOST_SHOWN):
         using = [each for each in processes if name in each.networks]
         can = [each.gpu_direct[name] for each in using if name in each.gpu_direct]
-        devices = {device for each in using for device in _devices(each.devices, name)}
+        devices = {device for each in using for device in _devices_of(each.devices, name)}
         found.append(
             NcclNetwork(
                 name=name,
@@ -157,7 +419,7 @@ def _networks(processes: Sequence[Process]) -> list[NcclNetwork]:
     return found
 
 
-def _devices(devices: Mapping[str, list[str]], name: str) -> list[str]:
+def _devices_of(devices: Mapping[str, list[str]], name: str) -> list[str]:
     """A plugin such as IBext_v8 lists its devices under IB."""
     return devices.get(name) or next((devices[each] for each in devices if name.startswith(each)), [])
 
@@ -183,8 +445,6 @@ def _choices(processes: Sequence[Process]) -> list[NcclChoice]:
 def _warnings(processes: Sequence[Process]) -> list[NcclWarning]:
     total = sum((each.warnings for each in processes), Counter[str]())
     return [
-        NcclWarning(
-            text=text, host=next(each.host or "" for each in processes if text in each.warnings), count=count
-        )
+        NcclWarning(text=text, host=next(each.host or "" for each in processes if text in each.warnings), count=count)
         for text, count in total.most_common(_MOST_SHOWN)
     ]

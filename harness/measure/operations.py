@@ -23,11 +23,18 @@ from harness.analysis.summary import (
     TraceSource,
     problem_texts,
 )
-from harness.replay.stragglers.cause import LEAST_SLOWDOWN, cause_of
 from harness.replay.stragglers.graph import Graphs, graphs_of
-from harness.replay.stragglers.lengths import lengths_of
-from harness.replay.stragglers.slowdown import Slowdown, in_turn, slowdown_of
-from harness.replay.stragglers.work import Work, slowest, work_of
+from harness.replay.stragglers.slowdown import (
+    LEAST_SLOWDOWN,
+    Slowdown,
+    Work,
+    cause_of,
+    in_turn,
+    lengths_of,
+    slowdown_of,
+    slowest,
+    work_of,
+)
 from harness.traces.errors import TraceError
 from harness.traces.operations.read import is_meant_as_timeline, read_operations
 from harness.traces.operations.timeline import Operations
@@ -81,10 +88,7 @@ def _is_same(a: Operations, b: Operations) -> bool:
     """Whether two timelines have the same operations of the same workers in the same steps."""
     if len(a) != len(b) or a.names != b.names or a.steps != b.steps:
         return False
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name))
-        for name in ("kind", "dp", "stage", "step", "chunk")
-    )
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("kind", "dp", "stage", "step", "chunk"))
 
 
 def summary_of(ops: Operations) -> Summary:
@@ -109,10 +113,7 @@ def summary_of(ops: Operations) -> Summary:
         ranks=sorted(ranks.values()),
         steps=_steps(ops, replayed, ranks),
         stragglers=_stragglers(
-            found,
-            work,
-            ranks,
-            _Recorded(_recorded_ns(ops, replayed), int(ops.chunk.max()) + 1, in_turn(ops, lengths)),
+            found, work, ranks, _Recorded(_recorded_ns(ops, replayed), int(ops.chunk.max()) + 1, in_turn(ops, lengths))
         ),
     )
 
@@ -133,9 +134,7 @@ def _ranks(ops: Operations) -> Ranks:
 def _steps(ops: Operations, replayed: np.ndarray[tuple[int], np.dtype[np.bool_]], ranks: Ranks) -> Steps:
     """From a step's first operation to the last one of each worker."""
     rows = np.flatnonzero(replayed)
-    key, inverse = np.unique(
-        np.stack([ops.dp[rows], ops.stage[rows], ops.step[rows]]), axis=1, return_inverse=True
-    )
+    key, inverse = np.unique(np.stack([ops.dp[rows], ops.stage[rows], ops.step[rows]]), axis=1, return_inverse=True)
     ends = np.zeros(key.shape[1], np.int64)
     np.maximum.at(ends, inverse.ravel(), ops.end_ns[rows])
     per_worker: dict[int, list[int]] = {}
@@ -157,8 +156,7 @@ def _steps(ops: Operations, replayed: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 def _quality(ops: Operations, graphs: Graphs) -> Quality:
     problems = [
-        Problem(severity=RecordingVerdict.GOOD, what=problem_texts.TIMELINE_READ, evidence=note)
-        for note in ops.notes
+        Problem(severity=RecordingVerdict.GOOD, what=problem_texts.TIMELINE_READ, evidence=note) for note in ops.notes
     ]
     left_out = len(graphs.left_out) + ops.left_out
     if left_out:
@@ -182,9 +180,7 @@ def _stragglers(found: Slowdown, work: Work, ranks: Ranks, recorded: _Recorded) 
     workers = _workers(found, work, ranks)
     cause = cause_of(found.shares)
     by_place = {(worker.dp_rank, worker.stage): worker for worker in workers}
-    slow = (
-        [by_place[work.dps[i], work.stages[j]] for i, j in slowest(work)] if cause.what == "workers" else []
-    )
+    slow = [by_place[work.dps[i], work.stages[j]] for i, j in slowest(work)] if cause.what == "workers" else []
     order = np.argsort(found.steps)
     return Stragglers(
         slowdown=found.slowdown,

@@ -3,33 +3,104 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
+from pydantic import ValidationError
+
 from harness.analysis.job.partial_merge import MOST_DETAILED
-from harness.analysis.summary import Problem, Summary, Window, problem_texts
+from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window, problem_texts
+from harness.common.bounded_read import parse_json, read_bounded_text, why_unread
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
+from harness.common.paths import IN_CHECKOUT, PROGRAM, PYTHON_PATH, expanded
+from harness.common.printable import printable, printable_json
 from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.partial_merge import is_many, measure_merge, summarise_partial_merge
-from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories
+from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories, run_of
 from harness.measure.run_contents import with_problems
-from harness.measure.several_jobs import refuse_several_jobs
 from harness.run import Run, find_run, write_atomically
+from harness.traces.open import FORMATS
 from harness.traces.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from harness.measure.slurm_array import Array, ArrayJob, Executor
+
+MOST_LISTED = 20
+COMMENT_AT = 60  # characters before the comment of a command, if it is not longer
+MOST_NAMELESS = 16  # folders without ranks in their names: their traces, read at once, say whether they are one job
+_RANK = re.compile(r"(?:rank|worker|process|proc)[-_.]?(\d+)", re.IGNORECASE)
+
+Folders = Mapping[Path, Sequence[Path]]
+"""The folder of some traces, or the run that they are of -> the traces."""
+
+
+def refuse_several_jobs(path: Path, files: Sequence[Path]) -> None:
+    """Raises RequestError: the traces below `path` are of several jobs; with the command for each of them."""
+    if is_run(path) or not path.is_dir():
+        return
+    folders: dict[Path, list[Path]] = {}
+    for file in files:
+        if file.is_relative_to(path):
+            folders.setdefault(Path(run_of(file) or file.parent), []).append(file)
+    if may_be_one_job(folders):
+        return
+    holds = f"{len(files)} traces of several jobs, in {len(folders)} folders"
+    raise RequestError(
+        f"{printable(str(path))}: holds {holds}: choose one of them\n"
+        + "\n".join(_commands(folders))
+        + f"\nif all of them are of one job, name each folder: {_command(['A', 'B'])} …"
+    )
+
+
+def may_be_one_job(folders: Folders) -> bool:
+    """Whether the traces of these folders may be the ranks of one job: not those of several runs, nor of folders that
+    are not beside each other or have the same rank. Without ranks in the names, of few folders only."""
+    if len(folders) < 2:
+        return True
+    if any(map(is_run, folders)) or len({folder.parent for folder in folders}) > 1:
+        return False
+    ranks = [{_rank(file) for file in files} for files in folders.values()]
+    named = Counter(rank for each in ranks for rank in each if rank is not None)
+    if named and max(named.values()) > 1:
+        return False
+    return not any(None in each for each in ranks) or len(folders) <= MOST_NAMELESS
+
+
+def _rank(file: Path) -> int | None:
+    """The rank in a file's name, else in its folder's."""
+    found = _RANK.search(file.name) or _RANK.search(file.parent.name)
+    return int(found[1]) if found else None
+
+
+def _commands(folders: Folders) -> Iterator[str]:
+    """A command for each folder, those with most traces first, and what it would read."""
+    most_first = sorted(folders.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    for folder, files in most_first[:MOST_LISTED]:
+        yield f"  {_command([printable(str(folder))]):<{COMMENT_AT}}  # {_content(files)}"
+    if len(folders) > MOST_LISTED:
+        yield f"and {len(folders) - MOST_LISTED} more folders"
+
+
+def _command(paths: Sequence[str]) -> str:
+    return " ".join([*(["bash"] if IN_CHECKOUT else []), PROGRAM, "report", *map(shlex.quote, paths)])
+
+
+def _content(files: Sequence[Path]) -> str:
+    formats = Counter(next((f.name for f in FORMATS if file.name.endswith(f.suffixes)), "") for file in files)
+    return ", ".join(f"{count} {name} {'traces' if count > 1 else 'trace'}" for name, count in formats.items())
+
 
 DEFAULT_TASKS = 16
 MOST_NAMED = 5
@@ -127,7 +198,7 @@ def _many(
             f"--hta-compatible with {len(files)} traces: at most {MOST_DETAILED} are counted as HTA does"
         )
     if request.slurm is not None:
-        from harness.measure.merge_array import merge_distributed
+        from harness.measure.partial_merge import merge_distributed
 
         merge, lost = _by_array(files, window, request, merge_distributed)
         return summarise_partial_merge(merge, [*left_out, *lost], runs)
@@ -138,9 +209,7 @@ def _many(
 
 def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
     if request.hta:
-        raise RequestError(
-            "--hta-compatible with --executor slurm: HTA's numbers are measured only on this machine"
-        )
+        raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured only on this machine")
     from harness.measure.slurm_array import measure_distributed
 
     return MeasuredFiles(*_by_array(files, window, request, measure_distributed), [])
@@ -160,14 +229,12 @@ def _by_array(
             f"--executor slurm: no {missing} is on PATH; without this flag the traces are measured on this machine"
         )
     from harness.measure import slurm_array
-    from harness.measure.array_plan import PLAN, read_plan
+    from harness.measure.slurm_array import PLAN, read_plan
     from harness.site.slurm_commands import JobId, in_queue
 
     if request.resume is not None:
         read_plan(request.resume)
-    folder = request.resume or Path(
-        tempfile.mkdtemp(prefix="report-", dir=Path.cwd())
-    )  # the tasks must see it
+    folder = request.resume or Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
     options = request.slurm or {}
     array = slurm_array.Array(
         _executor(folder, options),
@@ -233,3 +300,52 @@ def _keep(path: Path, summary: Summary) -> None:
     if is_run(path):
         with suppress(WorkError):
             write_atomically(Run(path).summary, summary.model_dump_json(indent=1) + "\n")
+
+
+def load_summary(token: str) -> tuple[str, Summary]:
+    """(name, summary) of a summary.json, or of a run or traces, which are measured now without a stored summary.
+
+    Raises:
+        RequestError: there is no such path or run, or the file is not a summary.
+    """
+    path = resolve_path(token)
+    stored = path if path.suffix == ".json" and path.name.startswith("summary") else Run(path).summary
+    if not stored.is_file():
+        measured = measure_request(Request(tokens=[token])).summaries
+        if len(measured) != 1:
+            raise RequestError(f"{token}: holds the traces of {len(measured)} jobs: name one of them")
+        return path.name, measured[0]
+    name = stored.parent.name if stored == Run(stored.parent).summary else stored.name
+    return name, _found_again(_read(stored), stored.parent)
+
+
+def _read(stored: Path) -> Summary:
+    try:
+        text = read_bounded_text(stored)
+        version = _version(parse_json(text))
+        if version == SCHEMA_VERSION:
+            return Summary.model_validate_json(printable_json(text))
+        reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (OSError, ValueError) as error:
+        reason = why_unread(error)
+    raise RequestError(
+        f"{stored}: is not a summary of this program ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
+    )
+
+
+def _version(content: object) -> object:
+    return content.get("schema_version") if isinstance(content, dict) else None
+
+
+def _found_again(summary: Summary, folder: Path) -> Summary:
+    """The summary with the present paths of the traces, if the run was moved after the summary was written."""
+    sources = []
+    for source in summary.sources:
+        before = Path(source.path)
+        now = folder / before.parent.name / before.name
+        is_moved = not before.exists() and now.is_file()
+        sources.append(source.model_copy(update={"path": str(now)}) if is_moved else source)
+    return summary.model_copy(update={"sources": sources})

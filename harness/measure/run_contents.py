@@ -2,38 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.network import placed
 from harness.analysis.summary import (
+    Efficiency,
     Memory,
     MonitorDevice,
     Nccl,
     NodeNetwork,
+    Predicted,
     Problem,
+    ProfilerCost,
     RankTraining,
     RecordingVerdict,
     Summary,
     problem_texts,
 )
 from harness.common.bounded_read import read_bounded_json, why_unread
+from harness.common.model_config import PRECISION_OF
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
-from harness.measure.efficiency import efficiency, profiler_cost
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
-from harness.measure.planned import predicted_and_measured, read_plan
 from harness.measure.run_files import read_monitor, read_traffic, read_training
 from harness.measure.step_times import StepTimes, pace_of
 from harness.run import TRACE_FOLDERS, Run, without_secrets
 from harness.site.site import Site
+from harness.theory.devices import peak_flops_per_s
+
+FEWEST_STEPS = 3  # of which a median is compared
+RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per parameter and token in place of 6
+
+
+def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Efficiency | None:
+    """The job's throughput: every rank's tokens over the slowest rank's time. None without counted steps.
+
+    `recomputes`: the backward pass runs the forward again (activation checkpointing), which HFU counts and MFU
+    does not. The peak is the one measured on the device where the training says it, else the device table's.
+    Source: Chowdhery et al., PaLM, 2022, appendix B.
+    """
+    seconds = max((sum(t.step_durations_ns) for t in training), default=0) / 1e9
+    if not seconds:
+        return None
+    tokens, samples = (sum(getattr(t, f) or 0 for t in training) for f in ("tokens", "samples"))
+    per_token = training[0].flops_per_token
+    flops = tokens / seconds * per_token / len(training) if tokens and per_token else None
+    peak = _peak(training[0])
+    mfu = flops / peak[0] if flops is not None and peak is not None else None
+    return Efficiency(
+        tokens_per_s=tokens / seconds if tokens else None,
+        samples_per_s=samples / seconds if samples else None,
+        step_ns=round(median(t.median_step_ns for t in training if t.median_step_ns is not None)),
+        model_flops_per_s_per_device=flops,
+        peak_flops_per_s=peak[0] if peak else None,
+        peak_source=peak[1] if peak else None,
+        mfu=mfu,
+        hfu=mfu * RECOMPUTED if mfu is not None and recomputes else None,
+    )
+
+
+def profiler_cost(training: Sequence[RankTraining]) -> ProfilerCost | None:
+    """The profiled steps against the other steps of the same ranks; None: too few of either, or none was profiled."""
+    both = [
+        (t.median_step_ns, t.median_unprofiled_step_ns)
+        for t in training
+        if t.phase_counted == "active" and min(t.steps_counted, t.unprofiled_steps) >= FEWEST_STEPS
+    ]
+    times = [(inside, outside) for inside, outside in both if inside and outside]
+    if not times:
+        return None
+    inside_ns, outside_ns = (round(median(column)) for column in zip(*times, strict=True))
+    return ProfilerCost(profiled_step_ns=inside_ns, unprofiled_step_ns=outside_ns, ratio=inside_ns / outside_ns)
+
+
+def _peak(training: RankTraining) -> tuple[float, str] | None:
+    if training.peak_flops_per_s:  # a file that was changed may say 0
+        return training.peak_flops_per_s, "measured on the device"
+    precision = PRECISION_OF.get((training.dtype or "").removeprefix("torch."))
+    if training.device_name is None or precision is None:
+        return None
+    return peak_flops_per_s(training.device_name, precision)
+
+
+JOB_SECONDS = "job_s"
+
+
+class _Number(BaseModel):
+    """What is read of a number of plan.json."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    label: str
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    formula: str | None = None
+    source: str | None = None
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    numbers: dict[str, _Number]
+
+
+def read_plan(run: Run) -> dict[str, Any]:
+    """The numbers of plan.json by name, and the seconds that the job took; empty without a plan that can be read."""
+    try:
+        plan = _Document.model_validate(read_bounded_json(run.plan))
+    except (OSError, ValueError, ValidationError):
+        return {}
+    status = run.status()
+    ended = status and status.ended_ns and status.started_ns and (status.ended_ns - status.started_ns) / 1e9
+    return {"numbers": plan.numbers, "measured": {JOB_SECONDS: ended} if ended else {}}
+
+
+def predicted_and_measured(summary: Summary, plan: Mapping[str, Any]) -> list[Predicted]:
+    """Each number of the plan that has a metric of the same name, in the plan's order; a metric of 0 has none."""
+    if not plan:
+        return []
+    return list(_rows(plan["numbers"], {**metrics_by_name(summary), **plan["measured"]}))
+
+
+def _rows(numbers: Mapping[str, _Number], measured: Mapping[str, float]) -> Iterator[Predicted]:
+    for name, number in numbers.items():
+        found = measured.get(name)
+        if found and number.value > 0:
+            yield Predicted(
+                name=name,
+                label=number.label.strip(),
+                unit=number.unit,
+                predicted=number.value,
+                low=number.low,
+                high=number.high,
+                measured=found,
+                ratio=found / number.value,
+                formula=number.formula,
+                source=number.source,
+            )
+
 
 _OF_PROFILERS = tuple(f"{folder}/" for folder in TRACE_FOLDERS)
 _SHOWN_OF_RECORD = (

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from harness.analysis.machine import judge_machines
-from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
+from harness.analysis.machine import Ends, judge_machines, judge_monitors, monitored_devices, never_started
 from harness.analysis.network import node_network, traffic_of_monitor
 from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
@@ -19,9 +18,9 @@ from harness.common.bounded_read import BoundedReadError, parse_json, read_lines
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
 from harness.measure.step_times import StepTimes
-from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
+from harness.monitor.source import MonitorError
 
 _UNPROFILED = ("skip", "wait", "after")  # the profiler already works in "warmup"
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
@@ -31,9 +30,7 @@ _TIMED = ("step", "data", "forward", "backward", "optimizer")
 _FROM_START = sorted({*START_FIELDS} & {*RankTraining.model_fields} - {"rank"})
 
 
-def read_training(
-    files: Iterable[Path], times: StepTimes | None = None
-) -> tuple[list[RankTraining], list[Problem]]:
+def read_training(files: Iterable[Path], times: StepTimes | None = None) -> tuple[list[RankTraining], list[Problem]]:
     """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported.
 
     times: is told the times of each rank's steps.
@@ -163,10 +160,7 @@ def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The steps in which no profiler works, without the leading ones that are warm-up."""
     times = _values([s for s in steps if s.get("phase") in _UNPROFILED], "step_ns")
     kept = times[leading_warmup(np.array(times, np.int64)) :]
-    return {
-        "unprofiled_steps": len(kept),
-        "median_unprofiled_step_ns": round(median(kept)) if kept else None,
-    }
+    return {"unprofiled_steps": len(kept), "median_unprofiled_step_ns": round(median(kept)) if kept else None}
 
 
 def _values(steps: Iterable[dict[str, Any]], field: str) -> list[int]:
@@ -222,9 +216,7 @@ def read_monitor(
     recordings: list[Recording] = []
     problems: list[Problem] = []
     ends = ends or {}
-    empty = [
-        each for each in folders if not any((each / name).exists() for name in (SAMPLES_FILE, META_FILE))
-    ]
+    empty = [each for each in folders if not any((each / name).exists() for name in (SAMPLES_FILE, META_FILE))]
     for folder in folders:
         try:
             recordings.append(read(folder))

@@ -1,28 +1,98 @@
-"""Ranks measured by a Slurm job array: each task measures a chunk of files into one partial result on disk.
-
-Only paths and parts travel. `merge_parts` joins them, so the chunks of files do not change the result.
-"""
+"""Which task of a job array measures which files. The array's folder keeps it: so an array can be gone on with."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import submitit
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Problem, RecordingVerdict, Window, problem_texts
 from harness.common.bounded_read import read_bounded_json, why_unread
-from harness.common.errors import WorkError
-from harness.measure.array_plan import planned
+from harness.common.errors import RequestError, WorkError
 from harness.measure.paths import measure_files
 from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
+
+PLAN = "plan.json"
+_MOST_BYTES = 256 << 20  # the paths of a million files
+
+
+class ArrayPlan(BaseModel):
+    """The files of each task: paths, sizes in bytes, times of change in nanoseconds."""
+
+    model_config = ConfigDict(extra="forbid")
+    window: Window
+    files: list[list[tuple[str, int, int]]]
+
+    @classmethod
+    def of(cls, chunks: Iterable[Iterable[Path]], window: Window) -> ArrayPlan:
+        """The files as they are now."""
+        return cls(window=window, files=[[(str(file), *_stamp(file)) for file in each] for each in chunks])
+
+    @property
+    def chunks(self) -> list[list[Path]]:
+        """The paths of each task."""
+        return [[Path(path) for path, *_ in each] for each in self.files]
+
+
+def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> ArrayPlan:
+    """The plan that the folder has, or a new one, which it then has.
+
+    Raises:
+        RequestError: the plan there is of other files or another window, or they have changed since.
+        WorkError: the folder cannot be written.
+    """
+    if not (folder / PLAN).exists():
+        plan = ArrayPlan.of(chunk(files, tasks), window)
+        write_atomically(folder / PLAN, plan.model_dump_json())
+        return plan
+    plan = read_plan(folder)
+    now = {(str(file), *_stamp(file)) for file in files}
+    if plan.window != window or now != {file for chunk in plan.files for file in chunk}:
+        raise RequestError(
+            f"--resume {folder}: that array measured other traces or another --window, or they have changed since: "
+            "leave --resume out to measure all of them"
+        )
+    return plan
+
+
+def read_plan(folder: Path) -> ArrayPlan:
+    """The plan that the folder has. Raises RequestError: it is not the folder of a job array."""
+    try:
+        return ArrayPlan.model_validate(read_bounded_json(folder / PLAN, _MOST_BYTES))
+    except (OSError, ValueError) as error:
+        why = "is no plan" if isinstance(error, ValidationError) else why_unread(error)
+        raise RequestError(f"--resume {folder}: is not the folder of a report's job array: its {PLAN}: {why}") from None
+
+
+def chunk(files: Sequence[Path], tasks: int) -> list[list[Path]]:
+    """At most `tasks` non-empty chunks of about equal bytes: the largest files are dealt first."""
+    count = max(1, min(tasks, len(files)))
+    chunks: list[list[Path]] = [[] for _ in range(count)]
+    weight = [0] * count
+    size = {file: max(_stamp(file)[0], 0) for file in files}
+    for file in sorted(files, key=lambda f: (-size[f], str(f))):
+        lightest = min(range(count), key=lambda i: (weight[i], i))
+        chunks[lightest].append(file)
+        weight[lightest] += size[file] + 1
+    return [c for c in chunks if c]
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Its size in bytes, and when it was changed, in nanoseconds; -1 where it is gone."""
+    try:
+        found = file.stat()
+    except OSError:
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
 
 POLL_S = 0.5
 GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
@@ -117,9 +187,7 @@ def lost(files: Sequence[Path], failure: str) -> list[Problem]:
     ]
 
 
-def submit(
-    executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[Any, ...]]
-) -> Sequence[ArrayJob]:
+def submit(executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
     """A task of `work` for each tuple of arguments. Raises WorkError: nothing was submitted."""
     if not tasks:
         return []

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.summary import PaceChange, SlowestRank
-from harness.live.own_time import WAITING, own_parts
-from harness.live.pace import OWN, Change, changes
-from harness.live.pace_words import CORE_WAIT, PAGE_FAULTS, evidence, grown_phase
-from harness.live.slowest import FEWEST, slowest
+from harness.live.pace import OWN, WAITING, Change, changes, own_parts
+from harness.live.pace_words import CORE_WAIT, FEWEST, PAGE_FAULTS, evidence, grown_phase, slowest
 
 F64 = NDArray[np.float64]
 PARTS = ("data", "forward", "backward", "optimizer")

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.monitor.errors import MonitorError, exit_code_of
 from harness.monitor.samples import find
+from harness.monitor.source import MonitorError, exit_code_of
 
 
 def _parser() -> argparse.ArgumentParser:

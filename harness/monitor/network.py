@@ -14,10 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness.monitor.errors import MonitorError
-from harness.monitor.gaps import find_gaps
 from harness.monitor.samples import META_FILE, Series, read_meta, read_series, starts_of
-from harness.monitor.source import SampleValue
+from harness.monitor.source import MonitorError, SampleValue, find_gaps
 
 NETWORK_FILE = "network.csv"
 NETWORK_COLUMNS = ("received_bytes", "sent_bytes")
@@ -59,10 +57,7 @@ class Network:
 
     def describe(self) -> list[dict[str, Any]]:
         """The ports for meta.json, in the order of `sample`."""
-        return [
-            {"index": i, "name": nic.name, "kind": nic.kind, "gbps": nic.gbps}
-            for i, nic in enumerate(self.nics)
-        ]
+        return [{"index": i, "name": nic.name, "kind": nic.kind, "gbps": nic.gbps} for i, nic in enumerate(self.nics)]
 
     def sample(self) -> list[tuple[SampleValue, ...]]:
         """A row per port: all bytes that it has received and sent. None if the counter cannot be read."""
@@ -136,9 +131,7 @@ def read_network(folder: Path) -> tuple[str, list[NicSeries]]:
     if not (folder / NETWORK_FILE).is_file():
         return str(meta.get("host")), []
     try:
-        about = [
-            (int(n["index"]), Nic(str(n["name"]), str(n["kind"]), _gbps(n["gbps"]))) for n in meta["nics"]
-        ]
+        about = [(int(n["index"]), Nic(str(n["name"]), str(n["kind"]), _gbps(n["gbps"]))) for n in meta["nics"]]
         period_ns = int(meta["period_ns"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MonitorError(f"{folder / META_FILE} does not describe its nics: {error!r}") from error

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from harness.monitor.gaps import Points, pieces
 from harness.monitor.samples import Recording, Series, read, replace_json, replace_whole
+from harness.monitor.source import Points, pieces
 from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish.
@@ -181,9 +181,7 @@ def _power(panel: Panel) -> str:
     panel.axes.set_ylabel("power (W)")
     device = "GPU" if panel.is_gpu else "CPU"
     lacks = any(numbers.energy_lacks_ns for numbers in panel.summary.devices)
-    return (
-        f"{device} power, energy {format_energy(panel.summary.energy_joules)}{' of the sampled time' * lacks}"
-    )
+    return f"{device} power, energy {format_energy(panel.summary.energy_joules)}{' of the sampled time' * lacks}"
 
 
 def format_energy(joules: float | None) -> str:

@@ -3,17 +3,114 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from harness.monitor.cores import boot_id, usable_cores
-from harness.monitor.errors import MonitorError
-from harness.monitor.pss import PssMeter
-from harness.monitor.rapl import Rapl
-from harness.monitor.source import SampleValue
+from harness.monitor.source import MonitorError, SampleValue, boot_id, usable_cores
+
+# The kernel walks all pages of a process for its PSS: 13 ms a GiB of 4-KiB pages were measured. Reading may take this
+# share of one core; between two readings of a process, its PSS changes as its RSS does.
+_SHARE = 1 / 100
+# An unused share may be made up for: so all processes of a small job are read in each sample.
+_BURST_S = 1.0
+# A process that begins or ends changes the PSS of others: a fork that of its parent. Then they are read in advance.
+_AHEAD_S = 10.0
+_PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
+
+
+class PssMeter:
+    """Sums the PSS of processes, with a bounded cost at each call."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[psutil.Process, float] = {}  # last read PSS less the estimate of that moment
+        self._next_s = 0.0
+
+    def sum_bytes(self, resident: Mapping[psutil.Process, tuple[int, int]]) -> int:
+        """Bytes of these processes together. resident: RSS and, of it, pages of files and of shared memory, bytes."""
+        # Without its PSS, a process's part of what it may share is taken as if it shared that with all others.
+        estimates = {each: rss - shared + shared / len(resident) for each, (rss, shared) in resident.items()}
+        new = [each for each in resident if each not in self._offsets]
+        oldest_first = [each for each in self._offsets if each in resident]
+        ahead_s = _AHEAD_S if new or len(oldest_first) < len(self._offsets) else 0.0
+        for process in [*new, *oldest_first]:
+            if time.monotonic() + ahead_s < self._next_s:
+                break
+            self._read(process, estimates[process])
+        self._offsets = {each: offset for each, offset in self._offsets.items() if each in resident}
+        return round(sum(max(0.0, size + self._offsets.get(each, 0.0)) for each, size in estimates.items()))
+
+    def _read(self, process: psutil.Process, estimate: float) -> None:
+        before_s = time.thread_time()
+        pss_bytes = read_pss(process.pid)
+        cost_s = time.thread_time() - before_s
+        self._next_s = max(self._next_s, time.monotonic() - _BURST_S) + cost_s / _SHARE
+        self._offsets.pop(process, None)  # it moves to the end
+        self._offsets[process] = 0.0 if pss_bytes is None else pss_bytes - estimate
+
+
+def read_pss(pid: int) -> int | None:
+    """The process's PSS, bytes; None if it cannot be read: Linux before 4.14, another user's process."""
+    try:
+        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None
+
+
+POWERCAP = Path("/sys/class/powercap")
+
+
+class _Package:
+    """One counter in microjoules, which starts again from 0 at a maximum that the kernel gives."""
+
+    def __init__(self, folder: Path) -> None:
+        self._counter = folder / "energy_uj"
+        self._range_uj = int((folder / "max_energy_range_uj").read_text())
+        self._last_uj = int(self._counter.read_text())
+        self._total_uj = self._last_uj  # as the counter says: so a monitor that is started again goes on from it
+
+    def advance(self) -> int:
+        """Microjoules since the counter last began at 0 before this object was made."""
+        now_uj = int(self._counter.read_text())
+        step_uj = now_uj - self._last_uj
+        self._total_uj += step_uj if step_uj >= 0 else step_uj + self._range_uj
+        self._last_uj = now_uj
+        return self._total_uj
+
+
+class Rapl:
+    """The sum of all packages. The energy is the machine's, not the job's."""
+
+    def __init__(self, packages: list[_Package]) -> None:
+        self._packages = packages
+
+    def energy_joules(self) -> float | None:
+        """Joules since some moment before the start, or None if a counter cannot be read any more."""
+        try:
+            return sum(package.advance() for package in self._packages) / 1e6
+        except (OSError, ValueError):
+            return None
+
+
+def open_rapl(powercap: Path = POWERCAP) -> Rapl | None:
+    """The machine's packages; None if there are none or only root may read them.
+
+    Only the top level counts (`intel-rapl:0`, on AMD too): cores and DRAM are parts of it, and it is a part of `psys`.
+    """
+    packages = []
+    for folder in sorted(powercap.glob("intel-rapl:[0-9]*")):
+        try:
+            if folder.name.count(":") == 1 and (folder / "name").read_text().startswith("package"):
+                packages.append(_Package(folder))
+        except (OSError, ValueError):
+            continue
+    return Rapl(packages) if packages else None
+
 
 # A scan for new processes reads the whole process table. It may take this share of one core: the longer a scan takes,
 # the rarer it is, so that the monitor costs no more on a login node with thousands of processes.
@@ -43,9 +140,7 @@ def is_alive(process: psutil.Process) -> bool:
 class ProcessTree:
     """The job's processes: all below the roots and, on request, the roots; never this process, nor those left out."""
 
-    def __init__(
-        self, roots: Sequence[psutil.Process], with_roots: bool, left_out: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, roots: Sequence[psutil.Process], with_roots: bool, left_out: Iterable[int] = ()) -> None:
         self._roots = roots
         self._left_out = {os.getpid(), *left_out}
         self._with_roots = with_roots

@@ -14,17 +14,85 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.monitor.amd import open_amd
-from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_FILE, Network
 from harness.monitor.nvml import open_nvml
-from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive
-from harness.monitor.rapl import open_rapl
-from harness.monitor.restart import begin_or_go_on
-from harness.monitor.samples import ENDED, LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE, replace_json
-from harness.monitor.source import SampleValue, Source
+from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive, open_rapl
+from harness.monitor.samples import (
+    ENDED,
+    LEADING_COLUMNS,
+    META_FILE,
+    META_SCHEMA,
+    SAMPLES_FILE,
+    STARTS,
+    read_meta,
+    replace_json,
+)
+from harness.monitor.source import MonitorError, SampleValue, Source, boot_id
+
+
+class SampleClock(NamedTuple):
+    """The wall clock when the recording began, plus monotonic time, which all processes of a machine share."""
+
+    began_unix_ns: int
+    began_monotonic_ns: int
+
+    def unix_ns(self) -> int:
+        """Now."""
+        return self.began_unix_ns + time.monotonic_ns() - self.began_monotonic_ns
+
+
+def begin_or_go_on(path: Path, about: dict[str, Any]) -> tuple[dict[str, Any], SampleClock]:
+    """The description to write to `path`, `about` and what is there already; and the recording's clock.
+
+    Raises:
+        MonitorError: the samples there are of other devices.
+    """
+    before = _before(path)
+    clock = _clock(before)
+    own = {
+        "started_unix_ns": clock.began_unix_ns,
+        "started_monotonic_ns": clock.began_monotonic_ns,
+        "boot": boot_id(),
+        STARTS: [*before.get(STARTS, []), clock.unix_ns()],
+        "devices": _together(path, before.get("devices", []), about["devices"]),
+    }
+    return {**about, **own}, clock
+
+
+def _before(path: Path) -> dict[str, Any]:
+    """What the monitor that died wrote; empty if there was none, or it died too early."""
+    try:
+        found = read_meta(path)
+    except MonitorError:
+        return {}
+    starts, devices = found.get(STARTS), found.get("devices")
+    if not isinstance(starts, list) or not isinstance(devices, list):
+        return {}
+    return found if all(isinstance(each, dict) and "index" in each for each in devices) else {}
+
+
+def _clock(before: dict[str, Any]) -> SampleClock:
+    unix_ns, monotonic_ns = before.get("started_unix_ns"), before.get("started_monotonic_ns")
+    if isinstance(unix_ns, int) and isinstance(monotonic_ns, int) and before.get("boot") == boot_id():
+        return SampleClock(unix_ns, monotonic_ns)
+    return SampleClock(time.time_ns(), time.monotonic_ns())
+
+
+def _together(path: Path, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The devices of both, by index: one that was lost meanwhile keeps its samples."""
+    devices = {device["index"]: device for device in before}
+    for device in now:
+        known = devices.setdefault(device["index"], device)
+        if known.get("uuid") != device.get("uuid"):
+            raise MonitorError(
+                f"{path.parent} has samples of another device {device['index']} ({known.get('uuid')}, not "
+                f"{device.get('uuid')}): choose another --out"
+            )
+    return [devices[index] for index in sorted(devices)]
+
 
 HZ_RANGE = (0.01, 10.0)  # harness/experiment/base.py has the same range
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.monitor.errors import MonitorError
-from harness.monitor.gaps import Gap, find_gaps
+from harness.monitor.source import Gap, MonitorError, find_gaps
 
 SAMPLES_FILE = "samples.csv"
 META_FILE = "meta.json"
@@ -40,10 +39,7 @@ COLUMNS = {
     "received_bytes": "A counter of the port: all that it has received so far.",
     "sent_bytes": "A counter of the port: all that it has sent so far.",
 }
-STARTS, ENDED = (
-    "starts_unix_ns",
-    "ended_unix_ns",
-)  # of META_FILE: each start of a monitor, and an end as asked
+STARTS, ENDED = ("starts_unix_ns", "ended_unix_ns")  # of META_FILE: each start of a monitor, and an end as asked
 _MOST = 1 << 63
 _MOST_LINE_BYTES = 1 << 16  # a node of 16 GPUs has lines of some 100 bytes
 
@@ -142,11 +138,7 @@ def read(folder: Path) -> Recording:
 def starts_of(meta: dict[str, Any]) -> list[int]:
     """When the monitor was started, unix nanoseconds; empty if its description does not say."""
     found = meta.get(STARTS)
-    return (
-        [each for each in found if isinstance(each, int) and 0 <= each < _MOST]
-        if isinstance(found, list)
-        else []
-    )
+    return [each for each in found if isinstance(each, int) and 0 <= each < _MOST] if isinstance(found, list) else []
 
 
 def _series(device: dict[str, Any]) -> Series:
@@ -158,11 +150,7 @@ def _series(device: dict[str, Any]) -> Series:
 
 def read_meta(path: Path) -> dict[str, Any]:
     """A monitor's description. Raises MonitorError: it is missing or none."""
-    from harness.common.bounded_read import (  # a recording needs none
-        BoundedReadError,
-        read_bounded_json,
-        why_unread,
-    )
+    from harness.common.bounded_read import BoundedReadError, read_bounded_json, why_unread
 
     try:
         meta = read_bounded_json(path)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from harness.monitor.gaps import Points, pieces
 from harness.monitor.samples import Recording, Series
+from harness.monitor.source import Points, pieces
 
 SUMMARY_FILE = "summary.json"
 SUMMARY_SCHEMA = 1

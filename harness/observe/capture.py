@@ -1,4 +1,4 @@
-"""Switches the profiler on and off around the profiled steps. Knows nothing of the content of a step."""
+"""Lets ranks wait for each other, and agree, without a collective: a trace does not show it as communication."""
 
 from __future__ import annotations
 
@@ -6,23 +6,63 @@ import gzip
 import shutil
 import tempfile
 import time
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from harness.common.captures import (
-    CaptureRequest,
-    folder_of,
-    given_up_file,
-    is_ready,
-    read_request,
-    stop_file,
-)
-from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
-from harness.observe.meeting import all_arrived, arrive, first_said, meet
+from harness.common.captures import CaptureRequest, folder_of, given_up_file, is_ready, read_request, stop_file
+from harness.common.metrics_lines import WINDOW_RANGE, ProfileWindow
 from harness.observe.ranges import nvtx_functions
+
+
+def meet(place: str, patience: timedelta | None = None) -> None:
+    """Return when every rank has called this with the same `place`. Use each place once.
+
+    The process group's store counts the ranks. patience: how long to wait for them; None: as long as the store does. A
+    single rank does not wait.
+
+    Raises:
+        torch.distributed.DistError: the others did not come in time, or the store is gone.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    store = dist.distributed_c10d._get_default_store()
+    here, complete = f"harness/meeting/{place}", f"harness/meeting/{place}/complete"
+    if store.add(here, 1) == dist.get_world_size():
+        store.set(complete, "")
+    store.wait([complete], *([] if patience is None else [patience]))
+
+
+def arrive(place: str) -> None:
+    """Say that this rank has come to `place`, without waiting for the others. Each rank says so once."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 1)
+
+
+def all_arrived(place: str) -> bool:
+    """Whether every rank has come to `place`. A single rank always has."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return True
+    world = dist.get_world_size()
+    return bool(dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 0) == world)
+
+
+def first_said(subject: str, said: str | None) -> str | None:
+    """What a rank was the first to say of a subject, now or before; None while none has. said: this rank's word.
+
+    A lookup in the process group's store. A single rank agrees with itself.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return said
+    store, key = dist.distributed_c10d._get_default_store(), f"harness/{subject}"
+    if said is not None:
+        return str(store.compare_set(key, "", said).decode())
+    return str(store.get(key).decode()) if store.check([key]) else None
+
 
 LOOK_S = 0.5  # between two looks for a request
 
@@ -133,9 +173,7 @@ class TorchCapture(Capture):
         if self._done or self._profile is not None or step < self._window.skip + self._window.wait:
             return
         self._profile = _profiler(
-            schedule=torch.profiler.schedule(
-                wait=0, warmup=self._window.warmup, active=self._window.active, repeat=1
-            ),
+            schedule=torch.profiler.schedule(wait=0, warmup=self._window.warmup, active=self._window.active, repeat=1),
             on_trace_ready=partial(_write, path=self._path),
             profile_memory=self._profile_memory,
         )
@@ -322,13 +360,7 @@ class OnRequest(Capture):
 
 
 def open_capture(
-    profiler: str,
-    window: ProfileWindow,
-    run_dir: Path,
-    rank: int,
-    *,
-    lead: int = 1,
-    profile_memory: bool = False,
+    profiler: str, window: ProfileWindow, run_dir: Path, rank: int, *, lead: int = 1, profile_memory: bool = False
 ) -> Capture:
     """The capture for `--profiler nsys|torch|none`; use it as a context manager.
 

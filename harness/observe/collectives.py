@@ -41,8 +41,7 @@ def launches() -> Launches | None:
     began = sorted(entry["time_created_ns"] for entry in entries)
     full = len(entries) >= int(os.environ.get("TORCH_FR_BUFFER_SIZE", "0"))
     return Launches(
-        sorted(entry["time_created_ns"] for entry in entries if not entry.get("is_p2p")),
-        began[0] if full else 0,
+        sorted(entry["time_created_ns"] for entry in entries if not entry.get("is_p2p")), began[0] if full else 0
     )
 
 
@@ -56,11 +55,7 @@ def open_ones() -> dict[str, Any]:
     for group in _groups():
         with suppress(Exception):
             name = str(dist.distributed_c10d._world.pg_names[group])
-            groups[name] = {
-                "ranks": _ranks(group),
-                "last": group._get_sequence_number_for_group(),
-                "done": None,
-            }
+            groups[name] = {"ranks": _ranks(group), "last": group._get_sequence_number_for_group(), "done": None}
     pending = [_collective(entry, groups) for entry in recorded.get("entries") or [] if not _over(entry)]
     for entry in recorded.get("entries") or []:
         known = groups.get(str(entry["process_group"][0]))
@@ -78,12 +73,7 @@ def called(frame: FrameType | None) -> dict[str, Any] | None:
             peer = next((local[name] for name in _PEERS if isinstance(local.get(name), int)), None)
             p2p = frame.f_code.co_name in _MESSAGES
             size = list(local["tensor"].size()) if isinstance(local.get("tensor"), torch.Tensor) else None
-            return {
-                "op": frame.f_code.co_name,
-                "p2p": p2p,
-                "peer": peer if p2p else None,
-                "sizes": [size] * bool(size),
-            }
+            return {"op": frame.f_code.co_name, "p2p": p2p, "peer": peer if p2p else None, "sizes": [size] * bool(size)}
         frame = frame.f_back
     return None
 
@@ -94,14 +84,7 @@ _MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 _CALLS = (
     *_MESSAGES,
     *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"),
-    *(
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "all_to_all",
-        "all_to_all_single",
-        "barrier",
-        "monitored_barrier",
-    ),
+    *("reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier"),
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
     *("init_process_group", "new_group", "destroy_process_group"),
 )

@@ -175,9 +175,7 @@ class Heartbeat:
             spent_s = time.monotonic() - begin_s
             self._launches_s = begin_s + max(LAUNCHES_S, spent_s / LAUNCHES_SHARE)
             known = self._own
-            self._own = {
-                step.unix_ns: known.get(step.unix_ns) or self._own_of(step, begun) for step in lately
-            }
+            self._own = {step.unix_ns: known.get(step.unix_ns) or self._own_of(step, begun) for step in lately}
 
     def _own_of(self, step: Done, begun: collectives.Launches | None) -> int:
         """A step's own time; where it is not known, that of the step before, or all of it."""

@@ -39,9 +39,7 @@ def place(
     ours: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """Place all hooks. asked: as observe.json has it; ours: lets the checkout's packages be imported."""
-    if os.environ.get(
-        "RANK", ""
-    ).isdecimal():  # a launcher has made this process a rank: it may hang before it trains
+    if os.environ.get("RANK", "").isdecimal():  # a launcher has made this process a rank: it may hang before it trains
         heartbeat.begin(*rank_now())
     observer = Observer(run_dir, asked)
     observer.watch.ours = ours
@@ -136,11 +134,7 @@ class Observer:
     def tick(self) -> bool:
         """A second has passed. False: the calls tell of steps, or this is no program of the user's."""
         begun = self.watch.steps_ended_by == CLOCK
-        if (
-            self._off
-            or (self.watch.rank >= 0 and not begun)
-            or (not begun and innermost(sys._getframe()) is None)
-        ):
+        if self._off or (self.watch.rank >= 0 and not begun) or (not begun and innermost(sys._getframe()) is None):
             return False
         self._try(self.steps.tick)
         self.watch.steps_ended_by = CLOCK
@@ -253,15 +247,11 @@ class Observer:
         optimizer._patch_step_function = patched
         for scaler in _scalers():
             scaler.step = self.around(
-                scaler.step,
-                self._scaler_begins,
-                lambda _result, _scaler, stepped, *_: self._optimizer_ends(stepped),
+                scaler.step, self._scaler_begins, lambda _result, _scaler, stepped, *_: self._optimizer_ends(stepped)
             )
 
     def _optimizer(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        return self.around(
-            step, self._optimizer_begins, lambda _result, stepped, *_: self._optimizer_ends(stepped)
-        )
+        return self.around(step, self._optimizer_begins, lambda _result, stepped, *_: self._optimizer_ends(stepped))
 
     def _optimizer_begins(self, optimizer: Any, *_arguments: Any) -> bool:
         self._look_for_models()
@@ -348,9 +338,7 @@ class Observer:
 
         self._made += 1
         engine.step = self.around(engine.step, begin, end)
-        engine.backward = self.around(
-            engine.backward, lambda *_: self.steps.begin(BACKWARD), self._backward_ends
-        )
+        engine.backward = self.around(engine.backward, lambda *_: self.steps.begin(BACKWARD), self._backward_ends)
 
     def watch_megatron_optimizers(self, module: Any) -> None:
         """A chained optimizer steps several; one of mixed precision may skip its own."""

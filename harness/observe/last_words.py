@@ -21,9 +21,7 @@ from harness.observe.lines import innermost, is_users
 
 EXITS = ("sys.exit", "os._exit")  # as the type of an error: the program leaves with a status
 LONGEST = 400  # characters of an error's message
-PATIENCE_S = (
-    10.0  # for a main thread that is inside a call and runs no Python; then the process ends as it would have
-)
+PATIENCE_S = 10.0  # for a main thread that is inside a call and runs no Python; then the process ends as it would have
 
 
 def on_termination(write: Callable[[], None]) -> None:
@@ -83,10 +81,7 @@ _open: list[TextIO] = []
 
 
 def _telling(
-    name: str,
-    leave: Callable[..., NoReturn],
-    counts: Callable[[Any], bool],
-    tell: Callable[[dict[str, Any]], None],
+    name: str, leave: Callable[..., NoReturn], counts: Callable[[Any], bool], tell: Callable[[dict[str, Any]], None]
 ) -> Callable[..., NoReturn]:
     @functools.wraps(leave)
     def leaves(status: Any = None, /) -> NoReturn:

@@ -57,17 +57,10 @@ class LineSampler:
     second, by the sampler's thread.
     """
 
-    def __init__(
-        self,
-        run_dir: Path,
-        rank: int,
-        on_flush: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, run_dir: Path, rank: int, on_flush: Callable[[], object] = lambda: None) -> None:
         path = lines_file(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open(
-            "w", buffering=1, encoding="utf-8"
-        )  # a child of fork has nothing to write again
+        self._file = path.open("w", buffering=1, encoding="utf-8")  # a child of fork has nothing to write again
         self._main = threading.main_thread().ident
         self._own: dict[CodeType, bool] = {}
         self._ids: dict[Place, int] = {}
@@ -77,14 +70,7 @@ class LineSampler:
         self._on_flush, self._flush_at_s = on_flush, 0.0
         self._period_s = 1 / HZ
         self._stop = threading.Event()
-        self._write(
-            event="start",
-            rank=rank,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            hz=HZ,
-            unix_ns=time.time_ns(),
-        )
+        self._write(event="start", rank=rank, host=socket.gethostname(), pid=os.getpid(), hz=HZ, unix_ns=time.time_ns())
         self._thread = threading.Thread(target=self._run, name="observer lines", daemon=True)
         self._thread.start()
 
@@ -133,10 +119,7 @@ class LineSampler:
 
     def _write_pending(self) -> None:
         pending, self._pending = self._pending, []
-        at = (
-            {"event": "at", "unix_ns": now, "since_ns": before, "id": number}
-            for now, before, number in pending
-        )
+        at = ({"event": "at", "unix_ns": now, "since_ns": before, "id": number} for now, before, number in pending)
         self._file.write("".join(json.dumps(line) + "\n" for line in at))
 
     def _frames(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:

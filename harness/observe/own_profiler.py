@@ -15,9 +15,7 @@ import torch
 from harness.observe import capture
 from harness.observe.watch import Watch
 
-LEFT_ALONE = (
-    "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
-)
+LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
 
 
 def watch_own_profiler(watch: Watch) -> None:

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from harness.common.metrics_lines import StartLine, StepLine, metrics_file
-from harness.common.profile_window import ProfileWindow, as_recorded
+from harness.common.metrics_lines import ProfileWindow, StartLine, StepLine, as_recorded, metrics_file
 from harness.observe import heartbeat
 from harness.observe.capture import Capture, open_capture
 from harness.observe.heartbeat import PROGRESS
@@ -181,7 +180,7 @@ class Watch:
         self._open()
         if self._asked.get("faults"):
             with self.ours():
-                module = importlib.import_module("exercises.utils.faults.observed")
+                module = importlib.import_module("exercises.utils.faults.inject")
                 self._moments = module.begin(self._run_dir, rank, self.model, self._asked["faults"])
         on_termination(partial(self.close, "SIGTERM"))
 
@@ -254,9 +253,7 @@ class Watch:
             self._writer.observed(self.steps_ended_by, self.notes)
             if stopped_by is not None:
                 self._writer.stopped(stopped_by)
-            error: BaseException | None = getattr(
-                sys, "last_value", None
-            )  # what ended the script, if anything did
+            error: BaseException | None = getattr(sys, "last_value", None)  # what ended the script, if anything did
             self._writer.__exit__(type(error), error, None)
 
 

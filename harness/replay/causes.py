@@ -12,8 +12,7 @@ from harness.analysis.summary import Summary
 from harness.replay import device_causes as device
 from harness.replay import host_causes as host
 from harness.replay import rank_causes as rank
-from harness.replay.context import WORK_TIME, ReplayContext, slots
-from harness.replay.suspect import Cause, Suspect, settled
+from harness.replay.suspect import WORK_TIME, Cause, ReplayContext, Suspect, settled, slots
 
 Rule = Callable[[ReplayContext], Iterator[Suspect]]
 BUSY = 0.95  # of a device's time: the host costs it nothing

@@ -17,9 +17,7 @@ from harness.replay.host import held_up, median_of_each
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
-EARLY_NS = (
-    100_000  # by how much clocks and spans may be wrong before "done before the last arrived" is believed
-)
+EARLY_NS = 100_000  # by how much clocks and spans may be wrong before "done before the last arrived" is believed
 EARLY = 0.1  # the same, of the time that a process waited for it
 TOGETHER_NS = 500_000  # ends of one collective on two processes
 _TOGETHER = 0.02  # the same, of the time that one of them waited for it
@@ -165,9 +163,7 @@ def join_messages(
             free[i][rows] = False
     for shared in _by_ends(time, nodes, parts, place, free):
         (a, b), (own, other) = shared.places, shared.rows
-        arrive, done = (
-            np.stack([getattr(nodes[a], n)[own], getattr(nodes[b], n)[other]]) for n in ("arrive", "done")
-        )
+        arrive, done = (np.stack([getattr(nodes[a], n)[own], getattr(nodes[b], n)[other]]) for n in ("arrive", "done"))
         sync.join(shared, arrive, done)
         free[a][own] = free[b][other] = False
     for i, mask in enumerate(free):
@@ -184,9 +180,7 @@ def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Itera
             yield Shared(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())), m.complete)
 
 
-def _pairs(
-    time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: dict[Process, int]
-) -> Iterator[Shared]:
+def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[Shared]:
     """Sends and receives: the k-th send of one process to another is the k-th receive of that one.
 
     Of two processes it is known who that is. Of more it is one that both name; where they do not, which may be since
@@ -273,15 +267,7 @@ def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Li
     mine = np.flatnonzero(of_kind)
     for number, peer in np.unique(np.stack([group[mine], rows.peer[mine]]), axis=1).T.tolist():
         own = mine[(group[mine] == number) & (rows.peer[mine] == peer)]
-        yield _Line(
-            place[_process(part)],
-            part.source.rank,
-            peer,
-            names[number],
-            own,
-            rows.bytes[own],
-            rows.phase[own],
-        )
+        yield _Line(place[_process(part)], part.source.rank, peer, names[number], own, rows.bytes[own], rows.phase[own])
 
 
 def done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:
@@ -312,9 +298,7 @@ def _by_ends(
         return
     alike = [_alike(tables[i], rows) for i, rows in enumerate(left)]
     for same in np.intersect1d(alike[0], alike[1]):
-        own, other = ended_together(
-            time, nodes, *(rows[a == same] for rows, a in zip(left, alike, strict=True))
-        )
+        own, other = ended_together(time, nodes, *(rows[a == same] for rows, a in zip(left, alike, strict=True)))
         if len(own):
             rows = tables[0]
             kind = rows.keys[int(rows.key[own[0]])].kind
@@ -331,9 +315,7 @@ def ended_together(time: I64, nodes: Sequence[Nodes], own: I64, other: I64) -> t
     after = np.clip(np.searchsorted(others, ends), 0, len(others) - 1)
     before = np.maximum(after - 1, 0)
     nearest = np.where(np.abs(others[before] - ends) < np.abs(others[after] - ends), before, after)
-    long = np.maximum(
-        ends - time[nodes[0].arrive[own]], others[nearest] - time[nodes[1].arrive[other[nearest]]]
-    )
+    long = np.maximum(ends - time[nodes[0].arrive[own]], others[nearest] - time[nodes[1].arrive[other[nearest]]])
     apart = np.abs(others[nearest] - ends)
     good = (apart <= np.maximum(TOGETHER_NS, _TOGETHER * long)) & (long >= WAITED_NS)
     found = np.flatnonzero(good)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.phases import PHASES
 from harness.common.alpha_beta import fit_alpha_beta
-from harness.replay.context import HOST_TIME, WORK_TIME, ReplayContext, slots
 from harness.replay.graph import (
     BACKWARD,
     BETWEEN,
@@ -22,7 +21,7 @@ from harness.replay.graph import (
     SENDING,
     TimeCategory,
 )
-from harness.replay.suspect import Gain, settled
+from harness.replay.suspect import HOST_TIME, WORK_TIME, Gain, ReplayContext, settled, slots
 from harness.theory.devices import rates_in_16_bits
 from harness.traces.trace import I64
 

@@ -59,9 +59,7 @@ class _Host:
         return self.edge[np.maximum(np.searchsorted(self.edge, time_ns, side="left") - 1, 0)]
 
 
-def on_cpu(
-    m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread
-) -> tuple[I64, I64, I64]:
+def on_cpu(m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread) -> tuple[I64, I64, I64]:
     """Adds issue, arrival, end and waiting of each collective in the window; returns the nodes of arrival and end per
     row of the process's collectives, -1 outside, and the nodes of all ends."""
     table, event = rows(m.view, m.kinds), row_events(m.view, m.kinds)
@@ -85,13 +83,7 @@ def on_cpu(
     usual = int(np.median(delay[queued < 0])) if (queued < 0).any() else 0
     arcs = builder.add_arcs(nodes, arrive[inside])
     least = least_stall(counted_steps(m))
-    _give(
-        builder,
-        arcs,
-        TimeCategory.START_OF_MESSAGE,
-        np.where(queued < 0, delay, np.minimum(delay, usual)),
-        least,
-    )
+    _give(builder, arcs, TimeCategory.START_OF_MESSAGE, np.where(queued < 0, delay, np.minimum(delay, usual)), least)
     behind = np.flatnonzero(queued >= 0)
     arcs = builder.add_arcs(done[inside][queued[behind]], arrive[inside][behind])
     ns = table.start_ns[behind] - waits.end_ns[queued[behind]]
@@ -114,9 +106,7 @@ def _queued(thread: I64, start: I64, issued: I64, end: I64) -> I64:
 
 
 def _on_thread(m: MeasuredProcess, event: I64, thread: int | None) -> NDArray[np.bool_]:
-    on: NDArray[np.bool_] = np.where(event >= 0, m.view.events.stream[event], -1) == (
-        -2 if thread is None else thread
-    )
+    on: NDArray[np.bool_] = np.where(event >= 0, m.view.events.stream[event], -1) == (-2 if thread is None else thread)
     return on
 
 
@@ -147,9 +137,7 @@ class _Waits:
     end_ns: I64
 
 
-def _waits(
-    m: MeasuredProcess, host: _Host, table: CollectiveRows, issued: I64, blocking: NDArray[np.bool_]
-) -> _Waits:
+def _waits(m: MeasuredProcess, host: _Host, table: CollectiveRows, issued: I64, blocking: NDArray[np.bool_]) -> _Waits:
     """Seen waiting counts as seen; other instances of the same place in a step are waited for where the longest waiting
     of that place was seen."""
     end = table.end_ns
@@ -178,9 +166,7 @@ def _waits(
 def _recurring(m: MeasuredProcess, table: CollectiveRows, issued: I64) -> I64:
     """A number per collective, the same for those that are the same call of the program in every step: of one kind and
     size, and in a step the same one of them."""
-    alike = np.unique(np.stack([table.key.astype(np.int64), table.bytes]), axis=1, return_inverse=True)[
-        1
-    ].reshape(-1)
+    alike = np.unique(np.stack([table.key.astype(np.int64), table.bytes]), axis=1, return_inverse=True)[1].reshape(-1)
     return recurring(np.searchsorted(m.steps.start_ns, issued, side="right"), alike, issued)
 
 

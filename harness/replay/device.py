@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import MEMORY
 from harness.analysis.process.collective_rows import row_events
 from harness.analysis.process.host_calls import LONG_CALL_NS
+from harness.analysis.process.idle import MEMORY
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
 from harness.replay.streams import (
@@ -28,17 +28,9 @@ from harness.traces.trace import I64
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
 _ENOUGH = 20
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
-_CATEGORIES = (
-    TimeCategory.DEVICE_WORK,
-    *DEVICE_PRODUCTS,
-    TimeCategory.DEVICE_COPY,
-    TimeCategory.DEVICE_GAP,
-)
+_CATEGORIES = (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS, TimeCategory.DEVICE_COPY, TimeCategory.DEVICE_GAP)
 _PRODUCTS = ("gemm", "attention")
-_BY_PRECISION: dict[str | None, TimeCategory] = {
-    "fp32": TimeCategory.DEVICE_FP32,
-    "tf32": TimeCategory.DEVICE_TF32,
-}
+_BY_PRECISION: dict[str | None, TimeCategory] = {"fp32": TimeCategory.DEVICE_FP32, "tf32": TimeCategory.DEVICE_TF32}
 
 
 class DeviceNodes(NamedTuple):
@@ -54,11 +46,7 @@ class DeviceNodes(NamedTuple):
 
 
 def on_gpu(
-    m: MeasuredProcess,
-    window: tuple[int, int],
-    builder: Builder,
-    thread: HostThread,
-    wanted: tuple[I64, I64],
+    m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread, wanted: tuple[I64, I64]
 ) -> DeviceNodes:
     """Adds the streams of the window. wanted: rows of events whose starts, and whose ends, must be nodes."""
     event = row_events(m.view, m.kinds)
@@ -73,9 +61,7 @@ def on_gpu(
     first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
     start_node, end_node = np.full((2, count), -1, np.int64)
     begins = streams.message | _marked(np.concatenate([dependencies.target, first_of]), count)
-    ends = streams.message | _marked(
-        np.concatenate([last, dependencies.source, waits.source, last_of]), count
-    )
+    ends = streams.message | _marked(np.concatenate([last, dependencies.source, waits.source, last_of]), count)
     start_node[begins] = builder.add_nodes(streams.start_ns[begins])
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
     _add_host_waits(builder, thread, waits, end_node, streams)
@@ -98,9 +84,7 @@ def _marked(rows_: I64, n: int) -> NDArray[np.bool_]:
     return marked
 
 
-def _add_host_waits(
-    builder: Builder, thread: HostThread, waits: HostWaits, end_node: I64, streams: Streams
-) -> None:
+def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_node: I64, streams: Streams) -> None:
     """The host goes on when what it waited for has ended, after the rest of the call's own work: that is an activity of
     the host, as is the work of a call that found the device done."""
     nodes = thread.mark(builder, waits.returned_ns, waits.since_ns)
@@ -141,9 +125,7 @@ class _Chain:
     latency: I64
 
     @staticmethod
-    def of(
-        m: MeasuredProcess, streams: Streams, dependencies: StreamDependencies, waits: HostWaits
-    ) -> _Chain:
+    def of(m: MeasuredProcess, streams: Streams, dependencies: StreamDependencies, waits: HostWaits) -> _Chain:
         launched = streams.launch_ns >= 0
         delay = streams.start_ns - streams.launch_ns
         waited = streams.start_ns - streams.previous_ns
@@ -157,9 +139,7 @@ class _Chain:
             np.where(launched, streams.launch_ns + latency_of, -1),
             np.where(streams.first, -1, streams.previous_ns + between_of),
         )
-        could[dependencies.target] = np.maximum(
-            could[dependencies.target], streams.end_ns[dependencies.source]
-        )
+        could[dependencies.target] = np.maximum(could[dependencies.target], streams.end_ns[dependencies.source])
         rest = np.where(could >= 0, streams.start_ns - could, 0)
         # what a call held up itself, as a copy of pageable memory, lies between its launch and its work
         held = launched & (streams.launch_ns + latency_of >= streams.previous_ns + between_of)
@@ -176,9 +156,7 @@ class _Chain:
     def add_arcs(self, builder: Builder, thread: HostThread, start_node: I64, end_node: I64) -> None:
         """Arcs from each node of a stream to the next, and from the host's nodes over the launches between them."""
         n = len(start_node)
-        position = np.concatenate(
-            [2 * np.flatnonzero(start_node >= 0), 2 * np.flatnonzero(end_node >= 0) + 1]
-        )
+        position = np.concatenate([2 * np.flatnonzero(start_node >= 0), 2 * np.flatnonzero(end_node >= 0) + 1])
         position.sort()
         event = position // 2
         is_end = position % 2 == 1

@@ -26,17 +26,13 @@ class TimeCategory(IntEnum):
 
     HOST_WORK = 0  # operators of a CPU trace that are no matrix product
     HOST_PRODUCT = 1  # operators of a CPU trace that are matrix products or attention
-    HOST_GAP = (
-        2  # the host between operators, or between the calls of a trace with a GPU: Python and launching
-    )
+    HOST_GAP = 2  # the host between operators, or between the calls of a trace with a GPU: Python and launching
     HOST_STALL = 3  # of a stretch without an operator or call, what is longer than usual; so in several steps
     HOST_HELD = 4  # the same where other steps have none; of an operator, what is longer than in other steps
     HOST_SENDING = 5  # of the stretch right before a message is issued, what is longer than usual
     WAIT_TAIL = 6  # from the end of what the host waited for until it goes on
     DEVICE_WORK = 7
-    DEVICE_PRODUCT = (
-        8  # matrix products and attention in 16 bits or fewer, in fp64, or in what the name does not show
-    )
+    DEVICE_PRODUCT = 8  # matrix products and attention in 16 bits or fewer, in fp64, or in what the name does not show
     DEVICE_COPY = 9
     DEVICE_GAP = 10  # launch latency, and between kernels of a stream
     START_OF_MESSAGE = 11  # from the issue of a collective until its backend takes part in it
@@ -121,9 +117,7 @@ def activity_segments(start_ns: I64, end_ns: I64, which: I32, window: tuple[int,
     inside = (end_ns > window[0]) & (start_ns < window[1])
     start = np.maximum(start_ns[inside], window[0])
     end = np.minimum(end_ns[inside], window[1])
-    edge = np.concatenate([[window[0]], np.stack([start, end], axis=1).reshape(-1), [window[1]]]).astype(
-        np.int64
-    )
+    edge = np.concatenate([[window[0]], np.stack([start, end], axis=1).reshape(-1), [window[1]]]).astype(np.int64)
     slots = np.zeros(len(edge) - 1, np.int16)
     slots[1::2] = which[inside] + 1
     keep = np.diff(edge) > 0
@@ -213,9 +207,7 @@ class HostThread:
     activities: HostSegments
     node: list[I64] = field(default_factory=list)
     time: list[I64] = field(default_factory=list)
-    since: list[I64] = field(
-        default_factory=list
-    )  # from when the host waited; the node's moment without waiting
+    since: list[I64] = field(default_factory=list)  # from when the host waited; the node's moment without waiting
 
     def mark(self, builder: Builder, time_ns: I64, since_ns: I64 | None = None) -> I64:
         """n new nodes of the host at these moments. since_ns: it waited from here on."""
@@ -229,9 +221,7 @@ class HostThread:
         """Node, moment and beginning of waiting of all nodes so far, in order of time.
 
         At one moment, the end of waiting comes first."""
-        node, time, since = (
-            np.concatenate([np.empty(0, np.int64), *c]) for c in (self.node, self.time, self.since)
-        )
+        node, time, since = (np.concatenate([np.empty(0, np.int64), *c]) for c in (self.node, self.time, self.since))
         order = np.lexsort((since >= time, time))
         return node[order], time[order], since[order]
 

@@ -31,9 +31,7 @@ def recurring(step: I64, kind: I64, moment: I64) -> I64:
 def median_of_each(group: I64, values: I64) -> I64:
     """For each of n values the median of its group."""
     order = np.lexsort((values, group))
-    begins = (
-        np.flatnonzero(np.append(True, np.diff(group[order]) != 0)) if len(order) else np.empty(0, np.int64)
-    )
+    begins = np.flatnonzero(np.append(True, np.diff(group[order]) != 0)) if len(order) else np.empty(0, np.int64)
     counts = np.diff(np.append(begins, len(order)))
     ordered = values[order]
     low, high = ordered[begins + (counts - 1) // 2], ordered[begins + counts // 2]
@@ -118,12 +116,7 @@ def _operators(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
     rows = np.flatnonzero((events.activity == Activity.CPU_OP) & (events.stream == main_thread(m)))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     table = np.array([int(_sort_of(kind)) for kind, _ in labels] or [0], np.int64)
-    return (
-        events.start_ns[rows],
-        events.end_ns[rows],
-        table[m.kinds.code[rows]],
-        events.name[rows].astype(np.int64),
-    )
+    return (events.start_ns[rows], events.end_ns[rows], table[m.kinds.code[rows]], events.name[rows].astype(np.int64))
 
 
 def _sort_of(kind: str) -> TimeCategory:
@@ -205,9 +198,7 @@ def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: in
     """The part of each tile that is usual: of a long gap the median gap of its phase, or of all phases if that is less;
     of an operator that was held up the median of the same operator in all steps, else all of it."""
     middle = np.empty_like(length)
-    middle[gap] = np.minimum(
-        median_of_each(phase[gap], length[gap]), np.median(length[gap]) if gap.any() else 0
-    )
+    middle[gap] = np.minimum(median_of_each(phase[gap], length[gap]), np.median(length[gap]) if gap.any() else 0)
     middle[~gap] = median_of_each(same[~gap], length[~gap])
     factor = np.where(gap, 1.0, _OPERATOR_HELD)
     return np.where((length > factor * middle) & (length - middle > least), middle, length)

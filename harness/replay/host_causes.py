@@ -11,18 +11,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.inferred_phases import INFERRED
-from harness.analysis.process.phases import PHASES
+from harness.analysis.process.phases import INFERRED, PHASES
 from harness.analysis.summary import HostActivity
 from harness.common.metrics_lines import how_many
 from harness.format.format import percent
-from harness.replay.context import ReplayContext, slots
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, NEVER, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.process import ProcessGraph
 from harness.replay.suspect import (
     LEAST,
     MOSTLY,
     Cause,
+    ReplayContext,
     Suspect,
     counterfactual,
     culprits,
@@ -30,6 +29,7 @@ from harness.replay.suspect import (
     in_steps,
     is_regular,
     period,
+    slots,
     without_time,
 )
 from harness.traces.trace import I64
@@ -113,10 +113,7 @@ _WAITING_FOR = ("synchronisation", "allocation", "data loading")  # causes of id
 STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
 _UNEXPECTED = ("host work", "not recorded")
 _OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
-_ONE_EACH = (
-    Cause.HOST_STALL,
-    Cause.BLOCKING_COPY,
-)  # one finding for each activity; of other causes one for all
+_ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each activity; of other causes one for all
 
 
 def activities(context: ReplayContext) -> Iterator[Suspect]:
@@ -222,18 +219,11 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     )
 
 
-STALLS = (
-    "host work",
-    "not recorded",
-    "allocation",
-    _COLLECTING,
-)  # causes of idle time that are stalls of the host
+STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
 LAUNCHING = ("launch-bound",)
 
 
-def rows_of(
-    context: ReplayContext, causes: tuple[str, ...], phases: tuple[int, ...]
-) -> list[tuple[int, int]]:
+def rows_of(context: ReplayContext, causes: tuple[str, ...], phases: tuple[int, ...]) -> list[tuple[int, int]]:
     """The process and row of the activities with one of these causes, in one of these phases."""
     names = [PHASES[phase] for phase in phases]
     return [
@@ -338,9 +328,7 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
     messages; what was held up for less than half a usual stop was so for another reason."""
     job, count = context.job, int(context.counted("continued")[list(processes)].max())
     amounts = job.amounts
-    held = np.isin(amounts.slot, slots((TimeCategory.HOST_HELD,))) & np.isin(
-        job.process[amounts.arc], processes
-    )
+    held = np.isin(amounts.slot, slots((TimeCategory.HOST_HELD,))) & np.isin(job.process[amounts.arc], processes)
     for phase in (DATA, *STALLING):
         own = np.flatnonzero(_of_stops(context, phase))
         held |= np.isin(amounts.slot, slots(STALLED, phase)) & np.isin(job.process[amounts.arc], own)

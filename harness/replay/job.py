@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.job.clocks import align_clocks
+from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
 from harness.replay.collectives import EARLY, Call, CollectiveSync, Messages, Nodes, join_messages
@@ -207,8 +207,7 @@ def join_job(
     time = np.concatenate(times) - origin
     first = np.cumsum([0, *(len(t) for t in times)]).tolist()
     nodes = [
-        Nodes((g.path, g.pid), _moved(g.arrive, n), _moved(g.done, n))
-        for g, n in zip(graphs, first, strict=False)
+        Nodes((g.path, g.pid), _moved(g.arrive, n), _moved(g.done, n)) for g, n in zip(graphs, first, strict=False)
     ]
     arcs = _arcs_of(graphs, first)
     sync = join_messages(CollectiveSync(time, len(time), arcs.count, early), nodes, matched, parts)

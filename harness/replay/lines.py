@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK
+from harness.analysis.process.idle import COMMUNICATION, NOT_WORK
 from harness.analysis.process.intervals import Intervals, difference, lengths_within
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.device import categories_of
@@ -45,9 +45,7 @@ class HostSteps(NamedTuple):
         return np.where(moment_ns < self.end_ns, step, -1)
 
 
-def line_times(
-    m: MeasuredProcess, lines: SampledLines | None, thread: HostThread, steps: HostSteps
-) -> LineTimes:
+def line_times(m: MeasuredProcess, lines: SampledLines | None, thread: HostThread, steps: HostSteps) -> LineTimes:
     """The times of one process. thread: with all its nodes."""
     if lines is None:
         return NO_TIMES
@@ -85,9 +83,7 @@ class _Pieces(NamedTuple):
 
 def _pieces(lines: LineStretches, segments: HostSegments, steps: HostSteps, *more: I64) -> _Pieces:
     last = np.array([steps.end_ns])
-    edges = np.unique(
-        np.concatenate([segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, last, *more])
-    )
+    edges = np.unique(np.concatenate([segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, last, *more]))
     edges = edges[(edges >= segments.edge[0]) & (edges <= segments.edge[-1])]
     start, step = edges[:-1], steps.of(edges[:-1])
     segment = np.searchsorted(segments.edge, start, side="right") - 1

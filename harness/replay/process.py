@@ -158,9 +158,7 @@ def _after_calls(m: MeasuredProcess, idle: IdleActivities) -> NDArray[np.bool_]:
     blocking = np.flatnonzero(matching(calls.name, names, blocks))
     ends = np.sort(calls.end_ns[blocking])
     begins = np.sort(calls.start_ns[blocking])
-    open_ = np.searchsorted(begins, idle.start_ns, side="right") > np.searchsorted(
-        ends, idle.start_ns, side="right"
-    )
+    open_ = np.searchsorted(begins, idle.start_ns, side="right") > np.searchsorted(ends, idle.start_ns, side="right")
     found: NDArray[np.bool_] = of & ~open_
     return found
 
@@ -294,9 +292,7 @@ def unpack_graph(packed: bytes) -> ProcessGraph | None:
     with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as archive:
         facts = json.loads(archive["facts"].tobytes())
         columns = {name: archive[name] for name in _COLUMNS}
-        amounts, held = (
-            Amounts(*(archive[f"{part}{name}"] for name in Amounts._fields)) for part in ("", "held_")
-        )
+        amounts, held = (Amounts(*(archive[f"{part}{name}"] for name in Amounts._fields)) for part in ("", "held_"))
         times = LineTimes(*(archive[f"line_{name}"] for name in LineTimes._fields))
     activities = [HostActivity.model_validate(row) for row in facts.pop("activities")]
     lines = [CodeLine(**row | {"source": tuple(row["source"])}) for row in facts.pop("code_lines")]

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.replay.context import WORK_TIME, ReplayContext, slots
 from harness.replay.counterfactuals import ideal, with_less
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.suspect import LEAST, Cause, Suspect, hit, in_steps, settled
+from harness.replay.suspect import LEAST, WORK_TIME, Cause, ReplayContext, Suspect, hit, in_steps, settled, slots
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
@@ -24,9 +23,7 @@ _SPREAD = 0.5  # how much the excess of two phases may differ to be called the s
 _OF_MORE = 0.25  # of a rank's excess: an optimizer with less of it does not run on a slower core
 _NOT_SOME = 0.5  # of the steps: what is in more of them is not in some
 _OF_LARGEST = 0.5  # of the largest excess of a rank: ranks with less are not told with it
-_LONGER = (
-    1.6  # a rank's operators over the other ranks' in a phase, from which it has others: less may be its core
-)
+_LONGER = 1.6  # a rank's operators over the other ranks' in a phase, from which it has others: less may be its core
 _MORE_CALLS = 1.1  # a rank's operators over the other ranks' median, from which it has more of them
 _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 2  # kernels
@@ -98,9 +95,7 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
                 continue
             if not _in_some(steps):  # else told by `heavier`
                 lengths = with_less(context, process, slots(WORK_TIME, phase), np.maximum(more, 0))
-                members.append(
-                    _More(process, float(work[process].sum() / max(usual.sum(), 1)), steps, lengths)
-                )
+                members.append(_More(process, float(work[process].sum() / max(usual.sum(), 1)), steps, lengths))
         if members:
             found = _of_all(context, _cause_in(phase), phase, members)
             evidence = in_steps(np.stack([work[own.process] for own in members]).max(axis=0), found.steps)
@@ -158,9 +153,7 @@ def _in_pipeline(context: ReplayContext) -> bool:
     return any(call.kind == "send" for call in context.job.calls)
 
 
-def _kind_of_more(
-    context: ReplayContext, process: int, others: list[int], ratio: F64
-) -> tuple[Cause, int | None]:
+def _kind_of_more(context: ReplayContext, process: int, others: list[int], ratio: F64) -> tuple[Cause, int | None]:
     """What makes a rank's work larger, by its ratio to the others' in forward and backward, or in the whole step.
 
     More to compute in forward or in backward alone is not of the batch, with which both are larger. A core is slower,
@@ -270,9 +263,7 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
         yield from _heavier(context, WORK_TIME, phase)
 
 
-def _heavier(
-    context: ReplayContext, categories: tuple[TimeCategory, ...], phase: int | None
-) -> Iterator[Suspect]:
+def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase: int | None) -> Iterator[Suspect]:
     groups: dict[bytes, list[tuple[int, I64, float]]] = {}
     for process in range(context.processes):
         work = context.of(categories, phase)[process]
@@ -288,9 +279,7 @@ def _heavier(
         less = np.where(steps, more, 0)
         lengths = _with_less_work(context, process, slots(categories, phase), less, work)
         groups.setdefault(steps.tobytes(), []).append((process, lengths, float(more[steps].mean())))
-    every = (
-        np.logical_or.reduce([np.frombuffer(hits, np.bool_) for hits in groups]) if groups else np.zeros(1)
-    )
+    every = np.logical_or.reduce([np.frombuffer(hits, np.bool_) for hits in groups]) if groups else np.zeros(1)
     if len(groups) > 1 and not context.on_cpu and every.mean() > _NOT_SOME:
         return  # told by `in_turn`
     for hits, members in groups.items():
@@ -339,9 +328,7 @@ class _Stretches(NamedTuple):
 def _between_messages(context: ReplayContext, process: int, chosen: list[int]) -> _Stretches:
     """One stretch for the whole step where the steps have different numbers of messages."""
     job, amounts = context.job, context.job.amounts
-    mine = (
-        np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process) & (job.step[amounts.arc] >= 0)
-    )
+    mine = np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process) & (job.step[amounts.arc] >= 0)
     arc, which = np.unique(amounts.arc[mine], return_inverse=True)
     arc_ns = np.bincount(which, amounts.ns[mine], len(arc)).astype(np.int64)
     step, steps = job.step[arc], np.arange(context.step_count)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import COMPUTE, NOT_WORK
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_calls import blocks, only_waits
+from harness.analysis.process.idle import COMPUTE, NOT_WORK
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.host import feeding_calls
 from harness.traces.trace import I64
@@ -50,18 +50,14 @@ class Streams:
 def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64) -> Streams:
     """The work on devices that begins in a window. message_events: rows of events that carry collectives."""
     events = m.view.events
-    inside = (
-        (events.start_ns >= window[0]) & (events.start_ns < window[1]) & (m.kinds.event_class != NOT_WORK)
-    )
+    inside = (events.start_ns >= window[0]) & (events.start_ns < window[1]) & (m.kinds.event_class != NOT_WORK)
     rows_ = np.flatnonzero(inside)
     rows_ = rows_[
         np.lexsort((events.end_ns[rows_], events.start_ns[rows_], events.stream[rows_], events.device[rows_]))
     ]
     device, stream = events.device[rows_], events.stream[rows_]
     changes = (
-        np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))
-        if len(rows_)
-        else np.empty(0, bool)
+        np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1])) if len(rows_) else np.empty(0, bool)
     )
     index = np.cumsum(changes) - 1
     start, end = events.start_ns[rows_], events.end_ns[rows_]
@@ -69,9 +65,7 @@ def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64)
     previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
     message = np.zeros(len(events) + 1, np.bool_)
     message[message_events] = True
-    return Streams(
-        rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message[rows_]
-    )
+    return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message[rows_])
 
 
 def _reach(end: I64, index: I64) -> I64:

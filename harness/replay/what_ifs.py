@@ -11,19 +11,11 @@ from dataclasses import dataclass
 from harness.analysis.process.phases import PHASES
 from harness.replay import counterfactuals
 from harness.replay.causes import Rule
-from harness.replay.context import ReplayContext, slots
 from harness.replay.counterfactuals import Edit, Edited, without
 from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.host_causes import (
-    STALLED,
-    STALLS,
-    rows_of,
-    sending,
-    stopped,
-    without_activities,
-    without_core,
-)
+from harness.replay.host_causes import STALLED, STALLS, rows_of, sending, stopped, without_activities, without_core
 from harness.replay.rank_causes import heavier, uneven
+from harness.replay.suspect import ReplayContext, slots
 
 
 @dataclass(frozen=True)
@@ -95,44 +87,26 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("no-late-messages", "messages sent at once", _without_found(sending)),
     WhatIfKind("no-extra-compute", "no step with more work than the others", _without_found(heavier)),
     WhatIfKind(
-        "rank-like-others",
-        "every rank's work as small as the others'",
-        _without_found(uneven),
-        same_work=False,
+        "rank-like-others", "every rank's work as small as the others'", _without_found(uneven), same_work=False
     ),
-    WhatIfKind(
-        "no-host-gaps",
-        "no time between operators, for example with CUDA graphs",
-        _no_gaps,
-        bound=True,
-    ),
-    WhatIfKind(
-        "gas-x2", "gradients reduced half as often (accumulation × 2)", counterfactuals.accumulated(2)
-    ),
-    WhatIfKind(
-        "gas-x4", "gradients reduced a quarter as often (accumulation × 4)", counterfactuals.accumulated(4)
-    ),
+    WhatIfKind("no-host-gaps", "no time between operators, for example with CUDA graphs", _no_gaps, bound=True),
+    WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", counterfactuals.accumulated(2)),
+    WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", counterfactuals.accumulated(4)),
     WhatIfKind(
         "micro-batch-x2",
         "twice the micro-batch, in operators and data loading that take twice as long",
         counterfactuals.larger,
         same_work=False,
     ),
-    WhatIfKind(
-        "micro-batches-x2", "twice the micro-batches through the pipeline", counterfactuals.more_in_pipeline
-    ),
-    WhatIfKind(
-        "one-bucket", "gradients in buckets of 25 MB", counterfactuals.larger_buckets, more_on_cpus=True
-    ),
+    WhatIfKind("micro-batches-x2", "twice the micro-batches through the pipeline", counterfactuals.more_in_pipeline),
+    WhatIfKind("one-bucket", "gradients in buckets of 25 MB", counterfactuals.larger_buckets, more_on_cpus=True),
     WhatIfKind(
         "free-communication",
         "messages that take no time; ranks still wait for each other",
         counterfactuals.free,
         bound=True,
     ),
-    WhatIfKind(
-        "bandwidth-x2", "twice the bandwidth, by the job's own α and β", counterfactuals.changed(1, 0.5)
-    ),
+    WhatIfKind("bandwidth-x2", "twice the bandwidth, by the job's own α and β", counterfactuals.changed(1, 0.5)),
     WhatIfKind("latency-half", "half the latency, by the job's own α and β", counterfactuals.changed(0.5, 1)),
     WhatIfKind(
         "products-x2",

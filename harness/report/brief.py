@@ -56,9 +56,7 @@ def _split(s: Summary) -> Iterable[str]:
 
 def _table(shown: Table, kept: list[int]) -> str:
     head = "".join(f"<th>{_text(shown.head[i])}</th>" for i in kept)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{_text(row[i])}</td>" for i in kept) + "</tr>" for row in shown.rows
-    )
+    rows = "".join("<tr>" + "".join(f"<td>{_text(row[i])}</td>" for i in kept) + "</tr>" for row in shown.rows)
     return f"<table><caption>{_text(shown.caption)}</caption><tr>{head}</tr>{rows}</table>"
 
 

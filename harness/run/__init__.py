@@ -1,31 +1,28 @@
 """A run on disk: its directory, its record, how it is staged and found again."""
 
 from harness.run.files import (
-    SECRET_MODE,
-    DiskError,
-    disk_error,
-    make_shared,
-    naming_flag,
-    own_runs_root,
-    read_json_lines,
-    runs_root,
-    write_atomically,
-)
-from harness.run.find import all_runs, closed, find_run, no_runs, part_of
-from harness.run.record import (
     FINAL,
     ITSELF,
+    SECRET_MODE,
+    DiskError,
     NodeStatus,
     Part,
     Program,
     Record,
     State,
     Status,
+    disk_error,
+    make_shared,
+    naming_flag,
+    own_runs_root,
+    read_json_lines,
+    runs_root,
     when,
     without_secrets,
+    write_atomically,
 )
+from harness.run.find import Stage, all_runs, claim_local_id, closed, find_run, no_runs, part_of, release_local_id
 from harness.run.run import TRACE_FOLDERS, Run, why_invalid
-from harness.run.stage import Stage, claim_local_id, release_local_id
 
 __all__ = [
     "FINAL",

@@ -18,8 +18,7 @@ from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import metrics_file
 from harness.experiment.nccl import LOG_FOLDER
 from harness.observe.lines import lines_file
-from harness.run.files import SECRET_MODE, write_atomically
-from harness.run.record import NodeStatus, Record, State, Status
+from harness.run.files import SECRET_MODE, NodeStatus, Record, State, Status, write_atomically
 
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
 Written = TypeVar("Written", bound=BaseModel)
@@ -154,9 +153,7 @@ class Run:
         learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why or own.why})
         with suppress(WorkError):
             write_atomically(
-                self.path / "status.json",
-                learned.model_dump_json(indent=1) + "\n",
-                self._has_no_end_of_its_own,
+                self.path / "status.json", learned.model_dump_json(indent=1) + "\n", self._has_no_end_of_its_own
             )
 
     def _has_no_end_of_its_own(self) -> bool:

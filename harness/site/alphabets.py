@@ -16,9 +16,7 @@ VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]
 """A variable of the cluster in a site file's text: `$NAME` or `${NAME}`."""
 
 # A whole word between underscores: MAX_TOKENS does not match.
-_SECRETS = re.compile(
-    r"(API|AUTH|ACCESS)?(TOKEN|SECRETS?|KEY|AUTH|PASS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
-)
+_SECRETS = re.compile(r"(API|AUTH|ACCESS)?(TOKEN|SECRETS?|KEY|AUTH|PASS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)")
 _PLACES = ("_PATH", "_FILE", "_DIR", "_SOCK")  # endings of names that give a secret's place, not the secret
 _ASSIGNED = re.compile(
     r"""(?<![\w$-])([A-Za-z_]\w*)=("?\$\([^)]*\)"?|\$\{[^}]*\}|"[^"]*"|'[^']*'|`[^`]*`|[^\s;&|,]*)"""
@@ -40,28 +38,8 @@ SCRIPTS_OWN = frozenset(
         "HARNESS_PYTHON",
     }
     | {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID", "code", "container", "child", "host", "i"}
-    | {
-        "binds",
-        "canary",
-        "interrupted",
-        "module",
-        "monitor",
-        "node",
-        "nsys",
-        "pid",
-        "result",
-        "started",
-        "stopped",
-    }
-    | {
-        "watched",
-        "KILLER",
-        "killer",
-        "topology",
-        "pattern",
-        "SLURM_TOPOLOGY_ADDR",
-        "SLURM_TOPOLOGY_ADDR_PATTERN",
-    }
+    | {"binds", "canary", "interrupted", "module", "monitor", "node", "nsys", "pid", "result", "started", "stopped"}
+    | {"watched", "KILLER", "killer", "topology", "pattern", "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN"}
 )
 _BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 _MANY = ("--array", "--wait", "--test-only")  # many runs, a submission that blocks, and no run

@@ -63,13 +63,7 @@ class SitePart(BaseModel):
     @field_validator("*")
     @classmethod
     def _no_nul(cls, value: Any) -> Any:
-        texts = (
-            value
-            if isinstance(value, list)
-            else (*value, *value.values())
-            if isinstance(value, dict)
-            else [value]
-        )
+        texts = value if isinstance(value, list) else (*value, *value.values()) if isinstance(value, dict) else [value]
         if any(isinstance(text, str) and "\0" in text for text in texts):
             raise ValueError("no command line can carry a NUL byte")
         return value
@@ -86,9 +80,7 @@ class Gpus(SitePart):
     """The GPUs of a node and how Slurm is asked for them."""
 
     per_node: int | None = setting(None, "GPUs per node; default of -g", ge=1)
-    request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = setting(
-        "gres", "syntax that the site accepts"
-    )
+    request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = setting("gres", "syntax that the site accepts")
     type: PlainWord | None = setting(None, "GPU type in the request, if the site requires it")
     name: str | None = setting(None, "model, for people")
     vendor: Literal["nvidia", "amd"] = setting(
@@ -100,22 +92,17 @@ class Container(SitePart):
     """What the training runs in; leave it out to run on the node itself."""
 
     runtime: Literal["singularity", "apptainer", "pyxis", "none"] = setting(
-        "singularity",
-        "what starts the container; pyxis: Slurm's srun; none: no container, as without this section",
+        "singularity", "what starts the container; pyxis: Slurm's srun; none: no container, as without this section"
     )
     command: PlainWord | None = setting(None, "the runtime's program, if it has another name or path")
-    image: Text = Field(
-        description="the .sif file or sandbox; with pyxis a .sqsh file, or an image of a registry"
-    )
+    image: Text = Field(description="the .sif file or sandbox; with pyxis a .sqsh file, or an image of a registry")
     nemo_image: Text | None = setting(None, "the image with Megatron-LM, for --engine megatron-lm")
     arguments: list[str] = setting(
-        ["exec", "--nv"],
-        "options before the image; with pyxis options of srun, [--container-mount-home] by default",
+        ["exec", "--nv"], "options before the image; with pyxis options of srun, [--container-mount-home] by default"
     )
     binds: list[Text] = setting([], "HOST[:INSIDE] paths beside the checkout and the run")
     python: str = setting(
-        "python3",
-        "the Python inside that has PyTorch; with pyxis its full path, because srun looks for names outside",
+        "python3", "the Python inside that has PyTorch; with pyxis its full path, because srun looks for names outside"
     )
 
     @model_validator(mode="before")
@@ -160,8 +147,7 @@ class Network(SitePart):
     interface: PlainWord | None = setting(None, "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
     host_suffix: Suffix | None = setting(None, "added to the head node's name to reach its fast network")
     torchrun: Literal["torchrun", "torchrun_jsc"] = setting(
-        "torchrun",
-        "how the ranks of several nodes find each other; torchrun_jsc: PyTorch's c10d with the fix of JSC",
+        "torchrun", "how the ranks of several nodes find each other; torchrun_jsc: PyTorch's c10d with the fix of JSC"
     )
     expected_gbps: float | None = setting(None, "rate of one InfiniBand port, Gb/s", gt=0)
     link_intra_gbps: float | None = setting(
@@ -181,26 +167,20 @@ class Site(SitePart):
     device: Literal["cuda", "cpu", "auto"] = setting("cuda", "auto: detect (local only)")
     # Factories: an instance here would build its class's validator at every start.
     detect: Detect = Field(default_factory=Detect)
-    account: PlainWord | None = value("-a", "--account", metavar="NAME", group="where").option(
-        None, "Slurm account"
-    )
+    account: PlainWord | None = value("-a", "--account", metavar="NAME", group="where").option(None, "Slurm account")
     partition: PlainWord | None = value("-p", "--partition", metavar="NAME", group="where").option(
         None, "Slurm partition"
     )
     qos: PlainWord | None = value("-q", "--queue", metavar="NAME", group="where").option(
         None, "Slurm quality of service"
     )
-    time: TimeLimit = value("--time", metavar="HH:MM:SS", group="where").option(
-        "00:30:00", "time limit, HH:MM:SS"
-    )
+    time: TimeLimit = value("--time", metavar="HH:MM:SS", group="where").option("00:30:00", "time limit, HH:MM:SS")
     gpus: Gpus = Field(default_factory=Gpus)
     cpus_per_node: int | None = setting(None, "CPUs of a node's one launcher task", ge=1)
     cpus_per_gpu: int | None = setting(None, "CPUs per GPU, if nodes are shared", ge=1)
     memory: PlainWord | None = setting(None, "--mem; leave out if the site sets it")
     exclusive: bool = False
-    max_nodes: int | None = setting(
-        None, "largest job that this file's partition and QOS allow, in nodes", ge=1
-    )
+    max_nodes: int | None = setting(None, "largest job that this file's partition and QOS allow, in nodes", ge=1)
     sbatch: list[SbatchLine] = setting([], "further sbatch options, one --option=value each")
     nsys_sbatch: list[SbatchLine] = setting([], "as sbatch, only for jobs that nsys records")
     modules: list[PlainWord] = setting([], "modules the job loads")
@@ -209,12 +189,8 @@ class Site(SitePart):
         None, "the harness's Python on the nodes, if the Python that submits does not run there"
     )
     setup: list[ShellLine] = setting([], "shell lines the job runs first (trusted: they are yours)")
-    node_setup: list[ShellLine] = setting(
-        [], "as setup, but on every node; a line that fails only gives a warning"
-    )
-    node_cleanup: list[ShellLine] = setting(
-        [], "shell lines that every node runs after the training; as node_setup"
-    )
+    node_setup: list[ShellLine] = setting([], "as setup, but on every node; a line that fails only gives a warning")
+    node_cleanup: list[ShellLine] = setting([], "shell lines that every node runs after the training; as node_setup")
     env: Environment = setting({}, "environment of the training")
     container: Container | None = None
     network: Network = Field(default_factory=Network)

@@ -201,9 +201,7 @@ def sacct(job: JobId) -> JobReply:
 
 def scontrol(job: JobId) -> JobReply:
     """All fields of a job, `NAME=VALUE` on one line, until minutes after its end."""
-    return _job_reply(
-        _question(job.cluster, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number)
-    )
+    return _job_reply(_question(job.cluster, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number))
 
 
 def fields_of(told: JobReply) -> dict[str, str]:

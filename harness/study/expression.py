@@ -112,7 +112,5 @@ def _metric(node: ast.Name | ast.Attribute, names: Variables, text: str) -> floa
     if found is None:
         raise Unanswerable(f"{'.'.join(path)} was not measured in every run")
     if isinstance(found, Mapping):
-        raise RequestError(
-            f"{text!r}: {'.'.join(path)} is a run: name one of its metrics, {'.'.join(path)}.step_ns"
-        )
+        raise RequestError(f"{text!r}: {'.'.join(path)} is a run: name one of its metrics, {'.'.join(path)}.step_ns")
     return float(found)

@@ -20,6 +20,10 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.options import options_of
 from harness.experiment.parse import Given, command_of, validate
 from harness.experiment.yaml_file import read_yaml
+from harness.format.format import metric_text, rate
+from harness.live.dead import deaths, first_death
+from harness.live.hang import read_hang
+from harness.live.stuck import IN_COLLECTIVE
 from harness.run import Run
 from harness.study.expression import Unanswerable, evaluate
 
@@ -150,9 +154,7 @@ def load_lesson(name_or_path: str) -> Lesson:
         return Lesson(**read_yaml(path, "lesson file"))
     except (ValidationError, TypeError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        raise RequestError(
-            f"lesson file {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        ) from None
+        raise RequestError(f"lesson file {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def course_experiments() -> list[Experiment]:
@@ -274,9 +276,7 @@ def with_fields(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
     return made
 
 
-def shell_command(
-    experiment: Experiment, site: str | None = None, defaults: Given | None = None
-) -> str | None:
+def shell_command(experiment: Experiment, site: str | None = None, defaults: Given | None = None) -> str | None:
     """The exact command of one arm. The arguments, and when it returns None, are those of `command_of`."""
     argv = command_of(experiment, site, defaults)
     return None if argv is None else shlex.join(["bash", "slurm.sh", *argv])
@@ -307,9 +307,7 @@ def _decided(relation: Relation, runs: dict[str, Metrics], lacking: str | None) 
         holds = evaluate(relation.holds, runs)
     except Unanswerable as unknown:
         return RelationResult(relation, RelationOutcome.CANNOT_SHOW, numbers, f"{unknown} in these runs")
-    return RelationResult(
-        relation, RelationOutcome.HOLDS if holds else RelationOutcome.FAILS, numbers, relation.holds
-    )
+    return RelationResult(relation, RelationOutcome.HOLDS if holds else RelationOutcome.FAILS, numbers, relation.holds)
 
 
 def _number(text: str, runs: dict[str, Metrics]) -> float | None:
@@ -317,3 +315,76 @@ def _number(text: str, runs: dict[str, Metrics]) -> float | None:
         return float(evaluate(text, runs))
     except Unanswerable:
         return None
+
+
+class Ending(NamedTuple):
+    """sentence: as `status` says it; empty: nobody saw it. numbers: by name; of what did not happen there is none.
+
+    stuck_rank, stuck_ranks_count: the first of the ranks that cause it, and how many these are. stuck_waiting_count:
+    ranks that wait for them. stuck_in_collective: 1 if all wait in collectives. failed_rank: the first one.
+    failed_by_error: 1 if it ended by an error or a signal, 0 if it left without. failed_others_count: ranks that told
+    an error later.
+    """
+
+    sentence: str
+    numbers: Metrics
+
+
+def ending_of(run: Run) -> Ending:
+    """The end of a run that is over."""
+    hang = read_hang(run.path)
+    if hang is not None and hang.until_ns is None:
+        numbers = {
+            "stuck_rank": float(hang.ranks[0]),
+            "stuck_ranks_count": float(len(hang.ranks)),
+            "stuck_waiting_count": float(len(hang.waiting)),
+            "stuck_in_collective": float(hang.kind in IN_COLLECTIVE),
+            "stuck_step": float(hang.step),
+        }
+        return Ending(hang.since_clock, numbers if hang.ranks else {})
+    first = first_death(run.path, run.err)
+    if first is None:
+        return Ending("", {})
+    others = [death for death in deaths(run.path, run.err) if death.rank != first.rank and death.error]
+    numbers = {
+        "failed_rank": float(first.rank),
+        "failed_by_error": float(not first.left),
+        "failed_others_count": float(len({death.rank for death in others})),
+    }
+    if first.step is not None:
+        numbers["failed_step"] = float(first.step)
+    return Ending(first.sentence, numbers)
+
+
+METRIC = re.compile(r"[ab]\.\w+")
+
+
+class LessonArm(NamedTuple):
+    """One arm of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
+    keys run, what and evidence. ending: how a run ended before its time."""
+
+    name: str
+    metrics: Metrics
+    on_gpu: bool
+    over_network: bool
+    doubts: list[dict[str, str]]
+    ending: str = ""
+
+
+def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
+    """Every relation, decided between the two arms."""
+    on_gpu, over_network = a.on_gpu and b.on_gpu, a.over_network and b.over_network
+    return answers(lesson, a.metrics, b.metrics, on_gpu, over_network)
+
+
+def because(lesson: Lesson, a: LessonArm, b: LessonArm) -> str:
+    """The explanation, as this kind of device has it."""
+    return lesson.here(cpu=not (a.on_gpu and b.on_gpu)).because
+
+
+def numbers_text(one: RelationResult) -> str:
+    """A relation's numbers with their units."""
+    return ", ".join(
+        f"{name} = {metric_text(name, value) if METRIC.fullmatch(name) else rate(value)}"
+        for name, value in one.numbers.items()
+    )

@@ -88,9 +88,7 @@ def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
     absent = [rank for rank in answer.ranks or () if not 0 <= rank < world_size]
     if absent:
         last = world_size - 1
-        wrong.append(
-            f"--rank: there is no rank {absent[0]}, the ranks are 0 to {last}: the nearest is {last}"
-        )
+        wrong.append(f"--rank: there is no rank {absent[0]}, the ranks are 0 to {last}: the nearest is {last}")
     wrong += _flags_of_another(answer, ends)
     if answer.ms is not None and not answer.ms > 0:
         wrong.append(f"--ms takes a number above 0, not {answer.ms:g}")
@@ -112,9 +110,7 @@ def _flags_of_another(answer: Answer, ends: FaultKind | None) -> Iterator[str]:
             yield "--step is for a mystery that hangs or dies: drop it; --every says in which steps a cause comes"
         return
     given = {"--ms": answer.ms is not None, "--phase": answer.phase is not None, "--every": answer.every != 1}
-    yield from (
-        f"{flag} is for a slow training, and this is a {ends.name}: drop it" for flag in given if given[flag]
-    )
+    yield from (f"{flag} is for a slow training, and this is a {ends.name}: drop it" for flag in given if given[flag])
 
 
 def grade(fault: Fault, answer: Answer, world_size: int) -> Grade:

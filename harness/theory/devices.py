@@ -63,9 +63,7 @@ def host_link(device_name: str | None) -> HostLink | None:
     31.5
     """
     links = _table().host_links
-    return next(
-        (link for link in links if device_name and re.search(link.match, device_name, re.IGNORECASE)), None
-    )
+    return next((link for link in links if device_name and re.search(link.match, device_name, re.IGNORECASE)), None)
 
 
 def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
-from harness.experiment.advice import Sharding
+from harness.experiment.base import Sharding
 
 ADAM_BYTES = 8  # of one parameter: mean and variance of its gradient, in float32
 MASTER_BYTES = 4  # the copy of a parameter that the optimizer updates, in float32
@@ -56,9 +56,7 @@ def state_bytes(
     if sharding == "fsdp":
         shards = hpz if hpz > 1 else ranks
         of_trained = (parameters if trained is None else trained) / shards
-        return StateBytes(
-            4 * parameters / shards, gradients=4 * of_trained, optimizer=ADAM_BYTES * of_trained
-        )
+        return StateBytes(4 * parameters / shards, gradients=4 * of_trained, optimizer=ADAM_BYTES * of_trained)
     width = 2 if bf16 else 4
     stage = ("none", "zero1", "zero2", "zero3").index(sharding)
     optimizer_width = ADAM_BYTES + (MASTER_BYTES if stage or bf16 else 0)

@@ -1,15 +1,213 @@
-"""The peak of a rank's memory: state, activations and buffers at the two moments when most of them are there at once.
+"""What a training's forward pass keeps for its backward pass, in bytes of one rank.
 
-Between the two, gradients grow as activations go, layer by layer, so that the peak is at one of them.
+Counted tensor by tensor from what the code saves: the decoder layers of transformers (exercises 1 and 2) and those that
+exercise 3 gives megatron-core. Both compute attention by fused kernels, which store no scores. h: hidden size, q and k:
+columns of the queries and of the keys, f: of the feed-forward layer, V: vocabulary. Method: Korthikanti et al.,
+Reducing Activation Recomputation, 2022, section 4, whose layer of GPT (34·s·b·h + 5·a·s²·b) has other parts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
-from harness.theory.activations import Activations
-from harness.theory.buffers import Buffers
+from harness.common.megatron_layout import Layout
+from harness.common.model_config import ModelConfig
 from harness.theory.memory import StateBytes
+
+Arithmetic = Literal["fp32", "bf16", "autocast"]
+"""What a layer computes in: its own type, or autocast's bf16 between float32 weights and residuals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes of one micro-batch on one rank.
+
+    layer: what one layer keeps for its backward pass. kept: its input, all that stays of it if it is computed again.
+    layers: of them. head: final norm and output layer. loss_forward, loss_backward: logits and what is made of them,
+    while the loss is computed and when its gradient is. copies: autocast's copies of the weights.
+    """
+
+    layer: float
+    kept: float
+    layers: int
+    head: float
+    loss_forward: float
+    loss_backward: float
+    copies: float = 0.0
+
+    def at_loss(self, checkpointing: bool) -> float:
+        """When the loss or its gradient is computed: everything of the forward pass is there."""
+        held = self.layers * (self.kept if checkpointing else self.layer) + self.head
+        # A layer that is computed again takes its copies of the weights anew.
+        backward = self.loss_backward + (0.0 if checkpointing else self.copies)
+        return held + max(self.loss_forward + self.copies, backward)
+
+    def at_last_layer(self, checkpointing: bool) -> float:
+        """When the backward pass begins with the layers; one of them is computed again."""
+        copies = self.copies / max(1, self.layers) if checkpointing else self.copies
+        return self.layers * self.kept + self.layer + copies if checkpointing else 0.0
+
+    def peak(self, checkpointing: bool) -> float:
+        """The most at one time."""
+        return max(self.at_loss(checkpointing), self.at_last_layer(checkpointing))
+
+
+def of_transformers(
+    model: ModelConfig, tokens: int, *, arithmetic: Arithmetic, parameters: int | None = None
+) -> Activations:
+    """Activations of `tokens` (micro-batch × sequence) in transformers' Llama, Mistral or Mixtral.
+
+    A norm keeps its input and the normalised input in float32 or, in bf16, the input in float32 and the normalised one
+    in bf16; and its output once, or under autocast as one copy for each matrix that reads it. The rotated queries and
+    keys, the values and the result of attention are kept; of the feed-forward layer gate, SiLU, up and their product.
+    The loss takes float32 logits: as they are, their log-softmax, and two gradients. parameters: those that autocast
+    copies.
+    """
+    h, attention, f = model.hidden_size, _attention(model), _feed_forward(model)
+    width = 4 if arithmetic == "fp32" else 2
+    norm = {"fp32": 12 * h, "bf16": 8 * h, "autocast": 8 * h}[arithmetic]
+    casts = 2 * h * 5 if arithmetic == "autocast" else 0  # three matrices read the first norm, two the second
+    dispatched = 2 * width * h * model.num_experts_per_tok if model.num_local_experts > 1 else 0
+    statistics = 4 * model.num_attention_heads + 8
+    layer = 2 * norm + casts + width * (attention + 4 * f) + dispatched + statistics
+    residual = 2 if arithmetic == "bf16" else 4
+    vocabulary = model.vocab_size
+    return Activations(
+        layer=float(layer * tokens),
+        kept=float(residual * h * tokens),
+        layers=model.num_hidden_layers,
+        head=float((norm + (2 * h if arithmetic == "autocast" else 0)) * tokens),
+        loss_forward=float((8 if arithmetic == "fp32" else 10) * vocabulary * tokens),
+        loss_backward=12.0 * vocabulary * tokens,
+        copies=2.0 * (parameters or 0) if arithmetic == "autocast" else 0.0,
+    )
+
+
+def _attention(model: ModelConfig) -> int:
+    """Elements per token: queries, keys, values and the result."""
+    heads, groups = model.num_attention_heads, model.num_key_value_heads
+    return 2 * (heads + groups) * model.head_dim
+
+
+def _feed_forward(model: ModelConfig) -> int:
+    return model.intermediate_size * model.num_experts_per_tok
+
+
+def of_megatron(
+    model: ModelConfig, micro_batch: int, seq_length: int, layout: Layout, *, bf16: bool, stage: int = 0
+) -> Activations:
+    """Activations of one micro-batch in one model chunk (a stage, or with interleaving a part of one) of exercise 3.
+
+    Sequence parallelism splits norms and residuals over the tensor-parallel ranks, which split heads and columns too. A
+    norm keeps its input, the normalised input and its output, in bf16 the first two in float32. Attention keeps the
+    projection, rotated queries and keys, and its result; with context parallelism the keys and values of the whole
+    sequence and a mask instead. Each layer makes sines and cosines for the positions, twice. The feed-forward layer
+    keeps the projection of gate and up, SiLU, a copy of up, the product. Cross entropy makes a float32 copy of logits.
+    """
+    tp, cp = layout.tp, layout.cp
+    tokens = micro_batch * seq_length / cp
+    h, f, width = model.hidden_size, _feed_forward(model), 2 if bf16 else 4
+    norm = (10 if bf16 else 12) * h / tp
+    q = model.num_attention_heads * model.head_dim
+    k = max(model.num_key_value_heads, tp) * model.head_dim
+    keys = 2 * k * cp if cp > 1 else k
+    attention = (q + 2 * k) + 2 * q + keys
+    dispatched = 2 * width * h * model.num_experts_per_tok / tp if model.num_local_experts > 1 else 0
+    layer = 2 * norm + width * (attention + 5 * f) / tp + 4 * model.num_attention_heads / tp + dispatched
+    mask = width * seq_length * seq_length / cp if cp > 1 else 0.0
+    rotary = 4 * width * model.head_dim * seq_length / cp
+    last = stage == layout.pp - 1
+    logits = model.vocab_size / tp * tokens
+    loss = (6 if bf16 else 4) * logits if last else 0.0
+    return Activations(
+        layer=layer * tokens + mask + rotary,
+        kept=width * h / tp * tokens,
+        layers=model.num_hidden_layers // (layout.pp * layout.vpp),
+        head=(norm + width * h) * tokens if last else 0.0,
+        loss_forward=loss,
+        loss_backward=loss,
+    )
+
+
+def chunks_in_flight(stages: int, stage: int, microbatches: int, virtual_stages: int = 1) -> int:
+    """Micro-batches, or with interleaving pairs of a micro-batch and a chunk, whose activations a stage holds at once.
+
+    1F1B: the p − s micro-batches that a stage runs ahead. Interleaved: 2(p − s − 1) + (v − 1)·p, and the one it is in.
+    Source: Narayanan et al., SC 2021, section 2.2; megatron-core's `get_pp_rank_microbatches`.
+
+    >>> chunks_in_flight(4, 0, 8), chunks_in_flight(4, 3, 8), chunks_in_flight(4, 0, 2), chunks_in_flight(2, 0, 8, 2)
+    (4, 1, 2, 5)
+    """
+    if virtual_stages == 1:
+        return min(stages - stage, microbatches)
+    ahead = 2 * (stages - stage - 1) + (virtual_stages - 1) * stages
+    return min(ahead + 1, microbatches * virtual_stages)
+
+
+SUB_GROUP = 1_000_000_000  # DeepSpeed's `sub_group_size`: so many parameters of a shard are updated at once
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Bytes on one rank: always there; only in the forward and backward pass; only in the optimizer's step."""
+
+    always: float = 0.0
+    in_pass: float = 0.0
+    in_step: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroBuckets:
+    """DeepSpeed's thresholds, in parameters. `live`: of gathered ones, the most at once under stage 3."""
+
+    reduce: int
+    live: int = 0
+    overlap: bool = True
+
+
+def of_ddp(parameters: int, ranks: int, largest: int, *, on_gpu: bool) -> Buffers:
+    """DDP's buckets hold a copy of all gradients, as `gradient_as_bucket_view` is off. A single rank has none.
+
+    largest: parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, if it is not fused.
+    """
+    return Buffers(always=4.0 * parameters if ranks > 1 else 0.0, in_step=0.0 if on_gpu else 8.0 * largest)
+
+
+def of_zero2(parameters: int, ranks: int, buckets: ZeroBuckets, *, bf16: bool, on_gpu: bool) -> Buffers:
+    """Stages 1 and 2: one reduction buffer, with overlap two. The step flattens the shard's gradients into float32."""
+    width, shard = 2 if bf16 else 4, parameters / ranks
+    gradients = (width + 4 if bf16 else width) * shard  # beside those of the state
+    update = gradients if on_gpu else max(gradients, (4 + 8 - width) * shard)
+    return Buffers(in_pass=float((2 if buckets.overlap else 1) * width * buckets.reduce), in_step=update)
+
+
+def of_zero3(parameters: int, ranks: int, largest: int, buckets: ZeroBuckets, *, bf16: bool, on_gpu: bool) -> Buffers:
+    """Stage 3: a reduction buffer, gathered layers up to `stage3_max_live_parameters` and one more matrix, and the
+    reduction of a full buffer; the step copies the gradients of a sub-group into float32."""
+    width = 2 if bf16 else 4
+    group = min(parameters / ranks, SUB_GROUP)
+    live = min(parameters, max(buckets.live, largest))
+    update = (width + 4 if bf16 else width) * group
+    return Buffers(
+        always=float(width * buckets.reduce),
+        in_pass=float(width * live),
+        in_step=update if on_gpu else max(update, 12 * group),
+    )
+
+
+def of_fsdp(unit: int, largest_shard: float, *, bf16: bool, on_gpu: bool) -> Buffers:
+    """FSDP2: two gathered units at most, that which computes and the next, and the float32 gradients of one.
+
+    unit: parameters of the largest unit, a layer or all that is in no layer. largest_shard: of a rank's largest tensor.
+    """
+    return Buffers(in_pass=float((2 * (2 if bf16 else 4) + 4) * unit), in_step=0.0 if on_gpu else 8.0 * largest_shard)
+
+
+def buffers_of_megatron(parameters: int, shard: float, largest: int, *, on_gpu: bool) -> Buffers:
+    """The buckets are the gradients themselves. PyTorch's AdamW takes a float32 temporary of the whole shard on a GPU
+    (`foreach`), elsewhere two of its largest tensor."""
+    return Buffers(in_step=4.0 * shard if on_gpu else 8.0 * min(largest, shard))
 
 
 @dataclass(frozen=True, slots=True)

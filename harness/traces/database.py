@@ -77,9 +77,7 @@ class Database:
         self._effort = _Effort(self._size)
         connection.set_progress_handler(self._effort.too_much, _INSTRUCTIONS_AT_ONCE)
         listed = self._query("SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')")
-        self.tables: dict[str, int] = {
-            str(name): root for kind, name, root in listed if kind == "table" and root
-        }
+        self.tables: dict[str, int] = {str(name): root for kind, name, root in listed if kind == "table" and root}
         self._stand_ins = {str(name) for _, name, _ in listed} - set(self.tables)
         self._columns: dict[str, dict[str, int]] = {}
         self._computed: dict[str, set[str]] = {}
@@ -98,9 +96,7 @@ class Database:
             except sqlite3.OperationalError:
                 if not self._effort.spent:
                     raise
-                raise TraceError(
-                    self.path, "is damaged: one of its tables cannot be read to its end"
-                ) from None
+                raise TraceError(self.path, "is damaged: one of its tables cannot be read to its end") from None
 
     def columns(self, table: str) -> dict[str, int]:
         """The columns of `table` and their positions; empty for a missing table.
@@ -178,11 +174,7 @@ class Database:
         return {name: found[name].copy() for name in wanted}, found[value].copy()
 
     def rows(
-        self,
-        table: str,
-        *wanted: str,
-        only: tuple[str, Iterable[object]] | None = None,
-        filled: Iterable[str] = (),
+        self, table: str, *wanted: str, only: tuple[str, Iterable[object]] | None = None, filled: Iterable[str] = ()
     ) -> list[tuple[Any, ...]]:
         """Rows of a small table, None for a column that this schema does not have; no rows of a missing table.
 
@@ -282,8 +274,7 @@ def _check_whole(path: Path, kind: Kind) -> None:
     size = path.stat().st_size
     if size < expected:
         raise TraceError(
-            path,
-            f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or {kind.again}",
+            path, f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or {kind.again}"
         )
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import harness.traces.open as opening
+from harness.common.bounded_read import Walk
 from harness.common.errors import RequestError
-from harness.common.walk import Walk
 from harness.traces.errors import TraceError
-from harness.traces.operations.recognise import is_timeline
+from harness.traces.operations.table import is_timeline
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace
 MOST_LOOKED_AT = 500_000  # in all

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.monitor.cores import usable_cores
+from harness.monitor.source import usable_cores
 from harness.traces.errors import TraceError
 from harness.traces.open import open_trace
 from harness.traces.pool import KILLED, process_pool
@@ -53,9 +53,7 @@ def map_traces(
     return _in_pool(files, sizes, apply, count, progress)
 
 
-def worker_count(
-    files: Sequence[Path], workers: int | None = None, memory_budget_bytes: int | None = None
-) -> int:
+def worker_count(files: Sequence[Path], workers: int | None = None, memory_budget_bytes: int | None = None) -> int:
     """How many traces may be read at once, at least one."""
     wanted = workers if workers is not None else usable_cores()
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -98,11 +96,7 @@ def _apply(
 
 
 def _in_pool(
-    files: list[Path],
-    sizes: list[int],
-    apply: Callable[[Path], Reduced | TraceError],
-    count: int,
-    progress: OnProgress,
+    files: list[Path], sizes: list[int], apply: Callable[[Path], Reduced | TraceError], count: int, progress: OnProgress
 ) -> list[Reduced | TraceError]:
     """The largest files first, so that no worker still reads a large file while the others are idle."""
     # These take longer to import than one small trace does to read.

@@ -1,4 +1,8 @@
-"""The list of trace formats; any trace file to a Trace."""
+"""Moves a trace's clock so that no time is below zero; must not know what the times mean.
+
+-1 stands for "not known" in every column, so a time must not be below zero. Tools write such times where their clock
+starts later than the recording.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,46 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from harness.common.bounded_read import BoundedReadError, open_regular
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
-from harness.traces.clock_origin import moved_to_zero
+from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
-from harness.traces.operations.recognise import is_timeline
+from harness.traces.operations.table import is_timeline
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
+
+
+def moved_to_zero(trace: Trace) -> Trace:
+    """The same trace, its clock's zero moved to the first time where that lies before it."""
+    starts = [part.start_ns for part in (trace.events, trace.calls, trace.ranges, trace.host)]
+    ahead = -min((int(column.min()) for column in starts if len(column)), default=0)
+    return trace if ahead <= 0 else _moved(trace, ahead)
+
+
+def _later(rows: AnySpans, ahead_ns: int) -> AnySpans:
+    return replace(rows, start_ns=rows.start_ns + ahead_ns, end_ns=rows.end_ns + ahead_ns)
+
+
+def _moved(trace: Trace, ahead: int) -> Trace:
+    events, epoch_ns, until = trace.events, trace.identity.epoch_ns, trace.complete_until_ns
+    launched = (events.launch_ns != -1) | (events.launch_thread != -1)
+    launch_ns = np.where(launched, events.launch_ns + ahead, -1)
+    return replace(
+        trace,
+        identity=replace(trace.identity, epoch_ns=None if epoch_ns is None else epoch_ns - ahead),
+        events=replace(_later(events, ahead), launch_ns=launch_ns),
+        calls=_later(trace.calls, ahead),
+        ranges=_later(trace.ranges, ahead),
+        host=_later(trace.host, ahead),
+        collectives=_later(trace.collectives, ahead),
+        metrics=[replace(series, time_ns=series.time_ns + ahead) for series in trace.metrics],
+        nics=[replace(nic, start_ns=nic.start_ns + ahead, end_ns=nic.end_ns + ahead) for nic in trace.nics],
+        complete_until_ns=None if until is None else until + ahead,
+    )
+
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
@@ -74,9 +110,7 @@ def _operations(path: Path, how: HowToRead) -> Trace:
 
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
 FORMATS = [
-    TraceFormat(
-        (".db",), _rocpd, contains=b"rocpd_metadata", name="rocpd"
-    ),  # first: what is SQLite is nsys' otherwise
+    TraceFormat((".db",), _rocpd, contains=b"rocpd_metadata", name="rocpd"),  # first: what is SQLite is nsys' otherwise
     TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0", name="nsys"),
     # Chrome events of such a timeline have the names of Kineto's files; find.py knows them by their content.
     TraceFormat((".parquet", ".csv", ".csv.gz"), _operations, name="operations", is_one=is_timeline),
@@ -84,9 +118,7 @@ FORMATS = [
 ]
 
 
-def open_trace(
-    path: Path | str, *, host: bool = True, workers: int = 1, progress: OnProgress = silent
-) -> Trace:
+def open_trace(path: Path | str, *, host: bool = True, workers: int = 1, progress: OnProgress = silent) -> Trace:
     """Read a trace of any format in `FORMATS`.
 
     A large file may be read by `workers` processes, where its reader can. `host=False` leaves out API calls and ranges

@@ -28,13 +28,9 @@ class PythonFunction:
 
 
 _CALL = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.*)", re.DOTALL)
-_BUILT_IN = re.compile(
-    r"<built-in (?:method|function) (?P<function>.*?)(?: of (?P<of>.*?)(?: object at 0x\w+)?)?>"
-)
+_BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<function>.*?)(?: of (?P<of>.*?)(?: object at 0x\w+)?)?>")
 _NO_TYPE = re.compile(r"(?:type|module|PyCapsule|pybind11_builtins\..*)\Z")  # says nothing about a method
-_INSTALLED = re.compile(
-    r"(?<![^/])(?:site-packages|dist-packages|lib(?:64)?/python\d(?:\.\d+)?|torchinductor_\w+)/"
-)
+_INSTALLED = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib(?:64)?/python\d(?:\.\d+)?|torchinductor_\w+)/")
 _NOTEBOOK = re.compile(r"<ipython-input-|<stdin>|(?:^|/)ipykernel_\d+/")
 # The names of packages, as they are imported.
 _FRAMEWORK_NAMES = """
@@ -62,12 +58,7 @@ transformer_engine triton triton_kernels typeguard typer typing_extensions urlli
 webdataset websockets wrapt xarray xformers yaml yarl zarr zmq zstandard
 """
 _FRAMEWORKS, _LIBRARIES = frozenset(_FRAMEWORK_NAMES.split()), frozenset(_LIBRARY_NAMES.split())
-_PYTHON = sys.stdlib_module_names - {
-    "cmd",
-    "code",
-    "profile",
-    "trace",
-}  # rather the name of somebody's script
+_PYTHON = sys.stdlib_module_names - {"cmd", "code", "profile", "trace"}  # rather the name of somebody's script
 
 
 @lru_cache(maxsize=1 << 16)
@@ -86,9 +77,7 @@ def python_function(name: str) -> PythonFunction:
     call = _CALL.fullmatch(name)
     if call:
         file = call["file"]
-        return PythonFunction(
-            file, int(call["line"]) or None, call["function"], owner_of(file.replace("\\", "/"))
-        )
+        return PythonFunction(file, int(call["line"]) or None, call["function"], owner_of(file.replace("\\", "/")))
     built_in = _BUILT_IN.fullmatch(name)
     if built_in:
         of = built_in["of"] or ""

@@ -118,10 +118,7 @@ def _stretch(trace: Trace) -> _Stretch:
     """All of time, or, where the trace's times lie too far apart, what is around most of its events."""
     parts = [part for part in (trace.events, trace.ranges, trace.calls, trace.host) if len(part)]
     columns = [column for part in parts for column in (part.start_ns, part.end_ns)]
-    low, high = (
-        min((int(c.min()) for c in columns), default=0),
-        max((int(c.max()) for c in columns), default=0),
-    )
+    low, high = (min((int(c.min()) for c in columns), default=0), max((int(c.max()) for c in columns), default=0))
     everything = _Stretch(_FIRST_NS, _LAST_NS)
     if low >= _FIRST_NS and high <= _LAST_NS and high - low <= _LONGEST_NS:
         return everything
@@ -159,9 +156,7 @@ def _closed(ranges: Ranges, events: Events, stretch: _Stretch) -> Ranges:
     late = (ranges.is_open == 1) & (ranges.end_ns > stretch.high_ns)
     if not late.any():
         return ranges
-    last = int(
-        events.end_ns.max(initial=int(ranges.start_ns[late & stretch.holds(ranges.start_ns)].max(initial=0)))
-    )
+    last = int(events.end_ns.max(initial=int(ranges.start_ns[late & stretch.holds(ranges.start_ns)].max(initial=0))))
     return replace(ranges, end_ns=np.where(late, np.maximum(ranges.start_ns, last), ranges.end_ns))
 
 
@@ -203,9 +198,7 @@ def _sampled(series: MetricSeries, stretch: _Stretch, out: _LeftOut) -> MetricSe
     good = timely & countable
     out.samples += int((~timely).sum())
     out.values += int((timely & ~countable).sum())
-    return (
-        replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
-    )
+    return replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
 
 
 def _rated(nic: NicSamples, stretch: _Stretch, out: _LeftOut) -> NicSamples:

@@ -62,9 +62,7 @@ class HostKind(IntEnum):
 
     OPERATOR = 0  # of the framework, on a trace with a GPU (aten::to)
     PYTHON = 1  # a Python function: "file.py(120): function"
-    OS_CALL = (
-        2  # of the C library, the operating system or the driver (read, pthread_cond_wait, lazy loading)
-    )
+    OS_CALL = 2  # of the C library, the operating system or the driver (read, pthread_cond_wait, lazy loading)
     SAMPLE = 3  # a sampled call chain, until the thread's next sample: the function that matters in it
     COLLECTOR = 4  # Python's garbage collector
     PROFILER = 5  # the profiler's own work
@@ -161,9 +159,7 @@ class Collectives(Spans):
     dtype: I32  # index into Trace.names
     group: I32  # index into Trace.names: the communicator's name or id
     group_size: I32
-    peer: (
-        I32  # the other rank of a send or receive, in its group (gloo) or in the job (NCCL); -1: not recorded
-    )
+    peer: I32  # the other rank of a send or receive, in its group (gloo) or in the job (NCCL); -1: not recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,7 @@ _DTYPES = {
     "complex128": ("c10::complex<double>", "complexdouble"),
 }
 _BY_ALIAS = {alias: name for name, aliases in _DTYPES.items() for alias in (name, *aliases)}
-_REDUCED = re.compile(
-    r"_(?:Sum|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv)_(\w+?)(?=_RING|_TREE|_COLL|_NVLS|_PAT|\W|$)"
-)
+_REDUCED = re.compile(r"_(?:Sum|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv)_(\w+?)(?=_RING|_TREE|_COLL|_NVLS|_PAT|\W|$)")
 _BITS = re.compile(r"(\d+)")
 
 _COLLECTIVES = {

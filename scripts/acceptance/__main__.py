@@ -50,15 +50,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Everything that only a GPU can show, in about eight minutes, without network.",
     )
     parser.add_argument("out", nargs="?", type=Path, metavar="OUT", help="folder for the results")
-    parser.add_argument(
-        "--budget", type=float, default=BUDGET_S, metavar="SECONDS", help="for all (default 480)"
-    )
+    parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="SECONDS", help="for all (default 480)")
     parser.add_argument("--only", metavar="STEP[,STEP]", help="only these steps")
     parser.add_argument("--list", action="store_true", help="list the steps, and do nothing")
     parser.add_argument("--again", action="store_true", help="repeat steps that are done")
-    parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="runs and traces (default: a temporary folder)"
-    )
+    parser.add_argument("--work", type=Path, metavar="DIR", help="runs and traces (default: a temporary folder)")
     parser.add_argument("--step", help=argparse.SUPPRESS)  # how the command starts each of its steps
     return parser
 
@@ -79,9 +75,7 @@ def _place(arguments: argparse.Namespace) -> Place:
 
 def _default_work(out: Path) -> Path:
     """The same folder for the same OUT, so that a second start finds the runs; not inside OUT, which is taken home."""
-    return (
-        Path(tempfile.gettempdir()) / f"gpu-acceptance-{hashlib.sha256(str(out).encode()).hexdigest()[:12]}"
-    )
+    return Path(tempfile.gettempdir()) / f"gpu-acceptance-{hashlib.sha256(str(out).encode()).hexdigest()[:12]}"
 
 
 def _say(sentence: str) -> None:

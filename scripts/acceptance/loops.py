@@ -95,9 +95,7 @@ class Loop:
         self.sizes, self.device = sizes, device
         self.model: Any = Model(sizes, self.between()).to(device, torch.bfloat16)
         on_cuda = device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=1e-4, fused=on_cuda, capturable=on_cuda
-        )
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=on_cuda, capturable=on_cuda)
         shape = (sizes.batch, sizes.length, sizes.hidden)
         self.ready = torch.randn(shape, device=device, dtype=torch.bfloat16)
 
@@ -138,9 +136,7 @@ class Graphs(Loop):
         super().__init__(sizes, device)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(
-            stream
-        ):  # the first steps allocate memory and choose algorithms, as a capture needs
+        with torch.cuda.stream(stream):  # the first steps allocate memory and choose algorithms, as a capture needs
             for _ in range(3):
                 self._whole()
         torch.cuda.current_stream().wait_stream(stream)
@@ -179,11 +175,7 @@ class Float8(Loop):
         with record_function("forward"):
             for _ in range(4 * self.sizes.layers):
                 out: Any = torch._scaled_mm(
-                    self._left,
-                    self._right.t(),
-                    scale_a=self._scale,
-                    scale_b=self._scale,
-                    out_dtype=torch.bfloat16,
+                    self._left, self._right.t(), scale_a=self._scale, scale_b=self._scale, out_dtype=torch.bfloat16
                 )
         out.float().sum().item()
 

@@ -19,18 +19,7 @@ from pathlib import Path
 from failures import LackError, StepError
 
 # What the harness and its exercises import; of the frameworks only the one that every exercise has.
-LAUNCHER = (
-    "pydantic",
-    "typer",
-    "yaml",
-    "jinja2",
-    "submitit",
-    "numpy",
-    "msgspec",
-    "isal",
-    "plotly",
-    "matplotlib",
-)
+LAUNCHER = ("pydantic", "typer", "yaml", "jinja2", "submitit", "numpy", "msgspec", "isal", "plotly", "matplotlib")
 TRAINING = ("torch", "accelerate", "transformers", "tokenizers", "tqdm", "regex", "psutil", *LAUNCHER)
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS_PROGRAMS = "/usr/local/nvidia/bin"  # where containers get the driver's programs

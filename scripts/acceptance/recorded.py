@@ -30,13 +30,9 @@ def recorded(place: Place, case: str, seconds: float) -> Recorded:
     trace, times = folder / "rank0.json.gz", folder / "times.json"
     if not times.is_file():
         argv: list[str | Path] = [place.python, LOOPS, case, "--folder", folder]
-        done = require_success(
-            place.run(argv, place.seconds_for(seconds), place.out / "acceptance.log"), case
-        )
+        done = require_success(place.run(argv, place.seconds_for(seconds), place.out / "acceptance.log"), case)
         write_json(times, json.loads(done.stdout.splitlines()[-1]))
     said = read_json(times)
     if not trace.is_file() or not said:
         raise StepError(f"{case}: left no trace")
-    return Recorded(
-        trace, said["unrecorded_ns"], said["recorded_ns"], report(place, trace), answer(place, trace)
-    )
+    return Recorded(trace, said["unrecorded_ns"], said["recorded_ns"], report(place, trace), answer(place, trace))

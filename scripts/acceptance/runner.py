@@ -93,12 +93,8 @@ class Runner:
         pack_outputs(self._place)
 
     def _close(self, asked: list[Result]) -> None:
-        counts = {
-            verdict: sum(result.count(verdict) for result in asked) for verdict in ("pass", "fail", "lacks")
-        }
-        self._say(
-            f"{counts['pass']} checks hold, {counts['fail']} do not, {counts['lacks']} cannot be checked here"
-        )
+        counts = {verdict: sum(result.count(verdict) for result in asked) for verdict in ("pass", "fail", "lacks")}
+        self._say(f"{counts['pass']} checks hold, {counts['fail']} do not, {counts['lacks']} cannot be checked here")
         open_steps = [r.step for r in asked if r.state in ("failed", "partial", "waiting")]
         if open_steps:
             self._say(f"not done: {', '.join(open_steps)}; the same command continues there")

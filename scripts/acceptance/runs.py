@@ -118,9 +118,7 @@ def _keep(place: Place, name: str, path: str) -> None:
 def _why(place: Place, done: Finished, said: dict[str, Any] | None) -> str:
     """Why a launch failed; the output of the training goes into our log."""
     if said is None:
-        return (
-            "its time limit was reached" if done.code is None else f"exit status {done.code}: {done.ending}"
-        )
+        return "its time limit was reached" if done.code is None else f"exit status {done.code}: {done.ending}"
     argv = [place.python, "-I", "-m", "harness", "logs", said["job_id"]]
     logs = place.run(argv, 30, place.out / "acceptance.log")
     lines = [line.strip() for line in (logs.stdout + logs.stderr).splitlines()]

@@ -27,9 +27,7 @@ KEPT_ARGUMENTS = {
     *("Process Group Name", "Process Group Ranks", "Process Group Description", "graph id", "graph node id"),
     *("name", "labels", "sort_index"),
 }
-PATH = re.compile(
-    r"(?<![\w:<>/])/(?:[\w.+~@-]+/)+[\w.+~@-]*"
-)  # at least two parts: a single slash is a division
+PATH = re.compile(r"(?<![\w:<>/])/(?:[\w.+~@-]+/)+[\w.+~@-]*")  # at least two parts: a single slash is a division
 MARK = "\x00"
 NUMBER = re.compile(r'"\\u0000(-?[0-9.eE+-]+)"')
 
@@ -55,10 +53,7 @@ def scrubbed(path: Path, limit: int = LIMIT_BYTES, most_steps: int = STEPS) -> S
         for what, keeps in THINNER:
             if what:
                 left_out.append(what)
-            part = {
-                **part,
-                "traceEvents": [thin for e in part["traceEvents"] if (thin := keeps(e)) is not None],
-            }
+            part = {**part, "traceEvents": [thin for e in part["traceEvents"] if (thin := keeps(e)) is not None]}
             packed = pack(part)
             if len(packed) <= limit:
                 return Scrubbed(packed, min(steps, len(marks(trace))), left_out)
@@ -99,11 +94,7 @@ def secrets() -> tuple[str, ...]:
 
     Asks no name server, which may take many seconds to say nothing; the first part of a name is looked for by itself.
     """
-    names = {
-        platform.node(),
-        os.environ.get("HOSTNAME", ""),
-        os.environ.get("USER", ""),
-    }
+    names = {platform.node(), os.environ.get("HOSTNAME", ""), os.environ.get("USER", "")}
     with suppress(KeyError, OSError):  # a user without a name
         names.add(getpass.getuser())
     every = names | {name.partition(".")[0] for name in names}
@@ -114,9 +105,7 @@ def secrets() -> tuple[str, ...]:
 def clean(trace: Trace, names: Sequence[str]) -> Trace:
     """The trace without names of places and persons."""
     events = [_clean_event(event, names) for event in trace["traceEvents"]]
-    header = {
-        key: _clean(value, names) for key, value in trace.items() if key not in (*DROPPED_KEYS, "traceEvents")
-    }
+    header = {key: _clean(value, names) for key, value in trace.items() if key not in (*DROPPED_KEYS, "traceEvents")}
     return {**header, "traceEvents": events}
 
 

@@ -45,10 +45,7 @@ PAIRS = (
     Pair("sm_clock_mhz", "clocks.sm", "MHz", 0.05, 30.0),
     Pair("temperature_celsius", "temperature.gpu", "°C", 0.1, 3.0),
 )
-THROTTLING = (
-    "clocks_event_reasons.active",
-    "clocks_throttle_reasons.active",
-)  # the newer name, the older one
+THROTTLING = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the newer name, the older one
 FIELDS = [pair.theirs for pair in PAIRS]
 
 
@@ -94,9 +91,7 @@ def _monitor(place: Place, folder: Path, result: Result) -> Iterator[None]:
     result.numbers["monitor_cpu_share_of_one_core"] = share
     result.numbers["monitor_peak_memory_bytes"] = usage.ru_maxrss * 1024
     said = f"{percent(share)} of one core at {HZ} samples/s, starting included, beside a load"
-    result.check(
-        f"the monitor takes at most {percent(MOST_CPU_SHARE)} of a core", share <= MOST_CPU_SHARE, said
-    )
+    result.check(f"the monitor takes at most {percent(MOST_CPU_SHARE)} of a core", share <= MOST_CPU_SHARE, said)
 
 
 def _fields(place: Place, program: str | None) -> list[str]:
@@ -167,9 +162,7 @@ def _compare(result: Result, ours: dict[str, list[float]], theirs: dict[str, lis
         close = abs(mine - other) <= max(pair.share * abs(other), pair.least)
         result.check(pair.ours, close, f"ours {_shown(mine, pair)}, nvidia-smi's {_shown(other, pair)}")
     reasons = sorted({text for name in THROTTLING for text in theirs.get(name, [])})
-    result.seen(
-        "throttling", f"nvidia-smi says {', '.join(reasons) or 'nothing'}; the monitor has no column for it"
-    )
+    result.seen("throttling", f"nvidia-smi says {', '.join(reasons) or 'nothing'}; the monitor has no column for it")
 
 
 def _shown(value: float | None, pair: Pair) -> str:

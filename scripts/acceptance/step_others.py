@@ -21,19 +21,14 @@ def others(place: Place, result: Result) -> None:
     common = (*sizes(), *SHORT, *WITH_KINETO)
     zero = ("-e", "2", *common, "--mixed-precision")
     _cases(
-        place,
-        result,
-        "megatron",
-        [Case("megatron-tp1-pp1", ("-e", "3", *common, "--tp", "1", "--pp", "1", *_batch()))],
+        place, result, "megatron", [Case("megatron-tp1-pp1", ("-e", "3", *common, "--tp", "1", "--pp", "1", *_batch()))]
     )
     _cases(place, result, "deepspeed", [Case("zero-3", zero), Case("zero-2", (*zero, "--ds-stage2"))])
     result.lacks("ZeRO-Offload", "exercise 2 has no option for it yet")
     if has_gpu():
         _further(place, result, ("-e", "1", *common))
     else:
-        result.lacks(
-            "exercise 1 in TF32 and fp8, with CUDA's memory", "a GPU: the tests run the rest of it on CPUs"
-        )
+        result.lacks("exercise 1 in TF32 and fp8, with CUDA's memory", "a GPU: the tests run the rest of it on CPUs")
 
 
 def _further(place: Place, result: Result, ddp: tuple[str, ...]) -> None:

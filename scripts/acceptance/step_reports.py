@@ -75,9 +75,7 @@ def _checkpointing(result: Result, runs: dict[str, Run]) -> None:
     peaks = [first(runs[n].summary["training"]).get("peak_memory_bytes") for n in ("checkpointing", "bf16")]
     said = f"{scaled(peaks[0], 'B')} with checkpointing, {scaled(peaks[1], 'B')} without"
     if not has_gpu():
-        result.lacks(
-            "checkpointing saves memory", f"GPU: a CPU's process holds more than activations ({said})"
-        )
+        result.lacks("checkpointing saves memory", f"GPU: a CPU's process holds more than activations ({said})")
         return
     result.check("checkpointing saves memory", (peaks[0] or 0) < (peaks[1] or 0), said)
     job = runs["checkpointing"].summary["efficiency"] or {}

@@ -72,7 +72,6 @@ def check_truth(result: Result, name: str, summary: dict[str, Any], known: dict[
         device: dict[str, Any] = next((d for d in summary["devices"] if str(d["device"]) == number), {})
         wrong += [f"{k} {device.get(k)} for {v}" for k, v in expected.items() if device.get(k) != v]
     said = (
-        "; ".join(wrong[:5])
-        or f"{len(known['devices'])} device, {len(next(iter(known['devices'].values())))} numbers"
+        "; ".join(wrong[:5]) or f"{len(known['devices'])} device, {len(next(iter(known['devices'].values())))} numbers"
     )
     result.check(f"{name}: the report is the truth", not wrong, said)

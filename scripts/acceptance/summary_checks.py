@@ -39,9 +39,7 @@ def _conservation(result: Result, name: str, summary: Summary) -> None:
     wrong = [rest for rest in rests if rest]
     withheld = sum(rest is None for rest in rests)
     said = f"{len(rests)} splits, of devices and of their steps"
-    said += (
-        f", off by {', '.join(f'{rest} ns' for rest in wrong[:5])}" if wrong else ", each to the nanosecond"
-    )
+    said += f", off by {', '.join(f'{rest} ns' for rest in wrong[:5])}" if wrong else ", each to the nanosecond"
     said += f"; {withheld} withheld" if withheld else ""
     result.check(f"{name}: conservation", bool(rests) and not wrong and withheld < len(rests), said)
 
@@ -107,9 +105,7 @@ def check_precision(result: Result, name: str, summary: Summary, wanted: str) ->
     """Nearly all matrix products ran in the requested precision."""
     found = precisions(summary)
     total = sum(found.values())
-    said = (
-        ", ".join(f"{precision} {percent(ns / total)}" for precision, ns in _largest(found)) or "no product"
-    )
+    said = ", ".join(f"{precision} {percent(ns / total)}" for precision, ns in _largest(found)) or "no product"
     held = bool(total) and found.get(wanted, 0) >= PRECISION_LEAST * total
     result.check(f"{name}: precision {wanted}", held, said)
 

@@ -59,9 +59,7 @@ def truth(trace: dict[str, Any]) -> dict[str, Any]:
     """All numbers that can be compared with the product's report of this file; one device per key."""
     work = spans(trace)
     return {
-        "devices": {
-            str(d): of_device([s for s in work if s.device == d]) for d in sorted({s.device for s in work})
-        },
+        "devices": {str(d): of_device([s for s in work if s.device == d]) for d in sorted({s.device for s in work})},
         "kernels": _kernels(work),
         "steps_ns": [end - start for start, end in steps(trace)],
     }

@@ -38,9 +38,7 @@ def main() -> int:
     except BootstrapError as error:
         say(str(error))
     except OSError as error:
-        say(
-            f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv."
-        )
+        say(f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv.")
     except KeyboardInterrupt:
         say("Interrupted; the next start installs what is missing.")
         return 130

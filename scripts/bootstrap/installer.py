@@ -33,16 +33,7 @@ def create(path: Path, beat: Callable[[], None]) -> None:
         commands: list[list[str | Path]] = []
         if uv := uv_for(_users_arguments()):
             commands.append(
-                [
-                    uv.program,
-                    "venv",
-                    "--quiet",
-                    "--no-project",
-                    "--allow-existing",
-                    "--python",
-                    sys.executable,
-                    path,
-                ]
+                [uv.program, "venv", "--quiet", "--no-project", "--allow-existing", "--python", sys.executable, path]
             )
         if importlib.util.find_spec("ensurepip"):
             commands.append([sys.executable, "-m", "venv", path])

@@ -120,9 +120,7 @@ def _usable(venv: Venv) -> bool:
     whole = not venv.building.exists() and _runs(venv.python) and _at_home(venv)
     if not whole and not ours:
         # Never empty a folder that we did not fill: HARNESS_VENV may name anything.
-        raise BootstrapError(
-            f"{venv.path} is not a working Python environment; move it away, or set HARNESS_VENV."
-        )
+        raise BootstrapError(f"{venv.path} is not a working Python environment; move it away, or set HARNESS_VENV.")
     return whole
 
 

@@ -49,16 +49,12 @@ def uv_for(arguments: list[str]) -> Uv | None:
     if program is None or any(name not in VALUED | SWITCHES | HARMLESS_SWITCHES for name, _ in settings):
         return None
     last = dict(settings)
-    options = [
-        f"--{name}" for name in SWITCHES if last.get(name, "false").lower() in ("1", "true", "yes", "on")
-    ]
+    options = [f"--{name}" for name in SWITCHES if last.get(name, "false").lower() in ("1", "true", "yes", "on")]
     for name, option in OPTIONS.items():
         values = [value for each, value in settings if each == name]
         for value in values[-1:] if name == "index-url" else values:
             options += [option, value]
-    return Uv(
-        program, options, {variable: last[name] for name, variable in VARIABLES.items() if name in last}
-    )
+    return Uv(program, options, {variable: last[name] for name, variable in VARIABLES.items() if name in last})
 
 
 def _from_files() -> Iterator[Setting]:

@@ -42,18 +42,13 @@ def steps_of(out: Path) -> dict[str, dict[str, Any]]:
     ("words", "said"),
     [
         ((), "name the folder"),
-        (
-            ("{out}", "--only", "trainings"),
-            "--only trainings: there is no such step; there are inventory, training",
-        ),
+        (("{out}", "--only", "trainings"), "--only trainings: there is no such step; there are inventory, training"),
         (("{out}", "--only", ","), "--only: name a step"),
         (("{out}", "--budget", "1"), "--budget 1: give at least 5 seconds"),
         (("{file}/out",), "cannot be made (Not a directory)"),
     ],
 )
-def test_a_wrong_request_is_one_sentence_and_writes_nothing(
-    tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_a_wrong_request_is_one_sentence_and_writes_nothing(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     out, file = tmp_path / "out", tmp_path / "file"
     file.touch()
     ran = Ran(sys.executable, *(word.format(out=out, file=file) for word in words))
@@ -80,18 +75,12 @@ def test_the_list_names_every_step_and_needs_no_package(bare_python: Path) -> No
     ]
 
 
-def test_a_machine_without_packages_gets_the_one_command_that_installs_them(
-    bare_python: Path, tmp_path: Path
-) -> None:
+def test_a_machine_without_packages_gets_the_one_command_that_installs_them(bare_python: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran = Ran(bare_python, out, "--work", tmp_path / "work", "--only", "inventory,training,reports")
     assert ran.code == 0, ran.out + ran.err
     steps = steps_of(out)
-    assert [steps[name]["state"] for name in ("inventory", "training", "reports")] == [
-        "done",
-        "lacks",
-        "lacks",
-    ]
+    assert [steps[name]["state"] for name in ("inventory", "training", "reports")] == ["done", "lacks", "lacks"]
     (missing,) = (check for check in steps["inventory"]["checks"] if check["name"] == "packages")
     listed, _, command = missing["said"].partition(": bring their wheels in a folder WHEELS; ")
     assert command.startswith("python3 -m pip install --no-index --no-deps --target FOLDER WHEELS/*.whl")
@@ -118,9 +107,7 @@ def test_a_step_without_time_is_not_begun(tmp_path: Path) -> None:
     assert "the same command continues there" in ran.out
 
 
-def test_a_step_that_dies_fails_alone(
-    bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_dies_fails_alone(bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "csv.py").write_text("import os\nos._exit(9)\n")  # which step monitor alone imports
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     out = tmp_path / "out"

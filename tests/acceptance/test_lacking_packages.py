@@ -18,9 +18,7 @@ def installed(folder: Path, name: str, *needs: str) -> None:
     about = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     about.mkdir(parents=True)
     lines = [f"Requires-Dist: {need}" for need in needs]
-    (about / "METADATA").write_text(
-        "\n".join(["Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *lines, ""])
-    )
+    (about / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *lines, ""]))
 
 
 def test_what_an_installed_package_needs_is_named_when_it_is_missing(
@@ -57,9 +55,7 @@ def test_the_command_works_without_network_though_a_need_is_not_among_the_wheels
         )
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
-    if subprocess.run(
-        [sys.executable, "-m", "pip", "--version"], capture_output=True, check=False
-    ).returncode:
+    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
         pytest.skip("this Python has no pip")
     command = INSTALL.replace("python3", sys.executable, 1)
     subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True, capture_output=True)

@@ -55,9 +55,7 @@ def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> 
 
 
 def made_results() -> list[Result]:
-    result = Result(
-        "inventory", "done", seconds=2.0, numbers={"gpu": {"name": "X <100>", "driver_version": "1.2"}}
-    )
+    result = Result("inventory", "done", seconds=2.0, numbers={"gpu": {"name": "X <100>", "driver_version": "1.2"}})
     result.check("a <b>", True, "1 & 2")
     result.check("c", False, "3")
     result.lacks("d", "GPU")

@@ -24,9 +24,7 @@ from step_training import figures
 
 pytestmark = [
     pytest.mark.train,
-    pytest.mark.skipif(
-        has_gpu(), reason="with a GPU the command itself is the test: scripts/gpu-acceptance OUT"
-    ),
+    pytest.mark.skipif(has_gpu(), reason="with a GPU the command itself is the test: scripts/gpu-acceptance OUT"),
 ]
 ATTEMPTS = 3
 WORDS = (
@@ -117,12 +115,8 @@ def test_a_loop_of_ours_is_recorded_reported_and_its_stall_named(place: Place) -
         if attempt:
             shutil.rmtree(case_folder)
         stalled = recorded(place, "fault-data-stall", 600)
-        waited_ns = sum(
-            c["duration_ns"] for c in stalled.summary["idle_causes"] if c["cause"] == "data loading"
-        )
-        assert waited_ns >= 0.95 * 20e6 * stalled.summary["steps"]["counted"], (
-            "the loop sleeps so long in each step"
-        )
+        waited_ns = sum(c["duration_ns"] for c in stalled.summary["idle_causes"] if c["cause"] == "data loading")
+        assert waited_ns >= 0.95 * 20e6 * stalled.summary["steps"]["counted"], "the loop sleeps so long in each step"
         said = step_faults.finding(stalled.summary)
         if said.cause == "data-stall":
             break

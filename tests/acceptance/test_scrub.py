@@ -23,29 +23,12 @@ def telling() -> dict[str, Any]:
     """A trace that contains the place, the host and the user of its recording."""
     trace = training()
     trace["traceEvents"].append(
-        event(
-            "user_annotation",
-            "enumerate(/home/ada/project/train.py)",
-            10.0,
-            5.0,
-            file="/home/ada/data/set.json",
-        )
+        event("user_annotation", "enumerate(/home/ada/project/train.py)", 10.0, 5.0, file="/home/ada/data/set.json")
     )
     trace["traceEvents"].append(
-        event(
-            "user_annotation",
-            f"run on {socket.gethostname()}.cluster by ada",
-            20.0,
-            5.0,
-            note="kept/by/nobody",
-        )
+        event("user_annotation", f"run on {socket.gethostname()}.cluster by ada", 20.0, 5.0, note="kept/by/nobody")
     )
-    return {
-        **trace,
-        "host_name": socket.gethostname(),
-        "traceName": "/tmp/x/trace.json",
-        "INFO": ["at /home/ada"],
-    }
+    return {**trace, "host_name": socket.gethostname(), "traceName": "/tmp/x/trace.json", "INFO": ["at /home/ada"]}
 
 
 def unpacked(packed: bytes) -> dict[str, Any]:
@@ -83,12 +66,7 @@ def test_what_was_forgotten_is_found(tmp_path: Path) -> None:
 
 
 def test_a_kernels_name_stays_what_it_is() -> None:
-    names = [
-        "void cutlass::Kernel<float, 4/2>(int)",
-        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
-        "a // b",
-        "root",
-    ]
+    names = ["void cutlass::Kernel<float, 4/2>(int)", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "a // b", "root"]
     trace = clean({"traceEvents": [event("kernel", name, 0.0, 1.0) for name in names]}, ["node0417"])
     assert [e["name"] for e in trace["traceEvents"]] == names
 

@@ -20,13 +20,7 @@ def test_one_trace_that_cannot_be_made_small_leaves_the_others_and_their_truth(
 ) -> None:
     """Nothing is launched: the runs are folders, and the report is made in this process."""
     monkeypatch.setattr(step_traces, "report", lambda _place, path, *_: summary_of(path))
-    about = {
-        "device_name": "GPU",
-        "dtype": "bfloat16",
-        "seq_length": 1,
-        "micro_batch_size": 1,
-        "versions": {},
-    }
+    about = {"device_name": "GPU", "dtype": "bfloat16", "seq_length": 1, "micro_batch_size": 1, "versions": {}}
     names = step_training.NAMES[:3]
     for name in names:
         folder = tmp_path / "runs" / name / "torch"

@@ -14,9 +14,7 @@ from truth import COMMUNICATION, COMPUTE, MEMORY, Span, of_device, read, split, 
 from tests.real_traces import FOLDER, TRUTH, needs_real_traces
 from tests.synthetic.one_gpu import event, summary_of, training, written
 
-KINETO = [
-    path for path in TRUTH if "resnet" not in path and "hta_0_5_0" in TRUTH[path]
-]  # of today's categories
+KINETO = [path for path in TRUTH if "resnet" not in path and "hta_0_5_0" in TRUTH[path]]  # of today's categories
 
 
 def test_a_case_done_by_hand() -> None:

@@ -11,8 +11,7 @@ from harness.analysis.summary import Summary
 NOTICEABLE = 0.01  # of a run's time
 LIST = Path(__file__).with_suffix(".tsv")
 EXPECTED = {
-    name: kind
-    for kind, _share, name in (line.split("\t") for line in LIST.read_text(encoding="utf-8").splitlines())
+    name: kind for kind, _share, name in (line.split("\t") for line in LIST.read_text(encoding="utf-8").splitlines())
 }
 
 

@@ -45,9 +45,7 @@ def job(
     return [
         part(
             rank,
-            STEP_NS
-            * (1 + (slow or {}).get(rank // per_node, 0.0))
-            * (1 + noise * random.standard_normal(steps)),
+            STEP_NS * (1 + (slow or {}).get(rank // per_node, 0.0)) * (1 + noise * random.standard_normal(steps)),
             per_node,
         )
         for rank in range(nodes * per_node)

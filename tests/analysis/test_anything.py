@@ -9,7 +9,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
-from harness.report.tables.screen import WIDTH
+from harness.report.tables.table import WIDTH
 from harness.report.tables.terminal import render, render_short
 from harness.traces.trace import Activity, CopyKind, RangeKind
 from tests.synthetic.columns import GEMM, NCCL, Made
@@ -38,9 +38,7 @@ events = st.tuples(
     st.integers(-1, 400),
 )
 ranges = st.tuples(moments, st.integers(-5, 120), names, st.sampled_from(list(RangeKind)), st.integers(1, 3))
-collectives = st.tuples(
-    moments, lengths, st.sampled_from(["all_reduce", "send", "recv"]), st.integers(-1, 64)
-)
+collectives = st.tuples(moments, lengths, st.sampled_from(["all_reduce", "send", "recv"]), st.integers(-1, 64))
 
 
 @st.composite
@@ -48,15 +46,7 @@ def traces(draw: st.DrawFn, rank: int | None = None) -> Made:
     made = Made(rank=rank, world_size=2 if rank is not None else None, path=f"rank{rank}.json", clock="unix")
     for start, length, name, activity, device, launch in draw(st.lists(events, max_size=12)):
         copy = {"bytes": 64, "copy_kind": CopyKind.H2D} if activity == Activity.MEMCPY else {}
-        made.event(
-            start,
-            start + length,
-            name,
-            activity=activity,
-            device=device,
-            launch_ns=min(launch, start),
-            **copy,
-        )
+        made.event(start, start + length, name, activity=activity, device=device, launch_ns=min(launch, start), **copy)
     for start, length, name, kind, thread in draw(st.lists(ranges, max_size=8)):
         made.range(start, start + length, name, kind=kind, thread=thread)
     for start, length, sort, size in draw(st.lists(collectives, max_size=5)):

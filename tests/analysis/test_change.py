@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.change.key import differences, key_of, unrecorded
-from harness.analysis.change.metric import more_is_worse
-from harness.analysis.change.verdict import ChangeVerdict, judge
+from harness.analysis.change import ChangeVerdict, differences, judge, key_of, more_is_worse, unrecorded
 from harness.analysis.metrics import LABELS
 from harness.analysis.statistics import Effect, Sample, effect, t_below, t_quantile
 from harness.analysis.summary import RankTraining, Summary, TraceSource
 from harness.report.tables.catalogue import labels
-from harness.study.check.order import block_of, slots
+from harness.study.check.series import block_of, slots
 
 TIMES = 300  # simulated checks of each kind
 
@@ -109,9 +107,7 @@ def simulated(
         arms: dict[str, list[Sample]] = {"a": [], "b": []}
         for i, slot in enumerate(slots(each)):
             jolt = log(1 + chance.uniform(0, 0.5)) if chance.random() < jolts else 0.0
-            value = (
-                100 * exp(chance.gauss(0, deviation) + drift * i + jolt) * (1 + change * (slot.arm == "b"))
-            )
+            value = 100 * exp(chance.gauss(0, deviation) + drift * i + jolt) * (1 + change * (slot.arm == "b"))
             arms[slot.arm].append(Sample(value, block_of(slot.repeat) if blocks else None))
         verdicts[judge(arms["a"], arms["b"], 0.05).verdict] += 1
     return verdicts
@@ -135,9 +131,7 @@ def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> 
 @pytest.mark.parametrize("each", [2, 4, 8])
 @pytest.mark.parametrize("deviation", [0.01, 0.03, 0.05])
 @pytest.mark.parametrize("change", [0.05, 0.1])
-def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(
-    each: int, deviation: float, change: float
-) -> None:
+def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(each: int, deviation: float, change: float) -> None:
     assert simulated(each, deviation, change)[ChangeVerdict.FINE] <= 0.05 * TIMES
 
 
@@ -204,22 +198,16 @@ def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None
 
 def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:
     neutral = {name for name in labels() if more_is_worse(name) is None}
-    assert {name for name in neutral if not name.startswith(("expected_", "gemm_", "nccl_"))} == {
-        "compute_share"
-    }
+    assert {name for name in neutral if not name.startswith(("expected_", "gemm_", "nccl_"))} == {"compute_share"}
     assert (
-        more_is_worse("step_ns")
-        and more_is_worse("peak_memory_bytes")
-        and more_is_worse("exposed_communication_share")
+        more_is_worse("step_ns") and more_is_worse("peak_memory_bytes") and more_is_worse("exposed_communication_share")
     )
     assert more_is_worse("tokens_per_s") is False and more_is_worse("mfu") is False
     assert set(LABELS) <= set(labels())
 
 
 def a_run(device: str = "NVIDIA A100", tool: str = "nsys", **versions: str) -> Summary:
-    ranks = [
-        RankTraining(rank=r, device_name=device, versions={"torch": "2.7", **versions}) for r in range(2)
-    ]
+    ranks = [RankTraining(rank=r, device_name=device, versions={"torch": "2.7", **versions}) for r in range(2)]
     return Summary(training=ranks, sources=[TraceSource(path="x", tool=tool)], world_size=2, hosts=["n0"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.analysis.job.collective_fit import fits, withheld_fits
+from harness.analysis.job.collective_table import fits, withheld_fits
 from harness.analysis.summary import MessageSize
 
 ALPHA_NS, BETA = 20_000.0, 0.04  # 25 GB/s

@@ -23,9 +23,7 @@ MB = 1 << 20
 KINDS = ("all_reduce", "broadcast")
 
 
-def rank(
-    number: int, spans: list[tuple[int, int]], world: int = 2, clock: str = "node0", **more: Any
-) -> Made:
+def rank(number: int, spans: list[tuple[int, int]], world: int = 2, clock: str = "node0", **more: Any) -> Made:
     """One rank that takes part in all-reduces of 1 MB at the given spans."""
     made = Made(rank=number, world_size=world, path=f"rank{number}.json", host=clock, clock="unix")
     for start, end in spans:
@@ -95,9 +93,7 @@ def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_
                   job(rank(0, [(0, 100), (200, 300)]), two)):  # fmt: skip
         steps = [RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)]
         stepped = found.model_copy(update={"steps": Steps(source="made", per_rank=steps)})
-        per_kind = {
-            kind: sum(p.count for p in found.collective_phases if p.kind == kind) / 2 for kind in KINDS
-        }
+        per_kind = {kind: sum(p.count for p in found.collective_phases if p.kind == kind) / 2 for kind in KINDS}
         assert {kind: metrics_by_name(stepped)[f"{kind}_count"] for kind in KINDS} == per_kind
         assert metrics_by_name(stepped)["all_reduce_bytes"] == per_kind["all_reduce"] * MB
     reduced = next(c for c in found.collectives if c.kind == "all_reduce")
@@ -167,10 +163,7 @@ def test_a_line_that_is_no_latency_and_no_bandwidth_is_withheld(times: dict[int,
     found = job(at_sizes(times))
     (fit,) = found.collective_fits
     assert (fit.points, fit.alpha_ns, fit.beta_ns_per_byte) == (3, None, None)
-    withheld = (
-        "collective_fits.alpha_ns, beta_ns_per_byte",
-        f"all_reduce of 1 ranks, waiting included: {why}",
-    )
+    withheld = ("collective_fits.alpha_ns, beta_ns_per_byte", f"all_reduce of 1 ranks, waiting included: {why}")
     assert withheld in [(w.field, w.reason) for w in found.quality.withheld]
 
 
@@ -189,9 +182,7 @@ def test_times_of_unmatched_ranks_are_marked_as_including_waiting() -> None:
 
 
 @pytest.mark.parametrize("read", [2, 3])
-def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group_cannot_be_matched(
-    read: int,
-) -> None:
+def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group_cannot_be_matched(read: int) -> None:
     """A world of three ranks: two are read, or all three of which one was recorded at another time."""
     ranks = [rank(r, [(0, 100)] if r < 2 else [(300, 400)], 3, members=-1) for r in range(read)]
     for made in ranks:
@@ -204,9 +195,7 @@ def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group
     assert "collectives.bus_bandwidth_gb_per_s" in [w.field for w in found.quality.withheld]
 
 
-def test_what_agrees_in_no_order_is_refused_before_any_order_is_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_agrees_in_no_order_is_refused_before_any_order_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two recordings are compared at every offset: an offset that cannot match must be cheap to refuse."""
     reference = np.arange(400)
     swapped, other = reference.copy(), reference.copy()
@@ -253,9 +242,7 @@ def test_neighbours_that_began_in_another_order_on_another_rank_are_still_pairs(
     ranks = []
     for number in (0, 1):
         made = rank(number, [(i * 1000, i * 1000 + 100) for i in range(9)])
-        for size, start in (
-            ((MB + 1, 10_000), (MB + 2, 10_001)) if number else ((MB + 2, 10_000), (MB + 1, 10_001))
-        ):
+        for size, start in ((MB + 1, 10_000), (MB + 2, 10_001)) if number else ((MB + 2, 10_000), (MB + 1, 10_001)):
             made.collective(start, 10_090 + 10 * (size - MB), size=size, members=2)
         ranks.append(made)
     found = job(*ranks)
@@ -309,9 +296,7 @@ def test_without_a_recorded_group_each_kind_is_matched_by_itself_whatever_their_
         made.event(order[0] + 10, order[0] + 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE)
         made.event(order[1] + 40, order[1] + 100, "gloo:all_gather", activity=Activity.CPU_COLLECTIVE)
     found = {c.kind: c for c in job(first, second).collectives}
-    assert found["all_reduce"].waiting_ns is None, (
-        "one was over before the other began: not the same collective"
-    )
+    assert found["all_reduce"].waiting_ns is None, "one was over before the other began: not the same collective"
     first, second = rank(0, []), rank(1, [])
     for made, late in ((first, 0), (second, 30)):
         made.event(10 + late, 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE)
@@ -350,9 +335,7 @@ def test_a_send_is_counted_but_never_compared_with_a_receive() -> None:
 def test_a_fused_send_and_receive_is_each_ranks_own_too() -> None:
     """The middle stage of a pipeline exchanges more often than the others; no exchange has all ranks."""
     calls = {0: 1, 1: 3, 2: 2}
-    ranks = [
-        rank(r, [(100 * i, 100 * i + 10) for i in range(n)], 3, kind="send_recv") for r, n in calls.items()
-    ]
+    ranks = [rank(r, [(100 * i, 100 * i + 10) for i in range(n)], 3, kind="send_recv") for r, n in calls.items()]
     found = job(*ranks)
     (row,) = found.collectives
     assert (row.count, row.min_rank_count, row.max_rank_count, row.bytes) == (6, 1, 3, 6 * MB)

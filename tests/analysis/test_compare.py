@@ -39,9 +39,7 @@ NAMES = ("a", "b")
 
 
 def a_kernel(name: str) -> KernelTime:
-    return KernelTime(
-        name=name, kind="gemm", share=0.5, count=1, duration_ns=1, mean_ns=1, min_ns=1, max_ns=1
-    )
+    return KernelTime(name=name, kind="gemm", share=0.5, count=1, duration_ns=1, mean_ns=1, min_ns=1, max_ns=1)
 
 
 def an_all_reduce(count: int) -> Collective:
@@ -140,9 +138,7 @@ def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) ->
     assert pair.step_time is not None and pair.step_time.ratio == 2
     assert pair.step_time.verdict == "periods, so no verdict on steps"
     text = " ".join(render_comparisons([pair], runs).split())
-    assert (
-        "Period of a kernel, mean over ranks: the steps are not marked, and a period may be a layer" in text
-    )
+    assert "Period of a kernel, mean over ranks: the steps are not marked, and a period may be a layer" in text
     assert "(10 and 10 periods): periods, so no verdict on steps" in text
     page = compose_comparison(Compared(NAMES, runs, [pair]))
     assert "b: its median period takes 2.000 × a's" in page.sentences[0]
@@ -179,10 +175,7 @@ def test_a_kind_of_work_in_another_precision_is_named() -> None:
     a = a_summary([1]).model_copy(update={"kinds": [products("fp32", 90)]})
     b = a_summary([1]).model_copy(update={"kinds": [products("fp32", 10), products("bf16", 30)]})
     found = compare(a, b, NAMES)
-    assert [(p.precision, p.share_a, p.share_b) for p in found.precisions] == [
-        ("bf16", 0.0, 0.75),
-        ("fp32", 1.0, 0.25),
-    ]
+    assert [(p.precision, p.share_a, p.share_b) for p in found.precisions] == [("bf16", 0.0, 0.75), ("fp32", 1.0, 0.25)]
     assert "gemm  bf16  0.0 %    75.0 %" in render_comparisons([found])
     assert compare(a, a, NAMES).precisions == []
 
@@ -233,9 +226,7 @@ def test_the_interval_says_once_that_it_knows_one_run_of_each() -> None:
 def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason() -> None:
     finding = Problem(severity=RecordingVerdict.DOUBTFUL, what=BUSY, evidence="n0: others at least 50 %")
     a, b = a_summary([20] * 9), a_summary([10] * 9)
-    disturbed = a.model_copy(
-        update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])}
-    )
+    disturbed = a.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     text = render_comparisons([compare(disturbed, b, NAMES)])
     assert "b's steps are 50.0 % faster, doubtful" in " ".join(text.split())
     assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text
@@ -290,11 +281,7 @@ def test_steps_of_ranks_are_paired_by_their_marks_and_else_from_the_last(
 
 def test_the_text_says_configuration_first_then_result() -> None:
     text = render_comparisons([compare(a_summary([10] * 9), a_summary([20] * 9), NAMES)])
-    assert (
-        text.index("Configuration")
-        < text.index("Step time, mean over ranks")
-        < text.index("Collectives, per rank")
-    )
+    assert text.index("Configuration") < text.index("Step time, mean over ranks") < text.index("Collectives, per rank")
     assert "b's steps are 100.0 % slower" in text
 
 
@@ -325,9 +312,7 @@ def test_a_run_is_not_compared_with_itself(tmp_path: Path, capsys: pytest.Captur
         ("memory_share > 1.1", 0),  # zero in both
     ],
 )
-def test_fail_if_is_an_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, code: int
-) -> None:
+def test_fail_if_is_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, code: int) -> None:
     for name, value in (("a", 10), ("b", 20)):
         (tmp_path / f"summary-{name}.json").write_text(a_summary([value] * 9).model_dump_json())
     files = [str(tmp_path / f"summary-{name}.json") for name in NAMES]
@@ -337,9 +322,7 @@ def test_fail_if_is_an_exit_code(
         assert "is a number; compare it with one, as in --fail-if 'step_time > 1.05'" in said
 
 
-def test_from_zero_to_something_is_infinitely_more(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_from_zero_to_something_is_infinitely_more(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = []
     for name, idle in (("a", 0), ("b", 2_000_000)):
         files.append(tmp_path / f"summary-{name}.json")
@@ -352,13 +335,8 @@ def test_from_zero_to_something_is_infinitely_more(
     assert main([*argv, "idle_synchronisation_share > 1"]) == 0
 
 
-def test_a_metric_of_one_run_only_is_no_misspelt_name(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    for name, kinds in (
-        ("a", [KindTime(kind="gemm", precision="bf16", count=1, duration_ns=9, share=1)]),
-        ("b", []),
-    ):
+def test_a_metric_of_one_run_only_is_no_misspelt_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name, kinds in (("a", [KindTime(kind="gemm", precision="bf16", count=1, duration_ns=9, share=1)]), ("b", [])):
         s = a_summary([10] * 9).model_copy(update={"kinds": kinds})
         (tmp_path / f"summary-{name}.json").write_text(s.model_dump_json())
     files = [str(tmp_path / f"summary-{name}.json") for name in NAMES]
@@ -379,9 +357,7 @@ def with_idle(step_ns: int, loading: int, launching: int, device: str = "gpu") -
         "compute_ns": 9 * step_ns - idle, "communication_ns": 0, "exposed_communication_ns": 0,
         "overlapped_communication_ns": 0, "idle_ns": idle, "idle_causes": causes, "device_kind": device,
     }  # fmt: skip
-    spread = Spread(
-        count=9, median_ns=step_ns, min_ns=step_ns, max_ns=step_ns, p10_ns=step_ns, p90_ns=step_ns
-    )
+    spread = Spread(count=9, median_ns=step_ns, min_ns=step_ns, max_ns=step_ns, p10_ns=step_ns, p90_ns=step_ns)
     devices = [s.devices[0].model_copy(update=update)]
     steps = s.steps.model_copy(update={"duration": spread})
     return s.model_copy(update={"devices": devices, "idle_causes": causes, "steps": steps})

@@ -12,14 +12,12 @@ import submitit
 from harness.analysis.summary import Window
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
-from harness.measure import merge_array, request, slurm_array
-from harness.measure.array_plan import chunk, read_plan
+from harness.measure import partial_merge, request, slurm_array
 from harness.measure.jobs import summarise
-from harness.measure.merge_array import merge_distributed
-from harness.measure.partial_merge import summarise_partial_merge
+from harness.measure.partial_merge import merge_distributed, summarise_partial_merge
 from harness.measure.paths import measure_files
 from harness.measure.request import Request, measure_request
-from harness.measure.slurm_array import Array, measure_distributed, read_partial
+from harness.measure.slurm_array import Array, chunk, measure_distributed, read_partial, read_plan
 from harness.traces.progress import Progress
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.analysis.test_tree import dumped
@@ -90,14 +88,11 @@ class Forgotten:
 
 class Refusing:
     def map_array(self, fn: Any, *iterables: Any) -> list[Any]:
-        raise submitit.core.utils.FailedJobError(
-            "sbatch: error: Invalid account\nBatch job submission failed"
-        )
+        raise submitit.core.utils.FailedJobError("sbatch: error: Invalid account\nBatch job submission failed")
 
 
 @pytest.mark.parametrize(
-    ("lost", "said"),
-    [(Cancelled(), "and was cancelled"), (Forgotten(), "task 7_0 left the queue without a result")],
+    ("lost", "said"), [(Cancelled(), "and was cancelled"), (Forgotten(), "task 7_0 left the queue without a result")]
 )
 def test_a_lost_task_costs_its_files_and_nothing_else(
     ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: object, said: str
@@ -226,9 +221,7 @@ def test_without_srun_it_is_refused(
 def test_a_folder_that_is_no_arrays_is_one_sentence(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(
-        RequestError, match=r"--resume .*: is not the folder of a report's job array: its plan"
-    ):
+    with pytest.raises(RequestError, match=r"--resume .*: is not the folder of a report's job array: its plan"):
         read_plan(tmp_path)
 
 
@@ -284,19 +277,15 @@ class Ended:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_array, "GRACE_S", 0.02)
     monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
-    monkeypatch.setattr(merge_array, "FAN_IN", 2)
+    monkeypatch.setattr(partial_merge, "FAN_IN", 2)
 
 
 @pytest.mark.usefixtures("at_once")
-def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(
-    ranks: list[Path], tmp_path: Path
-) -> None:
+def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(ranks: list[Path], tmp_path: Path) -> None:
     run = Ended(Counting())
     merge, broken = merge_distributed(ranks, Window.STEPS, run.array(tmp_path / "tree"))
     assert (broken, merge.files) == ([], 5)
-    assert (run.first.tasks, run.further.tasks, run.asked) == (5, 5, [5, 3]), (
-        "5 leaves, 3 joins, 2 joins of joins"
-    )
+    assert (run.first.tasks, run.further.tasks, run.asked) == (5, 5, [5, 3]), "5 leaves, 3 joins, 2 joins of joins"
     here, _, _ = measure_files(ranks, Window.STEPS)
     assert dumped(summarise_partial_merge(merge)) == dumped(summarise(here))
 

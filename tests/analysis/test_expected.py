@@ -17,9 +17,7 @@ PARAMETERS = 1000
 
 def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float]:
     """The metrics of a run of 4 ranks."""
-    first = RankTraining(
-        **({"rank": 0, "parameters": PARAMETERS, "gradient_accumulation_steps": 1} | (training or {}))
-    )
+    first = RankTraining(**({"rank": 0, "parameters": PARAMETERS, "gradient_accumulation_steps": 1} | (training or {})))
     return metrics_by_name(Summary(world_size=4, training=[first], experiment=asked))
 
 
@@ -71,12 +69,7 @@ def test_a_summary_says_what_was_asked_word_for_word_as_the_record_does(cls: typ
     """Also for an older or a newer record; a field that no class describes is kept."""
     recorded = cls.model_validate({"nodes": 2}).model_dump(mode="json")
     older = {"exercise": recorded["exercise"], "nodes": 2}
-    for kept, ours in (
-        (recorded, True),
-        (older, True),
-        (recorded | {"newer": 1}, False),
-        ({"exercise": 99}, False),
-    ):
+    for kept, ours in ((recorded, True), (older, True), (recorded | {"newer": 1}, False), ({"exercise": 99}, False)):
         summary = Summary.model_validate_json(json.dumps({"experiment": kept}))
         assert json.dumps(summary.model_dump(mode="json")["experiment"]) == json.dumps(kept)
         assert isinstance(summary.experiment, cls) == ours

@@ -78,9 +78,7 @@ def test_prefetching_workers_do_not_make_the_device_wait_for_data() -> None:
 
 def test_on_a_cpu_the_interpreter_between_operators_is_launch_bound_and_receiving_is_communication() -> None:
     made = Made().step(0, 100, 0).range(0, 30, "DataLoad batch 0").range(60, 80, "recv forward mb0")
-    made.event(30, 55, "aten::mm", activity=Activity.CPU_OP).event(
-        80, 95, "aten::mm", activity=Activity.CPU_OP
-    )
+    made.event(30, 55, "aten::mm", activity=Activity.CPU_OP).event(80, 95, "aten::mm", activity=Activity.CPU_OP)
     assert idle_of(made) == {"data loading": 30, "communication": 20, "launch-bound": 10}
 
 
@@ -96,13 +94,7 @@ def test_dispatching_a_collective_is_no_work() -> None:
 
 
 spans = st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 150_000)), max_size=6)
-CALLS = (
-    "cudaStreamSynchronize",
-    "cudaMemcpyAsync",
-    "cudaMalloc",
-    "cudaLaunchKernel",
-    "cudaStreamBeginCapture",
-)
+CALLS = ("cudaStreamSynchronize", "cudaMemcpyAsync", "cudaMalloc", "cudaLaunchKernel", "cudaStreamBeginCapture")
 
 
 @given(spans, spans, spans, spans, st.data())
@@ -330,9 +322,7 @@ def test_every_real_trace_gives_each_idle_nanosecond_one_cause_and_no_activity_m
         for part, measured in measured_processes(open_trace(path), Window.STEPS, load_rules()):
             for device in part.devices:
                 idle = measured.idle[device.device]
-                assert (
-                    sum(c.duration_ns for c in device.idle_causes) == int(idle.sums().sum()) == device.idle_ns
-                )
+                assert sum(c.duration_ns for c in device.idle_causes) == int(idle.sums().sum()) == device.idle_ns
                 assert (idle.start_ns[1:] >= idle.end_ns[:-1]).all()
                 rows = [r for r in part.rows["host_activities"] if r["device"] == device.device]
                 assert sum(r["idle_ns"] for r in rows) <= (device.idle_ns or 0)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.process.breakdown import (
+from harness.analysis.process.idle import (
     COMMUNICATION,
     COMPUTE,
     MEMORY,
@@ -31,11 +31,7 @@ from harness.analysis.process.intervals import (
 LINE = 60
 spans = st.lists(st.tuples(st.integers(0, LINE), st.integers(0, LINE)), max_size=12)
 classed = st.lists(
-    st.tuples(
-        st.integers(0, LINE),
-        st.integers(1, 20),
-        st.sampled_from([COMPUTE, COMMUNICATION, MEMORY, NOT_WORK]),
-    ),
+    st.tuples(st.integers(0, LINE), st.integers(1, 20), st.sampled_from([COMPUTE, COMMUNICATION, MEMORY, NOT_WORK])),
     min_size=1,
     max_size=15,
 )
@@ -59,9 +55,7 @@ def is_a_set(a: Intervals) -> bool:
 
 
 @given(spans)
-def test_a_union_covers_exactly_the_points_of_its_intervals_and_is_disjoint(
-    pairs: list[tuple[int, int]],
-) -> None:
+def test_a_union_covers_exactly_the_points_of_its_intervals_and_is_disjoint(pairs: list[tuple[int, int]]) -> None:
     found = set_of(pairs)
     assert is_a_set(found)
     assert points(found) == points_of(pairs)
@@ -79,9 +73,7 @@ def test_intersection_difference_and_merge_are_those_of_the_points(
 
 
 @given(spans, windows)
-def test_clip_and_complement_share_a_window_between_them(
-    pairs: list[tuple[int, int]], window: tuple[int, int]
-) -> None:
+def test_clip_and_complement_share_a_window_between_them(pairs: list[tuple[int, int]], window: tuple[int, int]) -> None:
     a, inside = set_of(pairs), set(range(*window))
     assert points(clip(a, *window)) == points(a) & inside
     assert points(complement(a, *window)) == inside - points(a)

@@ -51,11 +51,7 @@ def test_communication_is_known_in_every_era_of_every_library(name: str) -> None
         ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", "gemm", "fp8"),
         ("nvjet_sm90_hsh_128x256_64x4_1x2_h_bz_coopA_NTN", "gemm", "fp16"),
         ("nvjet_sm100_sss_128x128_32x4_1x2_h_bz_NTN", "gemm", "tf32"),
-        (
-            "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>()",
-            "attention",
-            "bf16",
-        ),
+        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>()", "attention", "bf16"),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80(AttentionKernel)", "attention", "fp16"),
         # cuDNN: f16 is bf16 as well
         (
@@ -63,22 +59,14 @@ def test_communication_is_known_in_every_era_of_every_library(name: str) -> None
             "attention",
             None,
         ),
-        (
-            "cudnn_generated_fort_native_sdpa_sm80_flash_bprop_f16_knob_3_64x64x64_4x1x1_kernel0_0",
-            "attention",
-            None,
-        ),
+        ("cudnn_generated_fort_native_sdpa_sm80_flash_bprop_f16_knob_3_64x64x64_4x1x1_kernel0_0", "attention", None),
         ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(float*)", "attention", None),
         ("void cudnn::fusion::convert_dq_to_16bits<true, 64>(float*)", "attention", None),
         ("void at::native::vectorized_layer_norm_kernel<float, float>(int)", "normalisation", None),
         ("void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<>()", "normalisation", None),
         ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>()", "optimizer", None),
         ("void at::native::embedding_backward_feature_kernel<float>()", "embedding", None),
-        (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>()",
-            "elementwise",
-            None,
-        ),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>()", "elementwise", None),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>()", "elementwise", None),
         ("triton_poi_fused_add_mul_0", "elementwise", None),
         ("aten::addmm", "gemm", None),
@@ -89,11 +77,7 @@ def test_communication_is_known_in_every_era_of_every_library(name: str) -> None
         ("aten::embedding", "embedding", None),
         ("aten::add_", "elementwise", None),
         ("c10d::allreduce_", "host", None),
-        (
-            "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_bmm1_t128x64x256u2_s4_et128x64_rM_TN_transOut_sm100f",
-            "gemm",
-            "fp8",
-        ),
+        ("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_bmm1_t128x64x256u2_s4_et128x64_rM_TN_transOut_sm100f", "gemm", "fp8"),
         ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x512u2_s7_et64x8_m64x8x32_cga1x1x1_16dp256b_rM_TN", "gemm", "fp8"),
         ("bmm_E4m3_MxE2m1E4m3_castMxE4m3_Fp32_bA32_bB32_t128x8x512_s3_et128x8", "gemm", "fp8"),
         ("bmm_Bfloat16_MxInt4Bfloat16_castBfloat16_Fp32_Ab32_t128x16x256_s3", "gemm", "bf16"),
@@ -109,9 +93,7 @@ def test_a_name_says_kind_and_precision(name: str, kind: str, precision: str | N
     ) == (kind, precision)
 
 
-@pytest.mark.parametrize(
-    "name", ["MulBackward0", "autograd::engine::evaluate_function: MmBackward0", "MyFunction"]
-)
+@pytest.mark.parametrize("name", ["MulBackward0", "autograd::engine::evaluate_function: MmBackward0", "MyFunction"])
 def test_autograds_bookkeeping_is_no_work_on_a_cpu_and_says_nothing_about_kernels(name: str) -> None:
     assert RULES.of_name(name, on_cpu=True) == "host"
     assert RULES.of_name(name) != "host"
@@ -173,12 +155,7 @@ def measured(made: Made) -> Device:
 def test_copies_and_sets_are_memory_never_compute() -> None:
     device = measured(Made().event(0, 10).copy(10, 30, 4096).memset(30, 35).copy(40, 41, 8, CopyKind.D2H))
     assert (device.compute_ns, device.memory_ns, device.idle_ns) == (10, 26, 5)
-    assert {k.kind: k.duration_ns for k in device.kinds} == {
-        "gemm": 10,
-        "copy H2D": 20,
-        "copy D2H": 1,
-        "memset": 5,
-    }
+    assert {k.kind: k.duration_ns for k in device.kinds} == {"gemm": 10, "copy H2D": 20, "copy D2H": 1, "memset": 5}
 
 
 def test_a_kernel_named_like_a_copy_is_still_a_kernel() -> None:
@@ -217,8 +194,4 @@ def test_rules_that_cannot_work_are_refused_with_their_place(tmp_path: Path, tex
 def test_every_event_is_classified_once_whatever_its_neighbours() -> None:
     made = Made().event(0, 10, GEMM).event(20, 30, "x", device=3).copy(0, 5, 8, device=1)
     (part,) = measure_trace(made.trace(), Window.GPU, RULES)
-    assert {d.device: [k.kind for k in d.kinds] for d in part.devices} == {
-        0: ["gemm"],
-        1: ["copy H2D"],
-        3: ["other"],
-    }
+    assert {d.device: [k.kind for k in d.kinds] for d in part.devices} == {0: ["gemm"], 1: ["copy H2D"], 3: ["other"]}

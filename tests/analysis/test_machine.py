@@ -40,14 +40,7 @@ def recorded(
     """A monitor's folder with one sample per second; the first sample has no rate."""
     folder.mkdir(parents=True)
     device = {"index": 0, "name": f"job on {cores} CPUs", "memory_total_bytes": None}
-    meta = {
-        "schema": 1,
-        "host": host,
-        "source": "processes",
-        "period_ns": S,
-        "devices": [device],
-        "cpus": cores,
-    }
+    meta = {"schema": 1, "host": host, "source": "processes", "period_ns": S, "devices": [device], "cpus": cores}
     more = {"machine": machine} | ({} if of is None else {"machine_cpus": of})
     (folder / "meta.json").write_text(json.dumps(meta | more))
     rows = ["unix_ns,device,utilization_percent,machine_utilization_percent", f"{START_NS},0,,"]
@@ -62,8 +55,7 @@ def ranks(
     """Ranks whose profiled steps lie between two moments, seconds after the monitor's start."""
     span = None if steps is None else (START_NS + round(steps[0] * S), START_NS + round(steps[1] * S))
     return [
-        RankTraining(rank=rank, host="n0", node=node, device=device, profiled_unix_ns=span)
-        for rank in range(count)
+        RankTraining(rank=rank, host="n0", node=node, device=device, profiled_unix_ns=span) for rank in range(count)
     ]
 
 
@@ -74,9 +66,7 @@ def said(folders: list[Path], training: list[RankTraining]) -> list[Problem]:
 def test_others_on_the_cores_during_the_profiled_steps_make_a_run_doubtful(tmp_path: Path) -> None:
     (found,) = said([recorded(tmp_path / "m", DISTURBED)], ranks(2, DISTURBED_STEPS))
     assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, BUSY)
-    assert (
-        "over the profiled steps the job used 66 % of 2 cores, other programs at least 34 %" in found.evidence
-    )
+    assert "over the profiled steps the job used 66 % of 2 cores, other programs at least 34 %" in found.evidence
 
 
 @pytest.mark.parametrize(
@@ -91,9 +81,7 @@ def test_what_went_on_before_and_after_the_profiled_steps_does_not_count(
 
 def test_the_part_of_each_sample_that_lies_in_the_steps_is_its_weight(tmp_path: Path) -> None:
     seconds = [(100, 100), (20, 100), (100, 100)]
-    (found,) = said(
-        [recorded(tmp_path / "a", seconds)], ranks(2, (0.5, 2.0))
-    )  # 0.5 s of the first, 1 s of the second
+    (found,) = said([recorded(tmp_path / "a", seconds)], ranks(2, (0.5, 2.0)))  # 0.5 s of the first, 1 s of the second
     assert "the job used 47 % of 2 cores, other programs at least 53 %" in found.evidence
     assert said([recorded(tmp_path / "b", seconds)], ranks(2, (2.0, 3.0))) == []
 
@@ -145,9 +133,7 @@ def test_more_ranks_than_cores_are_a_finding(tmp_path: Path) -> None:
     assert "n0-0, n0-1: 4 ranks on 2 cores" in found.evidence
 
 
-def test_ranks_with_gpus_and_recordings_that_do_not_say_how_many_cores_there_are_raise_nothing(
-    tmp_path: Path,
-) -> None:
+def test_ranks_with_gpus_and_recordings_that_do_not_say_how_many_cores_there_are_raise_nothing(tmp_path: Path) -> None:
     assert said([recorded(tmp_path / "a", DISTURBED)], ranks(8, DISTURBED_STEPS, device="cuda")) == []
     assert said([recorded(tmp_path / "b", DISTURBED, of=None)], ranks(2, DISTURBED_STEPS)) == []
 

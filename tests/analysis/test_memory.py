@@ -13,7 +13,7 @@ from harness.analysis.summary.problem_texts import RAN_OUT
 from harness.common.memory_snapshot import CATEGORIES, VERSION
 from harness.measure.memory import Category, read_memory, why_out_of_memory
 from harness.report.page.inputs import Inputs
-from harness.report.page.memory import memory_section
+from harness.report.page.sections import memory_section
 from harness.report.tables.memory import allocator_words
 from harness.report.tables.terminal import render
 from tests.analysis.memory_files import MB, memory_snapshot, moment, write_memory
@@ -69,9 +69,7 @@ def test_a_cpus_fragmentation_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("where", "activations", "buffers"), [("backward", 7, 1), ("optimizer_step", 5, 3)])
-def test_metrics_are_counted_as_the_plan_counts(
-    tmp_path: Path, where: str, activations: int, buffers: int
-) -> None:
+def test_metrics_are_counted_as_the_plan_counts(tmp_path: Path, where: str, activations: int, buffers: int) -> None:
     peak = moment(weights=10 * MB, activations=5 * MB, temporary=2 * MB, buffers=MB) | {"range": where}
     found = metrics_by_name(Summary(memory=read(tmp_path, memory_snapshot(0, peak=peak))))
     assert (found["activations_bytes"], found["buffers_bytes"]) == (activations * MB, buffers * MB)
@@ -79,9 +77,7 @@ def test_metrics_are_counted_as_the_plan_counts(
 
 
 def test_the_page_has_the_plan_beside_the_peak_and_a_stack_of_categories(tmp_path: Path) -> None:
-    row = Predicted(
-        name="weights_bytes", label="weights", unit="bytes", predicted=8 * MB, measured=10 * MB, ratio=1.25
-    )
+    row = Predicted(name="weights_bytes", label="weights", unit="bytes", predicted=8 * MB, measured=10 * MB, ratio=1.25)
     section = memory_section(Summary(memory=read(tmp_path, memory_snapshot(0)), predictions=[row]), Inputs())
     beside = next(table for table in section.tables if table.caption.startswith("Beside the plan"))
     assert [list(r) for r in beside.rows] == [["weights", "8.00 MB", "10.0 MB", "1.25"]]
@@ -127,9 +123,7 @@ def test_names_of_a_stranger_steer_no_terminal(tmp_path: Path) -> None:
 
 
 def test_recording_in_the_profiled_steps_is_said(tmp_path: Path) -> None:
-    _, findings = read_memory(
-        write_memory(tmp_path, memory_snapshot(0, in_profiled_steps=True, complete=False))
-    )
+    _, findings = read_memory(write_memory(tmp_path, memory_snapshot(0, in_profiled_steps=True, complete=False)))
     assert [f.what for f in findings] == [
         "the profiled steps took longer than without --memory-snapshot",
         "the memory snapshot was cut off",

@@ -25,9 +25,7 @@ RANKS = 6
 
 
 def rank(number: int, world: int = RANKS) -> Made:
-    made = Made(
-        rank=number, world_size=world, path=f"rank{number}.json", host=f"node{number // 2}", clock="unix"
-    )
+    made = Made(rank=number, world_size=world, path=f"rank{number}.json", host=f"node{number // 2}", clock="unix")
     for i in range(3):
         at = i * 1000 + 7 * number
         made.step(at, at + 1000, i)
@@ -80,12 +78,7 @@ def test_sums_over_ranks_are_sums_over_ranks() -> None:
 def shifted(part: RankPart, number: int, world: int) -> RankPart:
     """A copy of a real part as another rank on another host, its clock shifted."""
     source = part.source.model_copy(
-        update={
-            "rank": number,
-            "path": f"rank{number}.json",
-            "world_size": world,
-            "host": f"node{number // 4}",
-        }
+        update={"rank": number, "path": f"rank{number}.json", "world_size": world, "host": f"node{number // 4}"}
     )
     devices = [d.model_copy(update={"rank": number}) for d in part.devices]
     return part.model_copy(update={"source": source, "devices": devices, "epoch_ns": 1000 * (number // 4)})
@@ -150,9 +143,7 @@ def test_a_process_with_steps_may_be_the_rank_that_is_missing() -> None:
 
 
 def test_the_reports_of_a_run_are_one_job_whatever_they_say_of_themselves() -> None:
-    found = jobs(
-        identified("run/nsys/node0", None, None, "run"), identified("run/nsys/node1", None, None, "run")
-    )
+    found = jobs(identified("run/nsys/node0", None, None, "run"), identified("run/nsys/node1", None, None, "run"))
     assert found == [["run/nsys/node0", "run/nsys/node1"]]
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from harness.analysis import summary
 from harness.analysis.summary import SummaryPart, problem_texts
-from harness.analysis.summary.described import constant_texts, field_texts
-from harness.cli.pages.metrics import summary_parts
+from harness.analysis.summary.base import constant_texts, field_texts
+from harness.cli.pages import summary_parts
 
 PARTS = {
     name: part
@@ -36,9 +36,7 @@ def test_every_field_has_its_text_below_it(name: str) -> None:
 def test_the_schema_describes_every_field_in_the_same_words() -> None:
     schema = summary.Summary.model_json_schema()
     described = schema["$defs"]["Device"]["properties"]
-    assert (
-        described["idle_ns"]["description"] == "window − U(compute ∪ communication ∪ memory)."
-    )  # of its base
+    assert described["idle_ns"]["description"] == "window − U(compute ∪ communication ∪ memory)."  # of its base
     parts = [schema, *schema["$defs"].values()]
     fields = [field for part in parts if part.get("title") in PARTS for field in part["properties"].values()]
     assert len(fields) > 300 and all(field["description"] for field in fields)
@@ -63,9 +61,7 @@ def test_every_problem_says_when_it_is_reported_and_is_reported_somewhere() -> N
 
 def test_no_problem_is_reported_in_words_that_are_declared_nowhere() -> None:
     calls = [node for node in sources() if isinstance(node, ast.Call)]
-    whats = [
-        call.args[0] for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "doubt"
-    ]
+    whats = [call.args[0] for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "doubt"]
     whats += [
         word.value
         for call in calls
@@ -79,25 +75,11 @@ def test_no_problem_is_reported_in_words_that_are_declared_nowhere() -> None:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("what", "(what, evidence)")
     ]
     assert len(whats) > 30
-    assert [
-        ast.unparse(what) for what in whats if any(isinstance(leaf, ast.Constant) for leaf in ast.walk(what))
-    ] == []
+    assert [ast.unparse(what) for what in whats if any(isinstance(leaf, ast.Constant) for leaf in ast.walk(what))] == []
 
 
 def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() -> None:
-    units = (
-        "_ns",
-        "_bytes",
-        "_s",
-        "_fraction",
-        "_us",
-        "_pct",
-        "_watts",
-        "_percent",
-        "_joules",
-        "_byte",
-        "_device",
-    )
+    units = ("_ns", "_bytes", "_s", "_fraction", "_us", "_pct", "_watts", "_percent", "_joules", "_byte", "_device")
     plain = re.compile(
         r"count|share|ranks?|size|device|pid|stages?|node|kernels|steps|events|samples|collectives|arrivals|points"
         r"|bytes|version|counted|found|excluded|hosts|tokens|loss(es)?|score|instances|microbatches|mean$|parameters"
@@ -111,8 +93,6 @@ def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() ->
         f"{name}.{field}"
         for name, part in PARTS.items()
         for field, info in part.model_fields.items()
-        if re.search(r"\b(int|float)\b", str(info.annotation))
-        and not field.endswith(units)
-        and not plain.search(field)
+        if re.search(r"\b(int|float)\b", str(info.annotation)) and not field.endswith(units) and not plain.search(field)
     ]
     assert nameless == []

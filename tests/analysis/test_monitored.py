@@ -19,9 +19,7 @@ START_NS = 1_700_000_000_000_000_000
 S = 10**9
 
 
-def recorded(
-    folder: Path, seconds: list[int], columns: dict[str, list[float]] | None = None, **meta: Any
-) -> Path:
+def recorded(folder: Path, seconds: list[int], columns: dict[str, list[float]] | None = None, **meta: Any) -> Path:
     """The folder of node1's monitor, with a sample at each of these seconds."""
     folder.mkdir(parents=True)
     device = {"index": 0, "name": "H200", "memory_total_bytes": None}
@@ -29,8 +27,7 @@ def recorded(
     (folder / "meta.json").write_text(json.dumps({**about, "starts_unix_ns": [START_NS], **meta}))
     values = columns or {"energy_joules": [100.0 * at for at in seconds]}
     rows = [
-        f"{START_NS + at * S},0,{','.join(map(str, row))}"
-        for at, *row in zip(seconds, *values.values(), strict=True)
+        f"{START_NS + at * S},0,{','.join(map(str, row))}" for at, *row in zip(seconds, *values.values(), strict=True)
     ]
     (folder / "samples.csv").write_text("\n".join([f"unix_ns,device,{','.join(values)}", *rows]) + "\n")
     return folder
@@ -68,10 +65,7 @@ def test_one_that_died_twice_says_so(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "node1", [0, 1, 2, 9, 10], starts_unix_ns=STARTED_AGAIN)
     gap, end = judged(folder)[1]
     assert (gap.what, end.what) == (MONITOR_GAP, MONITOR_DIED)
-    assert (
-        "10.0 s before the training there did and was started again only once: no samples after"
-        in end.evidence
-    )
+    assert "10.0 s before the training there did and was started again only once: no samples after" in end.evidence
 
 
 def test_one_that_was_started_again_says_the_gap_and_what_its_numbers_are_of(tmp_path: Path) -> None:

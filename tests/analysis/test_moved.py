@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
+from harness.analysis.change import moved
 from harness.analysis.compare import compare
-from harness.analysis.moved import moved
-from harness.analysis.summary import (
-    TOP_KERNELS,
-    KernelTime,
-    RangeTime,
-    RankSteps,
-    Spread,
-    Steps,
-    Summary,
-    TraceSource,
-)
-from harness.report.compare.moved import moved_section, pacing_section
+from harness.analysis.summary import TOP_KERNELS, KernelTime, RangeTime, RankSteps, Spread, Steps, Summary, TraceSource
+from harness.report.compare.tables import moved_section, pacing_section
 from harness.report.compare.terminal import render_comparisons
 from tests.analysis.paced_jobs import job, paced
 
@@ -35,24 +26,18 @@ def run(step_ms: dict[str, int], ranges: dict[str, int], kernels: dict[str, int]
             per_rank=[RankSteps(rank=i, durations_ns=[ns, ns], median_ns=ns) for i, ns in enumerate(every)],
         ),
         ranges=[
-            RangeTime(
-                name=n, instances=8, host_ns=v * MS, kernels=0, kernel_ns=0, own_kernel_ns=0, device_span_ns=0
-            )
+            RangeTime(name=n, instances=8, host_ns=v * MS, kernels=0, kernel_ns=0, own_kernel_ns=0, device_span_ns=0)
             for n, v in ranges.items()
         ],
         kernels=[
-            KernelTime(
-                name=n, kind="gemm", count=16, duration_ns=v * MS, mean_ns=1, min_ns=1, max_ns=1, share=0.1
-            )
+            KernelTime(name=n, kind="gemm", count=16, duration_ns=v * MS, mean_ns=1, min_ns=1, max_ns=1, share=0.1)
             for n, v in kernels.items()
         ],
     )
 
 
 A = run({"node1": 100, "node2": 100}, {"forward": 80, "data": 8, "gone": 16}, {"gemm": 80, "softmax": 40})
-B = run(
-    {"node1": 104, "node2": 160, "node3": 90}, {"forward": 120, "data": 108}, {"gemm": 120, "softmax": 96}
-)
+B = run({"node1": 104, "node2": 160, "node3": 90}, {"forward": 120, "data": 108}, {"gemm": 120, "softmax": 96})
 
 
 def test_what_moved_most_in_milliseconds_per_rank_and_step_is_first() -> None:

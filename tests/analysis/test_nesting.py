@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.analysis.process.intervals import nest, owners_of_events
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.nesting import nest, owners_of_events
 from harness.analysis.process.ranges import project, range_label, range_table
 from harness.analysis.summary import Window
 from harness.traces.trace import RangeKind
@@ -34,9 +34,7 @@ def nested(draw: st.DrawFn, low: int = 0, high: int = 60, depth: int = 0) -> lis
     return pairs
 
 
-anything = st.lists(
-    st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda p: (p[0], p[0] + p[1])), max_size=10
-)
+anything = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda p: (p[0], p[0] + p[1])), max_size=10)
 
 
 def brute_owner(rows: list[tuple[int, int]], moment: int) -> int:
@@ -65,9 +63,7 @@ def test_the_owner_of_a_moment_is_the_innermost_nested_range(pairs: list[tuple[i
 
 
 @given(anything)
-def test_ranges_that_overlap_without_nesting_still_have_one_owner_at_each_moment(
-    pairs: list[tuple[int, int]],
-) -> None:
+def test_ranges_that_overlap_without_nesting_still_have_one_owner_at_each_moment(pairs: list[tuple[int, int]]) -> None:
     check(pairs)
 
 
@@ -119,9 +115,7 @@ def test_a_range_inside_one_of_the_same_name_is_not_counted_twice() -> None:
     made = Made().range(0, 100, "loss").range(10, 40, "loss").event(500, 510, launch_ns=20)
     trace, nesting, _ = launch_everywhere(made)
     owner = owners_of_events(trace.events, nesting)
-    (row,) = range_table(
-        project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(1, bool)), [])
-    )
+    (row,) = range_table(project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(1, bool)), []))
     assert (row.instances, row.host_ns, row.kernels, row.kernel_ns) == (1, 100, 1, 10)
 
 

@@ -52,10 +52,7 @@ def test_kinds_devices_phases_and_ranges_count_operators_too(part: RankPart) -> 
     assert ranges["forward"][2] == 2
 
 
-NODE, COPY = (
-    "autograd::engine::evaluate_function: MmBackward0",
-    "torch.distributed.ddp.reducer::copy_bucket_to_grad",
-)
+NODE, COPY = ("autograd::engine::evaluate_function: MmBackward0", "torch.distributed.ddp.reducer::copy_bucket_to_grad")
 FOREIGN = (  # a step of two micro-batches of DDP as torch.profiler records it: only its own ranges
     (2, 4, "aten::stack"),
     (10, 20, "aten::mm"),

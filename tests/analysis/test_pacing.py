@@ -7,12 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.analysis.job.pace_rule import at_least, outlying
-from harness.analysis.job.pace_table import MOST_STEPS, middle
-from harness.analysis.job.pacing import MOST_COLUMNS, MOST_PLACES, MOST_ROWS, pacing
+from harness.analysis.job.pacing import (
+    MOST_COLUMNS,
+    MOST_PLACES,
+    MOST_ROWS,
+    MOST_STEPS,
+    at_least,
+    middle,
+    outlying,
+    pacing,
+)
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock
-from harness.run.record import NodeStatus
+from harness.run.files import NodeStatus
 from harness.traces.trace import F64
 from tests.analysis.paced_jobs import STEP_NS, job, paced, part
 
@@ -67,16 +74,12 @@ def test_of_two_nodes_the_slow_one_is_named_and_of_one_node_the_slow_rank() -> N
 def test_healthy_jobs_name_somebody_in_at_most_one_of_twenty(name: str, places: int, steps: int) -> None:
     seeds, false = range(40), 0
     for seed in seeds:
-        times = np.maximum(
-            1 + 0.1 * NOISES[name](np.random.default_rng([seed, places, steps]), (places, steps)), 0.01
-        )
+        times = np.maximum(1 + 0.1 * NOISES[name](np.random.default_rng([seed, places, steps]), (places, steps)), 0.01)
         false += bool(len(outlying(times / middle(times) - 1)))
     assert false <= 0.05 * len(seeds)
 
 
-def test_healthy_jobs_of_few_nodes_where_ranks_are_judged_too_name_somebody_in_at_most_one_of_twenty() -> (
-    None
-):
+def test_healthy_jobs_of_few_nodes_where_ranks_are_judged_too_name_somebody_in_at_most_one_of_twenty() -> None:
     false = 0
     for seed in range(60):
         random = np.random.default_rng(seed)
@@ -103,9 +106,7 @@ def test_stages_of_a_pipeline_are_compared_with_their_own_kind() -> None:
 
     parts = [staged(p, r // 32) for r, p in enumerate(job(16, 30, dict.fromkeys(range(8, 16), 0.5)))]
     assert paced(parts).outliers == []
-    slower = [
-        staged(p, r // 32) for r, p in enumerate(job(16, 30, {**dict.fromkeys(range(8, 16), 0.5), 11: 0.8}))
-    ]
+    slower = [staged(p, r // 32) for r, p in enumerate(job(16, 30, {**dict.fromkeys(range(8, 16), 0.5), 11: 0.8}))]
     assert [x.node for x in paced(slower).outliers] == ["node11"]
 
 

@@ -12,7 +12,7 @@ from harness.analysis.summary import Summary, Window
 from harness.explain.findings import reason_of
 from harness.replay.diagnosis import NOTICEABLE, by_share
 from harness.report.tables.terminal import render
-from harness.theory.pipeline import expected_bubble
+from harness.theory.flops import expected_bubble
 from harness.traces.trace import Activity
 from tests.synthetic.columns import Made
 
@@ -95,9 +95,7 @@ def with_messages(made: Made, stage: int, stages: int, microbatches: int, iterat
 
 
 def job(ranks: list[Made]) -> Summary:
-    return summarise_job(
-        [part for made in ranks for part in measure_trace(made.trace(), Window.STEPS, RULES)]
-    )
+    return summarise_job([part for made in ranks for part in measure_trace(made.trace(), Window.STEPS, RULES)])
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (2, 4), (2, 8), (4, 8)])
@@ -136,9 +134,7 @@ def test_a_message_on_its_way_beside_the_work_is_no_bubble() -> None:
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (2, 4), (2, 8), (4, 4)])
-def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(
-    stages: int, microbatches: int
-) -> None:
+def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(stages: int, microbatches: int) -> None:
     """The receives, and the end of the first stage's backward for which the last stage waits in an all-reduce."""
     ranks = [with_messages(cpu_rank(s, stages, microbatches), s, stages, microbatches) for s in range(stages)]
     found = job(ranks)
@@ -188,9 +184,7 @@ def test_collectives_inside_a_stages_work_stay_communication() -> None:
     for made in ranks:
         for row in [e for e in made.events if made.names[e["name"]] == "aten::mm"]:
             row["end_ns"] -= 500
-            made.event(
-                row["end_ns"], row["end_ns"] + 500, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE
-            )
+            made.event(row["end_ns"], row["end_ns"] + 500, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE)
     found = job(ranks)
     (part,) = [a for a in by_share(found) if a.cause == "communication"]
     window = sum(d.window_ns for d in found.devices)

@@ -15,7 +15,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Device, PopEfficiency, StepSplit, Summary, Window
-from harness.analysis.summary.pop import NO_REPLAY
+from harness.analysis.summary.replay import NO_REPLAY
 from tests.synthetic.columns import Made
 
 RULES = load_rules()
@@ -48,9 +48,7 @@ def exact(p: PopEfficiency) -> dict[str, Fraction]:
 
 
 @given(times(), st.data())
-def test_the_factors_multiply_to_the_whole_and_none_exceeds_one(
-    found: list[Times], data: st.DataObject
-) -> None:
+def test_the_factors_multiply_to_the_whole_and_none_exceeds_one(found: list[Times], data: st.DataObject) -> None:
     p = from_times(found, 1)
     p = with_ideal_network(p, data.draw(st.integers(0, 2 * p.elapsed_ns)))
     shares = exact(p)
@@ -112,12 +110,7 @@ def test_a_replay_with_an_ideal_network_splits_communication_efficiency() -> Non
     assert split.split_unknown is None
     assert (
         split.model_copy(
-            update={
-                "ideal_elapsed_ns": None,
-                "transfer": None,
-                "serialisation": None,
-                "split_unknown": NO_REPLAY,
-            }
+            update={"ideal_elapsed_ns": None, "transfer": None, "serialisation": None, "split_unknown": NO_REPLAY}
         )
         == p
     ), "nothing else changes"

@@ -44,9 +44,7 @@ def rank(
         made.event(begin, begin + US, launch_ns=begin)
         for which, at in enumerate((3_000 * US, 11_000 * US)):
             start = zero + at
-            made.collective(
-                start + late.get((i, which), 0), start + WAIT + TRANSFER, size=1 << 20, members=RANKS
-            )
+            made.collective(start + late.get((i, which), 0), start + WAIT + TRANSFER, size=1 << 20, members=RANKS)
     return made
 
 
@@ -91,9 +89,7 @@ def test_a_profiler_that_starts_late_makes_no_straggler_and_no_waiting() -> None
     assert row.transfer_ns == row.duration_ns - row.waiting_ns - row.profiler_ns
     assert row.mean_start_skew_ns == JITTER and sum(row.last_arrivals.values()) == 9
     assert waiting_share(s) == row.waiting_fraction
-    assert row.count == 10 and row.duration_ns == sum(p.duration_ns for p in s.collective_phases), (
-        "nothing is lost"
-    )
+    assert row.count == 10 and row.duration_ns == sum(p.duration_ns for p in s.collective_phases), "nothing is lost"
     assert s.stragglers == []
 
 

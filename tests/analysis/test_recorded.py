@@ -48,17 +48,13 @@ def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp: Summar
     assert [len(r.durations_ns) for r in ddp.steps.per_rank] == [3, 3]
     # A busy machine may stop one rank when its window opens; a test below checks that both have the same steps.
     apart = "ranks were not profiled over the same steps"
-    assert [
-        f for f in ddp.quality.problems if f.severity is not RecordingVerdict.GOOD and f.what != apart
-    ] == []
+    assert [f for f in ddp.quality.problems if f.severity is not RecordingVerdict.GOOD and f.what != apart] == []
     assert len({tuple(step.step for step in device.steps) for device in ddp.devices}) == 1
 
 
 def test_each_nanosecond_of_a_recorded_window_is_accounted_for(ddp: Summary, pipelined: Summary) -> None:
     for device in ddp.devices + pipelined.devices:
-        parts = (
-            device.compute_ns + device.exposed_communication_ns + device.exposed_memory_ns + device.idle_ns
-        )
+        parts = device.compute_ns + device.exposed_communication_ns + device.exposed_memory_ns + device.idle_ns
         assert parts == device.window_ns > 0
         assert sum(c.duration_ns for c in device.idle_causes) == device.idle_ns
         assert device.compute_ns > 0
@@ -102,11 +98,7 @@ def empty_share(run: Run) -> float:
     empty = whole = 0.0
     for iteration in range(3):
         work = [
-            [
-                s
-                for s in run.spans(rank)
-                if " mb" in s.name and run.spans(rank, "iteration_")[iteration].holds(s)
-            ]
+            [s for s in run.spans(rank) if " mb" in s.name and run.spans(rank, "iteration_")[iteration].holds(s)]
             for rank in (0, 1)
         ]
         length = max(s.end for stage in work for s in stage) - min(s.start for stage in work for s in stage)

@@ -42,9 +42,7 @@ class Recorded:
         self.calls.append({"start": start, "end": end, "name": name, "correlation": self.number})
         return self
 
-    def launch(
-        self, start: int, runs: tuple[int, int] | None, *, took: int = 5 * US, name: str = GEMM
-    ) -> Recorded:
+    def launch(self, start: int, runs: tuple[int, int] | None, *, took: int = 5 * US, name: str = GEMM) -> Recorded:
         """A launch at `start`, after getters that profilers leave out; the kernel runs from and to the times in `runs`,
         None: it does not run."""
         self.number += 7
@@ -68,9 +66,7 @@ class Recorded:
         self.call(start, start + 2 * US, "cudaStreamBeginCapture")
         for i in range(launches):
             self.launch(start + 4 * US + i * every, None)
-        return self.call(
-            start + launches * every + 5 * US, start + launches * every + 10 * US, "cudaStreamEndCapture"
-        )
+        return self.call(start + launches * every + 5 * US, start + launches * every + 10 * US, "cudaStreamEndCapture")
 
     def trace(self) -> Trace:
         return trace(self.events, self.ranges, calls=self.calls, rank=0, world_size=1)
@@ -221,14 +217,10 @@ def test_a_recording_of_the_device_alone_cannot_say_why_it_has_no_work(tmp_path:
     summary = measure([written(tmp_path / "trace.json.gz", document)])
     assert kinds(summary) == [problem_texts.DEVICE_ONLY]
     first, *others = answer(summary).sentences
-    assert first.startswith(
-        "The host is missing in this recording: why a device has no work cannot be known (rank 0"
-    )
+    assert first.startswith("The host is missing in this recording: why a device has no work cannot be known (rank 0")
     assert not any("launch-bound" in text or "stall" in text for text in others)
     withheld = {w.field for w in summary.quality.withheld if w.reason == problem_texts.DEVICE_ONLY}
-    assert withheld == {"findings.host", "replay.what_ifs"} and not (
-        summary.replay and summary.replay.what_ifs
-    )
+    assert withheld == {"findings.host", "replay.what_ifs"} and not (summary.replay and summary.replay.what_ifs)
     assert summary.devices[0].idle_ns  # how much is known
     with_launches = measure([written(tmp_path / "whole.json.gz", training(12))])
     assert kinds(with_launches) == []
@@ -258,9 +250,7 @@ def test_a_long_launch_is_no_first_use_of_a_known_kernel_or_of_a_busy_device(nam
     assert kinds(made.summary()) == []
 
 
-@pytest.mark.parametrize(
-    ("share", "seen"), [(0.7, "7 of 9 steps can be counted"), (0.05, "0 of 1 step can be")]
-)
+@pytest.mark.parametrize(("share", "seen"), [(0.7, "7 of 9 steps can be counted"), (0.05, "0 of 1 step can be")])
 def test_a_file_that_is_cut_off_says_so_before_anything_else(tmp_path: Path, share: float, seen: str) -> None:
     text = json.dumps(training(12))
     file = tmp_path / "half.json"
@@ -270,9 +260,7 @@ def test_a_file_that_is_cut_off_says_so_before_anything_else(tmp_path: Path, sha
     assert (
         answer(summary)
         .sentences[0]
-        .startswith(
-            f"The file is cut off: the work after its last event is not known (rank 0 (half.json): {seen}"
-        )
+        .startswith(f"The file is cut off: the work after its last event is not known (rank 0 (half.json): {seen}")
     )
     file.write_text(text)
     assert kinds(measure([file])) == []

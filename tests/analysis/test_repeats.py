@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from harness.analysis.change.verdict import judge
-from harness.analysis.repeats import over_runs, ratio_of, repeated
+from harness.analysis.change import judge
+from harness.analysis.scaling import over_runs, ratio_of, repeated
 from harness.analysis.statistics import Sample
-from harness.study.reference.times import timed
+from harness.study.reference.differences import timed
 
 
 def test_a_mean_of_three_by_hand() -> None:
@@ -31,10 +31,7 @@ def test_one_run_has_no_interval_and_none_no_mean() -> None:
 
 def test_a_metric_that_some_runs_lack_is_the_mean_of_the_others() -> None:
     found = over_runs([{"step_ns": 1.0, "mfu": 0.5}, {"step_ns": 3.0}])
-    assert {name: (value.mean, value.n) for name, value in found.items()} == {
-        "step_ns": (2, 2),
-        "mfu": (0.5, 1),
-    }
+    assert {name: (value.mean, value.n) for name, value in found.items()} == {"step_ns": (2, 2), "mfu": (0.5, 1)}
 
 
 def test_a_ratio_by_hand() -> None:
@@ -69,9 +66,7 @@ def test_95_of_100_intervals_of_a_mean_hold_the_truth(n: int) -> None:
     ("runs", "deviations"),
     [((3, 3), (0.05, 0.05)), ((3, 3), (0.02, 0.06)), ((4, 4), (0.02, 0.08)), ((8, 4), (0.02, 0.08))],
 )
-def test_95_of_100_intervals_of_a_ratio_hold_the_truth(
-    runs: tuple[int, int], deviations: tuple[float, float]
-) -> None:
+def test_95_of_100_intervals_of_a_ratio_hold_the_truth(runs: tuple[int, int], deviations: tuple[float, float]) -> None:
     """Degrees of freedom that are rounded down hold it in 97 of 100 for three runs each."""
     draw, truth = random.Random(sum(runs)), (1.0, 1.1)
     held = 0

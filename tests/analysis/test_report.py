@@ -16,7 +16,7 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.cli.main import main
 from harness.format.format import amount, duration
-from harness.report.tables.screen import WIDTH, table
+from harness.report.tables.table import WIDTH, table
 from harness.report.tables.terminal import render
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.synthetic.columns import Made
@@ -44,9 +44,7 @@ def test_a_folder_without_traces_is_named(tmp_path: Path, capsys: pytest.Capture
     assert f"no trace was found in {tmp_path}: give a run" in capsys.readouterr().err
 
 
-def test_json_has_every_time_as_integer_nanoseconds_per_device(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_every_time_as_integer_nanoseconds_per_device(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--json", str(trace)]) == 0
     (device,) = json.loads(said(capsys))["devices"]
     assert {k: device[k] for k in ("window_ns", "compute_ns", "communication_ns", "idle_ns")} == {
@@ -75,38 +73,28 @@ def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(
     assert [len(s["devices"]) for s in json.loads(said(capsys))] == [1, 1]
 
 
-def test_the_table_shows_quality_first_and_fits_the_terminal(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_shows_quality_first_and_fits_the_terminal(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--full", str(trace)]) == 0
     lines = said(capsys).splitlines()
     assert max(map(len, lines)) <= WIDTH
     order = [
-        next(i for i, line in enumerate(lines) if line.startswith(head))
-        for head in ("Recording", "Steps", "Where")
+        next(i for i, line in enumerate(lines) if line.startswith(head)) for head in ("Recording", "Steps", "Where")
     ]
     assert order == sorted(order)
     assert any("60.0 %" in line and "35.0 %" in line for line in lines)
 
 
-def test_csv_tables_hold_the_same_numbers(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_csv_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "tables"
     assert main(["report", str(trace), "--csv", str(folder)]) == 0
     with (folder / "devices.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["window_ns"], row["compute_ns"], row["idle_ns"]) == ("2000", "1200", "700")
     with (folder / "kernels.csv").open() as file:
-        assert {r["kind"]: int(r["duration_ns"]) for r in csv.DictReader(file)} == {
-            "gemm": 1200,
-            "communication": 100,
-        }
+        assert {r["kind"]: int(r["duration_ns"]) for r in csv.DictReader(file)} == {"gemm": 1200, "communication": 100}
 
 
-def test_parquet_tables_hold_the_same_numbers(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parquet_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     folder = tmp_path / "tables"
     assert main(["report", str(trace), "--parquet", str(folder)]) == 0
@@ -155,9 +143,7 @@ def test_a_file_that_is_no_trace_is_one_sentence_and_exit_1_or_2(
     assert "Traceback" not in captured.err
 
 
-def test_a_broken_file_among_good_ones_costs_only_itself(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_file_among_good_ones_costs_only_itself(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken_file(trace.parent, "sqlite")
     assert main(["report", "--json", str(trace.parent)]) == 0
     summary = Summary.model_validate_json(said(capsys))

@@ -64,18 +64,12 @@ def reasons(*runs: Summary) -> set[str | None]:
 
 
 def test_unknown_work_is_said_and_not_guessed() -> None:
-    assert reasons(run(1, 400, 10), run(2, 400, None)) == {
-        "the tokens or samples of a step are not recorded for run 1"
-    }
-    assert reasons(run(1, 400, 10), run(2, 400, 10, "samples")) == {
-        "some runs record tokens, the others samples"
-    }
+    assert reasons(run(1, 400, 10), run(2, 400, None)) == {"the tokens or samples of a step are not recorded for run 1"}
+    assert reasons(run(1, 400, 10), run(2, 400, 10, "samples")) == {"some runs record tokens, the others samples"}
 
 
 def test_runs_of_other_models_are_no_series() -> None:
-    assert reasons(run(1, 4, 1, model="a"), run(2, 4, 1, model="b")) == {
-        "the runs train several models: a, b"
-    }
+    assert reasons(run(1, 4, 1, model="a"), run(2, 4, 1, model="b")) == {"the runs train several models: a, b"}
 
 
 def test_a_run_without_efficiencies_is_in_the_series_with_its_reason() -> None:
@@ -101,9 +95,7 @@ def test_every_pair_of_a_comparison_knows_its_place_in_the_whole_series() -> Non
 def test_terminal_page_and_report_show_the_series_side_by_side() -> None:
     runs = run(1, 900, 64), run(4, 250, 64)
     pairs = compare_series(list(zip("ab", runs, strict=True)))
-    (section,) = [
-        x for x in compose_comparison(Compared(("a", "b"), runs, pairs)).before if x.id == "efficiency"
-    ]
+    (section,) = [x for x in compose_comparison(Compared(("a", "b"), runs, pairs)).before if x.id == "efficiency"]
     (table,) = section.tables
     shown = {row[0]: list(row[1:]) for row in table.rows}
     assert shown["devices"] == ["1", "4"] and shown["tokens per step"] == ["64", "64"]

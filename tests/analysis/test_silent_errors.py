@@ -36,9 +36,7 @@ def write_decimals(folder: Path, events: list[kineto.Record]) -> Path:
     return kineto.kineto(folder / "trace.json", events, "one record a line", header={"schemaVersion": 1})
 
 
-def kernel(
-    start_ns: int, duration_ns: int, correlation: int, name: str = "ampere_sgemm_64x64_nn"
-) -> kineto.Record:
+def kernel(start_ns: int, duration_ns: int, correlation: int, name: str = "ampere_sgemm_64x64_nn") -> kineto.Record:
     return timed(name, "kernel", start_ns, duration_ns, device=0, stream=7, correlation=correlation)
 
 
@@ -226,9 +224,7 @@ def test_cuda_graphs_that_were_recorded_whole_are_reported_and_their_overlap_is_
 
 
 @pytest.mark.parametrize(("until", "idle_ns"), [(300, 240), (200, None)])
-def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(
-    until: int, idle_ns: int | None
-) -> None:
+def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(until: int, idle_ns: int | None) -> None:
     """A file whose last record starts at 300 is complete up to there; a last record at 200 can miss some of what
     began later."""
     made = Made().step(0, 1000, 0)
@@ -238,25 +234,16 @@ def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(
     made.extra["complete_until_ns"] = until
     found = summary_of(made)
     (device,) = found.devices
-    assert (device.idle_ns, "idle_ns" in {w.field for w in found.quality.withheld}) == (
-        idle_ns,
-        idle_ns is None,
-    )
+    assert (device.idle_ns, "idle_ns" in {w.field for w in found.quality.withheld}) == (idle_ns, idle_ns is None)
     said = render(found)
-    assert (
-        "Steps: 1 found, none can be counted; the window is from the first to the last event of the devices"
-        in said
-    )
+    assert "Steps: 1 found, none can be counted; the window is from the first to the last event of the devices" in said
     assert "shares of the window (device extent)" in said
 
 
 @pytest.mark.parametrize(
     ("module", "what"),
     [
-        (
-            "FSDP::pre_forward (blocks.{layer}), op_id = {i}",
-            "the period of the kernel is a layer, not a training step",
-        ),
+        ("FSDP::pre_forward (blocks.{layer}), op_id = {i}", "the period of the kernel is a layer, not a training step"),
         ("FSDP::pre_forward (blocks.0), op_id = {i}", "the steps are not marked"),
         ("forward", "the steps are not marked"),
     ],

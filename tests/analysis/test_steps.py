@@ -126,9 +126,7 @@ def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path) -> None:
     for i in range(5):
         made.range(f"batch_{i}", i * 1000, 1000 if i < 4 else None)
         made.kernel("gemm", i * 1000 + 100, 500)
-    found = prepare_process(
-        views(open_trace(made.saved(tmp_path / "t.sqlite")))[0], Window.STEPS, load_rules()
-    ).steps
+    found = prepare_process(views(open_trace(made.saved(tmp_path / "t.sqlite")))[0], Window.STEPS, load_rules()).steps
     assert (found.cut_off, found.counted.tolist()) == (1, [True] * 4 + [False])
     assert found.window == (0, 4000)
 
@@ -292,13 +290,7 @@ def test_a_rank_whose_host_is_ahead_and_one_whose_host_is_not_have_steps_of_one_
 
 
 def ranked(made: Made, rank: int) -> RankPart:
-    made.identity |= {
-        "rank": rank,
-        "path": f"rank{rank}.json",
-        "clock": "unix",
-        "host": "node0",
-        "world_size": 2,
-    }
+    made.identity |= {"rank": rank, "path": f"rank{rank}.json", "clock": "unix", "host": "node0", "world_size": 2}
     (part,) = measure_trace(made.trace(), *HOW)
     return part
 

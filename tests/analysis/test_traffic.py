@@ -10,7 +10,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, Summary, Window
-from harness.explain.traffic import excess, why_not_split
+from harness.explain.reasons import excess, why_not_split
 from harness.traces.trace import HostKind
 from tests.synthetic.columns import MAIN, Made
 
@@ -42,9 +42,7 @@ def job(write: Callable[[Step], object], parameters: int | None = None, ranks: i
     """The first of two ranks, or both, with five steps."""
     parts = []
     for rank in range(ranks):
-        made = Made(
-            rank=rank, world_size=2, path=f"rank{rank}.json", host="node", clock="unix", backend="nccl"
-        )
+        made = Made(rank=rank, world_size=2, path=f"rank{rank}.json", host="node", clock="unix", backend="nccl")
         now = 0
         for number in range(5):
             step = Step(made, now)
@@ -105,9 +103,7 @@ def test_micro_batches_that_are_not_reduced_and_layers_with_a_range_each_are_no_
 def test_tensor_parallelism_reduces_activations_in_every_micro_batch_because_it_must() -> None:
     def write(step: Step) -> None:
         for _ in range(4):
-            step.part("forward", [("all_reduce", 2 * MB)], "tp").part(
-                "backward", [("all_reduce", 2 * MB)], "tp"
-            )
+            step.part("forward", [("all_reduce", 2 * MB)], "tp").part("backward", [("all_reduce", 2 * MB)], "tp")
 
     assert excess(job(write)) is None
 
@@ -127,10 +123,7 @@ def test_a_further_reduction_in_backward_is_known_by_the_models_size() -> None:
 
     assert excess(job(write)) is None  # a bucket like the others, as far as is known
     found = excess(job(write, parameters=7 * MB))
-    assert (
-        found is not None
-        and "all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB" in found.what
-    )
+    assert found is not None and "all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB" in found.what
 
 
 def test_a_reduction_without_a_recorded_size_is_told_with_what_records_it() -> None:
@@ -142,9 +135,7 @@ def test_a_reduction_without_a_recorded_size_is_told_with_what_records_it() -> N
 def test_many_small_reductions_one_after_the_other(size: int, said: str) -> None:
     found = excess(job(lambda step: plain(step).part("", [("all_reduce", size)] * 40)))
     assert found is not None
-    assert found.what == (
-        f"40 all-reduces {said} come one after the other in each step, exposed for 80.0 ms."
-    )
+    assert found.what == (f"40 all-reduces {said} come one after the other in each step, exposed for 80.0 ms.")
     assert found.avoidable_ns == pytest.approx(39 * 2 * MS)
 
 
@@ -162,8 +153,7 @@ def test_buffers_that_ddp_broadcasts(phase: str, also: str) -> None:
 def test_waiting_for_a_late_rank_is_no_excess_of_the_collective_in_which_it_is_waited_for() -> None:
     found = job(lambda step: plain(step).part("", [("all_reduce", 2 * MB)]))
     late = [
-        row.model_copy(update={"step_exposed_ns": 1000 if row.rank else row.step_exposed_ns})
-        for row in found.traffic
+        row.model_copy(update={"step_exposed_ns": 1000 if row.rank else row.step_exposed_ns}) for row in found.traffic
     ]
     assert excess(found) is not None
     assert excess(found.model_copy(update={"traffic": late})) is None
@@ -189,8 +179,4 @@ def test_on_a_gpu_the_thread_of_autograd_shows_the_backward_pass() -> None:
         made.step(begin, begin + 100, step)
     made.host(30, 60, "autograd::engine::evaluate_function: MmBackward0", HostKind.OPERATOR, thread=autograd)
     (part,) = measure_trace(made.trace(), Window.STEPS, RULES)
-    assert {phase: count for phase, (count, *_) in part.phases.items()} == {
-        "forward": 6,
-        "backward": 6,
-        "optimizer": 3,
-    }
+    assert {phase: count for phase, (count, *_) in part.phases.items()} == {"forward": 6, "backward": 6, "optimizer": 3}

@@ -12,20 +12,15 @@ import pytest
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, RecordingVerdict, Window
-from harness.measure.efficiency import efficiency, profiler_cost
 from harness.measure.jobs import name_rank, summarise
+from harness.measure.run_contents import efficiency, profiler_cost
 from harness.measure.run_files import read_monitor, read_training
 from harness.theory.devices import peak_flops_per_s
 from tests.synthetic.columns import Made
 
 
 def training(rank: int = 0, **more: Any) -> RankTraining:
-    facts: dict[str, Any] = {
-        "step_durations_ns": [10**9, 10**9],
-        "median_step_ns": 10**9,
-        "tokens": 2000,
-        "samples": 4,
-    }
+    facts: dict[str, Any] = {"step_durations_ns": [10**9, 10**9], "median_step_ns": 10**9, "tokens": 2000, "samples": 4}
     return RankTraining(**({"rank": rank, "world_size": 2, "flops_per_token": 6e9} | facts | more))
 
 
@@ -44,9 +39,7 @@ def test_mfu_is_a_share_of_the_peak_at_the_trainings_precision() -> None:
     assert found.hfu is None
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tflops"), [("float32", 67), ("tf32", 494.5), ("bfloat16", 989), ("float8", 1979)]
-)
+@pytest.mark.parametrize(("dtype", "tflops"), [("float32", 67), ("tf32", 494.5), ("bfloat16", 989), ("float8", 1979)])
 def test_the_peak_is_that_of_what_the_training_computed_in(dtype: str, tflops: float) -> None:
     found = efficiency([training(0, device_name="NVIDIA H100 80GB HBM3", dtype=dtype)])
     assert found.peak_flops_per_s == tflops * 1e12
@@ -77,9 +70,7 @@ def test_a_measured_peak_wins_over_the_table() -> None:
         ("NVIDIA B300", "bf16", None),
     ],
 )
-def test_an_unknown_device_or_precision_has_no_peak(
-    name: str, precision: str | None, tflops: float | None
-) -> None:
+def test_an_unknown_device_or_precision_has_no_peak(name: str, precision: str | None, tflops: float | None) -> None:
     found = peak_flops_per_s(name, precision)
     assert (found[0] / 1e12 if found else None) == tflops
 
@@ -111,23 +102,13 @@ def test_profiled_steps_count_else_those_after_else_all(tmp_path: Path) -> None:
 
 def planted(path: Path, rank: int, ms: dict[str, list[int]]) -> Path:
     """A rank's metrics: milliseconds of the steps of each phase."""
-    steps = [
-        {"event": "step", "phase": phase, "step_ns": 10**6 * t} for phase, times in ms.items() for t in times
-    ]
+    steps = [{"event": "step", "phase": phase, "step_ns": 10**6 * t} for phase, times in ms.items() for t in times]
     return write(path / f"rank{rank}.jsonl", [{"event": "start", "rank": rank}, *steps, END])
 
 
-def test_profiled_steps_are_compared_with_the_steps_without_the_profiler_and_without_warm_up(
-    tmp_path: Path,
-) -> None:
+def test_profiled_steps_are_compared_with_the_steps_without_the_profiler_and_without_warm_up(tmp_path: Path) -> None:
     """The first step is warm-up; in the phase `warmup` the profiler already works."""
-    phases = {
-        "skip": [900, 70, 72],
-        "wait": [68],
-        "warmup": [110, 111],
-        "active": [118, 120, 122],
-        "after": [70],
-    }
+    phases = {"skip": [900, 70, 72], "wait": [68], "warmup": [110, 111], "active": [118, 120, 122], "after": [70]}
     ranks, _ = read_training([planted(tmp_path, rank, phases) for rank in (0, 1)])
     assert [(r.unprofiled_steps, r.median_unprofiled_step_ns) for r in ranks] == [(4, 70 * 10**6)] * 2
     cost = profiler_cost(ranks)
@@ -144,16 +125,13 @@ def test_profiled_steps_are_compared_with_the_steps_without_the_profiler_and_wit
         {"skip": [70] * 5, "after": [70] * 5},
     ],
 )
-def test_too_few_steps_of_either_kind_say_nothing_of_the_profiler(
-    tmp_path: Path, phases: dict[str, list[int]]
-) -> None:
+def test_too_few_steps_of_either_kind_say_nothing_of_the_profiler(tmp_path: Path, phases: dict[str, list[int]]) -> None:
     assert profiler_cost(read_training([planted(tmp_path, 0, phases)])[0]) is None
 
 
 def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path: Path) -> None:
     path = write(
-        tmp_path / "rank3.jsonl",
-        [{"event": "start", "rank": 3}, {"event": "step", "step_ns": 5, "loss": 2.5}],
+        tmp_path / "rank3.jsonl", [{"event": "start", "rank": 3}, {"event": "step", "step_ns": 5, "loss": 2.5}]
     )
     ((found,), findings) = read_training([path])
     assert (found.rank, found.status, found.steps_total, found.last_loss) == (3, None, 1, 2.5)
@@ -169,9 +147,7 @@ def test_ranks_that_were_killed_are_one_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["x", [], float("nan"), 10**400])
-def test_a_line_with_a_value_that_is_no_number_is_left_out_and_reported(
-    tmp_path: Path, tokens: object
-) -> None:
+def test_a_line_with_a_value_that_is_no_number_is_left_out_and_reported(tmp_path: Path, tokens: object) -> None:
     step = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}
     lines: list[dict[str, Any]] = [{"event": "start", "rank": 0}, step, step | {"tokens": tokens}, END]
     path = write(tmp_path / "rank0.jsonl", lines)
@@ -209,12 +185,7 @@ def test_the_monitors_energy_is_the_devices_counter(tmp_path: Path) -> None:
     rows += [f"{i * 10**9},0,{10 * i},200,{1000 + 200 * i}" for i in range(3)]
     (tmp_path / "samples.csv").write_text("\n".join(rows) + "\n")
     ((found,), findings) = read_monitor([tmp_path])
-    assert (found.node, found.energy_joules, found.energy_from, found.peak_memory_bytes) == (
-        "n0",
-        400,
-        "counter",
-        20,
-    )
+    assert (found.node, found.energy_joules, found.energy_from, found.peak_memory_bytes) == ("n0", 400, "counter", 20)
     assert findings == []
 
 
@@ -229,15 +200,9 @@ def test_a_report_that_knows_no_rank_learns_it_from_the_training_of_that_process
     made = Made(source="nsys", path="run/nsys/profile_node0.sqlite", host="n0")
     made.event(0, 10, process=111).event(0, 10, process=222, device=1)
     parts = measure_trace(made.trace(), Window.GPU, load_rules())
-    trainings = [
-        training(0, pid=222, host="n0"),
-        training(1, pid=111, host="n0"),
-        training(2, pid=111, host="n1"),
-    ]
+    trainings = [training(0, pid=222, host="n0"), training(1, pid=111, host="n0"), training(2, pid=111, host="n1")]
     named = [name_rank(part, trainings) for part in parts]
-    assert [
-        (p.source.pid, p.source.rank, p.devices[0].rank, p.rows["launches"][0]["rank"]) for p in named
-    ] == [
+    assert [(p.source.pid, p.source.rank, p.devices[0].rank, p.rows["launches"][0]["rank"]) for p in named] == [
         (111, 1, 1, 1),
         (222, 0, 0, 0),
     ]
@@ -247,9 +212,7 @@ def test_a_run_inside_a_folder_brings_its_training_along(tmp_path: Path) -> None
     run = tmp_path / "runs" / "a"
     (run / "metrics").mkdir(parents=True)
     write(run / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "model": "tiny"}])
-    part = measure_trace(
-        Made(path=str(run / "torch/rank0.json")).event(0, 9).trace(), Window.GPU, load_rules()
-    )[0]
+    part = measure_trace(Made(path=str(run / "torch/rank0.json")).event(0, 9).trace(), Window.GPU, load_rules())[0]
     (summary,) = summarise([part.model_copy(update={"run": str(run)})])
     assert [t.model for t in summary.training] == ["tiny"]
     assert len(summary.devices) == 1
@@ -285,8 +248,5 @@ def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path: Path) -> None
     for exercise, findings in ((1, 0), (2, 1)):
         (tmp_path / "run.json").write_text(json.dumps({"job_id": "1", "experiment": {"exercise": exercise}}))
         (found,) = summarise([], runs=[tmp_path])
-        assert (
-            len([f for f in found.quality.problems if "computation hides communication" in f.what])
-            == findings
-        )
+        assert len([f for f in found.quality.problems if "computation hides communication" in f.what]) == findings
         assert found.quality.verdict is RecordingVerdict.GOOD

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.job import partial_merge
-from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_parts
-from harness.analysis.job.serialize import deserialize_merge, serialize_merge
+from harness.analysis.job.partial_merge import JobMerge, deserialize_merge, join_merges, merge_parts, serialize_merge
 from harness.analysis.job.summarise import summarise_job, summarise_merge
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
@@ -73,9 +72,7 @@ def grown(leaves: list[JobMerge], data: st.DataObject) -> JobMerge:
         first = data.draw(st.integers(0, len(nodes) - 2))
         last = data.draw(st.integers(first + 2, len(nodes)))
         joined = join_merges(nodes[first:last])
-        nodes[first:last] = [
-            deserialize_merge(serialize_merge(joined)) if data.draw(st.booleans()) else joined
-        ]
+        nodes[first:last] = [deserialize_merge(serialize_merge(joined)) if data.draw(st.booleans()) else joined]
     return nodes[0]
 
 
@@ -94,17 +91,13 @@ OF_ONE_RANK = {"host_activities", "devices", "sources", "launches", "hta", "qual
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranks_without_details_change_no_number_of_the_job(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_without_details_change_no_number_of_the_job(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     detailed = summarise_job(parts_of(kind))
     monkeypatch.setattr(partial_merge, "MOST_DETAILED", 2)
     monkeypatch.setattr(partial_merge, "OUTERMOST", 1)
     bounded = summarise_job(parts_of(kind))
     assert bounded.model_dump(exclude=OF_ONE_RANK) == detailed.model_dump(exclude=OF_ONE_RANK)
-    totals = {
-        name for name, of in type(detailed.devices[0]).model_fields.items() if of.default_factory is None
-    }
+    totals = {name for name, of in type(detailed.devices[0]).model_fields.items() if of.default_factory is None}
     for one, other in zip(bounded.devices, detailed.devices, strict=True):
         assert one.model_dump(include=totals) == other.model_dump(include=totals)
     named = [d.rank for d in bounded.devices if d.kinds]
@@ -137,9 +130,7 @@ def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path)
     helper = moved(one[0], "0/b.json", rank=None, pid=900).model_copy(
         update={"steps": one[0].steps.model_copy(update={"durations_ns": []})}
     )
-    leaves = [
-        merge_of_parts(some, files=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])
-    ]
+    leaves = [merge_of_parts(some, files=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])]
     write_merge(tmp_path / "joined.zip", join_partial_merges(leaves[:2]))
     whole = join_partial_merges([read_merge(tmp_path / "joined.zip"), leaves[2]])
     found = summarise_partial_merge(whole)

@@ -141,9 +141,7 @@ def make_checkout(root: Path, wheels: Path, uv_folder: Path | None = None) -> Ch
     shutil.copytree(ROOT / "scripts" / "bootstrap", root / "scripts" / "bootstrap", ignore=ignore)
     shutil.copytree(ROOT / "configs" / "sites", root / "configs" / "sites")
     environment = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("HARNESS_", "SLURM_", "PIP_", "UV_", "VIRTUAL"))
+        k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "SLURM_", "PIP_", "UV_", "VIRTUAL"))
     }
     environment |= {
         "HARNESS_PYTHON": sys.executable,

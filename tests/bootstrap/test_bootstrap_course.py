@@ -34,9 +34,7 @@ def written(checkout: Checkout, text: str) -> Checkout:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv_folder: Path) -> Checkout:
     """A checkout whose environment the file places; only pip's options and the Python are the user's own."""
-    made = written(
-        make_checkout(tmp_path_factory.mktemp("course") / "it's shared", wheels, uv_folder), COURSE
-    )
+    made = written(make_checkout(tmp_path_factory.mktemp("course") / "it's shared", wheels, uv_folder), COURSE)
     own = {name: text for name, text in made.environment.items() if name != "HARNESS_SITE"}
     return Checkout(made.root, own | {"USER": "anna", "PLACE": "/scratch $HOME"})
 
@@ -66,10 +64,7 @@ def test_what_a_user_has_set_wins_also_when_it_is_empty(shared: Checkout, own: s
         ("rm -rf /", "line 1: rm -rf / is not a setting"),
         ("HARNESS_RUNS=$(touch made)", "only $NAME and ${NAME} are replaced"),
         ("HARNESS_RUNS=`touch made`", "only $NAME and ${NAME} are replaced"),
-        (
-            "HARNESS_VENV=$NO_SUCH_PLACE/x",
-            "HARNESS_VENV needs $NO_SUCH_PLACE, which is not set here: set it, or",
-        ),
+        ("HARNESS_VENV=$NO_SUCH_PLACE/x", "HARNESS_VENV needs $NO_SUCH_PLACE, which is not set here: set it, or"),
         *(
             (
                 f"HARNESS_VENV=/dev/null/${own}",
@@ -80,9 +75,7 @@ def test_what_a_user_has_set_wins_also_when_it_is_empty(shared: Checkout, own: s
         ("HARNESS_RUNS=/x\nHARNESS_RUNS=/y", "line 2: HARNESS_RUNS is given twice, first in line 1"),
     ],
 )
-def test_a_wrong_line_is_one_sentence_and_nothing_is_made(
-    checkout: Checkout, text: str, sentence: str
-) -> None:
+def test_a_wrong_line_is_one_sentence_and_nothing_is_made(checkout: Checkout, text: str, sentence: str) -> None:
     before = sorted(checkout.root.rglob("*"))
     written(checkout, text)
     # The user's own setting would win; the line is still wrong for all other users.
@@ -215,9 +208,7 @@ def built_by_root(checkout: Checkout, python: Path) -> Path:
 
 
 @as_nobody
-def test_a_python_that_students_cannot_reach_is_named_with_what_is_in_the_way(
-    open_place: Path, wheels: Path
-) -> None:
+def test_a_python_that_students_cannot_reach_is_named_with_what_is_in_the_way(open_place: Path, wheels: Path) -> None:
     checkout = make_checkout(open_place / "a checkout", wheels)
     home = open_place / "home"
     home.mkdir(mode=0o700)
@@ -248,8 +239,7 @@ def test_an_environment_in_a_closed_folder_does_not_go_elsewhere(open_place: Pat
     asked = str(open_place / "closed" / "venv")
     said = start_as_nobody(checkout, HARNESS_VENV=asked)
     assert (
-        said
-        == f"slurm.sh: HARNESS_VENV={asked}: its folder is closed to you, or does not exist and cannot be made.\n"
+        said == f"slurm.sh: HARNESS_VENV={asked}: its folder is closed to you, or does not exist and cannot be made.\n"
     )
 
 
@@ -262,18 +252,14 @@ def test_a_python_that_is_gone_is_not_called_closed(open_place: Path, wheels: Pa
 
 
 @as_nobody
-def test_users_of_a_shared_environment_that_lacks_something_are_shown_its_owner(
-    open_place: Path, wheels: Path
-) -> None:
+def test_users_of_a_shared_environment_that_lacks_something_are_shown_its_owner(open_place: Path, wheels: Path) -> None:
     if subprocess.run(["/usr/bin/env", "python3", "-c", ""], user=NOBODY, check=False).returncode:
         pytest.skip("no Python here that another user may run")
     checkout, own = (
         make_checkout(open_place / "checkout", wheels),
         {"HARNESS_PYTHON": "python3", "PATH": "/usr/bin:/bin"},
     )
-    said = start_as_nobody(
-        checkout, **own, HARNESS_COURSE="HARNESS_VENV"
-    )  # of another checkout: there is no file
+    said = start_as_nobody(checkout, **own, HARNESS_COURSE="HARNESS_VENV")  # of another checkout: there is no file
     assert "set HARNESS_VENV to a folder of your own" in said and "--install train" not in said
     said = start_as_nobody(written(checkout, "HARNESS_VENV=venv"), **own)
     assert f"configs/course.env names {checkout.root / 'venv'}, which is incomplete or out of date" in said

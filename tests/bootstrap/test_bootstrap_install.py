@@ -188,9 +188,7 @@ def test_an_index_that_breaks_off_is_one_that_cannot_be_reached(
     asked = f"--index-url {broken_index}/{place} --timeout 1 --retries 0 --no-cache-dir"
     answer = with_pip.run("status", HARNESS_PIP_ARGS=asked)
     assert answer.code == 1
-    assert answer.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached"), (
-        answer.stderr
-    )
+    assert answer.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached"), answer.stderr
     assert leftovers(with_pip) == []
 
 
@@ -220,9 +218,7 @@ def test_a_copied_checkout_makes_its_own(checkout: Checkout, tmp_path: Path) -> 
     assert str(checkout.root) not in answer.said["path"]
 
 
-def test_a_link_to_another_checkouts_environment_is_named(
-    checkout: Checkout, warm: Checkout, tmp_path: Path
-) -> None:
+def test_a_link_to_another_checkouts_environment_is_named(checkout: Checkout, warm: Checkout, tmp_path: Path) -> None:
     """The link and its target are not changed."""
     warm.run("status")
     checkout.venv.symlink_to(warm.venv)
@@ -284,17 +280,7 @@ def test_the_checkout_itself_may_live_there(tmp_path: Path, wheels: Path, uv_fol
 def test_the_real_launcher_installs_in_a_fresh_checkout(checkout: Checkout, tmp_path: Path) -> None:
     """The only test here that uses a package index, for the real dependencies of the launcher."""
     root = tmp_path / "fresh" / checkout.root.name
-    listed = [
-        "git",
-        "ls-files",
-        "-co",
-        "--exclude-standard",
-        "-z",
-        "slurm.sh",
-        "pyproject.toml",
-        "scripts",
-        "harness",
-    ]
+    listed = ["git", "ls-files", "-co", "--exclude-standard", "-z", "slurm.sh", "pyproject.toml", "scripts", "harness"]
     files = subprocess.run([*listed, "configs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, files.split("\0")):
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -151,12 +151,7 @@ def contained(bare: Checkout, bare_path: Path, tmp_path: Path) -> Checkout:
     return Checkout(
         bare.root,
         dict(bare.environment)
-        | {
-            "HARNESS_SITE": site,
-            "IMAGES": str(image.parent),
-            "PATH": f"{bare_path}:{outside}",
-            "SLURM_JOB_ID": "7",
-        },
+        | {"HARNESS_SITE": site, "IMAGES": str(image.parent), "PATH": f"{bare_path}:{outside}", "SLURM_JOB_ID": "7"},
     )
 
 
@@ -232,9 +227,7 @@ def others(public_folder: Path, wheels: Path) -> Checkout:
     mine = make_checkout(public_folder / "course", public_folder / "wheels")
     for path in (public_folder, *public_folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    return Checkout(
-        mine.root, dict(mine.environment) | {"HARNESS_PYTHON": "/usr/bin/python3", "HOME": "/nonexistent"}
-    )
+    return Checkout(mine.root, dict(mine.environment) | {"HARNESS_PYTHON": "/usr/bin/python3", "HOME": "/nonexistent"})
 
 
 class AsNobody(Checkout):
@@ -253,9 +246,7 @@ def test_an_unwritable_checkout_names_the_way_out(others: Checkout) -> None:
 
 
 @pytest.mark.long
-def test_an_unwritable_checkout_works_with_an_environment_elsewhere(
-    others: Checkout, public_folder: Path
-) -> None:
+def test_an_unwritable_checkout_works_with_an_environment_elsewhere(others: Checkout, public_folder: Path) -> None:
     own = public_folder / "own"
     own.mkdir()
     os.chown(own, NOBODY, NOBODY)

@@ -57,9 +57,7 @@ def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) 
 
 def test_a_table_in_parquet_brings_its_own_extra(checkout: Checkout) -> None:
     pyproject, stand_in = checkout.root / "pyproject.toml", checkout.root / "harness" / "__main__.py"
-    pyproject.write_text(
-        pyproject.read_text().replace("train = [", 'tables = [\n  "tiny-beta",\n]\ntrain = [')
-    )
+    pyproject.write_text(pyproject.read_text().replace("train = [", 'tables = [\n  "tiny-beta",\n]\ntrain = ['))
     checkout.run("--install", "train")
     asks = f'if "x.parquet" in sys.argv and not has("tiny_beta"):\n    sys.exit({TablesNeeded.exit_code})\n'
     stand_in.write_text(stand_in.read_text().replace("print(json", f"{asks}print(json"))

@@ -42,12 +42,7 @@ MIRROR = "https://a.b/simple"
     ("options", "settings", "uvs", "variables"),
     [
         ("", {}, [], {}),
-        (
-            f"--index-url={MIRROR} -f 'my wheels'",
-            {},
-            ["--index-url", MIRROR, "--find-links", "my wheels"],
-            {},
-        ),
+        (f"--index-url={MIRROR} -f 'my wheels'", {}, ["--index-url", MIRROR, "--find-links", "my wheels"], {}),
         ("--no-index --timeout 1 --retries=0", {}, ["--no-index"], {}),
         ("--pre", {}, None, {}),
         ("--no-index=yes", {}, None, {}),
@@ -57,12 +52,7 @@ MIRROR = "https://a.b/simple"
         ("", {"PIP_CERT": "/a.pem"}, [], {"SSL_CERT_FILE": "/a.pem"}),
         ("", {"PIP_CONSTRAINT": "mine.txt"}, ["--constraint", "mine.txt"], {}),
         ("", {"PIP_USER": "1"}, None, {}),
-        (
-            "",
-            {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"},
-            ["--extra-index-url", MIRROR],
-            {"SSL_CERT_FILE": "/b.pem"},
-        ),
+        ("", {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"}, ["--extra-index-url", MIRROR], {"SSL_CERT_FILE": "/b.pem"}),
         ("", {"PATH": "{here}/none"}, None, {}),
     ],
 )
@@ -70,28 +60,17 @@ def test_uv_is_set_up_as_pip_is_or_not_taken_with_a_stand_in_for_uv(
     tmp_path: Path, options: str, settings: dict[str, str], uvs: list[str] | None, variables: dict[str, str]
 ) -> None:
     (tmp_path / "pip").mkdir()
-    (tmp_path / "pip" / "pip.conf").write_text(
-        f"[global]\nextra-index-url = {MIRROR}\n[install]\ncert = /b.pem\n"
-    )
+    (tmp_path / "pip" / "pip.conf").write_text(f"[global]\nextra-index-url = {MIRROR}\n[install]\ncert = /b.pem\n")
     (tmp_path / "uv").write_text("#!/bin/sh\n")
     (tmp_path / "uv").chmod(0o755)
     plain = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
     own = {name: text.format(here=tmp_path) for name, text in settings.items()}
     environment = {**plain, "PIP_CONFIG_FILE": os.devnull, "PATH": str(tmp_path), **own}
     if "PIP_CONFIG_FILE" in settings:  # elsewhere uv would read the files of this machine
-        environment |= {
-            "HOME": str(tmp_path),
-            "XDG_CONFIG_HOME": str(tmp_path),
-            "XDG_CONFIG_DIRS": str(tmp_path),
-        }
+        environment |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path)}
     command = [sys.executable, "-c", CHOICE, options]
     done = subprocess.run(
-        command,
-        cwd=ROOT / "scripts" / "bootstrap",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+        command, cwd=ROOT / "scripts" / "bootstrap", env=environment, capture_output=True, text=True, check=True
     )
     found = json.loads(done.stdout)
     assert (found and found[1]) == uvs

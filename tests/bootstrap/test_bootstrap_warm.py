@@ -86,8 +86,6 @@ def test_a_link_to_it_leads_to_the_same_checkout(warm: Checkout, tmp_path: Path,
     target = warm.root / "slurm.sh"
     link.symlink_to(target if not relative else Path("there") / HOSTILE / "slurm.sh")
     (tmp_path / "there").symlink_to(warm.root.parent)
-    done = subprocess.run(
-        ["bash", link, "status"], env=warm.env(), capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["bash", link, "status"], env=warm.env(), capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["prefix"] == str(warm.venv)
     assert done.stderr == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.common.bus_factor import bus_factor
+from harness.common.alpha_beta import bus_factor
 
 
 @pytest.mark.parametrize(

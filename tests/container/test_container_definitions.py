@@ -43,9 +43,7 @@ class Namespace:
 
 def pip_settings(base: Path) -> list[Path]:
     """Give the base this machine's settings of pip; returns the folders that they name, for a build to see."""
-    said = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
-    )
+    said = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     settings: dict[str, list[str]] = {}
     for name, value in re.findall(r"^[^=]*\.([\w-]+)='(.*)'$", said.stdout, re.MULTILINE):
         settings.setdefault(name, []).extend(value.split("\\n"))

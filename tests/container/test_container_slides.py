@@ -113,28 +113,14 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     # Of /tmp, where nsys is, only what was bound is there.
     hiding = container(arguments=["exec", "--nv", "--no-mount", "tmp"])
     site = site_of(slurm_sh, "nsys", 2, container=hiding, env={**env, "TOKENIZERS_PARALLELISM": "false"})
-    done = slurm_sh(
-        "-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env
-    )
+    done = slurm_sh("-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env)
     assert done.returncode == 0, done.stderr
     return submitted(done.stdout)
 
 
 def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
     site = site_of(slurm_sh, "own", 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
-    words = (
-        "run",
-        "-n",
-        "2",
-        "--site",
-        str(site),
-        "--wait",
-        "--json",
-        "--skip-steps",
-        "2",
-        "--active-steps",
-        "3",
-    )
+    words = ("run", "-n", "2", "--site", str(site), "--wait", "--json", "--skip-steps", "2", "--active-steps", "3")
     argv = ("bash", f"{REPOSITORY}/slurm.sh", *words, "--", *TRAININGS["plain_ddp"].words, "--steps", "8")
     done = slurm_sh.slurm.run(*argv, check=False, timeout_s=600, env=slurm_sh.env, cwd=SCRIPTS)
     assert done.returncode == 0, done.stderr

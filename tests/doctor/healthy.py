@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from harness.doctor.checks import examine
-from harness.doctor.result import CheckLine, Level
-from harness.doctor.surroundings import Course, Place, Surroundings, look_around
+from harness.doctor.surroundings import CheckLine, Course, Level, Place, Surroundings, look_around
 from harness.site.site import load_site
 
 PARTITION = "PartitionName=gpu Default=YES MaxTime=1-00:00:00 TotalNodes=4 State=UP"
@@ -23,8 +22,7 @@ RESERVATION = (
 )
 INSIDE: dict[str, Any] = {
     "modules": {
-        name: {"version": "1.0"}
-        for name in ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
+        name: {"version": "1.0"} for name in ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
     },
     "python": "3.12.3",
     "cuda": {"platform": "CUDA", "built": "12.6", "count": 4, "error": ""},
@@ -50,9 +48,7 @@ def nsys_help(flags: Iterable[str] = NSYS_FLAGS) -> str:
     return "\n".join(f"    --{flag}=\n{TRACES if flag == 'trace' else '         text'}" for flag in flags)
 
 
-def nsys(
-    version: str = "2024.6.2", flags: Iterable[str] = NSYS_FLAGS, metrics: str = "0: NVIDIA A100"
-) -> str:
+def nsys(version: str = "2024.6.2", flags: Iterable[str] = NSYS_FLAGS, metrics: str = "0: NVIDIA A100") -> str:
     """The body of an nsys."""
     return f"""case "$*" in
 *metrics*help) echo 'Possible --gpu-metrics-devices values are:

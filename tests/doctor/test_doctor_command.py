@@ -11,11 +11,10 @@ import pytest
 
 from harness.cli.main import main
 from harness.doctor.checks import CHECKS
-from harness.doctor.clocks import offset_from, offset_verdict, reached_verdict, serve
-from harness.doctor.in_job import collected, merged
-from harness.doctor.node import Report, draft_file, report_file
-from harness.doctor.result import CheckLine, Level, ok, warning
-from harness.doctor.space import quota_of_lfs, size_of_runs
+from harness.doctor.files import quota_of_lfs, size_of_runs
+from harness.doctor.in_job import Report, collected, draft_file, merged, report_file
+from harness.doctor.machine import offset_from, offset_verdict, reached_verdict, serve
+from harness.doctor.surroundings import CheckLine, Level, ok, warning
 from harness.launch.backends.local import free_port
 from harness.site.slurm_commands import JobId
 from harness.study.lessons import course_experiments
@@ -39,9 +38,7 @@ def test_each_line_has_a_level_a_check_and_what_was_found_and_problems_their_rem
     assert main(["doctor", "--site", local_site(cluster)]) == 0, "a warning is no failure"
     lines = capsys.readouterr().out.splitlines()
     assert any(re.match(r"ok +python +\S", line) for line in lines)
-    (index,) = (
-        i for i, line in enumerate(lines) if re.match(r"warning +variables +CUDA_LAUNCH_BLOCKING=1", line)
-    )
+    (index,) = (i for i, line in enumerate(lines) if re.match(r"warning +variables +CUDA_LAUNCH_BLOCKING=1", line))
     assert "→ unset CUDA_LAUNCH_BLOCKING" in "\n".join(lines[index : index + 3])
     assert re.search(r"^\d+ warnings?, (\d+ not checked, )?\d+ ok$", lines[-1])
 
@@ -75,9 +72,7 @@ def test_on_a_machine_without_a_queue_the_compute_node_is_this_one(cluster: Clus
         (["--sites"], "--sites"),
     ],
 )
-def test_a_wrong_request_is_one_sentence_and_exit_status_2(
-    words: list[str], sentence: str, capsys: Printed
-) -> None:
+def test_a_wrong_request_is_one_sentence_and_exit_status_2(words: list[str], sentence: str, capsys: Printed) -> None:
     assert main(["doctor", *words]) == 2
     complaint = capsys.readouterr().err
     assert sentence in complaint
@@ -117,9 +112,7 @@ def test_a_course_is_every_lessons_experiments_once() -> None:
         ("/scratch 5 0 0 - 1 0 0 -", 0),
     ],
 )
-def test_lustres_quota_is_read_with_a_long_path_a_grace_time_and_a_soft_limit(
-    printed: str, limit_bytes: int
-) -> None:
+def test_lustres_quota_is_read_with_a_long_path_a_grace_time_and_a_soft_limit(printed: str, limit_bytes: int) -> None:
     assert quota_of_lfs(printed).limit_bytes == limit_bytes
     assert quota_of_lfs("error: cannot resolve") is None
 

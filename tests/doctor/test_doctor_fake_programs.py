@@ -10,19 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.doctor.result import Level
-from harness.doctor.surroundings import Course
-from tests.doctor.healthy import (
-    INSIDE,
-    NSYS_FLAGS,
-    PARTITION,
-    RESERVATION,
-    Cluster,
-    faulty,
-    inside,
-    nsys,
-    scontrol,
-)
+from harness.doctor.surroundings import Course, Level
+from tests.doctor.healthy import INSIDE, NSYS_FLAGS, PARTITION, RESERVATION, Cluster, faulty, inside, nsys, scontrol
 
 
 def test_a_healthy_cluster_has_neither_problem_nor_warning(cluster: Cluster) -> None:
@@ -56,9 +45,7 @@ def with_amds_gpus(c: Cluster, gpus: int = 4, **cuda: Any) -> None:
         c.without_program(name)
     (c.folder / "system/proc/driver/nvidia/version").unlink()
     for node in range(gpus + 1):
-        c.file(
-            f"system/sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", "0" if node == 0 else str(50000 + node)
-        )
+        c.file(f"system/sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", "0" if node == 0 else str(50000 + node))
     rocm = {"platform": "ROCm", "built": "7.0.51831", "count": gpus, "error": ""}
     c.program("apptainer", inside(cuda=rocm | cuda))
 
@@ -153,12 +140,7 @@ def other_partition(cluster: Cluster) -> None:
 BROKEN_TORCH = INSIDE["modules"] | {"torch": {"error": "OSError: libcudart.so.12: cannot open"}}
 NO_DEEPSPEED = INSIDE["modules"] | {"deepspeed": {"error": "is not installed"}}
 OUTSIDE = INSIDE["modules"] | {"accelerate": {"version": "0.1", "outside": "/home/anna/.local/lib"}}
-OLD_DRIVER = {
-    "platform": "CUDA",
-    "built": "13.0",
-    "count": 0,
-    "error": "The NVIDIA driver on your system is too old",
-}
+OLD_DRIVER = {"platform": "CUDA", "built": "13.0", "count": 0, "error": "The NVIDIA driver on your system is too old"}
 NO_SAMPLE = [flag for flag in NSYS_FLAGS if flag != "cudabacktrace"]
 
 FAULTS = [
@@ -265,9 +247,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_each_planted_fault_is_found_by_its_check_alone_and_has_a_remedy(
-    cluster: Cluster, fault: Fault
-) -> None:
+def test_each_planted_fault_is_found_by_its_check_alone_and_has_a_remedy(cluster: Cluster, fault: Fault) -> None:
     fault.plant(cluster)
     found = faulty(cluster.lines())
     assert {line.check for line in found} == {fault.check}, found
@@ -309,10 +289,7 @@ def test_a_job_that_waits_for_its_reservation_is_not_called_refused(cluster: Clu
     refuses("Invalid time specified")(cluster)
     lines = cluster.lines()
     assert faulty(lines) == []
-    assert any(
-        line.check == "submission" and "before reservation course begins" in line.result.found
-        for line in lines
-    )
+    assert any(line.check == "submission" and "before reservation course begins" in line.result.found for line in lines)
 
 
 def test_where_only_the_other_runtime_is_it_starts_the_container(cluster: Cluster) -> None:

@@ -10,13 +10,19 @@ from pathlib import Path
 
 import pytest
 from commtests import COLLECTIVES
-from commtests.measure import CollectiveResult, SizeResult, scope_groups
-from commtests.operations import Member, prepare, rounded_bytes
-from commtests.show import bounds, document, marks_and_lines, table
-from commtests.theory import LinkRates, bus_bound
+from commtests.benchmark import bounds, document, marks_and_lines, table
+from commtests.measure import (
+    CollectiveResult,
+    LinkRates,
+    Member,
+    SizeResult,
+    bus_bound,
+    prepare,
+    rounded_bytes,
+    scope_groups,
+)
 
-from harness.common.alpha_beta import fit_alpha_beta
-from harness.common.bus_factor import bus_factor
+from harness.common.alpha_beta import bus_factor, fit_alpha_beta
 from tests.exercise_0.conftest import EXERCISE
 
 torch = pytest.importorskip("torch")
@@ -37,13 +43,7 @@ SLOW_BRIDGE = LinkRates(intra_gbps=500, inter_gbps=200, gpus_per_node=4)
         ("broadcast", "world", 8, SLOW_BRIDGE, 500),  # inside the node it is slower than the node's network
         # Of the 7 parts that each rank sends, 4 cross at 200: all 7 move at 350.
         ("all_to_all", "world", 8, LEONARDO, 350),
-        (
-            "all_to_all",
-            "world",
-            8,
-            LinkRates(100, 1000, 4),
-            700 / 3,
-        ),  # here the 3 that stay in the node are slower
+        ("all_to_all", "world", 8, LinkRates(100, 1000, 4), 700 / 3),  # here the 3 that stay in the node are slower
         ("reduce_scatter", "world", 8, LinkRates(None, 200, 4), 800),
         ("all_reduce", "world", 8, LinkRates(None, None, 4), None),
     ],
@@ -55,9 +55,7 @@ def test_the_bound_is_what_the_links_of_all_gpus_carry(
 
 
 def a_result(collective: str, busbw_gbytes_per_s: float) -> CollectiveResult:
-    point = SizeResult(
-        1 << 30, 20, 1e7, 1e7, 1e7, busbw_gbytes_per_s, busbw_gbytes_per_s, True, {"world": 1e7}
-    )
+    point = SizeResult(1 << 30, 20, 1e7, 1e7, 1e7, busbw_gbytes_per_s, busbw_gbytes_per_s, True, {"world": 1e7})
     return CollectiveResult(collective, "world", ranks=8, groups=1, points=[point])
 
 
@@ -135,12 +133,7 @@ def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path:
         "--iterations", "5", "--time-budget-s", "20", "--link-gbps-intra", "80",
     ]  # fmt: skip
     done = subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        argv, capture_output=True, text=True, check=False, timeout=110, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "comm/collectives.json").read_text())

@@ -13,10 +13,8 @@ from statistics import median
 from typing import Any
 
 import pytest
-from commtests.health_answer import Answer, health_answer
-from commtests.health_plan import Place, ring
-from commtests.health_verdict import judge_probe, number
-from commtests.verdict import LinkFinding
+from commtests.health_answer import Answer, Place, health_answer, ring
+from commtests.verdict import LinkFinding, judge_probe, number
 
 from tests.exercise_0.conftest import EXERCISE
 
@@ -29,25 +27,14 @@ def probe(
 ) -> dict[str, Any]:
     """A probe whose rounds scatter around each rate."""
     chance = Random(name)
-    values = {
-        label: [rate * chance.lognormvariate(0, noise) for _ in range(ROUNDS)]
-        for label, rate in rates.items()
-    }
+    values = {label: [rate * chance.lognormvariate(0, noise) for _ in range(ROUNDS)] for label, rate in rates.items()}
     return {"name": name, "unit": "GB/s", "by": by, "bound": bound, "values": values}
 
 
 def a_job(nodes: int, ranks_each: int, *probes: dict[str, Any], device: str = "cuda") -> dict[str, Any]:
     """health.json."""
-    ranks = [
-        {"node": n, "local_rank": k, "host": f"host{n}"} for n in range(nodes) for k in range(ranks_each)
-    ]
-    return {
-        "backend": "nccl",
-        "device": device,
-        "device_name": "A100",
-        "ranks": ranks,
-        "probes": list(probes),
-    }
+    ranks = [{"node": n, "local_rank": k, "host": f"host{n}"} for n in range(nodes) for k in range(ranks_each)]
+    return {"backend": "nccl", "device": device, "device_name": "A100", "ranks": ranks, "probes": list(probes)}
 
 
 def equal(count: int, slow: Mapping[int, float] | None = None) -> dict[str, float]:
@@ -73,17 +60,13 @@ def test_a_slow_rank_is_named_with_its_node_and_the_others() -> None:
     found = health_answer(a_job(2, 2, probe("memory", "rank", equal(4, {3: 0.5}), noise=0.0)))
     assert found.status == "fail"
     assert (
-        found.verdict
-        == "HEALTH: fail: node 1 (host1): memory of rank 3 50 GB/s (the others 100). Rates are medians."
+        found.verdict == "HEALTH: fail: node 1 (host1): memory of rank 3 50 GB/s (the others 100). Rates are medians."
     )
     assert [line.split()[-1] == "slow" for line in found.lines[2:]] == [False, True]
 
 
 def test_on_one_node_the_places_are_ranks() -> None:
-    assert (
-        "fail: rank 1: memory"
-        in health_answer(a_job(1, 3, probe("memory", "rank", equal(3, {1: 0.5})))).verdict
-    )
+    assert "fail: rank 1: memory" in health_answer(a_job(1, 3, probe("memory", "rank", equal(3, {1: 0.5})))).verdict
 
 
 def test_a_node_whose_ranks_are_all_slow_is_one_place() -> None:
@@ -93,30 +76,21 @@ def test_a_node_whose_ranks_are_all_slow_is_one_place() -> None:
 
 @pytest.mark.parametrize("count", [3, 4, 5, 8])
 def test_a_slow_node_is_the_one_that_is_in_both_slow_pairs(count: int) -> None:
-    found = health_answer(
-        a_job(count, 1, probe("neighbours", "node pair", pairs(count, lambda a, b: 1 in (a, b))))
-    )
+    found = health_answer(a_job(count, 1, probe("neighbours", "node pair", pairs(count, lambda a, b: 1 in (a, b)))))
     assert found.verdict.startswith("HEALTH: fail: node 1 (host1): neighbours"), found.verdict
     assert len(found.problems) == 1
 
 
 def test_a_slow_link_is_named_by_its_ends() -> None:
-    found = health_answer(
-        a_job(6, 1, probe("neighbours", "node pair", pairs(6, lambda a, b: (a, b) == (2, 3))))
-    )
-    assert found.verdict.startswith(
-        "HEALTH: fail: the link between node 2 (host2) and node 3 (host3): neighbours"
-    )
+    found = health_answer(a_job(6, 1, probe("neighbours", "node pair", pairs(6, lambda a, b: (a, b) == (2, 3)))))
+    assert found.verdict.startswith("HEALTH: fail: the link between node 2 (host2) and node 3 (host3): neighbours")
     assert not any(line.endswith("slow") for line in found.lines)
 
 
 def test_below_half_of_what_the_links_allow_fails_also_where_all_are_alike() -> None:
     nodes = {"0": 40.0, "1": 41.0}
     found = health_answer(a_job(2, 2, probe("all-reduce in node", "node", nodes, bound=300.0)))
-    assert (
-        "node 0 (host0): all-reduce in node" in found.verdict
-        and "(the site's links allow 300)" in found.verdict
-    )
+    assert "node 0 (host0): all-reduce in node" in found.verdict and "(the site's links allow 300)" in found.verdict
     assert len(found.problems) == 2
     fine = health_answer(a_job(2, 2, probe("all-reduce in node", "node", nodes, bound=60.0)))
     assert fine.status == "pass" and "is not known" not in fine.verdict
@@ -183,15 +157,7 @@ def torchrun(folder: Path, *words: str) -> dict[str, Any]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=110, env=environment)
     assert done.returncode == 0, done.stderr
-    argv = [
-        sys.executable,
-        "-S",
-        str(EXERCISE / "comm_tests.py"),
-        "answer",
-        words[0],
-        "--run-dir",
-        str(folder),
-    ]
+    argv = [sys.executable, "-S", str(EXERCISE / "comm_tests.py"), "answer", words[0], "--run-dir", str(folder)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={})
     assert done.stderr == "" and max(map(len, done.stdout.splitlines())) < 100
     return {**json.loads((folder / "comm/verdict.json").read_text()), "exit": done.returncode}
@@ -202,17 +168,10 @@ def test_of_two_real_processes_the_slow_one_is_named_and_never_the_other(tmp_pat
     pytest.importorskip("torch")
     verdict = torchrun(tmp_path, "health", "--slow-rank", "1")
     assert "rank 0:" not in verdict["verdict"]
-    assert (verdict["status"], verdict["exit"]) in {("fail", 1), ("cannot tell", 0)}, (
-        "a machine may be too busy"
-    )
+    assert (verdict["status"], verdict["exit"]) in {("fail", 1), ("cannot tell", 0)}, "a machine may be too busy"
     assert verdict["verdict"].startswith(("HEALTH: fail: rank 1: ", "HEALTH: cannot tell: "))
     measured = json.loads((tmp_path / "comm/health.json").read_text())
-    assert [each["name"] for each in measured["probes"]] == [
-        "GEMM",
-        "memory",
-        "all-reduce in node",
-        "small all-reduce",
-    ]
+    assert [each["name"] for each in measured["probes"]] == ["GEMM", "memory", "all-reduce in node", "small all-reduce"]
     assert all(rate > 0 for each in measured["probes"] for row in each["values"].values() for rate in row)
     for alone in measured["probes"][:2]:
         assert median(alone["values"]["1"]) < median(alone["values"]["0"])

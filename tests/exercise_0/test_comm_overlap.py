@@ -15,11 +15,7 @@ def measured(*times_ms: float, device: str = "cuda") -> dict[str, Any]:
     """overlap.json where every repetition took the same: compute, communication, together, and each in it."""
     about = {"world_size": 8, "backend": "nccl", "device": device, "device_name": "A100"}
     sizes = {"products": 40, "flop_per_product": 1.1e12, "messages": 20, "message_bytes": 25 * 1024**2}
-    return {
-        **about,
-        **sizes,
-        "ms": {name: [ms] * REPETITIONS for name, ms in zip(TIMES, times_ms, strict=True)},
-    }
+    return {**about, **sizes, "ms": {name: [ms] * REPETITIONS for name, ms in zip(TIMES, times_ms, strict=True)}}
 
 
 def test_the_share_is_of_the_shorter_of_both() -> None:
@@ -39,8 +35,7 @@ def test_the_share_pairs_the_times_of_one_repetition() -> None:
     """A machine that is slow for a while is slow for all three: the share stays."""
     data = measured(60, 50, 70, 66, 55)
     data["ms"] = {
-        name: [ms * slow for ms, slow in zip(row, (1, 1, 3, 3, 3), strict=True)]
-        for name, row in data["ms"].items()
+        name: [ms * slow for ms, slow in zip(row, (1, 1, 3, 3, 3), strict=True)] for name, row in data["ms"].items()
     }
     found = overlap_of(data["ms"])
     assert [found.share, found.shares.low, found.shares.high] == pytest.approx([0.8, 0.8, 0.8])
@@ -64,9 +59,8 @@ def test_times_that_allow_no_comparison_are_said(times: tuple[float, ...]) -> No
 def test_shares_that_spread_over_half_of_the_range_are_said() -> None:
     data = measured(60, 50, 70, 66, 55)
     data["ms"]["together"] = [60, 62, 85, 108, 110]
-    assert (
-        "cannot tell: a quarter of the repetitions hid less than 4% and a quarter more than 96%"
-        in overlap_sentence(data)
+    assert "cannot tell: a quarter of the repetitions hid less than 4% and a quarter more than 96%" in overlap_sentence(
+        data
     )
 
 

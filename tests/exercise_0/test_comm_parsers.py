@@ -51,9 +51,7 @@ def test_topology_of_two_sockets_and_of_eight_gpus_with_blanks_for_tabs() -> Non
 
 def test_one_gpu_has_a_topology_without_pairs() -> None:
     topology = parse_topo(text("one_gpu_topo.txt"))
-    assert (
-        topology.gpus == ["GPU0"] and topology.gpu_pairs() == [] and topology.links["GPU0"]["NIC0"] == "SYS"
-    )
+    assert topology.gpus == ["GPU0"] and topology.gpu_pairs() == [] and topology.links["GPU0"]["NIC0"] == "SYS"
 
 
 def test_ports_of_several_adapters() -> None:

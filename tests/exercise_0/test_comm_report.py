@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.report.exercise_0.terminal import is_comm_run, render_comm
+from harness.report.exercise_0 import is_comm_run, render_comm
 
 
 def a_run(folder: Path, results: list[dict[str, object]] | None) -> Path:
@@ -32,13 +32,7 @@ def a_point(size: int, correct: bool = True) -> dict[str, object]:
 
 def test_the_verdict_comes_first_then_the_collectives(tmp_path: Path) -> None:
     fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.005}  # 200 GB/s of algorithm bandwidth, 300 on the bus
-    good = {
-        "collective": "all_reduce",
-        "scope": "intra",
-        "ranks": 4,
-        "points": [a_point(1 << 30)],
-        "fit": fit,
-    }
+    good = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "points": [a_point(1 << 30)], "fit": fit}
     text = render_comm(a_run(tmp_path, [good]))
     assert text.startswith("VERDICT: 1 problem\n  problem: node 1: GPU0-GPU3 talk over SYS")
     row = next(line for line in text.splitlines() if "all_reduce" in line)
@@ -62,19 +56,8 @@ def test_too_few_sizes_for_a_line_are_reported_as_such(tmp_path: Path) -> None:
 
 
 def test_wrong_results_and_unmeasured_collectives_are_named(tmp_path: Path) -> None:
-    wrong = {
-        "collective": "broadcast",
-        "scope": "world",
-        "ranks": 4,
-        "points": [a_point(1024, correct=False)],
-    }
-    absent = {
-        "collective": "all_to_all",
-        "scope": "world",
-        "ranks": 4,
-        "points": [],
-        "reason": "not available",
-    }
+    wrong = {"collective": "broadcast", "scope": "world", "ranks": 4, "points": [a_point(1024, correct=False)]}
+    absent = {"collective": "all_to_all", "scope": "world", "ranks": 4, "points": [], "reason": "not available"}
     text = render_comm(a_run(tmp_path, [wrong, absent]))
     assert "WRONG RESULTS" in text
     assert "not available" in text
@@ -104,11 +87,7 @@ def test_why_nothing_was_measured_is_said(tmp_path: Path) -> None:
 
 def test_a_test_in_place_of_the_collectives_shows_its_table_and_its_answer(tmp_path: Path) -> None:
     folder = a_run(tmp_path, None)
-    verdict = {
-        "verdict": "HEALTH: fail: rank 1: GEMM 20",
-        "findings": [],
-        "lines": ["  place  GEMM", "  rank 1  20"],
-    }
+    verdict = {"verdict": "HEALTH: fail: rank 1: GEMM 20", "findings": [], "lines": ["  place  GEMM", "  rank 1  20"]}
     (folder / "comm" / "verdict.json").write_text(json.dumps(verdict))
     assert render_comm(folder) == "  place  GEMM\n  rank 1  20\n\nHEALTH: fail: rank 1: GEMM 20\n"
     assert render_comm(folder, verdict_was_shown=True) == ""

@@ -24,14 +24,10 @@ def record(tmp_path: Path, node: int = 0, **files: Any) -> dict[str, Any]:
     fake.mkdir(parents=True)
     by_argument = {"r": "p2p_read", "w": "p2p_write", "n": "p2p_nvlink", "-m": "topology"}
     cases = "".join(
-        f'  {argument}) exec cat "{FIXTURES / files[key]}";;\n'
-        for argument, key in by_argument.items()
-        if key in files
+        f'  {argument}) exec cat "{FIXTURES / files[key]}";;\n' for argument, key in by_argument.items() if key in files
     )
     smi = fake / "nvidia-smi"
-    smi.write_text(
-        f'#!/bin/sh\nfor last; do :; done\ncase "$last" in\n{cases}*) echo no such thing; exit 3;;\nesac\n'
-    )
+    smi.write_text(f'#!/bin/sh\nfor last; do :; done\ncase "$last" in\n{cases}*) echo no such thing; exit 3;;\nesac\n')
     ibstat = fake / "ibstat"
     ibstat.write_text(f'#!/bin/sh\nexec cat "{FIXTURES / files.get("infiniband", "missing")}"\n')
     for tool in (smi, ibstat):
@@ -148,9 +144,7 @@ def test_wrong_numbers_of_a_collective_are_a_problem_of_the_verdict() -> None:
     node, found = run_tests(0, which=lambda _: None), measured(correct=False)
     (problem,) = judge_nodes([node], 1, None, found)
     assert (problem.level, problem.message) == ("problem", "broadcast (intra) gave wrong numbers")
-    assert verdict_line([problem], [node], found).startswith(
-        "VERDICT: 1 problem on 1 node. 2 collectives were"
-    )
+    assert verdict_line([problem], [node], found).startswith("VERDICT: 1 problem on 1 node. 2 collectives were")
     assert "with wrong results" in verdict_line([problem], [node], found)
 
 
@@ -178,8 +172,7 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
     assert run("verdict", "--nodes", "3", "--strict").returncode == 1
     assert json.loads((tmp_path / "comm/node1.json").read_text())["node"] == 1
     assert (
-        json.loads((tmp_path / "comm/verdict.json").read_text())["findings"][-1]["message"]
-        == "node 2 wrote no result"
+        json.loads((tmp_path / "comm/verdict.json").read_text())["findings"][-1]["message"] == "node 2 wrote no result"
     )
 
 
@@ -192,9 +185,7 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
         (["topology"], "--node"),
     ],
 )
-def test_a_wrong_request_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, arguments: list[str], sentence: str
-) -> None:
+def test_a_wrong_request_is_one_sentence_and_exit_code_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     argv = [sys.executable, str(SCRIPT), *arguments, "--run-dir", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={})
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
@@ -210,6 +201,4 @@ def test_a_folder_that_cannot_be_made_is_a_wrong_request(tmp_path: Path, command
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=torchrun)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert (
-        done.stderr == f"--run-dir: {tmp_path / 'file' / 'run' / 'comm'} cannot be made (Not a directory)\n"
-    )
+    assert done.stderr == f"--run-dir: {tmp_path / 'file' / 'run' / 'comm'} cannot be made (Not a directory)\n"

@@ -87,9 +87,7 @@ def train_launched(folder: Path, *flags: object) -> Run:
     return Run(folder, done.returncode, done.stdout)
 
 
-def train(
-    folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral", first: bool = False
-) -> Run:
+def train(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral", first: bool = False) -> Run:
     """Train to the end with forked ranks. `first`: with the highest priority, where that is allowed."""
     arguments = _arguments(folder, flags, processes=processes, model=model)
     return Run(folder, *launch_forked("torchrun", arguments, folder, first))

@@ -35,12 +35,7 @@ def measured_bubbles(run: Run, stages: int = 2) -> list[float]:
     """Of each recorded iteration."""
     iterations = zip(*(run.spans(rank, "iteration_") for rank in range(stages)), strict=True)
     return [
-        bubble(
-            [
-                [s for s in run.spans(rank) if " mb" in s.name and own.holds(s)]
-                for rank, own in enumerate(each)
-            ]
-        )
+        bubble([[s for s in run.spans(rank) if " mb" in s.name and own.holds(s)] for rank, own in enumerate(each)])
         for each in iterations
     ]
 
@@ -48,9 +43,7 @@ def measured_bubbles(run: Run, stages: int = 2) -> list[float]:
 @pytest.mark.train
 @pytest.mark.timed
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two stages at the same time need two cores")
-@pytest.mark.parametrize(
-    "microbatches", [2, *(pytest.param(each, marks=pytest.mark.long) for each in (4, 8))]
-)
+@pytest.mark.parametrize("microbatches", [2, *(pytest.param(each, marks=pytest.mark.long) for each in (4, 8))])
 def test_measured_bubble_is_the_predicted_one(tmp_path: Path, microbatches: int) -> None:
     expected = 1 / (microbatches + 1)
     seen: list[float] = []

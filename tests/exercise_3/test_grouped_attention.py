@@ -11,7 +11,7 @@ import pytest
 def test_repeated_keys_and_values_give_what_grouped_queries_give(groups: int) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("megatron.core")
-    from exercises.exercise_3_MegatronLM.attention import repeat_groups
+    from exercises.exercise_3_MegatronLM.model import repeat_groups
 
     torch.manual_seed(0)
     query = torch.randn(16, 2, 8, 4)

@@ -26,9 +26,7 @@ def test_the_queue_is_set_before_anything_asks_for_a_gpu(monkeypatch: pytest.Mon
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "")  # the test restores it afterwards
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
     monkeypatch.setattr(torch.cuda, "is_available", asked)
-    monkeypatch.setattr(
-        sys, "argv", ["train.py", "--run-dir", "r", "--model", "configs/models/tiny-mistral.yaml"]
-    )
+    monkeypatch.setattr(sys, "argv", ["train.py", "--run-dir", "r", "--model", "configs/models/tiny-mistral.yaml"])
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(RequestError, match="torchrun"):

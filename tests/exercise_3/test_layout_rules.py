@@ -46,19 +46,9 @@ def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: 
         ),
         (Layout(8, tp=8, pp=2), WORKSHOP, MISTRAL, "= 16 does not divide the world size 8"),
         (Layout(3, pp=3), WORKSHOP, MISTRAL, "= 3 does not divide the 32 layers of mistral-7b"),
-        (
-            Layout(2, pp=2, vpp=3),
-            WORKSHOP,
-            MISTRAL,
-            "--pp 2 × --vpp 3 = 6 does not divide the 32 layers of mistral-7b",
-        ),
+        (Layout(2, pp=2, vpp=3), WORKSHOP, MISTRAL, "--pp 2 × --vpp 3 = 6 does not divide the 32 layers of mistral-7b"),
         (Layout(2, vpp=2), WORKSHOP, MISTRAL, "--vpp 2 interleaves pipeline stages and --pp is 1"),
-        (
-            Layout(64, tp=64),
-            WORKSHOP,
-            MISTRAL,
-            "--tp 64 does not divide the 32 attention heads of mistral-7b",
-        ),
+        (Layout(64, tp=64), WORKSHOP, MISTRAL, "--tp 64 does not divide the 32 attention heads of mistral-7b"),
         (
             Layout(6, tp=6),
             WORKSHOP,
@@ -79,24 +69,9 @@ def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: 
         ),
         (Layout(4, tp=4), BatchSizes(4, 1, 66), MISTRAL, "--seq-length 66 is not a multiple of 4"),
         (Layout(4, cp=4), BatchSizes(4, 1, 60), MISTRAL, "--seq-length 60 is not a multiple of 8"),
-        (
-            Layout(2, ep=2),
-            WORKSHOP,
-            MISTRAL,
-            "--ep 2 needs a mixture-of-experts model, and mistral-7b is dense",
-        ),
-        (
-            Layout(3, ep=3),
-            BatchSizes(3, 1, 64),
-            MIXTRAL,
-            "--ep 3 does not divide the 8 experts of mixtral-8x7b",
-        ),
-        (
-            Layout(2, tp=2, ep=2),
-            WORKSHOP,
-            MIXTRAL,
-            "--ep 2 does not divide the 1 data- and context-parallel ranks",
-        ),
+        (Layout(2, ep=2), WORKSHOP, MISTRAL, "--ep 2 needs a mixture-of-experts model, and mistral-7b is dense"),
+        (Layout(3, ep=3), BatchSizes(3, 1, 64), MIXTRAL, "--ep 3 does not divide the 8 experts of mixtral-8x7b"),
+        (Layout(2, tp=2, ep=2), WORKSHOP, MIXTRAL, "--ep 2 does not divide the 1 data- and context-parallel ranks"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_flag_and_the_numbers(
@@ -117,8 +92,7 @@ def test_a_vocabulary_is_no_reason_to_refuse_a_script_that_makes_it_larger() -> 
 
 
 @given(
-    world=st.integers(1, 64),
-    batch=st.builds(BatchSizes, st.integers(1, 512), st.integers(1, 8), st.integers(1, 4096)),
+    world=st.integers(1, 64), batch=st.builds(BatchSizes, st.integers(1, 512), st.integers(1, 8), st.integers(1, 4096))
 )
 def test_the_ranks_shares_of_a_batch_add_up_to_it(world: int, batch: BatchSizes) -> None:
     tokens = [batch.tokens_of_rank(rank, world) for rank in range(world)]

@@ -39,9 +39,7 @@ def mixture_alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_one_process_learns(alone: Run) -> None:
     losses = alone.losses()
     assert len(losses) == 6
-    assert (
-        losses[-1] < losses[0] - 0.1
-    )  # otherwise the comparisons below would hold for a model that does not learn
+    assert losses[-1] < losses[0] - 0.1  # otherwise the comparisons below would hold for a model that does not learn
 
 
 def test_losses_do_not_depend_on_tensor_and_sequence_parallelism(alone: Run, tensor_parallel: Run) -> None:
@@ -82,9 +80,7 @@ def test_losses_do_not_depend_on_the_layout(alone: Run, tmp_path: Path, layout: 
     ],
 )
 @pytest.mark.long
-def test_losses_of_four_processes_are_those_of_one(
-    alone: Run, tmp_path: Path, layout: tuple[object, ...]
-) -> None:
+def test_losses_of_four_processes_are_those_of_one(alone: Run, tmp_path: Path, layout: tuple[object, ...]) -> None:
     run = completed(train(tmp_path / "run", *SIZES, *layout, processes=4))
     assert run.losses() == pytest.approx(alone.losses(), abs=TOLERANCE)
 

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.exercise_3.megatron_runs import (
-    SCRIPT,
-    Run,
-    command,
-    completed,
-    train,
-    train_launched,
-)
+from tests.exercise_3.megatron_runs import SCRIPT, Run, command, completed, train, train_launched
 from tests.exercises.launching import ROOT, environment, wait_for
 
 pytestmark = pytest.mark.train
@@ -73,10 +66,7 @@ def test_the_parts_of_an_iteration_fit_into_it(run: Run) -> None:
 
 
 def test_our_own_set_was_built_once_and_whole(run: Run) -> None:
-    assert sorted(path.name for path in (run.folder / "data").iterdir()) == [
-        "instructions.bin",
-        "instructions.idx",
-    ]
+    assert sorted(path.name for path in (run.folder / "data").iterdir()) == ["instructions.bin", "instructions.idx"]
 
 
 def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) -> None:
@@ -93,9 +83,7 @@ def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) ->
         output, _ = started.communicate(timeout=PATIENCE_S)
     assert started.returncode == 128 + signal.SIGTERM, output[-3000:]
     ends = [Run(folder, 0, "").lines(rank)[-1] for rank in (0, 1)]
-    assert [(end["event"], end["status"], end["reason"]) for end in ends] == [
-        ("end", "stopped", "SIGTERM")
-    ] * 2
+    assert [(end["event"], end["status"], end["reason"]) for end in ends] == [("end", "stopped", "SIGTERM")] * 2
     assert ends[0]["steps"] == ends[1]["steps"] > 0
     assert sorted(path.name for path in (folder / "torch").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
 
@@ -124,9 +112,7 @@ def test_a_refusal_under_the_launcher_has_no_traceback(tmp_path: Path) -> None:
 
 def test_without_a_launcher_it_says_how_to_start_it(tmp_path: Path) -> None:
     argv = command(tmp_path / "run")
-    alone = {
-        name: text for name, text in environment().items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    }
+    alone = {name: text for name, text in environment().items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     done = subprocess.run(
         [argv[0], *argv[argv.index(str(SCRIPT)) :]], cwd=os.sep, env=alone, capture_output=True, text=True,
         check=False, timeout=120,

@@ -10,7 +10,7 @@ import pytest
 from harness.experiment.exercises import Megatron
 from harness.experiment.model import find_model
 from harness.launch.exercises.base import Chosen
-from harness.launch.exercises.megatron_args import pretrain_gpt_argv
+from harness.launch.exercises.megatron import pretrain_gpt_argv
 from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import load_site
 
@@ -58,11 +58,7 @@ def test_megatron_computes_in_bf16_unless_asked_for_fp32() -> None:
 
 
 def test_no_flag_is_given_twice() -> None:
-    flags = [
-        word
-        for word in argv("mixtral-8x7b", {"nodes": 2, "tp": 2, "ep": 2, "pp": 2})
-        if word.startswith("--")
-    ]
+    flags = [word for word in argv("mixtral-8x7b", {"nodes": 2, "tp": 2, "ep": 2, "pp": 2}) if word.startswith("--")]
     assert len(flags) == len(set(flags))
 
 

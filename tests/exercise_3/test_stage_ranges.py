@@ -116,7 +116,5 @@ def test_gradients_are_reduced_beside_backward_unless_overlap_is_off(
     reductions = run.spans(0, "gloo:all_reduce")
     assert len(lasts) == 2
     assert all(any(span.end > last.start for span in reductions) for last in lasts)
-    beside = [
-        span for last in lasts for span in reductions if last.start < span.end and span.start < last.end
-    ]
+    beside = [span for last in lasts for span in reductions if last.start < span.end and span.start < last.end]
     assert bool(beside) is beside_backward

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed_config import ZeroStage, deepspeed_config
+from harness.launch.exercises.deepspeed import ZeroStage, deepspeed_config
 from tests.exercises.launching import ROOT, Finished, train
 
 # Steps 2 to 4 are recorded. The learning rate is high, so that the losses change from step to step.
@@ -35,11 +35,7 @@ def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, processes: int, *mor
 
 
 def _zero(
-    factory: pytest.TempPathFactory,
-    checkpoint: Path,
-    stage: ZeroStage,
-    processes: int = 2,
-    hpz: int | None = None,
+    factory: pytest.TempPathFactory, checkpoint: Path, stage: ZeroStage, processes: int = 2, hpz: int | None = None
 ) -> Finished:
     folder = factory.mktemp(f"zero{stage}") / "run"
     config = folder.parent / "ds_config.json"

@@ -47,17 +47,10 @@ class Finished:
 
 
 def start(
-    script: str,
-    folder: Path,
-    *options: str,
-    model: str = "tiny-mistral",
-    processes: int = 2,
-    config: str = "ddp",
+    script: str, folder: Path, *options: str, model: str = "tiny-mistral", processes: int = 2, config: str = "ddp"
 ) -> subprocess.Popen[str]:
     """Start a script of `exercises` under accelerate on this machine's CPU, each rank as a new interpreter."""
-    arguments = _accelerate_arguments(
-        script, folder, options, model=model, processes=processes, config=config
-    )
+    arguments = _accelerate_arguments(script, folder, options, model=model, processes=processes, config=config)
     return subprocess.Popen(
         [sys.executable, "-m", "exercises.utils.launch", "accelerate", *arguments],
         stdout=subprocess.DEVNULL,
@@ -69,17 +62,10 @@ def start(
 
 
 def train(
-    script: str,
-    folder: Path,
-    *options: str,
-    model: str = "tiny-mistral",
-    processes: int = 2,
-    config: str = "ddp",
+    script: str, folder: Path, *options: str, model: str = "tiny-mistral", processes: int = 2, config: str = "ddp"
 ) -> Finished:
     """As `start`, with forked ranks, and wait for the end."""
-    arguments = _accelerate_arguments(
-        script, folder, options, model=model, processes=processes, config=config
-    )
+    arguments = _accelerate_arguments(script, folder, options, model=model, processes=processes, config=config)
     code, log = launch_forked("accelerate", arguments, folder)
     return Finished(code, log, folder)
 
@@ -119,9 +105,7 @@ def launch_forked(launcher: str, arguments: list[str], folder: Path, first: bool
 def _server(launcher: str) -> subprocess.Popen[str]:
     """The process that starts launchers: it ends with this one, which holds its input."""
     argv = [sys.executable, "-m", "tests.exercises.forked_ranks", launcher]
-    return subprocess.Popen(
-        argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def wait_for(condition: Callable[[], bool], started: subprocess.Popen[str]) -> None:
@@ -164,9 +148,7 @@ KINDS = {
 
 def events(folder: Path, rank: int) -> list[dict[str, Any]]:
     """All complete events of a rank's trace."""
-    return [
-        event for event in trace_events(folder / "torch" / f"rank{rank}.json.gz") if event.get("ph") == "X"
-    ]
+    return [event for event in trace_events(folder / "torch" / f"rank{rank}.json.gz") if event.get("ph") == "X"]
 
 
 def trace_events(path: Path) -> list[dict[str, Any]]:

@@ -18,11 +18,7 @@ WIDTH, STEPS = 256, 8
 class Block(nn.Module):
     def __init__(self, buffer: int) -> None:
         super().__init__()
-        self.up, self.down, self.norm = (
-            nn.Linear(WIDTH, 4 * WIDTH),
-            nn.Linear(4 * WIDTH, WIDTH),
-            nn.LayerNorm(WIDTH),
-        )
+        self.up, self.down, self.norm = (nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH), nn.LayerNorm(WIDTH))
         if buffer:
             self.register_buffer("table", torch.zeros(buffer))
 

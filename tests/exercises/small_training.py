@@ -70,9 +70,7 @@ def prepared(asked: Arguments, steps: int) -> Training:
     return Training(asked, [torch.ones(4, 8)] * steps, model, torch.optim.SGD(model.parameters(), lr=0.01))
 
 
-def train(
-    folder: Path, *faults: str, steps: int = 6, after_step: Callable[[int], object] = lambda _step: None
-) -> Seen:
+def train(folder: Path, *faults: str, steps: int = 6, after_step: Callable[[int], object] = lambda _step: None) -> Seen:
     """Train as exercise 1 does: one batch is one step."""
     training = prepared(arguments(folder, *faults), steps)
     seen = []

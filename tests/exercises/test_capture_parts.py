@@ -15,18 +15,12 @@ from harness.common.captures import (
     request_file,
     stop_file,
 )
-from harness.common.profile_window import ProfileWindow
+from harness.common.metrics_lines import ProfileWindow
 from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from harness.observe.capture import (  # noqa: E402 - needs torch
-    LOOK_S,
-    Capture,
-    NsysCapture,
-    OnRequest,
-    TorchCapture,
-)
+from harness.observe.capture import LOOK_S, Capture, NsysCapture, OnRequest, TorchCapture  # noqa: E402
 from harness.observe.ranges import annotate  # noqa: E402
 
 
@@ -89,9 +83,7 @@ def test_a_request_that_is_none_records_nothing(tmp_path: Path, text: str) -> No
     assert not list(tmp_path.rglob("rank*.json.gz"))
 
 
-def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("harness.observe.capture._start_nsys", lambda: told.append("begin"))
     monkeypatch.setattr("harness.observe.capture._stop_nsys", lambda: told.append("end"))

@@ -52,9 +52,7 @@ def test_a_whole_trace_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [kineto, nsys])
-@pytest.mark.parametrize(
-    "missing", ["batch_", "DataLoad", "forward", "backward", "optimizer", "scheduler", "zero"]
-)
+@pytest.mark.parametrize("missing", ["batch_", "DataLoad", "forward", "backward", "optimizer", "scheduler", "zero"])
 def test_a_missing_range_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], write: object, missing: str
 ) -> None:
@@ -79,26 +77,16 @@ def test_a_range_outside_its_step_is_named(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("write", [kineto, nsys])
-def test_what_is_left_of_steps_that_recording_cut_is_no_fault(
-    tmp_path: Path, write: Callable[..., Path]
-) -> None:
+def test_what_is_left_of_steps_that_recording_cut_is_no_fault(tmp_path: Path, write: Callable[..., Path]) -> None:
     """The recording cuts the first step's beginning and the last step's end, so both lose their step ranges."""
-    first = [
-        r for r in whole_step(15) if r[0] in {"backward", "optimizer_step", "scheduler_step", "zero_grad"}
-    ]
+    first = [r for r in whole_step(15) if r[0] in {"backward", "optimizer_step", "scheduler_step", "zero_grad"}]
     last = [r for r in whole_step(18) if r[0] in {"DataLoad batch 18", "forward"}]
-    assert (
-        main([str(write(tmp_path / ("t.json.gz" if write is kineto else "t.sqlite"), first + STEPS + last))])
-        == 0
-    )
+    assert main([str(write(tmp_path / ("t.json.gz" if write is kineto else "t.sqlite"), first + STEPS + last))]) == 0
 
 
 def test_no_trace_at_all_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert (
-        "has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3)"
-        in capsys.readouterr().out
-    )
+    assert "has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3)" in capsys.readouterr().out
 
 
 def a_run(root: Path, state: State, missing: list[str], profiler: str = "torch") -> Path:
@@ -125,9 +113,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["last", "local-1", "run-local-1"])
-def test_a_run_is_found_by_what_the_harness_calls_it(
-    runs: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_run_is_found_by_what_the_harness_calls_it(runs: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     folder = a_run(runs, "completed", [])
     (folder / "torch").mkdir()
     kineto(folder / "torch" / "rank0.json.gz", STEPS)
@@ -138,11 +124,7 @@ def test_a_run_is_found_by_what_the_harness_calls_it(
 @pytest.mark.parametrize(
     ("state", "missing", "said"),
     [
-        (
-            "completed",
-            ["torch/rank0.json.gz"],
-            "check that the profiler is started (GAP 2) and stepped on (GAP 3)",
-        ),
+        ("completed", ["torch/rank0.json.gz"], "check that the profiler is started (GAP 2) and stepped on (GAP 3)"),
         ("completed", [], "ran without a profiler: run it again without --no-profile"),
         ("completed", ["nsys"], "`bash slurm.sh report last` exports them"),
         ("failed", ["torch/rank0.json.gz"], "`bash slurm.sh logs last` shows its output"),
@@ -167,9 +149,7 @@ def test_the_check_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "say which run to check, for example: check_ranges.py last\n"
 
 
-def test_an_export_without_any_range_misses_all_seven(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_without_any_range_misses_all_seven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """nsys creates the table of ranges with the first range."""
     path = tmp_path / "profile_node0.sqlite"
     with sqlite3.connect(path) as connection:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed_config import DeepSpeedConfig, checked_in, deepspeed_config
+from harness.launch.exercises.deepspeed import DeepSpeedConfig, checked_in, deepspeed_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 def test_what_is_checked_in_is_what_the_types_make() -> None:
     made = {str(name): config.to_json() for name, config in checked_in()}
     kept = {str(path.relative_to(FOLDER)): path.read_text() for path in FOLDER.rglob("*.json")}
-    assert kept == made, "run `python -m harness.launch.exercises.deepspeed_config --write configs/deepspeed`"
+    assert kept == made, "run `python -m harness.launch.exercises.deepspeed --write configs/deepspeed`"
 
 
 def test_every_valid_combination_is_there() -> None:

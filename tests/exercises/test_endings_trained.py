@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed_config import deepspeed_config
+from harness.launch.exercises.deepspeed import deepspeed_config
 from tests.exercise_3 import megatron_runs
 from tests.exercises.ending_ranks import all_ended, wait_until
 from tests.exercises.launching import ROOT, TIMEOUT_S, environment, start

@@ -17,7 +17,7 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 
 import torch
 
-from exercises.utils.faults import nan
+from exercises.utils.faults import ends
 from exercises.utils.faults.inject import injected
 from harness.common.declared_faults import CRASHES, FAULTS, HANGS_ALONE, HANGS_IN_COLLECTIVE, HANGS_TOGETHER
 from tests.exercises.ending_ranks import STEP, STEPS, Rank, ranks_with, state_of, wait_until
@@ -71,9 +71,7 @@ def test_a_rank_that_hangs_waits_where_it_says(kind: str, tmp_path: Path) -> Non
             assert WAITS_IN[kind] in rank.stacks()
         children = rank.children
         assert bool(children) == kind.startswith(("child", "worker"))
-        assert [state_of(pid) for pid in children] == ["T" if kind == "worker-stopped" else "S"] * len(
-            children
-        )
+        assert [state_of(pid) for pid in children] == ["T" if kind == "worker-stopped" else "S"] * len(children)
     assert not list(tmp_path.glob("*.fifo")), "nothing is left in the run"
 
 
@@ -84,9 +82,7 @@ def test_ranks_hang_that_wait_for_each_other(kind: str, tmp_path: Path) -> None:
         assert WAITS_IN[kind] in ranks[1].stacks()
         other = ranks[0].stacks()
         if kind == "other-size":
-            assert "in backward" in other, (
-                "gloo had all that it expected: this rank waits in its next collective"
-            )
+            assert "in backward" in other, "gloo had all that it expected: this rank waits in its next collective"
         elif kind in HANGS_TOGETHER:
             assert "in all_reduce" in other
         else:
@@ -124,10 +120,7 @@ def test_the_host_s_memory_ends_with_a_memory_error_and_is_there_afterwards(tmp_
     limits = resource.getrlimit(resource.RLIMIT_AS)
     training = prepared(arguments(tmp_path, "oom,step=1"), steps=3)
     done = 0
-    with (
-        pytest.raises(MemoryError),
-        injected(training, training.model, training.optimizer) as faulty,
-    ):
+    with pytest.raises(MemoryError), injected(training, training.model, training.optimizer) as faulty:
         for _ in loop(faulty):
             done += 1
     assert done == 1
@@ -139,7 +132,7 @@ def test_the_host_s_memory_ends_with_a_memory_error_and_is_there_afterwards(tmp_
 def test_the_memory_of_a_gpu_is_allocated_in_parts_until_pytorch_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from exercises.utils.faults import oom
+    from exercises.utils.faults import ends as oom
 
     free, given = 1 << 30, list[int]()
 
@@ -176,8 +169,8 @@ def test_loss_or_gradient_is_nan_from_its_step_on(what: str, tmp_path: Path) -> 
 def test_nan_is_in_the_loss_or_else_in_every_float_that_a_model_returns() -> None:
     one, whole = torch.ones(1), torch.ones(1, dtype=torch.int64)
     named = SimpleNamespace(loss=one, logits=one)
-    assert nan.changed(named, nan._times_nan) is named
+    assert ends.changed(named, ends._times_nan) is named
     assert named.loss.isnan() and not named.logits.isnan()
-    nested = nan.changed({"logits": one, "rest": (one, [whole, None])}, nan._times_nan)
+    nested = ends.changed({"logits": one, "rest": (one, [whole, None])}, ends._times_nan)
     assert nested["logits"].isnan() and nested["rest"][0].isnan()
     assert nested["rest"][1] == [whole, None]

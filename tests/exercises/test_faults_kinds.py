@@ -27,22 +27,13 @@ from exercises.exercise_1_DDP import train as ddp
 from exercises.utils import models
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.data import IGNORED
-from exercises.utils.faults import (
-    fp32,
-    pageable,
-    slow_link,
-    small_buckets,
-    sync,
-    tiny_kernels,
-    uneven_stages,
-)
+from exercises.utils.faults import settings, slow
 from exercises.utils.faults.inject import injected
 from exercises.utils.faults.moments import Moments
 from exercises.utils.faults.target import Target
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
-from harness.observe.host_counters import SCHEDULER
-from harness.observe.metrics import JsonLines
+from harness.observe.metrics import SCHEDULER, JsonLines
 from tests.exercises.launching import ROOT, wait_for
 from tests.exercises.small_training import Tiny, arguments, prepared, train
 
@@ -102,9 +93,7 @@ def test_gc_collects_a_heap_of_the_asked_size(tmp_path: Path) -> None:
         gc.callbacks.remove(count)
     assert [line["step"] for line in seen.lines] == [2, 5]
     assert len(collected) >= 2
-    assert all(objects > before + 90_000 for objects in collected[-2:]), (
-        "a mapping and a list for each object"
-    )
+    assert all(objects > before + 90_000 for objects in collected[-2:]), "a mapping and a list for each object"
     assert len(gc.get_objects()) < before + 50_000
 
 
@@ -131,7 +120,7 @@ def test_a_side_process_runs_on_the_same_cores_at_the_same_priority_and_dies_wit
     tmp_path: Path,
 ) -> None:
     code = (
-        "import os, time; from exercises.utils.faults.side_process import SideProcess\n"
+        "import os, time; from exercises.utils.faults.machine import SideProcess\n"
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "print(SideProcess('burner').pid, flush=True); time.sleep(600)"
     )
@@ -200,14 +189,12 @@ def test_a_slow_link_delays_every_message_by_latency_and_size(tmp_path: Path, gr
     assert vars(dist.ProcessGroup)["allreduce"] is usual
 
 
-def test_a_slow_link_delays_the_gradients_of_ddp_and_keeps_them_as_they_are(
-    tmp_path: Path, group: None
-) -> None:
+def test_a_slow_link_delays_the_gradients_of_ddp_and_keeps_them_as_they_are(tmp_path: Path, group: None) -> None:
     plain, delayed = (torch.nn.parallel.DistributedDataParallel(Tiny()) for _ in range(2))
     delayed.module.load_state_dict(plain.module.state_dict())
     with ExitStack() as until:
         given = target(tmp_path, delayed, until)
-        slow_link.inject(parse_fault("slow-link,ms=5,rank=all"), given)
+        slow.slow_link(parse_fault("slow-link,ms=5,rank=all"), given)
         given.moments.begin()
         for model in (plain, delayed):
             model(torch.ones(4, 8)).loss.backward()
@@ -218,9 +205,9 @@ def test_a_slow_link_delays_the_gradients_of_ddp_and_keeps_them_as_they_are(
 
 
 def test_the_delay_is_latency_plus_bytes_over_bandwidth() -> None:
-    assert slow_link.delay_ns(parse_fault("slow-link,ms=2,mbps=100,rank=0"), 1_000_000) == 82_000_000
-    assert slow_link.delay_ns(parse_fault("slow-link,ms=2,rank=0"), 1_000_000) == 2_000_000
-    assert slow_link.bytes_of([torch.ones(3), [torch.ones(2, 2, dtype=torch.float64)]]) == 44
+    assert slow.delay_ns(parse_fault("slow-link,ms=2,mbps=100,rank=0"), 1_000_000) == 82_000_000
+    assert slow.delay_ns(parse_fault("slow-link,ms=2,rank=0"), 1_000_000) == 2_000_000
+    assert slow.bytes_of([torch.ones(3), [torch.ones(2, 2, dtype=torch.float64)]]) == 44
 
 
 def test_sync_waits_after_each_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +221,7 @@ def test_sync_waits_after_each_layer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     model = Tiny()
     with ExitStack() as until:
         given = target(tmp_path, model, until)
-        sync.inject(parse_fault("sync"), given)
+        slow.synchronise(parse_fault("sync"), given)
         for _ in range(2):
             given.moments.begin()
             model(torch.ones(4, 8))
@@ -262,7 +249,7 @@ def test_tiny_kernels_compute_the_same_sample_by_sample(tmp_path: Path) -> None:
 
     loss, usual = gradients()
     with ExitStack() as until:
-        tiny_kernels.inject(parse_fault("tiny-kernels"), target(tmp_path, model, until))
+        slow.split_kernels(parse_fault("tiny-kernels"), target(tmp_path, model, until))
         small_loss, small = gradients()
     assert sizes == [3, 1, 1, 1]
     assert small_loss == pytest.approx(loss, rel=1e-6)
@@ -292,7 +279,7 @@ def test_fp32_takes_mixed_precision_back(tmp_path: Path) -> None:
         for more in ([], ["--fault", "fp32"])
     ]
     assert [each.mixed_precision for each in parsed] == [True, False]
-    assert fp32.setting(parsed[1].faults, False) is False
+    assert settings.computes_in_bf16(parsed[1].faults, False) is False
     with pytest.raises(RequestError, match="computes in fp32 anyway: add --mixed-precision"):
         arguments(tmp_path, "fp32")
 
@@ -321,21 +308,20 @@ def test_deepspeed_gets_the_bucket_and_the_precision(two_ranks: None) -> None:
 
 
 def test_settings_without_the_fault_are_the_usual_ones() -> None:
-    assert small_buckets.setting([], 7) == 7
-    assert small_buckets.setting([parse_fault("small-buckets,kb=2")], None) == 2048
-    assert small_buckets.of_ddp([parse_fault("small-buckets,kb=512")]) == {"bucket_cap_mb": 0.5}
-    assert small_buckets.of_ddp([]) == {}
-    assert (pageable.setting([], True), pageable.setting([], False)) == (True, False)
-    assert pageable.setting([parse_fault("pageable")], True) is False
-    assert uneven_stages.setting([], 4, 2) == {}
+    assert settings.bucket_bytes([], 7) == 7
+    assert settings.bucket_bytes([parse_fault("small-buckets,kb=2")], None) == 2048
+    assert settings.ddp_buckets([parse_fault("small-buckets,kb=512")]) == {"bucket_cap_mb": 0.5}
+    assert settings.ddp_buckets([]) == {}
+    assert (settings.pins_batches([], True), settings.pins_batches([], False)) == (True, False)
+    assert settings.pins_batches([parse_fault("pageable")], True) is False
+    assert settings.uneven_layers([], 4, 2) == {}
 
 
 def test_each_other_stage_gives_layers_to_one_end_and_keeps_one() -> None:
     last, two = parse_fault("uneven-stages"), parse_fault("uneven-stages,stage=first,layers=2")
-    assert uneven_stages.setting([last], 12, 4) == {"num_layers_in_last_pipeline_stage": 6}
-    assert uneven_stages.setting([two], 12, 4) == {"num_layers_in_first_pipeline_stage": 9}
+    assert settings.uneven_layers([last], 12, 4) == {"num_layers_in_last_pipeline_stage": 6}
+    assert settings.uneven_layers([two], 12, 4) == {"num_layers_in_first_pipeline_stage": 9}
     with pytest.raises(
-        RequestError,
-        match="each of the 2 stages has 2 of the 4 layers and must keep one: the nearest is layers=1",
+        RequestError, match="each of the 2 stages has 2 of the 4 layers and must keep one: the nearest is layers=1"
     ):
-        uneven_stages.setting([two], 4, 2)
+        settings.uneven_layers([two], 4, 2)

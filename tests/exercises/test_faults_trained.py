@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed_config import deepspeed_config
+from harness.launch.exercises.deepspeed import deepspeed_config
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
 
 pytestmark = pytest.mark.train
 
-FAULTS = (
-    "data-stall,ms=150,rank=1,every=3",
-    "host-stall,ms=100,in=backward,rank=0,every=2",
-    "pause,ms=50,every=2",
-)
+FAULTS = ("data-stall,ms=150,rank=1,every=3", "host-stall,ms=100,in=backward,rank=0,every=2", "pause,ms=50,every=2")
 OPTIONS = ("--steps", "6", *(word for fault in FAULTS for word in ("--fault", fault)))
 
 
@@ -33,23 +29,14 @@ def check(folder: Path) -> None:
     for rank in (0, 1):
         steps = [line for line in lines(folder, "metrics", rank) if line["event"] == "step"]
         injected = lines(folder, "faults", rank)
-        found = {
-            name: [line for line in injected if line["fault"] == name]
-            for name in ("data-stall", "host-stall")
-        }
+        found = {name: [line for line in injected if line["fault"] == name] for name in ("data-stall", "host-stall")}
         assert [line["step"] for line in found["data-stall"]] == ([2, 5] if rank == 1 else [])
         assert [line["step"] for line in found["host-stall"]] == ([1, 3, 5] if rank == 0 else [])
         pauses = [line for line in injected if line["fault"] == "pause"]
         assert pauses and all(line["ns"] >= 50_000_000 for line in pauses)
-        assert sum(step["continued"] for step in steps) in (len(pauses) - 1, len(pauses)), (
-            "the last may be late"
-        )
-        assert all(
-            steps[line["step"]]["data_ns"] >= line["ns"] >= 150_000_000 for line in found["data-stall"]
-        )
-        assert all(
-            steps[line["step"]]["backward_ns"] >= line["ns"] >= 100_000_000 for line in found["host-stall"]
-        )
+        assert sum(step["continued"] for step in steps) in (len(pauses) - 1, len(pauses)), "the last may be late"
+        assert all(steps[line["step"]]["data_ns"] >= line["ns"] >= 150_000_000 for line in found["data-stall"])
+        assert all(steps[line["step"]]["backward_ns"] >= line["ns"] >= 100_000_000 for line in found["host-stall"])
 
 
 def asking(*faults: str) -> list[str]:
@@ -81,12 +68,7 @@ def test_exercise_1_with_a_slow_link_below_ddp(tmp_path: Path) -> None:
 def test_exercise_2_with_checkpoints_of_shards(tmp_path: Path) -> None:
     config = tmp_path / "ds_config.json"
     config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
-    words = [
-        *OPTIONS,
-        *asking("checkpoint,rank=all,every=3", "tiny-kernels"),
-        "--deepspeed-config",
-        str(config),
-    ]
+    words = [*OPTIONS, *asking("checkpoint,rank=all,every=3", "tiny-kernels"), "--deepspeed-config", str(config)]
     run = train("exercise_2_DeepSpeed/train.py", tmp_path / "run", *words, config="deepspeed")
     assert run.code == 0, run.stderr[-3000:]
     check(run.folder)

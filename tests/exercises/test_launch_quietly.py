@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exercises.utils.announce import announce
+from exercises.utils.describe import announce
 
 pytest.importorskip("deepspeed", reason="the training extra is not installed")
 
@@ -48,10 +48,7 @@ def test_deepspeed_does_not_warn_of_the_gpus_a_laptop_lacks(tmp_path: Path) -> N
     ],
 )
 def test_the_progress_of_a_training_is_printed_once_for_all_ranks(
-    environment: dict[str, str],
-    speaks: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    environment: dict[str, str], speaks: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("RANK", "NODE", "SLURM_NODEID"):
         monkeypatch.delenv(name, raising=False)

@@ -21,7 +21,7 @@ import json, sys, time
 from pathlib import Path
 import torch.distributed as dist
 from harness.observe.capture import NsysCapture
-from harness.common.profile_window import ProfileWindow
+from harness.common.metrics_lines import ProfileWindow
 
 folder, rank, last, meetings = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
@@ -115,8 +115,7 @@ def two_ranks(script: str, folder: Path, *words: str) -> list[Any]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env["GLOO_SOCKET_IFNAME"] = "lo"
     ranks = [
-        subprocess.Popen([sys.executable, "-c", script, str(folder), str(rank), *words], env=env)
-        for rank in range(2)
+        subprocess.Popen([sys.executable, "-c", script, str(folder), str(rank), *words], env=env) for rank in range(2)
     ]
     try:
         assert [rank.wait(timeout=240) for rank in ranks] == [0, 0]
@@ -130,9 +129,7 @@ def two_ranks(script: str, folder: Path, *words: str) -> list[Any]:
 def test_ranks_meet_where_recording_begins_and_ends_and_nowhere_else(tmp_path: Path) -> None:
     meetings = ["step_begins 1", "step_ends 2"]
     early, late = run(tmp_path, last_step=3, meetings=meetings)
-    assert {meeting: early[meeting][1] >= late[meeting][0] for meeting in meetings} == dict.fromkeys(
-        meetings, True
-    )
+    assert {meeting: early[meeting][1] >= late[meeting][0] for meeting in meetings} == dict.fromkeys(meetings, True)
 
 
 def test_a_rank_that_ends_inside_the_window_does_not_wait_for_the_others(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 from torch import nn  # noqa: E402 - needs torch
 
 from exercises.utils.errors import is_out_of_memory  # noqa: E402
-from exercises.utils.memory_snapshot import Snapshot  # noqa: E402
+from exercises.utils.memory_tracker import Snapshot  # noqa: E402
 from harness.observe.ranges import annotate, listeners  # noqa: E402
 
 ROWS, IN, INNER, OUT = 32, 100, 200, 50
@@ -110,9 +110,7 @@ def test_what_is_computed_again_in_backward_is_an_activation(tmp_path: Path) -> 
 
     class Again(Model):
         def forward(self, batch: Any) -> Any:
-            return checkpoint(
-                lambda x: self.second(self.relu(self.first(x))), batch, use_reentrant=False
-            ).sum()
+            return checkpoint(lambda x: self.second(self.relu(self.first(x))), batch, use_reentrant=False).sum()
 
     train(Snapshot(tmp_path, 0, "cpu"), Again())
     found = written(tmp_path)
@@ -126,9 +124,7 @@ def test_its_peak_is_that_of_pytorchs_allocator(tmp_path: Path) -> None:
     snapshot = Snapshot(tmp_path, 0, "cpu")
     held = WEIGHTS
     gc.collect()
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         train(snapshot, model)
     trace = tmp_path / "trace.json"
     profile.export_chrome_trace(str(trace))
@@ -142,18 +138,12 @@ def test_its_peak_is_that_of_pytorchs_allocator(tmp_path: Path) -> None:
     assert seen == pytest.approx(held + peak, rel=0.002)
 
 
-def test_a_failed_allocation_leaves_who_held_the_memory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_allocation_leaves_who_held_the_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError) as caught:
         train(Snapshot(tmp_path, 0, "cpu"), Model(greedy=True))
     assert is_out_of_memory(caught.value)
     failure = written(tmp_path)["failure"]
-    assert (failure["step"], failure["range"], failure["operator"]) == (
-        0,
-        "forward",
-        "aten.empty.memory_format",
-    )
+    assert (failure["step"], failure["range"], failure["operator"]) == (0, "forward", "aten.empty.memory_format")
     assert "can't allocate memory" in failure["error"]
     expected = {"weights": WEIGHTS, "inputs": 4 * ROWS * IN, "activations": 4 * ROWS * INNER}
     assert {name: size for name, size in failure["bytes"].items() if size} == expected

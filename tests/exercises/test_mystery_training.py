@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
-from exercises.utils.faults.side_process import SideProcess
+from exercises.utils.faults.machine import SideProcess
 from harness.common.errors import RequestError
 from harness.common.mystery import Secret, sealed_file, sealed_lines_file, unseal
 from tests.exercises.small_training import arguments, train

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
-from harness.explain.traffic import excess
+from harness.explain.reasons import excess
 from harness.measure.paths import measure_one
 from tests.exercises.launching import ROOT, TIMEOUT_S, free_port
 
@@ -20,28 +20,16 @@ SCRIPT = Path(__file__).with_name("plain_ddp.py")
 
 def trained(what: str, folder: Path) -> Summary:
     """The summary of the traces of two ranks."""
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        f"--master-port={free_port()}",
-    ]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     folder.mkdir(exist_ok=True)
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [*launcher, str(SCRIPT), what, str(folder)], cwd=ROOT, env=one_thread, check=True, timeout=TIMEOUT_S
-    )
+    subprocess.run([*launcher, str(SCRIPT), what, str(folder)], cwd=ROOT, env=one_thread, check=True, timeout=TIMEOUT_S)
     return measure_one([folder])
 
 
 @pytest.mark.train
 @pytest.mark.parametrize(
-    ("what", "causes"),
-    [
-        ("sleep", {"host-stall"}),
-        pytest.param("samples", {"long-sequences"}, marks=pytest.mark.long),
-    ],
+    ("what", "causes"), [("sleep", {"host-stall"}), pytest.param("samples", {"long-sequences"}, marks=pytest.mark.long)]
 )
 def test_a_rank_that_sleeps_or_has_more_samples_is_named(what: str, causes: set[str], tmp_path: Path) -> None:
     for attempt in range(ATTEMPTS):  # other programs on the cores can slow one rank more than its samples do

@@ -15,16 +15,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from exercises.exercise_1_DDP import fp8  # noqa: E402 - needs torch
+from exercises.exercise_1_DDP import variants  # noqa: E402 - needs torch
 from exercises.utils import unified_memory  # noqa: E402
 from exercises.utils.arguments import TrainingArguments, parse_arguments  # noqa: E402
-from exercises.utils.describe import describe  # noqa: E402
+from exercises.utils.describe import describe, measured_peak_flops_per_s  # noqa: E402
 from exercises.utils.models import build_model, load_model_config  # noqa: E402
-from exercises.utils.peak import measured_peak_flops_per_s  # noqa: E402
 from exercises.utils.precision import set_precision  # noqa: E402
 from harness.common.errors import RequestError  # noqa: E402
 from harness.common.metrics_lines import metrics_file  # noqa: E402
-from harness.common.precision import Precision  # noqa: E402
+from harness.common.model_config import Precision  # noqa: E402
 from harness.observe import metrics  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,9 +67,7 @@ def usual_products() -> Iterator[None]:
         (("--precision", "fp8"), "fp8", True, "float8"),
     ],
 )
-def test_a_run_says_what_it_computes_in(
-    words: tuple[str, ...], precision: str, bf16: bool, dtype: str
-) -> None:
+def test_a_run_says_what_it_computes_in(words: tuple[str, ...], precision: str, bf16: bool, dtype: str) -> None:
     asked = parsed(*words)
     assert (asked.precision, asked.mixed_precision) == (precision, bf16)
     assert describe(asked, load_model_config(TINY), 8, CPU).dtype == dtype
@@ -88,14 +85,10 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int, int
     return torch.device("cuda", 0)
 
 
-def test_only_tf32_rounds_the_products_of_float32(
-    monkeypatch: pytest.MonkeyPatch, usual_products: None
-) -> None:
+def test_only_tf32_rounds_the_products_of_float32(monkeypatch: pytest.MonkeyPatch, usual_products: None) -> None:
     device = a_gpu(monkeypatch, "NVIDIA H100", (9, 0))
     set_precision("tf32", device)
-    assert (
-        torch.get_float32_matmul_precision() == "high"
-    )  # as a container's environment may have it from the start
+    assert torch.get_float32_matmul_precision() == "high"  # as a container's environment may have it from the start
     others: tuple[Precision, ...] = ("fp32", "bf16", "fp8")
     for precision in others:
         set_precision("tf32", device)
@@ -116,13 +109,11 @@ def test_what_a_device_cannot_is_one_sentence(monkeypatch: pytest.MonkeyPatch, u
 @pytest.mark.parametrize(
     ("module", "call", "said"),
     [
-        ("torchao.float8", lambda: fp8.converted(None, CPU), "--precision fp8: this Python has no torchao"),
+        ("torchao.float8", lambda: variants.in_fp8(None, CPU), "--precision fp8: this Python has no torchao"),
         ("rmm", lambda: unified_memory.use(0), "--unified-memory: this Python has no RMM"),
     ],
 )
-def test_a_package_that_is_missing_is_named(
-    monkeypatch: pytest.MonkeyPatch, module: str, call: Any, said: str
-) -> None:
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, module: str, call: Any, said: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(RequestError, match=said):
@@ -145,18 +136,12 @@ def rmm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     mr = SimpleNamespace(
         get_per_device_resource=lambda device: f"pool of {device}",
         StatisticsResourceAdaptor=noted("counts", counting),
-        set_per_device_resource=lambda device, resource: asked.append(
-            f"uses {device} {resource is counting}"
-        ),
+        set_per_device_resource=lambda device, resource: asked.append(f"uses {device} {resource is counting}"),
     )
     package, allocators = ModuleType("rmm"), ModuleType("rmm.allocators.torch")
     package.__dict__.update(mr=mr, reinitialize=noted("reinitialize"))
     allocators.__dict__["rmm_torch_allocator"] = "RMM's"
-    for name, module in {
-        "rmm": package,
-        "rmm.allocators": package,
-        "rmm.allocators.torch": allocators,
-    }.items():
+    for name, module in {"rmm": package, "rmm.allocators": package, "rmm.allocators.torch": allocators}.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda.memory, "change_current_allocator", noted("allocates"))
@@ -169,12 +154,7 @@ def rmm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_unified_memory_is_this_ranks_and_counted_by_rmm(rmm: list[str]) -> None:
     assert not metrics.other_allocators
     unified_memory.use(3)
-    assert rmm == [
-        "reinitialize [True, True, 3]",
-        "counts ['pool of 3']",
-        "uses 3 True",
-        'allocates ["RMM\'s"]',
-    ]
+    assert rmm == ["reinitialize [True, True, 3]", "counts ['pool of 3']", "uses 3 True", 'allocates ["RMM\'s"]']
     assert metrics.peak_memory_bytes() == 5
     assert measured_peak_flops_per_s(torch.device("cuda"), "bfloat16") is None
 
@@ -190,11 +170,11 @@ def test_unified_memory_is_for_gh200(rmm: list[str], monkeypatch: pytest.MonkeyP
 
 def test_the_layers_of_odd_sizes_and_the_output_stay_as_they_are() -> None:
     layer = torch.nn.Linear(32, 48)
-    assert fp8.is_converted(layer, "model.layers.0.mlp.up_proj")
-    assert not fp8.is_converted(layer, "lm_head")
-    assert not fp8.is_converted(layer, "base_model.lm_head")
-    assert not fp8.is_converted(torch.nn.Linear(32, 40), "up_proj")
-    assert not fp8.is_converted(torch.nn.Embedding(32, 48), "embed_tokens")
+    assert variants.is_converted(layer, "model.layers.0.mlp.up_proj")
+    assert not variants.is_converted(layer, "lm_head")
+    assert not variants.is_converted(layer, "base_model.lm_head")
+    assert not variants.is_converted(torch.nn.Linear(32, 40), "up_proj")
+    assert not variants.is_converted(torch.nn.Embedding(32, 48), "embed_tokens")
 
 
 @pytest.mark.usefixtures("with_torchao")
@@ -202,7 +182,7 @@ def test_all_matrices_of_the_layers_become_torchaos() -> None:
     model = build_model(load_model_config(TINY), None, False)
     before = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
     linear = {name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
-    converted = fp8.converted(model, CPU)
+    converted = variants.in_fp8(model, CPU)
     kinds = {name: type(part).__name__ for name, part in converted.named_modules()}
     assert {name for name, kind in kinds.items() if kind == "Float8Linear"} == linear - {"lm_head"}
     assert kinds["lm_head"] == "Linear"
@@ -217,7 +197,7 @@ def losses(precision: Precision) -> list[float]:
     model = build_model(load_model_config(TINY), None, False)
     tokens = torch.randint(0, 1000, (2, 32))
     if precision == "fp8":
-        model = fp8.converted(model, CPU)
+        model = variants.in_fp8(model, CPU)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     found = []
     for _ in range(8):
@@ -245,13 +225,7 @@ def test_fp8_learns_as_fp32_does_and_not_the_same() -> None:
 @pytest.mark.long
 def test_the_script_trains_in_fp8(tmp_path: Path) -> None:
     script, run = ROOT / "exercises/exercise_1_DDP/train.py", tmp_path / "run"
-    words = [
-        "--run-dir",
-        str(run),
-        "--model",
-        str(TINY),
-        *["--device", "cpu", "--steps", "3", "--precision", "fp8"],
-    ]
+    words = ["--run-dir", str(run), "--model", str(TINY), *["--device", "cpu", "--steps", "3", "--precision", "fp8"]]
     done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [json.loads(line) for line in metrics_file(run, 0).read_text(encoding="utf-8").splitlines()]

@@ -43,9 +43,7 @@ def options_of(monkeypatch: pytest.MonkeyPatch, nodes: int, node: int) -> argpar
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_several_nodes_meet_by_c10d_at_the_first_ones_fast_name(
-    monkeypatch: pytest.MonkeyPatch, node: int
-) -> None:
+def test_several_nodes_meet_by_c10d_at_the_first_ones_fast_name(monkeypatch: pytest.MonkeyPatch, node: int) -> None:
     got = options_of(monkeypatch, 2, node)
     assert (got.rdzv_backend, got.rdzv_endpoint) == ("c10d", "jwb0097i:20001")
     assert got.rdzv_conf == f"is_host={int(node == 0)}"
@@ -60,7 +58,5 @@ def test_one_node_starts_as_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_python_without_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchrun_jsc", None)
-    with pytest.raises(
-        SystemExit, match=f"^{sys.executable} has no torchrun_jsc.*network.torchrun: torchrun in"
-    ):
+    with pytest.raises(SystemExit, match=f"^{sys.executable} has no torchrun_jsc.*network.torchrun: torchrun in"):
         meet_as_at_jsc()

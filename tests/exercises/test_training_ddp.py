@@ -27,9 +27,7 @@ SHORT = ["--skip", "2", "--wait", "1", "--warmup", "1", "--active", "8"]
 @pytest.fixture(scope="module")
 def default(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The exercise as it is, with a short window."""
-    return train(
-        SCRIPT, tmp_path_factory.mktemp("d") / "run", *SHORT, "--profiler", "torch", model="tiny-llama"
-    )
+    return train(SCRIPT, tmp_path_factory.mktemp("d") / "run", *SHORT, "--profiler", "torch", model="tiny-llama")
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +115,7 @@ def test_the_first_thing_a_student_sees_is_no_warning(default: Finished) -> None
 
 
 def test_mixed_precision_multiplies_in_bfloat16(tmp_path: Path, default: Finished) -> None:
-    run = train(
-        SCRIPT, tmp_path / "run", *SHORT, "--profiler", "torch", "--mixed-precision", model="tiny-llama"
-    )
+    run = train(SCRIPT, tmp_path / "run", *SHORT, "--profiler", "torch", "--mixed-precision", model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
 
     def precisions(folder: Path) -> set[str]:
@@ -131,14 +127,10 @@ def test_mixed_precision_multiplies_in_bfloat16(tmp_path: Path, default: Finishe
 
 
 def test_the_students_version_trains_as_it_is_and_leaves_no_trace(tmp_path: Path, default: Finished) -> None:
-    run = train(
-        "exercise_1_DDP/train_todo.py", tmp_path / "run", *SHORT, "--profiler", "torch", model="tiny-llama"
-    )
+    run = train("exercise_1_DDP/train_todo.py", tmp_path / "run", *SHORT, "--profiler", "torch", model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
     assert run.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
-    checked = subprocess.run(
-        [sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False
-    )
+    checked = subprocess.run([sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False)
     assert checked.returncode == 2
     assert "has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3)" in checked.stdout
 
@@ -158,9 +150,7 @@ def test_a_copy_of_the_students_version_runs_from_anywhere(tmp_path: Path) -> No
 
 def test_a_data_set_smaller_than_a_batch_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('[{"instruction": "Say hello.", "input": "", "output": "Hello."}]')
-    run = train(
-        SCRIPT, tmp_path / "run", "--data", str(tmp_path / "one.json"), model="tiny-llama", processes=1
-    )
+    run = train(SCRIPT, tmp_path / "run", "--data", str(tmp_path / "one.json"), model="tiny-llama", processes=1)
     assert run.code != 0
     assert "takes 2 examples" in run.stderr
 

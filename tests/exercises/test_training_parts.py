@@ -17,14 +17,9 @@ torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - needs torch
 
-from exercises.exercise_1_DDP import lora, offload  # noqa: E402
+from exercises.exercise_1_DDP import variants  # noqa: E402
 from exercises.utils import synchronisation  # noqa: E402
-from exercises.utils.arguments import (  # noqa: E402
-    DEFAULT_DATA,
-    DEFAULT_TOKENIZER,
-    TrainingArguments,
-    parse_arguments,
-)
+from exercises.utils.arguments import DEFAULT_DATA, DEFAULT_TOKENIZER, TrainingArguments, parse_arguments  # noqa: E402
 from exercises.utils.data import (  # noqa: E402
     IGNORED,
     Instruction,
@@ -37,13 +32,7 @@ from exercises.utils.errors import run_script  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
 from harness.common.errors import RequestError, WorkError  # noqa: E402
-from harness.common.metrics_lines import StartLine  # noqa: E402
-from harness.common.profile_window import (  # noqa: E402
-    FINE_TUNING,
-    RECORDED_VARIABLE,
-    ProfileWindow,
-    as_recorded,
-)
+from harness.common.metrics_lines import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, StartLine, as_recorded  # noqa: E402
 from harness.observe import metrics  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,8 +149,7 @@ def test_a_long_example_is_cut_and_still_has_a_label(example: Instruction) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
-    [("{", "is not JSON"), ('[{"instruction": "x"}]', "entry 0 lacks"), ("[1]", "entry 0 lacks")],
+    ("text", "complaint"), [("{", "is not JSON"), ('[{"instruction": "x"}]', "entry 0 lacks"), ("[1]", "entry 0 lacks")]
 )
 def test_data_that_is_not_instructions_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "data.json"
@@ -192,9 +180,7 @@ def test_a_full_gpu_is_one_sentence_that_says_what_to_try(capsys: pytest.Capture
         run_script(main)
     assert ended.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "error: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a total capacity of"
-    )
+    assert line.startswith("error: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a total capacity of")
     assert "37.12 MiB is free. Try a smaller --micro-batch-size, --seq-length or --model" in line
 
 
@@ -253,10 +239,7 @@ def test_a_flop_counter_counts_what_the_formula_says(rank: int | None) -> None:
     model.config._attn_implementation = "eager"
     expected = config.flops_per_token(tokens)
     if rank is not None:
-        model, expected = (
-            lora.adapted(model, rank, recomputes=False),
-            config.lora_flops_per_token(tokens, rank),
-        )
+        model, expected = (variants.with_lora(model, rank, recomputes=False), config.lora_flops_per_token(tokens, rank))
     ids = torch.arange(tokens).reshape(1, tokens)
     with FlopCounterMode(display=False) as counter:
         model(input_ids=ids, labels=ids).loss.backward()
@@ -273,7 +256,7 @@ def test_offloaded_activations_change_no_gradient() -> None:
     def gradients(wanted: bool) -> tuple[list[Any], int]:
         model.zero_grad()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            with offload.in_host_memory(model, wanted):
+            with variants.offload_activations(model, wanted):
                 loss = model(input_ids=ids, labels=ids).loss
             loss.backward()
         fetched = sum(event.name == "fetch_activation" for event in profile.events())
@@ -284,9 +267,7 @@ def test_offloaded_activations_change_no_gradient() -> None:
     assert all(torch.equal(a, b) for a, b in zip(usual, offloaded, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("name", "tokens", "teraflops"), [("mistral-7b", 4096, 201.1), ("llama-3.2-1b", 2048, 16.83)]
-)
+@pytest.mark.parametrize(("name", "tokens", "teraflops"), [("mistral-7b", 4096, 201.1), ("llama-3.2-1b", 2048, 16.83)])
 def test_flops_are_what_a_flop_counter_found(name: str, tokens: int, teraflops: float) -> None:
     """Mistral: counted with a fake model and eager attention. Llama: 15.185 counted, without 1.649 of attention."""
     config = load_model_config(ROOT / f"configs/models/{name}.yaml")
@@ -300,8 +281,7 @@ def test_a_mixture_counts_the_chosen_experts_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
-    [("hidden_size: 64", "lacks hidden_size"), ("name: tiny-llama", "lacks name")],
+    ("change", "complaint"), [("hidden_size: 64", "lacks hidden_size"), ("name: tiny-llama", "lacks name")]
 )
 def test_a_model_file_that_lacks_something_is_refused(tmp_path: Path, change: str, complaint: str) -> None:
     text = (ROOT / "configs/models/tiny-llama.yaml").read_text()

@@ -28,9 +28,7 @@ def _in_two_processes(work: Any, *arguments: Any) -> list[Any]:
         port = probe.getsockname()[1]
     context = multiprocessing.get_context("spawn")
     answers: Any = context.Queue()
-    started = [
-        context.Process(target=_member, args=(rank, port, answers, work, arguments)) for rank in range(2)
-    ]
+    started = [context.Process(target=_member, args=(rank, port, answers, work, arguments)) for rank in range(2)]
     for process in started:
         process.start()
     results = dict(answers.get(timeout=120) for _ in started)
@@ -113,7 +111,5 @@ def collective_that_never_ends():
 os.kill(os.getpid(), 15)
 collective_that_never_ends()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", words], capture_output=True, text=True, timeout=60, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, timeout=60, check=True)
     assert "in collective_that_never_ends" in ended.stderr

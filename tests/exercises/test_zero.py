@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from harness.experiment.advice import Sharding
+from harness.experiment.base import Sharding
 from harness.measure.paths import measure_one
 from harness.theory.communication import traffic_per_step
 from tests.analysis.cpu_operators import misplaced
@@ -105,9 +105,7 @@ def test_every_ranks_tokens_are_its_own(zero3: Finished) -> None:
     starts = [zero3.metrics(rank)[0] for rank in (0, 1)]
     for rank, start in enumerate(starts):
         assert start["world_size"] == 2
-        assert {step["tokens"] for step in zero3.steps(rank)} == {
-            start["micro_batch_size"] * start["seq_length"]
-        }
+        assert {step["tokens"] for step in zero3.steps(rank)} == {start["micro_batch_size"] * start["seq_length"]}
     losses = [[step["loss"] for step in zero3.steps(rank)] for rank in (0, 1)]
     assert losses[0] != losses[1], "ranks must work on different examples"
 

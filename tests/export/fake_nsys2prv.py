@@ -18,11 +18,7 @@ PCF = "EVENT_TYPE\n0 63000006 CUDA kernel\nVALUES\n0 End\n1 gemm\n"
 def main() -> int:
     argv = sys.argv[1:]
     how = os.environ.get("FAKE", "ok")
-    options = {
-        "-t": argv[argv.index("-t") + 1],
-        "-m": "-m" in argv,
-        "--force-sqlite": "--force-sqlite" in argv,
-    }
+    options = {"-t": argv[argv.index("-t") + 1], "-m": "-m" in argv, "--force-sqlite": "--force-sqlite" in argv}
     names = [each for each in argv if each.endswith(".nsys-rep")]
     staged = sorted(path.name for path in Path().iterdir())
     calls = {"options": options, "names": names, "out": argv[-1], "cwd": str(Path.cwd()), "staged": staged}
@@ -33,16 +29,13 @@ def main() -> int:
             pid, _, host = Path(name).read_text().partition("@")
             make_export(Path(name).with_suffix(".sqlite"), int(pid), host, calls=False)
     if how in ("traceback", "no-calls"):
-        print(
-            "Importing datasets...\nTraceback (most recent call last):\nKeyError: 'CUPTI_ACTIVITY_KIND_KERNEL'"
-        )
+        print("Importing datasets...\nTraceback (most recent call last):\nKeyError: 'CUPTI_ACTIVITY_KIND_KERNEL'")
         return 1
     if how == "nothing":
         return 0
     pids = sorted(pid for name in names for pid in exported(Path(name).with_suffix(".sqlite")))
     events = [
-        "2:0:1:{0}:2:10:63000006:1:9200:5\n2:0:1:{0}:2:4000:63000006:0:9200:0\n".format(t + 1)
-        for t in range(len(pids))
+        "2:0:1:{0}:2:10:63000006:1:9200:5\n2:0:1:{0}:2:4000:63000006:0:9200:0\n".format(t + 1) for t in range(len(pids))
     ]
     header = f"#Paraver (01/02/2026 at 10:11):3000_ns:0:1:{len(pids)}:({','.join('2:1' for _ in pids)})\n"
     out = Path(argv[-1])
@@ -50,9 +43,7 @@ def main() -> int:
     rows = [row for task in range(len(pids)) for row in (f"THREAD 1.{task + 1}.1", f"CUDA-D{task}.S7")]
     if how != "no-row":
         names_of = "".join(row + "\n" for row in rows)
-        out.with_suffix(".row").write_text(
-            f"LEVEL NODE SIZE 1\nnode1\n\nLEVEL THREAD SIZE {len(rows)}\n{names_of}\n"
-        )
+        out.with_suffix(".row").write_text(f"LEVEL NODE SIZE 1\nnode1\n\nLEVEL THREAD SIZE {len(rows)}\n{names_of}\n")
     body = {"no-events": "", "garbage": "hello\n"}.get(how, "".join(events))
     out.with_suffix(".prv").write_text(header + body)
     return 0
@@ -64,10 +55,7 @@ def exported(export: Path) -> list[int]:
         pid, _, host = export.with_suffix(".nsys-rep").read_text().partition("@")
         make_export(export, int(pid), host)
     with sqlite3.connect(export) as database:
-        return [
-            pid
-            for (pid,) in database.execute("SELECT DISTINCT (globalTid >> 24) & 0xFFFFFF FROM NVTX_EVENTS")
-        ]
+        return [pid for (pid,) in database.execute("SELECT DISTINCT (globalTid >> 24) & 0xFFFFFF FROM NVTX_EVENTS")]
 
 
 def make_export(
@@ -82,9 +70,7 @@ def make_export(
         if calls:
             database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (globalTid INTEGER)")
             database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?)", (pid << 24 | pid,))
-        database.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (deviceId INTEGER, start INTEGER, end INTEGER)"
-        )
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (deviceId INTEGER, start INTEGER, end INTEGER)")
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?)", kernels or [])
 
 

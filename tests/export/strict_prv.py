@@ -7,9 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HEADER = re.compile(
-    r"#Paraver \(\d\d/\d\d/\d{4} at \d\d:\d\d\):(\d+)_ns:(\d+)\(([\d,]+)\):1:(\d+)\(((?:\d+:\d+,?)+)\)"
-)
+HEADER = re.compile(r"#Paraver \(\d\d/\d\d/\d{4} at \d\d:\d\d\):(\d+)_ns:(\d+)\(([\d,]+)\):1:(\d+)\(((?:\d+:\d+,?)+)\)")
 COMMON, STATE_LENGTH, LINE_LENGTH = 6, 8, 15
 
 

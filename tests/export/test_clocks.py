@@ -17,9 +17,7 @@ from tests.synthetic.columns import event, trace
 BASE = 1_700_000_000_000_000_000
 
 
-def rank(
-    number: int, host: str, ahead_ns: int, *, jitter: int = 0, steps: int = 12, kind: str = "all_reduce"
-) -> Trace:
+def rank(number: int, host: str, ahead_ns: int, *, jitter: int = 0, steps: int = 12, kind: str = "all_reduce") -> Trace:
     """A rank whose all-reduces end every millisecond, on a clock that is `ahead_ns` ahead."""
     noise = np.random.default_rng(number).integers(-jitter, jitter + 1, steps).tolist()
     ends = [BASE + 1_000_000 * (step + 1) + ahead_ns + noise[step] for step in range(steps)]
@@ -31,11 +29,7 @@ def rank(
 def test_a_node_whose_clock_is_ahead_is_shifted_back_with_a_note() -> None:
     model = build_object_model([rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)])
     assert abs(model.tasks[1].offset_ns - model.tasks[0].offset_ns + 740_000) < 3_000
-    assert (
-        len(model.notes) == 1
-        and "the clock of b is 7" in model.notes[0]
-        and "ahead of that of a" in model.notes[0]
-    )
+    assert len(model.notes) == 1 and "the clock of b is 7" in model.notes[0] and "ahead of that of a" in model.notes[0]
 
 
 def test_a_node_that_is_behind_is_shifted_too_with_all_its_ranks() -> None:
@@ -71,10 +65,7 @@ def test_a_recording_that_ended_earlier_is_compared_by_what_both_have() -> None:
 def test_the_exports_and_the_summary_agree_on_a_clock() -> None:
     traces = [rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)]
     parts = [part for one in traces for part in measure_trace(one, Window.GPU, load_rules())]
-    assert {c.host: -c.offset_ns for c in summarise_job(parts).clocks} == {
-        "a": 0,
-        "b": offsets_ns(traces)[0][1],
-    }
+    assert {c.host: -c.offset_ns for c in summarise_job(parts).clocks} == {"a": 0, "b": offsets_ns(traces)[0][1]}
 
 
 def test_a_node_that_cannot_be_compared_is_named() -> None:

@@ -21,9 +21,7 @@ def kineto(path: Path, rank: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     distributed = {"backend": "nccl", "rank": rank, "world_size": 2}
     header = {"distributedInfo": distributed, "baseTimeNanoseconds": 1_700_000_000_000_000_000}
-    path.write_bytes(
-        gzip.compress(synthetic.kineto_text([synthetic.kernel("gemm", 1_000_500, 20_250)], header=header))
-    )
+    path.write_bytes(gzip.compress(synthetic.kineto_text([synthetic.kernel("gemm", 1_000_500, 20_250)], header=header)))
     return path
 
 
@@ -66,9 +64,7 @@ def test_the_metrics_of_the_training_may_be_damaged(run: Path) -> None:
     assert "rank 1 @ node8" in strict_prv.read(run / "torch" / "trace.prv").names["TASK"]
 
 
-def test_exporting_twice_does_not_take_the_export_for_a_trace(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exporting_twice_does_not_take_the_export_for_a_trace(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         assert main(["perfetto", str(run), "--json"]) == 0
     first, second = (json.loads(said + "}") for said in capsys.readouterr().out.split("}\n")[:2])
@@ -138,9 +134,7 @@ def test_files_and_folders_go_where_the_flag_says(run: Path, tmp_path: Path) -> 
     assert (tmp_path / "one.json.gz").is_file()
 
 
-def test_the_written_file_is_described_with_units(
-    here: Path, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_written_file_is_described_with_units(here: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctest.testmod(export).failed == 0
     assert main(["paraver", str(run / "torch/rank0.json.gz")]) == 0
     assert main(["perfetto", str(run / "torch/rank0.json.gz")]) == 0

@@ -71,9 +71,7 @@ def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Pa
     assert (tmp_path / "here.prv").is_file()
 
 
-def test_a_wrong_request_is_refused_before_it_is_submitted(
-    run: Path, harness: Harness, tmp_path: Path
-) -> None:
+def test_a_wrong_request_is_refused_before_it_is_submitted(run: Path, harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "sbatch.sh").unlink(missing_ok=True)
     done = harness("paraver", str(run), "--submit", "--types", "nccl")
     assert done.returncode == 2

@@ -91,11 +91,7 @@ def test_a_stale_export_is_not_used_and_a_fresh_one_is(bench: Bench) -> None:
     assert convert([report], bench.out, bench.tool()).contents.rows["NODE"] == ["lrdn1"]
     os.utime(report, (0, 0))
     assert convert([report], bench.out, bench.tool()).contents.rows["NODE"] == ["other"]
-    assert bench.calls()["options"] == {
-        "-t": bench.calls()["options"]["-t"],
-        "-m": False,
-        "--force-sqlite": False,
-    }
+    assert bench.calls()["options"] == {"-t": bench.calls()["options"]["-t"], "-m": False, "--force-sqlite": False}
 
 
 def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench: Bench) -> None:
@@ -117,9 +113,7 @@ def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench
         ("garbage", "line 2: no Paraver record"),
     ],
 )
-def test_each_way_to_fail_is_one_sentence_and_leaves_the_old_trace(
-    bench: Bench, how: str, sentence: str
-) -> None:
+def test_each_way_to_fail_is_one_sentence_and_leaves_the_old_trace(bench: Bench, how: str, sentence: str) -> None:
     bench.out.with_name("trace.prv").write_text("before")
     with pytest.raises(WorkError, match=sentence):
         convert([bench.report("lrdn1", 30)], bench.out, bench.tool(how))
@@ -148,11 +142,7 @@ def test_an_old_nsys_is_asked_for_the_export_and_its_failure_is_shown(tmp_path: 
     bench = Bench(tmp_path, nsys="2023.4.4")
     with pytest.raises(WorkError, match=r"nsys could not export .*/lrdn1/profile.nsys-rep to sqlite"):
         convert([bench.report("lrdn1", 30)], bench.out, bench.tool())
-    assert (
-        (tmp_path / "nsys.log")
-        .read_text()
-        .startswith("export -t sqlite --force-overwrite=true -o node0.sqlite")
-    )
+    assert (tmp_path / "nsys.log").read_text().startswith("export -t sqlite --force-overwrite=true -o node0.sqlite")
     assert not bench.calls_file.exists()
 
 
@@ -168,9 +158,7 @@ def test_a_recording_without_cuda_calls_is_an_error_that_says_so(tmp_path: Path,
     bench = Bench(tmp_path, nsys=nsys)
     report = bench.report("laptop", 30)
     fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "laptop", calls=False)
-    with pytest.raises(
-        WorkError, match="nsys recorded none, as on a machine without a GPU; the harness's own writer"
-    ):
+    with pytest.raises(WorkError, match="nsys recorded none, as on a machine without a GPU; the harness's own writer"):
         convert([report], bench.out, bench.tool())
     assert not bench.calls_file.exists()
 

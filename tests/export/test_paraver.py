@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
+from harness.analysis.process.idle import COMMUNICATION, MEMORY
+from harness.analysis.process.intervals import lanes
 from harness.analysis.process.kinds import classify, load_rules
-from harness.analysis.process.lanes import lanes
 from harness.common.errors import WorkError
 from harness.export.objects import build_object_model
 from harness.export.paraver import write_paraver
-from harness.export.prv_types import EventType, ThreadState, clean
+from harness.export.prv_labels import EventType, ThreadState, clean
 from harness.measure.paths import measure_one as measure
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
@@ -68,14 +68,10 @@ def test_the_time_of_each_kernel_is_the_summarys(name: str, tmp_path: Path) -> N
         for label, time_ns in prv.time_by_label(kind).items():
             spent[label] += time_ns
     kernels = [
-        kernel
-        for kernel in measure([path], window="gpu").kernels
-        if not kernel.kind.startswith(("copy", "memset"))
+        kernel for kernel in measure([path], window="gpu").kernels if not kernel.kind.startswith(("copy", "memset"))
     ]
     assert len(kernels) > 5
-    assert {clean(k.name): k.duration_ns for k in kernels} == {
-        clean(k.name): spent[clean(k.name)] for k in kernels
-    }
+    assert {clean(k.name): k.duration_ns for k in kernels} == {clean(k.name): spent[clean(k.name)] for k in kernels}
 
 
 def test_all_reduce_time_of_the_a100_trace_is_what_nsys_says(tmp_path: Path) -> None:
@@ -91,10 +87,7 @@ def test_tasks_are_ranks_on_their_nodes_and_clocks_are_one(tmp_path: Path) -> No
     assert prv.names["TASK"] == ["rank 0 @ lrdn0001", "rank 1 @ lrdn0002"]
     assert prv.names["NODE"] == ["lrdn0001", "lrdn0002"] and prv.node_of_task == [1, 2]
     assert prv.cpus_per_node == [1, 1]
-    assert sorted((task, begin, end) for task, _, _, _, begin, end in prv.bursts) == [
-        (1, 500, 600),
-        (2, 0, 400),
-    ]
+    assert sorted((task, begin, end) for task, _, _, _, begin, end in prv.bursts) == [(1, 500, 600), (2, 0, 400)]
     header = (tmp_path / "trace.prv").read_text().splitlines()[0]
     assert header == "#Paraver (02/01/2026 at 03:04):600_ns:2(1,1):1:2(1:1,1:2)"
 
@@ -145,9 +138,7 @@ def test_a_collective_carries_its_kind_size_and_group(tmp_path: Path) -> None:
 
 
 def test_copies_have_nsys2prvs_names_sizes_and_a_line_from_their_call(tmp_path: Path) -> None:
-    copy = event(
-        "x", 30, 50, activity=Activity.MEMCPY, copy_kind=CopyKind.H2D, bytes=123, launch=5, launch_thread=9
-    )
+    copy = event("x", 30, 50, activity=Activity.MEMCPY, copy_kind=CopyKind.H2D, bytes=123, launch=5, launch_thread=9)
     kernel = event("gemm", 60, 70, launch=20, launch_thread=9, correlation=77)
     call = {"name": "cudaMemcpyAsync", "start": 5, "end": 10, "thread": 9}
     prv = written([trace([copy, kernel], calls=[call])], tmp_path)
@@ -166,9 +157,7 @@ def test_on_a_cpu_trace_operators_are_kernels_and_gloo_is_nccl_on_their_own_thre
     events[0] |= {"launch": 0, "launch_thread": 11}
     events[1] |= {"launch": 20, "launch_thread": 11}
     prv = written([trace(events, [{"name": "forward", "start": 0, "end": 150, "thread": 11}])], tmp_path)
-    assert [(line[5], line[11]) for line in prv.comms] == [(20, 50)], (
-        "an operator launches nothing on its thread"
-    )
+    assert [(line[5], line[11]) for line in prv.comms] == [(20, 50)], "an operator launches nothing on its thread"
     assert prv.names["THREAD"] == ["THREAD 1.1.1", "THREAD 1.1.2"]
     assert prv.time_by_label(EventType.KERNEL) == {"aten::mm": 100}
     assert prv.time_by_label(EventType.NCCL) == {"gloo:all_reduce": 150}
@@ -234,10 +223,7 @@ def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 INTERVALS = st.lists(
     st.tuples(
-        st.integers(0, 60),
-        st.integers(0, 20),
-        st.integers(7, 8),
-        st.sampled_from(["gemm", "ncclKernel_AllReduce"]),
+        st.integers(0, 60), st.integers(0, 20), st.integers(7, 8), st.sampled_from(["gemm", "ncclKernel_AllReduce"])
     ),
     min_size=1,
     max_size=40,
@@ -249,9 +235,7 @@ INTERVALS = st.lists(
 def test_whatever_overlaps_on_a_stream_no_time_is_lost(
     tmp_path_factory: pytest.TempPathFactory, intervals: list[tuple[int, int, int, str]]
 ) -> None:
-    made = trace(
-        [event(name, start, start + length, stream=stream) for start, length, stream, name in intervals]
-    )
+    made = trace([event(name, start, start + length, stream=stream) for start, length, stream, name in intervals])
     prv = written([made], tmp_path_factory.mktemp("prv"))
     spent = {**prv.time_by_label(EventType.KERNEL), **prv.time_by_label(EventType.NCCL)}
     assert spent == time_by_kernel([made])
@@ -259,9 +243,7 @@ def test_whatever_overlaps_on_a_stream_no_time_is_lost(
 
 @settings(deadline=None)
 @given(INTERVALS)
-def test_in_a_lane_nothing_overlaps_and_no_lane_is_needless(
-    intervals: list[tuple[int, int, int, str]],
-) -> None:
+def test_in_a_lane_nothing_overlaps_and_no_lane_is_needless(intervals: list[tuple[int, int, int, str]]) -> None:
     start = np.array([s for s, *_ in intervals], np.int64)
     end = start + np.array([length for _, length, *_ in intervals], np.int64)
     group = np.array([stream for *_, stream, _ in intervals], np.int64)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.export.prv_types import TYPE_LABELS, EventType, ranges_label
+from harness.export.prv_labels import TYPE_LABELS, EventType, ranges_label
 
 FOLDER = Path(__file__).parents[2] / "configs" / "paraver"
 VIEWS = sorted(FOLDER.glob("*.cfg"))
@@ -21,9 +21,7 @@ LEVELS = {"thread", "task", "appl", "node", "cpu"}
 
 
 def known_types() -> dict[str, int]:
-    return {label: int(number) for number, label in TYPE_LABELS.items()} | {
-        ranges_label(""): int(EventType.RANGES)
-    }
+    return {label: int(number) for number, label in TYPE_LABELS.items()} | {ranges_label(""): int(EventType.RANGES)}
 
 
 def windows(text: str) -> list[dict[str, list[str]]]:
@@ -79,8 +77,7 @@ def test_functions_are_ones_that_paraver_knows(view: Path) -> None:
         if window["window_type"] == ["composed"]:
             assert window["window_operation"][0] in OPERATIONS
             assert all(
-                0 < int(number) < int(window["window_id"][0])
-                for number in window["window_identifiers"][0].split()
+                0 < int(number) < int(window["window_id"][0]) for number in window["window_identifiers"][0].split()
             )
 
 

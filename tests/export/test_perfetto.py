@@ -52,8 +52,7 @@ def test_a_real_trace_keeps_every_event_range_and_call(name: str, tmp_path: Path
     points = sum(e["dur"] == Decimal("0.001") for e in work)
     assert (
         0
-        <= sum(ns(e["dur"]) for e in work)
-        - sum(int((t.events.end_ns - t.events.start_ns).sum()) for t in traces)
+        <= sum(ns(e["dur"]) for e in work) - sum(int((t.events.end_ns - t.events.start_ns).sum()) for t in traces)
         <= points
     )  # what takes no time is drawn as 1 ns
     assert len(slices(events, "range")) == sum(len(t.ranges.start_ns) for t in traces)
@@ -120,8 +119,7 @@ def test_a_collective_that_outlives_its_callers_has_a_track_beside_theirs(tmp_pa
 
 def test_what_takes_no_time_is_drawn_a_nanosecond_wide(tmp_path: Path) -> None:
     found = slices(
-        written([trace([event("a", 0, 0), event("b", 5, 5), event("b", 5, 5), event("c", 5, 9)])], tmp_path),
-        "kernel",
+        written([trace([event("a", 0, 0), event("b", 5, 5), event("b", 5, 5), event("c", 5, 9)])], tmp_path), "kernel"
     )
     assert [(e["name"], ns(e["dur"])) for e in found] == [("a", 1), ("c", 4), ("b", 1), ("b", 1)]
 
@@ -160,12 +158,7 @@ def test_an_arrow_leads_from_the_launch_to_its_kernel(tmp_path: Path) -> None:
 def test_a_collective_has_its_kind_size_and_group(tmp_path: Path) -> None:
     calls = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": 'the "dp" group', "group_size": 8}]
     (found,) = slices(written([trace([event("ncclX", 0, 5)], collectives=calls)], tmp_path), "communication")
-    assert found["args"] == {
-        "collective": "all_reduce",
-        "message bytes": 4096,
-        "group": 'the "dp" group',
-        "ranks": 8,
-    }
+    assert found["args"] == {"collective": "all_reduce", "message bytes": 4096, "group": 'the "dp" group', "ranks": 8}
 
 
 def test_hostile_names_stay_json(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.export.prv_records import Block, digits, lines
+from harness.export.prv_blocks import Block, digits, lines
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 2**60)), min_size=1, max_size=30)
 
@@ -16,16 +16,12 @@ NUMBERS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 2**60)), min_siz
 @given(NUMBERS)
 def test_digits_are_those_of_str(values: list[int]) -> None:
     cells, used = digits(np.array(values, np.int64))
-    assert [bytes(c[u]).decode() for c, u in zip(cells, used, strict=True)] == [
-        str(value) for value in values
-    ]
+    assert [bytes(c[u]).decode() for c, u in zip(cells, used, strict=True)] == [str(value) for value in values]
 
 
 @settings(deadline=None)  # no timed tests: this machine may be busy
 @given(NUMBERS, NUMBERS, st.integers(1, 7))
-def test_blocks_of_different_shapes_are_merged_in_time_order(
-    left: list[int], right: list[int], chunk: int
-) -> None:
+def test_blocks_of_different_shapes_are_merged_in_time_order(left: list[int], right: list[int], chunk: int) -> None:
     left, right = [value >> 5 for value in left], [value >> 5 for value in right]
     a, b = np.array(left, np.int64), np.array(right, np.int64)
     blocks = [

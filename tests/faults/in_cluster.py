@@ -68,9 +68,7 @@ def munge_down_for_a_while(scene: Scene) -> None:
 
 def slurmd_of(scene: Scene, node: str, *words: str) -> None:
     """A command in a node's own network, with its host name and its files."""
-    scene.slurm.run(
-        "nsenter", f"--target={scene.daemon(f'slurmd-{node}')}", "--uts", "--net", "--mount", *words
-    )
+    scene.slurm.run("nsenter", f"--target={scene.daemon(f'slurmd-{node}')}", "--uts", "--net", "--mount", *words)
 
 
 def slurmd_restarted(scene: Scene) -> None:
@@ -81,9 +79,7 @@ def slurmd_restarted(scene: Scene) -> None:
     )
     try:
         there = Path(f"/proc/{pid}/ns/net").readlink()
-        wait_until(
-            lambda: Path(f"/proc/{keeper.pid}/ns/net").readlink() == there, "the keeper of the node's network"
-        )
+        wait_until(lambda: Path(f"/proc/{keeper.pid}/ns/net").readlink() == there, "the keeper of the node's network")
         killed(scene, "slurmd-node1")
         node = ("nsenter", f"--target={keeper.pid}", "--uts", "--net", "--mount")
         scene.slurm.run(*node, "slurmd", "-N", "node1")

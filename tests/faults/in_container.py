@@ -178,9 +178,7 @@ def only(program: str) -> Prepare:
         folder.mkdir()
         (folder / program).write_text(f'#!/bin/sh\nexec {apptainer()} "$@"\n')
         (folder / program).chmod(0o755)
-        usual = [
-            place for place in scene.environment["PATH"].split(":") if not Path(place, "apptainer").exists()
-        ]
+        usual = [place for place in scene.environment["PATH"].split(":") if not Path(place, "apptainer").exists()]
         scene.env["PATH"] = ":".join([str(folder), *usual])
         del section(scene)["command"]
 
@@ -198,9 +196,7 @@ def both_runtimes(scene: Scene) -> None:
 def runtime_killed(scene: Scene) -> None:
     """Apptainer's own process above the training's: its environment is empty, so nothing else tells whose it is."""
     process = psutil.Process(scene.reached("window"))
-    (runtime,) = (
-        each for each in process.parents() if " ".join(each.cmdline()).startswith("Apptainer runtime")
-    )
+    (runtime,) = (each for each in process.parents() if " ".join(each.cmdline()).startswith("Apptainer runtime"))
     runtime.kill()
 
 
@@ -228,9 +224,7 @@ def failed(name: str, what: str, prepare: Prepare, tells: str, then: str, **more
 
 
 def completed(name: str, what: str, prepare: Prepare, tells: str = "completed, exit 0", **more: Any) -> Fault:
-    return row(
-        name, what, prepare, "completed", tells, "everything", REPORT, keeps=WHOLE, exit_code=0, **more
-    )
+    return row(name, what, prepare, "completed", tells, "everything", REPORT, keeps=WHOLE, exit_code=0, **more)
 
 
 FAULTS = (

@@ -37,9 +37,7 @@ def monitor_gets(number: signal.Signals) -> Callable[[Scene], None]:
         training = scene.reached("window")
         scene.kill(signal.SIGSTOP, training)
         folder = scene.path / "gpus-monitor"
-        scene.until(
-            lambda: any(f.read_text().count("\n") > 1 for f in folder.glob("*/samples.csv")), "a sample"
-        )
+        scene.until(lambda: any(f.read_text().count("\n") > 1 for f in folder.glob("*/samples.csv")), "a sample")
         scene.kill(number, scene.process("harness.live.node"))
         scene.kill(signal.SIGCONT, training)
 

@@ -22,9 +22,7 @@ LISTENER = (
     "open(os.environ['RUN_DIR'] + '/listening-' + os.uname().nodename, 'w'); p = os.getppid(); "
     "[time.sleep(0.2) for _ in iter(lambda: os.getppid() == p, False)]"
 )
-TAKEN = {
-    "node_setup": [f'python3 -c "{LISTENER}" & until [[ -e $RUN_DIR/listening-$host ]]; do sleep 0.1; done']
-}
+TAKEN = {"node_setup": [f'python3 -c "{LISTENER}" & until [[ -e $RUN_DIR/listening-$host ]]; do sleep 0.1; done']}
 
 
 def in_place_of(program: str, body: str) -> Callable[[Scene], None]:

@@ -22,9 +22,7 @@ def killed(number: signal.Signals, moment: str, *ranks: int) -> Callable[[Scene]
     return inject
 
 
-def _killed_at(
-    moment: str, what: str, kept: str, keeps: tuple[str, ...], *, quick: tuple[Place, ...] = ()
-) -> Fault:
+def _killed_at(moment: str, what: str, kept: str, keeps: tuple[str, ...], *, quick: tuple[Place, ...] = ()) -> Fault:
     return Fault(
         name=f"rank-killed-at-{moment}",
         what=f"a rank is killed (`KILL`) {what}",

@@ -46,11 +46,7 @@ def _ended_by(number: signal.Signals, rank: int) -> Fault:
 
 
 FAULTS = (
-    *(
-        _ended_by(number, rank)
-        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT)
-        for rank in (0, 1)
-    ),
+    *(_ended_by(number, rank) for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT) for rank in (0, 1)),
     Fault(
         name="training-rank1-term",
         what="one rank of a training over two nodes gets `TERM`: all stop at the same step",

@@ -19,8 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
-from harness.common.profile_window import ProfileWindow
+from harness.common.metrics_lines import EndLine, Process, ProfileWindow, StartLine, StepLine, metrics_file
 
 __all__ = ["at", "hold", "hold_for_go", "hold_until_stopped", "main"]
 MOMENTS = ("import", "start", "window", "trace", "end")
@@ -108,22 +107,7 @@ def _reached(moment: str, rank: int) -> None:
 def _start_line(rank: int, world: int, steps: int) -> dict[str, object]:
     window = ProfileWindow(SKIPPED, 0, 0, steps - SKIPPED)
     start = StartLine(
-        rank,
-        world,
-        0,
-        "gloo",
-        "cpu",
-        "tiny-llama",
-        1000,
-        "random",
-        "float32",
-        64,
-        1,
-        1,
-        None,
-        None,
-        window,
-        None,
+        rank, world, 0, "gloo", "cpu", "tiny-llama", 1000, "random", "float32", 64, 1, 1, None, None, window, None
     )
     process = Process(0, platform.node(), os.getpid(), "cpu", "cpu", "process", {})
     return {"event": "start", **asdict(start), **asdict(process)}

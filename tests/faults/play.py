@@ -85,9 +85,7 @@ class Stage:
         else:
             scene.runs.mkdir()
         if case.place == "slurm":
-            scene.slurm = (
-                self.cluster(*setting.cluster) if setting.own or setting.disk_mib else self._common()
-            )
+            scene.slurm = self.cluster(*setting.cluster) if setting.own or setting.disk_mib else self._common()
         self.scenes.append(scene)
         return scene
 

@@ -45,17 +45,13 @@ def scene(stage: Stage, name: str, setting: Setting) -> Scene:
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.long)])
-def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name(
-    stage: Stage, count: int
-) -> None:
+def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name(stage: Stage, count: int) -> None:
     """Held in the queue: what is shown is the submitting, not two hundred trainings."""
     here = scene(stage, f"load-{count}", Setting(site={"sbatch": ["--hold"]}))
     words = here.argv(*here.launch_words(), "--json")
 
     def submitted(_number: int) -> dict[str, str]:
-        done = subprocess.run(
-            words, cwd=ROOT, env=here.environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(words, cwd=ROOT, env=here.environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         said: dict[str, str] = json.loads(done.stdout)
         return said
@@ -101,9 +97,7 @@ class Driver:
 
     def at_work(self, count: int) -> list[Path]:
         """Wait until so many runs are in their windows; the files that say so hold their process's number."""
-        self.scene.until(
-            lambda: len(list(self.scene.marks.glob("*.window"))) == count, f"{count} runs at work"
-        )
+        self.scene.until(lambda: len(list(self.scene.marks.glob("*.window"))) == count, f"{count} runs at work")
         return sorted(self.scene.marks.glob("*.window"))
 
     def end(self) -> tuple[int, str]:

@@ -24,9 +24,7 @@ class Box:
 
     def keep(self) -> None:
         """What is in it now is what each command line finds."""
-        self._kept = {
-            str(p.relative_to(self.folder)): p.read_bytes() for p in self.folder.rglob("*") if p.is_file()
-        }
+        self._kept = {str(p.relative_to(self.folder)): p.read_bytes() for p in self.folder.rglob("*") if p.is_file()}
         self._folders = {str(p) for p in (self.folder, *self.folder.rglob("*")) if p.is_dir()}
         self._there = self._listing()
 

@@ -17,7 +17,7 @@ from typer.models import OptionInfo
 
 from harness.cli.command_line import BEHAVIOUR, Declared, declared
 from harness.cli.commands import COMMANDS
-from harness.cli.study import campaign, mystery, reference, reference_record, scaling, sweep
+from harness.cli.study import campaign, mystery, reference, series, sweep
 from harness.common.declared_faults import FAULTS
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import VALUE, options_of
@@ -43,16 +43,7 @@ class Table(NamedTuple):
     launches: bool = False
 
 
-RUNS = (
-    "last",
-    "local-1",
-    "local-2",
-    "slurm-run",
-    "torch",
-    "traces/rank0.json.gz",
-    "traces/one.sqlite",
-    "traces",
-)
+RUNS = ("last", "local-1", "local-2", "slurm-run", "torch", "traces/rank0.json.gz", "traces/one.sqlite", "traces")
 SETTINGS = ("traces/site.yaml", "traces/sweep.yaml", "traces/model.yaml", "traces/data.json")
 _WORDS = {
     "status": RUNS, "watch": RUNS, "logs": RUNS, "cancel": RUNS, "rerun": RUNS, "report": RUNS, "compare": RUNS,
@@ -81,20 +72,14 @@ _VALUES = {
 def tables() -> tuple[Table, ...]:
     """Every command and part of a command, with all of its options."""
     launch = tuple(_of_declared(each) for each in _once(declared().values()))
-    campaigns = {
-        "sweep": sweep.FURTHER,
-        "scaling": scaling.FURTHER,
-        "reference record": reference_record.FURTHER,
-    }
+    campaigns = {"sweep": sweep.FURTHER, "scaling": series.FURTHER, "reference record": reference.FURTHER}
     found = [Table((), launch, launches=True), Table(("plan",), launch, launches=True)]
     found += [Table((name,), launch, launches=True) for name in ("health", "overlap-test")]
     found.append(Table(("mystery",), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
     for name, further in campaigns.items():
         own = tuple(map(_of_declared, (*campaign.OWN, *further)))
         words = tuple(name.split())
-        found.append(
-            Table(words, (*launch, *own), words[0] != "reference", _WORDS.get(name, ()), launches=True)
-        )
+        found.append(Table(words, (*launch, *own), words[0] != "reference", _WORDS.get(name, ()), launches=True))
     for group, parts in (("mystery", mystery.PARTS), ("reference", reference.PARTS)):
         for part, (module, _) in parts.items():
             if part != "record":
@@ -128,9 +113,7 @@ def _of_typer(words: tuple[str, ...], function: Any) -> Table:
         words_of = [str(told.default), *(told.param_decls or ())]  # Typer keeps the first word as a default
         names = tuple(name for word in words_of if word.startswith("-") for name in word.split("/"))
         names = names or (f"--{field.replace('_', '-')}",)
-        plain: type = next(
-            (e for e in (kind, *get_args(kind)) if isinstance(e, type) and not get_args(e)), str
-        )
+        plain: type = next((e for e in (kind, *get_args(kind)) if isinstance(e, type) and not get_args(e)), str)
         choices = tuple(each.value for each in plain) if issubclass(plain, Enum) else ()
         takes = plain is not bool and not told.count
         options.append(Choice(names, takes, choices or _good(names)))
@@ -155,9 +138,7 @@ def _from_fields() -> dict[str, tuple[str, ...]]:
 
 
 HEADS = (0.6, 0.1, 0.25)  # how often a launch, a plan, a command that measures nothing; else one that does
-MEASURING = frozenset(
-    {"report", "compare", "check", "whatif", "paraver", "perfetto", "doctor", "lesson", "reference"}
-)
+MEASURING = frozenset({"report", "compare", "check", "whatif", "paraver", "perfetto", "doctor", "lesson", "reference"})
 
 
 def command_line(head: int, parts: Sequence[int]) -> Case:
@@ -240,6 +221,4 @@ def _fault(chance: Random) -> str:
 
 
 def _key_value(chance: Random) -> str:
-    return chance.choice(
-        (chance.choice(NUMBERS), odd_number(chance), "1", "20", "0-1", "0;1", chance.choice(TEXTS))
-    )
+    return chance.choice((chance.choice(NUMBERS), odd_number(chance), "1", "20", "0-1", "0;1", chance.choice(TEXTS)))

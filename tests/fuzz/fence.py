@@ -23,7 +23,7 @@ from unittest import mock
 
 from harness.cli.main import main
 from harness.common.errors import WorkError
-from harness.launch import check, render
+from harness.launch import check, submit
 from harness.launch.backends.registry import BACKENDS
 from tests.fuzz.box import Box
 
@@ -34,26 +34,9 @@ CODES = {0: "done", 1: "failed", 2: "refused", 88: "needs training"}
 REFUSAL = "the fuzzer starts no run"
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CHANGES = (
-    "os.mkdir",
-    "os.rename",
-    "os.remove",
-    "os.rmdir",
-    "os.symlink",
-    "os.link",
-    "os.truncate",
-    "os.chmod",
-)
+_CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod")
 _STARTS = ("os.exec", "os.posix_spawn", "os.system", "os.spawn", "pty.spawn")
-_ASKED = (
-    "git",
-    "nsys",
-    "nvidia-smi",
-    "sinfo",
-    "squeue",
-    "sacct",
-    "scontrol",
-)  # questions that a dry run may ask
+_ASKED = ("git", "nsys", "nvidia-smi", "sinfo", "squeue", "sacct", "scontrol")  # questions that a dry run may ask
 _SIGNALS = ("os.kill", "os.killpg", "signal.pthread_kill")
 
 
@@ -148,14 +131,14 @@ def fenced(box: Box) -> Iterator[None]:
     before = {number: signal.signal(number, _hung) for number in (signal.SIGALRM, signal.SIGPROF)}
     says = mock.patch.object(check, "_bash_says", lambda text: parsed(text) if _Fence.parses else "")
     # Compiled templates lie beside the interpreter's packages, outside of the sandbox.
-    templates = mock.patch.object(render, "_bytecode_cache", lambda: None)
+    templates = mock.patch.object(submit, "_bytecode_cache", lambda: None)
     with mock.patch.dict(os.environ, environ, clear=True), _without_launches(), says, templates:
         os.chdir(box.work)
-        render._environment.cache_clear()
+        submit._environment.cache_clear()
         try:
             yield
         finally:
-            render._environment.cache_clear()
+            submit._environment.cache_clear()
             os.chdir(cwd)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -179,10 +162,7 @@ def _without_launches() -> Iterator[None]:
         _Fence.did.append("submit")
         raise WorkError(REFUSAL)
 
-    ways = [
-        ("local", "start_controller"),
-        *(("slurm", f"submit{how}") for how in ("", "_together", "_after")),
-    ]
+    ways = [("local", "start_controller"), *(("slurm", f"submit{how}") for how in ("", "_together", "_after"))]
     with ExitStack() as patches:
         for name, way in ways:
             patches.enter_context(mock.patch.object(BACKENDS[name], way, refuse))
@@ -193,9 +173,7 @@ def _hung(_number: int, _frame: FrameType | None) -> None:
     raise Hung
 
 
-def run_case(
-    box: Box, case: Case, wait_s: float = WAIT_S, *, parses: bool = True, keeps: bool = False
-) -> list[Ended]:
+def run_case(box: Box, case: Case, wait_s: float = WAIT_S, *, parses: bool = True, keeps: bool = False) -> list[Ended]:
     """How each command line of a case ended. `fenced` is around it. parses: bash really parses each script. keeps: what
     they write stays until the box is restored."""
     _Fence.parses = parses
@@ -203,9 +181,7 @@ def run_case(
         return [ended(box, argv, case.cut, wait_s, keeps=keeps) for argv in case.lines]
 
 
-def ended(
-    box: Box, argv: list[str], cut: bool = False, wait_s: float = WAIT_S, *, keeps: bool = False
-) -> Ended:
+def ended(box: Box, argv: list[str], cut: bool = False, wait_s: float = WAIT_S, *, keeps: bool = False) -> Ended:
     """Run one command line. `fenced` is around it. keeps: what it writes stays."""
     out, err = _Stream("strict"), _Stream("backslashreplace")  # as Python's own
     found = Ended(argv, "traceback")
@@ -283,8 +259,7 @@ def _wrong(code: object, found: Ended, cut: bool) -> str:
         "an empty sentence": empty,
         f"a dry run started {launched}": "--dry-run" in found.argv and bool(launched),
         f"a signal was sent: {found.started}": any("kill" in each for each in found.started),
-        "good, from a file that lacks its end": cut
-        and '"verdict": "good"' in found.out.partition('"withheld"')[0],
+        "good, from a file that lacks its end": cut and '"verdict": "good"' in found.out.partition('"withheld"')[0],
     }
     return next((what for what, holds in wrong.items() if holds), "")
 

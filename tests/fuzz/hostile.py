@@ -55,9 +55,7 @@ def nearly(chance: Random, word: str) -> str:
 def odd_number(chance: Random) -> str:
     """A number of any size, sometimes with a fraction or an exponent."""
     whole = str(chance.randrange(10 ** chance.randrange(1, 25)))
-    return chance.choice(
-        (whole, f"-{whole}", f"{whole}.{whole}", f"{whole}e{chance.randrange(400)}", f"0{whole}")
-    )
+    return chance.choice((whole, f"-{whole}", f"{whole}.{whole}", f"{whole}e{chance.randrange(400)}", f"0{whole}"))
 
 
 def odd_text(chance: Random) -> str:

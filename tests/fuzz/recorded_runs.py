@@ -35,9 +35,7 @@ def recorded_run(box_files: Mapping[str, bytes], head: int, parts: Sequence[int]
         content = as_json(changed(json.loads(content), parts)).encode()
     elif how < 0.65 and name.endswith(".jsonl"):
         lines = changed([json.loads(line) for line in content.splitlines()], parts)
-        content = "".join(
-            as_json(line) + "\n" for line in (lines if isinstance(lines, list) else [lines])
-        ).encode()
+        content = "".join(as_json(line) + "\n" for line in (lines if isinstance(lines, list) else [lines])).encode()
     elif not lacks:
         content = bytes_changed(content, parts)
     if lacks:
@@ -57,10 +55,6 @@ def recorded_run(box_files: Mapping[str, bytes], head: int, parts: Sequence[int]
     lines = [*chance.sample(looks, 2)]
     heavy = chance.random()
     if heavy < 0.5 or name not in ("run.json", "status.json", "node-status/0.json"):
-        more = (
-            ["report", run, "--no-html", "--json"],
-            ["report", run, "--no-html"],
-            ["compare", run, "local-2"],
-        )
+        more = (["report", run, "--no-html", "--json"], ["report", run, "--no-html"], ["compare", run, "local-2"])
         lines.append(list(chance.choice(more)))
     return Case(lines, {str(Path(RECORDED) / name): content}, cut=lacks and name in _MEASURED)

@@ -65,9 +65,7 @@ def _a_run(profiler: Path, job_id: str, backend: str) -> None:
     run.write_record(record)
     end_ns = BEGAN_NS + 40 * STEP_NS
     run.write_status(
-        Status(
-            state="completed", exit_code=0, host=socket.gethostname(), started_ns=BEGAN_NS, ended_ns=end_ns
-        )
+        Status(state="completed", exit_code=0, host=socket.gethostname(), started_ns=BEGAN_NS, ended_ns=end_ns)
     )
     node = NodeStatus(node=0, host="n0", exit=0, started_ns=BEGAN_NS, ended_ns=end_ns)
     (run.path / "node-status").mkdir()
@@ -131,13 +129,7 @@ def _files(folder: Path) -> None:
     kineto.kineto(folder / "one.json", kineto.gpu_step())
     (folder / "rank0.json.gz").write_bytes(gzip.compress((folder / "one.json").read_bytes(), 1))
     nsys_step().saved(folder / "one.sqlite")
-    site = {
-        "name": "mine",
-        "description": "d",
-        "scheduler": "slurm",
-        "account": "a",
-        "setup": ["module purge"],
-    }
+    site = {"name": "mine", "description": "d", "scheduler": "slurm", "account": "a", "setup": ["module purge"]}
     texts = {
         "site.yaml": json.dumps(site),
         "sweep.yaml": SWEEP,

@@ -81,9 +81,7 @@ def site_file(head: int, parts: Sequence[int]) -> Case:
         lines = text.splitlines(keepends=True)
         for part in parts:
             drawn = Random(part)
-            new = drawn.choice(
-                (drawn.choice(_LINES), f"{drawn.choice(list(Site.model_fields))}: {_scalar(drawn)}\n")
-            )
+            new = drawn.choice((drawn.choice(_LINES), f"{drawn.choice(list(Site.model_fields))}: {_scalar(drawn)}\n"))
             lines.insert(drawn.randrange(len(lines) + 1), new)
         content = "".join(lines).encode("utf-8", "surrogatepass")
     else:

@@ -17,10 +17,7 @@ DEEP = "setup: " + "[" * 3000
 SMALL = "name: x\ndescription: x\n"
 
 REFUSED = {
-    "bytes that are no text": (
-        ["-e", "1", "--data", "\udcff", "--dry-run"],
-        "name that is not UTF-8 text",
-    ),
+    "bytes that are no text": (["-e", "1", "--data", "\udcff", "--dry-run"], "name that is not UTF-8 text"),
     "no text in a command": (["report", "a\udcff"], "name that is not UTF-8 text"),
     "a line break behind a switch": (
         ["-e", "1", "--random-weights=\r\n", "--dry-run"],
@@ -33,18 +30,12 @@ REFUSED = {
         ["scaling", "-e", "1", "--nodes", f"1,{LONG}"],
         "takes numbers above 0 with commas",
     ),
-    "--max-parallel above every float": (
-        ["sweep", "hpz", f"--max-parallel={HUGE}"],
-        "takes a whole number above 0",
-    ),
+    "--max-parallel above every float": (["sweep", "hpz", f"--max-parallel={HUGE}"], "takes a whole number above 0"),
     "a mystery's --seed with 5,000 digits": (
         ["mystery", "-e", "1", f"--seed={LONG}"],
         "--seed takes a whole number of at most 1000 digits, not of 5000",
     ),
-    "more students than a float can count": (
-        ["doctor", f"--students={HUGE}"],
-        "1000000",
-    ),
+    "more students than a float can count": (["doctor", f"--students={HUGE}"], "1000000"),
     "a pipe as site file": (
         ["-e", "1", "--site", "traces/pipe", "--dry-run"],
         "site file traces/pipe: is a pipe, not a file",
@@ -79,9 +70,7 @@ SITES = {
     "a day that no month has": "partition: 2026-02-31",
     "digits without a digit": "max_nodes: 0b_",
     "a tag of Python's": "setup: !!python/object/apply:os.system ['id']",
-    "lists of lists of lists": "".join(
-        f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(1, 9)
-    ),
+    "lists of lists of lists": "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(1, 9)),
 }
 
 
@@ -176,9 +165,7 @@ def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> 
         (["--resume", "traces"], "--resume traces is for a job array: add --executor slurm"),
     ],
 )
-def test_what_sbatch_cannot_be_told_of_an_array_is_one_sentence(
-    box: Box, words: list[str], hint: str
-) -> None:
+def test_what_sbatch_cannot_be_told_of_an_array_is_one_sentence(box: Box, words: list[str], hint: str) -> None:
     ended = _only(box, Case([["report", "last", *words]]))
     assert (ended.outcome, ended.fault) == ("refused", "")
     assert hint in ended.err

@@ -19,9 +19,7 @@ NUMBERS = st.integers(0, 2**32 - 1)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_end_is_one_that_a_person_can_read(box: Box, kind: str) -> None:
-    @settings(
-        max_examples=HOW_MANY[kind], derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=HOW_MANY[kind], derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(NUMBERS, st.lists(NUMBERS, max_size=9))
     def holds(head: int, parts: list[int]) -> None:
         for ended in run_case(box, case_of(box, kind, head, parts)):

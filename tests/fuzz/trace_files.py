@@ -37,9 +37,7 @@ def header(rank: int) -> dict[str, Any]:
 def _whole(rank: int, short: bool) -> tuple[Any, ...]:
     """Header, records and footer, with times as JSON's own numbers."""
     records = kineto.gpu_step() if short else events(rank)
-    plain = [
-        {k: float(v) if isinstance(v, kineto.Number) else v for k, v in record.items()} for record in records
-    ]
+    plain = [{k: float(v) if isinstance(v, kineto.Number) else v for k, v in record.items()} for record in records]
     return header(rank), plain, kineto.FOOTER
 
 
@@ -206,6 +204,4 @@ def _change(database: sqlite3.Connection, chance: Random, tables: Sequence[str])
         database.execute(f"DROP TABLE {table}")
         kinds = ", ".join(f'"{name}" {chance.choice(_KINDS)}' for name in columns)
         database.execute(f"CREATE TABLE {table} ({kinds})")
-        database.execute(
-            f"INSERT INTO {table} VALUES ({','.join('?' * len(columns))})", [value] * len(columns)
-        )
+        database.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(columns))})", [value] * len(columns))

@@ -24,9 +24,7 @@ def slurm_is_asked_again() -> None:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A laptop: two cores, nothing else."""
-    return Machine(
-        gpus=0, cores=2, has_nsys=False, python="/venv/bin/python", runs_dir=str(tmp_path / "runs")
-    )
+    return Machine(gpus=0, cores=2, has_nsys=False, python="/venv/bin/python", runs_dir=str(tmp_path / "runs"))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.watch import cancel as cancelling
+from harness.cli.watch import status as cancelling
 from harness.cli.watch.ls import ls
 from harness.common.errors import WorkError
 from harness.launch.backends import slurm
@@ -61,9 +61,7 @@ def test_a_submission_is_a_run_with_its_script_and_record(
     assert (tmp_path / "runs" / "exercise_1_DDP" / "logs" / "4711").is_dir()
 
 
-def test_a_second_submission_is_a_second_run(
-    programs: Path, site: str, harness: Harness, tmp_path: Path
-) -> None:
+def test_a_second_submission_is_a_second_run(programs: Path, site: str, harness: Harness, tmp_path: Path) -> None:
     assert harness("-e", "1", "--site", site).returncode == 0
     fake(programs, "sbatch", "echo 4712")
     assert harness("-e", "1", "--site", site).returncode == 0
@@ -82,9 +80,7 @@ def test_a_refusal_shows_sbatchs_own_message_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("body", ["echo", "echo hello", "exit 3"])
-def test_an_sbatch_that_names_no_id_is_a_failure(
-    programs: Path, site: str, harness: Harness, body: str
-) -> None:
+def test_an_sbatch_that_names_no_id_is_a_failure(programs: Path, site: str, harness: Harness, body: str) -> None:
     fake(programs, "sbatch", body)
     done = harness("-e", "1", "--site", site)
     assert done.returncode == 1
@@ -126,14 +122,10 @@ def test_an_enclosing_jobs_variables_do_not_leak(programs: Path, site: str, harn
     assert "SBATCH_ACCOUNT=mine" in seen
     assert "SLURM_CONF=/etc/s.conf" in seen
     assert not any(name in seen for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SRUN_CPUS"))
-    assert not any(name in seen for name in ("SBATCH_WAIT", "SBATCH_ARRAY_INX")), (
-        "the job's run would never begin"
-    )
+    assert not any(name in seen for name in ("SBATCH_WAIT", "SBATCH_ARRAY_INX")), "the job's run would never begin"
 
 
-def test_directives_of_the_script_cannot_be_overruled_from_outside(
-    programs: Path, site: str, harness: Harness
-) -> None:
+def test_directives_of_the_script_cannot_be_overruled_from_outside(programs: Path, site: str, harness: Harness) -> None:
     """sbatch reads SBATCH_ variables after the script and before its command line."""
     fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
     done = harness("-e", "1", "--site", site, "-a", "mine", "-p", "gpu", "-q", "q", "--time", "0:10:00",
@@ -227,9 +219,7 @@ def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness)
 
 
 @pytest.mark.parametrize("state", ["cancelled", "failed"])
-def test_ls_knows_as_status_does_that_a_node_failed(
-    programs: Path, run: Run, harness: Harness, state: State
-) -> None:
+def test_ls_knows_as_status_does_that_a_node_failed(programs: Path, run: Run, harness: Harness, state: State) -> None:
     """The job was asked to stop, or lost its neighbour, and knows no more. The answer is written down."""
     run.write_status(Status(state=state, exit_code=143, started_ns=1, ended_ns=2))
     fake(programs, "squeue", "echo 'NODE_FAIL|None'")
@@ -253,9 +243,7 @@ def test_a_job_that_slurm_has_forgotten_is_asked_for_once(
     assert harness("status").stdout.startswith(f"4711  {state}, exit 143")
 
 
-def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(
-    programs: Path, run: Run, harness: Harness
-) -> None:
+def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(programs: Path, run: Run, harness: Harness) -> None:
     """Where slurmd died, a node's processes go on: the job's own word is newer than Slurm's."""
     run.write_status(Status(state="completed", exit_code=0, started_ns=1, ended_ns=2))
     fake(programs, "squeue", "echo 'NODE_FAIL|None'")
@@ -290,9 +278,7 @@ def test_a_stuck_run_is_stuck_for_every_command_whatever_slurm_ends_it_by(
     assert json.loads(harness("ls", "--json").stdout)[0]["state"] == "stuck"
 
 
-def test_who_was_killed_for_memory_is_told_beside_slurms_own_word(
-    programs: Path, run: Run, harness: Harness
-) -> None:
+def test_who_was_killed_for_memory_is_told_beside_slurms_own_word(programs: Path, run: Run, harness: Harness) -> None:
     why = "rank 1 failed first, in step 7: the kernel killed it: the job used more memory than its cgroup allows"
     run.write_status(Status(state="failed", exit_code=137, started_ns=1, ended_ns=2, why=why))
     fake(programs, "squeue", "echo 'OUT_OF_MEMORY|None'")
@@ -391,9 +377,7 @@ def test_the_state_is_squeues_then_scontrols_then_saccts_then_the_runs_own(progr
         ("echo 'Unable to contact slurm controller' >&2; exit 1", True),
     ],
 )
-def test_a_task_has_left_the_queue_only_when_squeue_says_so(
-    programs: Path, squeue: str, is_queued: bool
-) -> None:
+def test_a_task_has_left_the_queue_only_when_squeue_says_so(programs: Path, squeue: str, is_queued: bool) -> None:
     fake(programs, "squeue", squeue)
     assert slurm_commands.in_queue(slurm_commands.JobId("4711_3")) == is_queued
 

@@ -81,14 +81,10 @@ def test_one_recording_at_a_time_and_stop_ends_it(run: Run, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("state", sorted(FINAL))
-def test_what_has_ended_cannot_be_recorded(
-    run: Run, state: State, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_ended_cannot_be_recorded(run: Run, state: State, capsys: pytest.CaptureFixture[str]) -> None:
     run.write_status(Status(state=state))
     assert capture(run, "start") == 2
-    assert (
-        f"only a running training can be recorded; the state of local-1 is {state}" in capsys.readouterr().err
-    )
+    assert f"only a running training can be recorded; the state of local-1 is {state}" in capsys.readouterr().err
     assert not (run.path / "captures").exists()
 
 
@@ -100,9 +96,7 @@ def of_nsys(run: Run, **asked: object) -> Run:
     return Run(run.path)
 
 
-def nsys_says(
-    run: Run, number: int, node: int, what: Literal["busy", "ready", "done"], text: str = ""
-) -> None:
+def nsys_says(run: Run, number: int, node: int, what: Literal["busy", "ready", "done"], text: str = "") -> None:
     answer_file(run.path, number, f"profile_node{node}", what).write_text(text)
 
 
@@ -114,9 +108,7 @@ def test_what_keeps_nsys_from_recording_is_said(run: Run, capsys: pytest.Capture
         assert capture(run, *words, "--wait-s", "0") == 1
         return capsys.readouterr().err
 
-    assert "0 of 2 nodes have written theirs after 0 s: the nsys of profile_node0 does not answer" in said(
-        "start"
-    )
+    assert "0 of 2 nodes have written theirs after 0 s: the nsys of profile_node0 does not answer" in said("start")
     assert read_request(run.path) == CaptureRequest(1, 5, reports=2)
     nsys_says(run, 1, 0, "busy", "the run's own recording has not ended")
     assert "profile_node0: the run's own recording has not ended" in said("stop")
@@ -177,10 +169,7 @@ class Training:
         self._environment = {**os.environ, "HARNESS_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
         argv = ["-e", "1", "-g", "2", "--site", "local", "--steps", "5000", *words]
         self.launch = subprocess.Popen(  # waits for the run's end
-            [sys.executable, "-m", "harness", *argv],
-            cwd=ROOT,
-            env=self._environment,
-            stdout=subprocess.DEVNULL,
+            [sys.executable, "-m", "harness", *argv], cwd=ROOT, env=self._environment, stdout=subprocess.DEVNULL
         )
         self._runs = runs
 
@@ -220,9 +209,7 @@ def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> No
 @EACH_NSYS
 @pytest.mark.train
 @pytest.mark.long
-def test_nsys_records_again_while_it_runs(
-    nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nsys_records_again_while_it_runs(nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["profile_node0"]
     monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
     with Training(tmp_path / "runs", "--profiler", "nsys") as training:

@@ -80,7 +80,5 @@ def test_a_flag_that_repeats_keeps_all_its_values_in_order() -> None:
         (["-hx", ""], ["-hx"]),
     ],
 )
-def test_an_unknown_flag_takes_its_value_with_it_and_nothing_else(
-    argv: list[str], unknown: list[str]
-) -> None:
+def test_an_unknown_flag_takes_its_value_with_it_and_nothing_else(argv: list[str], unknown: list[str]) -> None:
     assert read_line(argv, FLAGS).unknown == unknown

@@ -13,8 +13,8 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.launch.check import missing
 from harness.launch.job import Job, resolve, warnings_of
-from harness.launch.render import render
 from harness.launch.resolve import Machine
+from harness.launch.submit import render
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, site_file
 
@@ -72,9 +72,7 @@ def test_pyxis_takes_options_of_srun_in_place_of_its_own(tmp_path: Path) -> None
 
 
 def test_without_slurm_there_is_no_pyxis(tmp_path: Path) -> None:
-    with pytest.raises(
-        RequestError, match=r"^site x: container.runtime is pyxis.*its scheduler is local: take"
-    ):
+    with pytest.raises(RequestError, match=r"^site x: container.runtime is pyxis.*its scheduler is local: take"):
         job_with(tmp_path, {"runtime": "pyxis", **IMAGE}, scheduler="local", device="cpu")
 
 
@@ -125,6 +123,4 @@ def test_a_container_without_nsys_is_one_sentence(tmp_path: Path) -> None:
     done = inside(tmp_path, "python")
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert (
-        "nsys is not on the container's PATH: build it into the image (containers/README.md)" in done.stderr
-    )
+    assert "nsys is not on the container's PATH: build it into the image (containers/README.md)" in done.stderr

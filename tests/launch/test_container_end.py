@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.container_end import why_not_begun
-from harness.launch.image_file import why_no_image
+from harness.launch.container import why_no_image, why_not_begun
 from harness.site.site import Container
 
 SITE = Container(runtime="singularity", image="/x.sif", binds=["/data:/inside"])
@@ -42,10 +41,7 @@ def told(folder: Path, text: str) -> str:
             "FATAL:   kernel reported a bad superblock for squashfs image partition\n",
             "the image /x.sif is damaged or incomplete",
         ),
-        (
-            "FATAL:   a sentence of tomorrow's version\n",
-            "did not start on node7: a sentence of tomorrow's version",
-        ),
+        ("FATAL:   a sentence of tomorrow's version\n", "did not start on node7: a sentence of tomorrow's version"),
         ("SyntaxError: future feature annotations is not defined\n", "(python3) is older than 3.8"),
     ],
 )

@@ -63,9 +63,7 @@ def on_a_terminal(argv: list[str], *pressed_when: Path) -> str:
 
 def test_ctrl_c_interrupts_the_command_and_neither_the_controller_nor_the_script(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text(SCRIPT)
-    said = on_a_terminal(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], tmp_path / "up", tmp_path / "listening"
-    )
+    said = on_a_terminal([sys.executable, "-c", PROGRAM, str(tmp_path)], tmp_path / "up", tmp_path / "listening")
     assert "interrupted" in said
     assert "Traceback" not in said
     assert (tmp_path / "done").is_file(), "the terminal ended the script"

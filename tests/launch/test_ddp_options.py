@@ -9,27 +9,15 @@ from harness.experiment.parse import command_of
 from tests.launch.launch_shared import Harness
 
 REFUSED = [
-    (
-        "--slow-dataloading --pin-memory --site leonardo",
-        "loads into pageable memory, and --pin-memory asks for",
-    ),
+    ("--slow-dataloading --pin-memory --site leonardo", "loads into pageable memory, and --pin-memory asks for"),
     ("--pin-memory --site local", "--pin-memory has an effect on GPUs only, and site local runs on CPUs"),
-    (
-        "--no-pin-memory --site local",
-        "--no-pin-memory has an effect on GPUs only, and site local runs on CPUs",
-    ),
-    (
-        "--no-non-blocking --site local",
-        "--no-non-blocking has an effect on GPUs only, and site local runs on",
-    ),
+    ("--no-pin-memory --site local", "--no-pin-memory has an effect on GPUs only, and site local runs on CPUs"),
+    ("--no-non-blocking --site local", "--no-non-blocking has an effect on GPUs only, and site local runs on"),
     ("--fsdp --bucket-cap-mb 1", "--bucket-cap-mb sizes DDP's buckets, and FSDP communicates layer by layer"),
     ("--fsdp --fault small-buckets,kb=8", "--fault small-buckets,kb=8: FSDP has no buckets"),
     ("--fsdp --activation-offload", "--activation-offload would copy the parameters that FSDP has gathered"),
     ("--fsdp-hybrid", "--fsdp-hybrid shards inside a node and copies between nodes, and -n/--nodes is 1"),
-    (
-        "--lora --model tiny-mixtral",
-        "--lora adapts the matrices of dense layers, and tiny-mixtral is a mixture",
-    ),
+    ("--lora --model tiny-mixtral", "--lora adapts the matrices of dense layers, and tiny-mixtral is a mixture"),
     ("--lora-rank 0", "--lora/--lora-rank: got '0', takes a whole number ≥ 1"),
     ("--bucket-cap-mb nan", "--bucket-cap-mb: got 'nan', takes a number > 0"),
     ("--precision fp16", "--precision: got 'fp16', takes one of fp32, tf32, bf16, fp8: did you mean"),
@@ -49,10 +37,7 @@ REFUSED = [
         "--activation-checkpointing needs --mixed-precision: use it in place of --precision tf32",
     ),
     ("--unified-memory", "--unified-memory has an effect on GPUs only, and site local runs on CPUs"),
-    (
-        "--unified-memory --memory-snapshot --site jupiter",
-        "--memory-snapshot reads PyTorch's allocator, and with",
-    ),
+    ("--unified-memory --memory-snapshot --site jupiter", "--memory-snapshot reads PyTorch's allocator, and with"),
     ("--unified-memory --site aws-p5", "--unified-memory needs GH200, and site aws-p5 has NVIDIA H100 80GB"),
 ]
 REACH = [
@@ -80,9 +65,7 @@ def test_what_cannot_work_is_one_sentence(harness: Harness, words: str, said: st
 
 
 @pytest.mark.parametrize(("words", "argument", "tag"), REACH, ids=[words for words, *_ in REACH])
-def test_it_reaches_the_script_and_names_the_run(
-    harness: Harness, words: str, argument: str, tag: str
-) -> None:
+def test_it_reaches_the_script_and_names_the_run(harness: Harness, words: str, argument: str, tag: str) -> None:
     done = harness("-e", "1", "-g", "2", "--dry-run", *words.split())
     assert done.returncode == 0, done.stderr
     assert f" {argument}" in done.stdout
@@ -115,6 +98,4 @@ def test_gpus_that_nobody_named_are_a_warning(harness: Harness) -> None:
     assert done.returncode == 0, done.stderr
     warned = [line for line in done.stderr.splitlines() if "the GPUs of site slurm are not known" in line]
     assert [line.split()[1] for line in warned] == ["--precision", "--unified-memory"]
-    assert (
-        "not known" not in harness("-e", "1", "--site", "jupiter", "--dry-run", "--precision", "fp8").stderr
-    )
+    assert "not known" not in harness("-e", "1", "--site", "jupiter", "--dry-run", "--precision", "fp8").stderr

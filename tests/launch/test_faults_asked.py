@@ -81,11 +81,7 @@ def test_the_record_and_the_command_bring_them_back() -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_fault_is_refused_in_one_sentence(
-    words: list[str],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     monkeypatch.setenv("HARNESS_SITE", "local")

@@ -15,10 +15,7 @@ from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of
 from tests.launch.launch_shared import ROOT, Harness
 
-PARTS = [
-    *(f"mystery {part}" for part in mystery.PARTS),
-    *(f"reference {part}" for part in reference.PARTS),
-]
+PARTS = [*(f"mystery {part}" for part in mystery.PARTS), *(f"reference {part}" for part in reference.PARTS)]
 WIDTHS = ("80", "100", "200")
 
 

@@ -13,18 +13,7 @@ from harness.run import Run, all_runs
 from tests.common.test_scrub_environment import SPOILS
 from tests.launch.launch_shared import ROOT
 
-SHORT = (
-    "--skip-steps",
-    "0",
-    "--wait-steps",
-    "0",
-    "--warmup-steps",
-    "1",
-    "--active-steps",
-    "1",
-    "--seq-length",
-    "16",
-)
+SHORT = ("--skip-steps", "0", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "1", "--seq-length", "16")
 
 
 @pytest.mark.train

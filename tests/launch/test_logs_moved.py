@@ -13,17 +13,10 @@ from tests.launch.launch_shared import a_run
 
 @pytest.mark.parametrize(
     ("state", "said"),
-    [
-        ("completed", "is completed, and its logs are missing"),
-        ("queued", "has not printed anything yet"),
-    ],
+    [("completed", "is completed, and its logs are missing"), ("queued", "has not printed anything yet")],
 )
 def test_no_logs_are_explained_by_the_runs_state(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    state: State,
-    said: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: State, said: str
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     a_run(tmp_path, "local-1").write_status(Status(state=state))

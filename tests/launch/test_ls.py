@@ -106,8 +106,6 @@ def test_without_a_checkout_the_commands_named_are_the_installed_ones(
     assert "training-traces ls -n 2 shows all" in said and "training-traces ls -n 1 --json shows them" in said
 
 
-def test_a_run_that_cannot_be_read_is_listed_all_the_same(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_cannot_be_read_is_listed_all_the_same(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a_run(runs, "local-1").path.joinpath("run.json").write_text("{")
     assert listed(capsys)[0][1].split()[:3] == ["?", "unknown", "–"]

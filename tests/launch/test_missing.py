@@ -25,9 +25,7 @@ def at(machine: Machine, tmp_path: Path, asked: Experiment, **fields: object) ->
     image = tmp_path / "training.sif"
     image.write_bytes(b"hsqs")
     container = {"image": str(image)}
-    site = Site.model_validate(
-        {"name": "x", "description": "x", "container": container, "modules": ["nsys"]} | fields
-    )
+    site = Site.model_validate({"name": "x", "description": "x", "container": container, "modules": ["nsys"]} | fields)
     return resolve(asked, site, machine)
 
 
@@ -45,23 +43,11 @@ def complaint(job: Job, **environ: str) -> str:
         (DDP(), {"nsys": "nosuch"}, "site x: nsys options"),
         (DDP(), {"nsys": "my/own.json"}, "site x: nsys 'my/own.json' must be a name or an absolute path"),
         (DDP(), {"data": "data.json"}, "'data.json' must be an absolute path"),
-        (
-            DDP(),
-            {"models_dir": "/no"},
-            "site x: the checkpoint /no/Llama-3.2-1B does not exist: add --random-weights",
-        ),
+        (DDP(), {"models_dir": "/no"}, "site x: the checkpoint /no/Llama-3.2-1B does not exist: add --random-weights"),
         (DDP(model="llama-3.2-3b"), {"models_dir": "/no"}, "the checkpoint /no/Llama-3.2-3B does not exist"),
         (DDP(), {"models_dir": "$M/x"}, "$M/x/Llama-3.2-1B cannot be found, because $M is not set here"),
-        (
-            DDP(),
-            {"container": {"image": "$NOPE/x.sif"}},
-            "$NOPE/x.sif cannot be found, because $NOPE is not set here",
-        ),
-        (
-            Megatron(tp=4),
-            {"megatron_data": "/no/text"},
-            "its megatron_data: /no/text does not exist as PREFIX.bin",
-        ),
+        (DDP(), {"container": {"image": "$NOPE/x.sif"}}, "$NOPE/x.sif cannot be found, because $NOPE is not set here"),
+        (Megatron(tp=4), {"megatron_data": "/no/text"}, "its megatron_data: /no/text does not exist as PREFIX.bin"),
         (Megatron(tp=4, data_path="/no/text"), {}, "--data-path: /no/text does not exist as PREFIX.bin"),
     ],
 )
@@ -86,9 +72,7 @@ def test_a_dry_run_warns_of_what_a_launch_would_stop_at(tmp_path: Path, harness:
     container, data = {"image": "/no/training.sif"}, "$NO_PLACE/data.json"
     site = site_file(tmp_path, gpus={"per_node": 4}, container=container, models_dir="/no", data=data)
     done = harness("-e", "1", "--site", site, "--dry-run", NO_PLACE="")
-    warned = [
-        line for line in done.stderr.splitlines() if line.startswith("warning: a launch would stop here: ")
-    ]
+    warned = [line for line in done.stderr.splitlines() if line.startswith("warning: a launch would stop here: ")]
     assert done.returncode == 0 and done.stdout.startswith("#!/bin/bash")
     for sentence in (
         "its container image /no/training.sif does not exist",

@@ -35,17 +35,13 @@ def test_a_users_model_file_is_trained_as_it_was_judged(machine: Machine, tmp_pa
 
 
 @pytest.mark.parametrize(("name", "run"), [("meta-llama/Llama-3.2-1B", "Llama-3.2-1B"), ("mine", "mine")])
-def test_the_hubs_name_of_a_model_names_the_run(
-    machine: Machine, tmp_path: Path, name: str, run: str
-) -> None:
+def test_the_hubs_name_of_a_model_names_the_run(machine: Machine, tmp_path: Path, name: str, run: str) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text(TINY.replace("hub_name: tiny-llama", f"hub_name: {name}"))
     assert the_model(machine, mine).name_for("7").startswith(f"{run}-7-")
 
 
-@pytest.mark.parametrize(
-    "name", ["../../../escaped", "../escaped", "a/b/c", "..", ".a", "a b", "'$HOME'", "''"]
-)
+@pytest.mark.parametrize("name", ["../../../escaped", "../escaped", "a/b/c", "..", ".a", "a b", "'$HOME'", "''"])
 def test_a_name_that_leads_elsewhere_is_one_sentence(tmp_path: Path, harness: Harness, name: str) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text(TINY.replace("hub_name: tiny-llama", f"hub_name: {name}"))
@@ -93,18 +89,14 @@ def reduce_bucket(machine: Machine, model: str) -> int:
 
 
 @pytest.mark.parametrize("kind", ["file", "checkpoint"])
-def test_a_users_large_model_gets_the_buckets_of_a_large_model(
-    machine: Machine, tmp_path: Path, kind: str
-) -> None:
+def test_a_users_large_model_gets_the_buckets_of_a_large_model(machine: Machine, tmp_path: Path, kind: str) -> None:
     mine = str(seven_billion(tmp_path, kind))
     assert reduce_bucket(machine, mine) == reduce_bucket(machine, "mistral-7b") == 100_000_000
     assert reduce_bucket(machine, "tiny-mistral") < 1_000_000
 
 
 @pytest.mark.parametrize("kind", ["file", "checkpoint"])
-def test_the_training_scripts_know_a_users_large_model_as_large(
-    machine: Machine, tmp_path: Path, kind: str
-) -> None:
+def test_the_training_scripts_know_a_users_large_model_as_large(machine: Machine, tmp_path: Path, kind: str) -> None:
     """Exercise 2 writes random weights only of a miniature; exercise 3 scales buckets only of a miniature."""
     models = pytest.importorskip("exercises.utils.models")
     job = resolve(DeepSpeed(model=str(seven_billion(tmp_path, kind))), load_site("local"), machine)
@@ -128,7 +120,5 @@ def test_megatron_refuses_a_checkpoint_before_the_queue(harness: Harness, tmp_pa
     assert done.returncode == 2
     assert f"--model {folder} is a checkpoint, and exercise 3 trains from random weights only" in done.stderr
     assert not (tmp_path / "runs").exists()
-    sizes = harness(
-        "-e", "3", "--site", "leonardo", "--dry-run", "--", "--model", str(folder), "--random-weights"
-    )
+    sizes = harness("-e", "3", "--site", "leonardo", "--dry-run", "--", "--model", str(folder), "--random-weights")
     assert sizes.returncode == 0 and "--checkpoint" not in sizes.stdout, sizes.stderr

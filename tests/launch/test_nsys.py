@@ -57,8 +57,7 @@ OLD = understood(
     f"{TRACE.format(more='')}    --gpu-metrics-device=\n{COMMON}",
 )
 NEW = understood(
-    "NVIDIA Nsight Systems version 2024.6.2.225",
-    TRACE.format(more=", 'ucx'") + f"    --gpu-metrics-devices=\n{COMMON}",
+    "NVIDIA Nsight Systems version 2024.6.2.225", TRACE.format(more=", 'ucx'") + f"    --gpu-metrics-devices=\n{COMMON}"
 )
 
 
@@ -283,9 +282,7 @@ def test_a_node_without_nsys_says_what_to_do(tmp_path: Path) -> None:
 def test_a_node_with_a_fake_nsys_prints_arguments_separated_by_nul(tmp_path: Path) -> None:
     help_text = f"{TRACE.format(more='')}{COMMON}".replace("'", "")
     nsys = tmp_path / "nsys"
-    nsys.write_text(
-        f"#!/bin/sh\ncase $1 in --version) echo version 2022.4.2;; *) echo '{help_text}';; esac\n"
-    )
+    nsys.write_text(f"#!/bin/sh\ncase $1 in --version) echo version 2022.4.2;; *) echo '{help_text}';; esac\n")
     nsys.chmod(0o755)
     words = asked_on_node(f"{tmp_path}:/bin:/usr/bin").stdout.split("\0")
     assert words[words.index("nsys") + 1] == "profile"
@@ -318,13 +315,7 @@ def test_a_rank_becomes_the_nsys_of_its_place_and_is_stopped_by_the_clock(tmp_pa
     file.write_text(json.dumps({"first": [*before, *others], "others": others}))
     for local, seconds in (("0", "3"), ("1", "0")):
         env = {**os.environ, "RANK": f"1{local}", "LOCAL_RANK": local}
-        argv = [
-            sys.executable,
-            str(ROOT / "harness/launch/profilers/rank.py"),
-            str(file),
-            str(script),
-            seconds,
-        ]
+        argv = [sys.executable, str(ROOT / "harness/launch/profilers/rank.py"), str(file), str(script), seconds]
         assert subprocess.run(argv, env=env, check=False).returncode == 7, "the training's own exit status"
     first, recorded, stop, other, nothing = (tmp_path / "nsys.said").read_text().splitlines()
     session = first.split()[1]

@@ -22,17 +22,13 @@ WHOLE = ("--no-capture-range", "--no-capture-range-end", "--no-nvtx-capture")
 PYTHON = ("--python-sampling=true", "--python-sampling-frequency=100")
 # nsys 2023.4 that samples Python aborts a program that ends before its sampler has begun.
 ALIVE = "import time; time.sleep(0.5); raise SystemExit(7)"
-METRICS = (
-    "no GPU metrics here (NVIDIA GPUs not found, feature is not available): left out, all else is recorded"
-)
+METRICS = "no GPU metrics here (NVIDIA GPUs not found, feature is not available): left out, all else is recorded"
 
 
 def with_path(patch: pytest.MonkeyPatch, nsys_folder: Path) -> tuple[int, ...]:
     """Lets PATH find this nsys first; its version."""
     patch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
-    said = subprocess.run(
-        [nsys_folder / "nsys", "--version"], capture_output=True, text=True, check=True
-    ).stdout
+    said = subprocess.run([nsys_folder / "nsys", "--version"], capture_output=True, text=True, check=True).stdout
     return tuple(map(int, re.findall(r"\d+", said)[:2]))
 
 
@@ -45,9 +41,7 @@ def exit_status(asked: Prepared, output: Path, *program: str) -> tuple[int, list
     said = output.with_name("said")
     for _ in range(2):
         with said.open("w") as to:  # no pipe: the process beside nsys would hold it open
-            done = subprocess.run(
-                [*words, sys.executable, *program], stdout=to, stderr=to, check=False, timeout=120
-            )
+            done = subprocess.run([*words, sys.executable, *program], stdout=to, stderr=to, check=False, timeout=120)
         print(said.read_text())
         assert "usage: nsys" not in said.read_text()
         if done.returncode != 1:
@@ -62,9 +56,7 @@ def test_where_no_gpu_may_be_sampled_every_option_set_starts_the_program(
     nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = with_path(monkeypatch, nsys_folder)
-    asked = prepare(
-        "megatron", "gpu", [*WHOLE, *NO_SAMPLES, *PYTHON, "--nic-metrics=true", "--cuda-graph-trace=node"]
-    )
+    asked = prepare("megatron", "gpu", [*WHOLE, *NO_SAMPLES, *PYTHON, "--nic-metrics=true", "--cuda-graph-trace=node"])
     if not asked.nsys.no_metrics:
         pytest.skip("this nsys can sample a GPU here")
     assert "--cuda-graph-trace=node" in asked.argv("out")[0], "2023 writes its values into the option's name"

@@ -72,15 +72,11 @@ def apart_ns(run: Path, report: str) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("per", "reports"),
     [
-        pytest.param(
-            "rank", ["profile_node0_rank0.nsys-rep", "profile_node0_rank1.nsys-rep"], marks=pytest.mark.long
-        ),
+        pytest.param("rank", ["profile_node0_rank0.nsys-rep", "profile_node0_rank1.nsys-rep"], marks=pytest.mark.long),
         ("node", ["profile_node0.nsys-rep"]),
     ],
 )
-def test_on_a_cpu_it_records_each_rank_s_steps(
-    nsys_folder: Path, tmp_path: Path, per: str, reports: list[str]
-) -> None:
+def test_on_a_cpu_it_records_each_rank_s_steps(nsys_folder: Path, tmp_path: Path, per: str, reports: list[str]) -> None:
     run, summary, said = launched(nsys_folder, tmp_path, "--nsys-per", per, *SHORT)
     assert sorted(path.name for path in (run / "nsys").glob("*.nsys-rep")) == reports
     of_load = (BUSY, CROWDED, UNEVEN)
@@ -101,9 +97,7 @@ def test_on_a_cpu_it_records_each_rank_s_steps(
 @pytest.mark.train
 @pytest.mark.long
 @pytest.mark.parametrize("exercise", [2, 3])
-def test_each_rank_of_the_other_exercises_has_a_report(
-    nsys_folder: Path, tmp_path: Path, exercise: int
-) -> None:
+def test_each_rank_of_the_other_exercises_has_a_report(nsys_folder: Path, tmp_path: Path, exercise: int) -> None:
     words = ("--nsys-per", "rank", "--active-steps", "3")
     run, summary, _ = launched(nsys_folder, tmp_path, *words, exercise=exercise)
     reports = sorted(path.name for path in (run / "nsys").glob("*.nsys-rep"))

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.captures import (
-    CaptureRequest,
-    answer_file,
-    as_text,
-    folder_of,
-    given_up_file,
-    request_file,
-)
+from harness.common.captures import CaptureRequest, answer_file, as_text, folder_of, given_up_file, request_file
 from harness.launch.profilers.nsys import ON_REQUEST
 from harness.launch.profilers.on_request import Recorder
 
@@ -83,9 +76,7 @@ def answer(run: Path, number: int) -> str:
     return answer_file(run, number, OUTPUT, "busy").read_text()
 
 
-def test_it_is_ready_when_the_runs_own_report_is_written(
-    nsys: Path, run: Path, look: Callable[[], None]
-) -> None:
+def test_it_is_ready_when_the_runs_own_report_is_written(nsys: Path, run: Path, look: Callable[[], None]) -> None:
     look()
     assert not (nsys.parent / "said").exists(), "nothing is asked: nsys is left alone"
     ask(run, 1)

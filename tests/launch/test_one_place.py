@@ -117,9 +117,7 @@ class Added(NamedTuple):
 
 ADDED = [
     Added(with_a_fifth_exercise, "4", "--ring", "ring", "ring", "blocks travel around a ring"),
-    Added(
-        with_a_flag_of_ddp, "1", "--flat-buckets", "flat_buckets", "flat", "gradients lie in one flat buffer"
-    ),
+    Added(with_a_flag_of_ddp, "1", "--flat-buckets", "flat_buckets", "flat", "gradients lie in one flat buffer"),
 ]
 
 

@@ -16,9 +16,7 @@ def commands(harness: Harness, *words: str) -> list[list[str]]:
     assert done.returncode == 0, done.stderr
     job: dict[str, Any] = json.loads(done.stdout)
     argvs = [[str(word) for word in each["argv"]] for each in (*job["commands"], *job["after"])]
-    return [
-        argv[next(k for k, word in enumerate(argv) if word.endswith("comm_tests.py")) + 1 :] for argv in argvs
-    ]
+    return [argv[next(k for k, word in enumerate(argv) if word.endswith("comm_tests.py")) + 1 :] for argv in argvs]
 
 
 def test_health_is_exercise_0_with_its_node_tests(harness: Harness) -> None:
@@ -65,6 +63,4 @@ def test_the_health_check_knows_the_sites_links(harness: Harness) -> None:
 def test_what_cannot_be_is_one_sentence(harness: Harness, words: list[str], sentence: str) -> None:
     done = harness(*words, "--dry-run")
     assert done.returncode == 2 and done.stdout == ""
-    assert [line for line in done.stderr.splitlines() if not line.startswith("site:")] == [
-        f"slurm.sh: {sentence}"
-    ]
+    assert [line for line in done.stderr.splitlines() if not line.startswith("site:")] == [f"slurm.sh: {sentence}"]

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.command_line import declared, read_launch
+from harness.cli.command_line import declared, read_launch, split_line
 from harness.cli.launch.launch import request_of
-from harness.cli.script_words import split_line
 from harness.experiment.exercises import Own
 from harness.experiment.parse import command_of
 from harness.launch.argv import quote_all, shown
 from harness.launch.exercises.own import OBSERVER, START_RANKS
-from harness.launch.render import render
+from harness.launch.submit import render
 from harness.site.site import Site, load_site
 from tests.launch.own_shared import HERE, LAPTOP, Typed, job_of, own
 
@@ -163,9 +162,7 @@ def test_the_environment_that_is_active_trains(typed: Typed, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("words", [["train.py", *HOSTILE], ["-m", "pkg.train"], ["bash", "-c", "x"]])
-def test_the_command_of_a_request_asks_for_it_again(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_of_a_request_asks_for_it_again(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     asked = asked_by("-n", "2", "--skip-steps", "1", "--fault", "pause,ms=3", "--", *words)
@@ -181,9 +178,7 @@ def test_the_scripts_words_reach_it_through_the_shell(tmp_path: Path) -> None:
     folder.mkdir()
     (command,) = job_of(own("printf", r"%s\0", *HOSTILE, start_in=str(folder))).commands
     inside = f'cd -- "$1" && NODE=0 && {quote_all(command.argv)}'
-    done = subprocess.run(
-        ["bash", "-c", inside, "x", str(folder)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["bash", "-c", inside, "x", str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout.split("\0")[:-1] == HOSTILE
     assert list(folder.iterdir()) == []
     assert LAPTOP.own_runs_dir in render(job_of(own("train.py", start_in=str(folder))))

@@ -55,9 +55,7 @@ def test_a_run_lies_where_it_was_typed_and_is_found_there(tmp_path: Path) -> Non
     for name in ("harness", "submitit", "pydantic"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("raise SystemExit('theirs')", encoding="utf-8")
-    done = process(
-        folder, "run", "--", "bash", "-c", 'printf "%s|" "$@" "$PWD" "$NODE_RANK"', "x", "--", "-e 1"
-    )
+    done = process(folder, "run", "--", "bash", "-c", 'printf "%s|" "$@" "$PWD" "$NODE_RANK"', "x", "--", "-e 1")
     assert (done.returncode, done.stdout) == (0, f"--|-e 1|{folder}|0|")
     assert not list(tmp_path.rglob("evil"))
     asked = record(folder)
@@ -85,9 +83,7 @@ def test_the_record_has_the_scripts_repository_and_its_python(tmp_path: Path) ->
     assert (git["repository"], git["dirty"], len(git["differences"])) == (str(tmp_path), True, 16)
     assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found["git"]["commit"] != git["commit"]
-    seen = subprocess.run(
-        [*GIT, "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    seen = subprocess.run([*GIT, "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert seen.stdout.split() == ["M", "train.py"], "the runs are not shown to git"
 
 
@@ -95,9 +91,7 @@ def test_a_secret_is_kept_for_a_rerun_and_shown_to_nobody(tmp_path: Path) -> Non
     process(tmp_path, "run", "--", "true", "--hf-token", SECRET, "--api-key=mine")
     run = the_run(tmp_path)
     assert record(tmp_path)["experiment"]["command"][2] == SECRET
-    held = [
-        path for path in run.path.rglob("*") if path.is_file() and SECRET in path.read_text(errors="replace")
-    ]
+    held = [path for path in run.path.rglob("*") if path.is_file() and SECRET in path.read_text(errors="replace")]
     assert {path.name for path in held} == {"run.json", "job.sbatch"}
     assert {oct(path.stat().st_mode & 0o777) for path in held} == {"0o600"}
     shown = [process(tmp_path, *words) for words in (["report", "last"], ["ls"], ["rerun", "last", "--yes"])]
@@ -111,9 +105,7 @@ def test_a_secret_is_kept_for_a_rerun_and_shown_to_nobody(tmp_path: Path) -> Non
         (["true"], "completed", "no step was observed: it called no optimizer"),
         (["bash", "-c", "setsid sleep 20 & sleep 1"], "completed", "a process of it was still running"),
         pytest.param(["printf", r"\377\000\033]0;t\a"], "completed", "no step was", marks=pytest.mark.long),
-        pytest.param(
-            ["nohup", "no-such"], "failed", "exit 127: a program was not found", marks=pytest.mark.long
-        ),
+        pytest.param(["nohup", "no-such"], "failed", "exit 127: a program was not found", marks=pytest.mark.long),
     ],
 )
 def test_how_it_ended_is_said_truly(tmp_path: Path, words: list[str], state: str, said: str) -> None:
@@ -128,9 +120,7 @@ def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     site = site_file(tmp_path, **hidden)
     done = process(folder, "run", "--site", site, "--", "true", HARNESS_RUNS=str(tmp_path / "runs"))
     assert done.returncode == 1
-    assert (
-        f"does not see the folder {folder}, where the training starts: put it on a file system" in done.stderr
-    )
+    assert f"does not see the folder {folder}, where the training starts: put it on a file system" in done.stderr
 
 
 @pytest.mark.train

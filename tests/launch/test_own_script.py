@@ -32,9 +32,7 @@ def trained_with(found: Job) -> str:
 
 
 @pytest.mark.parametrize("site", ["leonardo", "local"])
-def test_a_script_of_the_exercises_folder_trains_in_the_place_of_train_py(
-    machine: Machine, site: str
-) -> None:
+def test_a_script_of_the_exercises_folder_trains_in_the_place_of_train_py(machine: Machine, site: str) -> None:
     own, other = resolve(DDP(), load_site(site), machine), job(machine, "train_todo.py", site)
     assert trained_with(own) == str(FOLDER / "train.py")
     assert trained_with(other) == str(FOLDER / "train_todo.py")
@@ -98,10 +96,7 @@ def test_a_name_that_is_here_and_in_the_exercises_folder_is_not_guessed(
     typed = ["-e", "1", "--site", "local", "--dry-run", "--json", "--script"]
     assert main([*typed, name]) == 2
     said = capsys.readouterr().err
-    assert (
-        f"--script {name}: there is one here and one in the exercise's folder: give ./{name} for yours, or"
-        in said
-    )
+    assert f"--script {name}: there is one here and one in the exercise's folder: give ./{name} for yours, or" in said
     assert said.rstrip().endswith(str(FOLDER / name))
     for chosen, script in ((f"./{name}", tmp_path / name), (str(FOLDER / name), FOLDER / name)):
         assert main([*typed, chosen]) == 0

@@ -28,18 +28,7 @@ def test_a_name_that_no_file_can_have(argv: list[str], capsys: pytest.CaptureFix
 
 
 # They take a name, their own file, the words of a launch, or nothing.
-TAKE_NO_RUN = (
-    "faults",
-    "lesson",
-    "sites",
-    "sweep",
-    "scaling",
-    "reference",
-    "doctor",
-    "plan",
-    "health",
-    "overlap-test",
-)
+TAKE_NO_RUN = ("faults", "lesson", "sites", "sweep", "scaling", "reference", "doctor", "plan", "health", "overlap-test")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +87,5 @@ def test_a_wrong_value_is_refused_in_the_form_of_all_other_requests(
 def test_a_number_that_is_no_exercise_gets_no_corrected_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["7"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(
-        "slurm.sh: -e/--exercise: there is no exercise '7'; there are 0 communication tests, 1 DDP"
-    )
+    assert said.startswith("slurm.sh: -e/--exercise: there is no exercise '7'; there are 0 communication tests, 1 DDP")
     assert "corrected line" not in said

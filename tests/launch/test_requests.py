@@ -35,22 +35,13 @@ def complaints(*words: str) -> list[str]:
         (["-e", "--5"], "there is no exercise '--5'"),
         (["-e", "²"], "there is no exercise '²'"),
         (["-e", "1", "-e", "2"], "-e/--exercise is given twice, as 1 and as 2: drop one"),
-        (
-            ["check", "a", "b", "--runs", "2", "--runs=3"],
-            "check: --runs is given twice, as 2 and as 3: drop one",
-        ),
-        (
-            ["report", "x", "--csv", "a", "--csv", "b"],
-            "report: --csv is given twice, as a and as b: drop one",
-        ),
+        (["check", "a", "b", "--runs", "2", "--runs=3"], "check: --runs is given twice, as 2 and as 3: drop one"),
+        (["report", "x", "--csv", "a", "--csv", "b"], "report: --csv is given twice, as a and as b: drop one"),
         (["lesson", "9z"], "there is no lesson '9z' (slurm.sh lesson lists all)"),
         (["check", "a"], "check: B is missing (slurm.sh help check)"),
         (["run"], "-e/--exercise is missing"),
         (["run", "-e", "1", "stray"], "unexpected word 'stray'"),
-        (
-            ["help", "chekc"],
-            "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)",
-        ),
+        (["help", "chekc"], "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)"),
         (["--help", "xyzzy"], "there is no command 'xyzzy' (slurm.sh help lists all commands)"),
         (["help", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),
         (["-n", "2", "--site", "local"], "-e/--exercise is missing"),
@@ -66,10 +57,7 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "--ds-stage2"], "--ds-stage2 belongs to exercise 2"),
         (["-e", "3", "--gradient-accumulation-steps", "2"], "follows from --global-batch-size"),
         (["-e", "1", "--activation-checkpointing"], "needs --mixed-precision"),
-        (
-            ["-e", "1", "--model", "/nowhere/model"],
-            "--model: '/nowhere/model' is neither a model of the harness",
-        ),
+        (["-e", "1", "--model", "/nowhere/model"], "--model: '/nowhere/model' is neither a model of the harness"),
         (["-e", "1", "--model", "llama-3.2-1"], "did you mean llama-3.2-1b?"),
         (["-e", "1", "--data", "/nowhere.json"], "--data: /nowhere.json does not exist"),
         (["-e", "1", "--site", "leonado"], "did you mean leonardo?"),
@@ -92,10 +80,7 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "--site", ""], "--site: there is no site ''"),
         (["-e", "1", "--time", "0:00:00"], "--time: got '0:00:00', takes HH:MM:SS above zero"),
         (["-e", "3", "--engine", "megatron-lm", "-g", "2"], "--engine megatron-lm trains on GPUs only"),
-        (
-            ["-e", "3", "--data", "a", "--data-path", "b"],
-            "--data and --data-path both name the training data",
-        ),
+        (["-e", "3", "--data", "a", "--data-path", "b"], "--data and --data-path both name the training data"),
         (["-e", "1", "stray"], "unexpected word 'stray'"),
         (["lss"], "there is no command 'lss': did you mean ls?"),
         (["status", "nope"], "there are no runs yet"),
@@ -109,9 +94,7 @@ def complaints(*words: str) -> list[str]:
         (["-e", "3", "--", "--data-path", "/"], "--data-path: / does not exist as PREFIX.bin"),
     ],
 )
-def test_a_wrong_request_gets_one_sentence(
-    harness: Harness, tmp_path: Path, words: list[str], sentence: str
-) -> None:
+def test_a_wrong_request_gets_one_sentence(harness: Harness, tmp_path: Path, words: list[str], sentence: str) -> None:
     done = harness(*words)
     assert done.returncode == 2, done
     assert sentence in done.stderr
@@ -150,10 +133,7 @@ def test_the_bootstrap_passes_the_sentence_and_the_exit_status_on(words: list[st
         (["-e", "1", "--site", "leonado", "-n", "0", "--time", "soon"], ["leonardo?", "got '0'", "'soon'"]),
         (["-e", "1", "--tp", "2", "-n"], ["--tp belongs", "-n requires an argument"]),
         (["-e", "1", "--data", "--mixed-precison"], ["--data requires", "did you mean --mixed-precision?"]),
-        (
-            ["-e", "1", "-a", "-p", "--no-profle"],
-            ["-a requires", "-p requires", "did you mean --no-profile?"],
-        ),
+        (["-e", "1", "-a", "-p", "--no-profle"], ["-a requires", "-p requires", "did you mean --no-profile?"]),
     ],
 )
 def test_no_mistake_hides_another(harness: Harness, words: list[str], parts: list[str]) -> None:
@@ -205,21 +185,12 @@ def test_run_is_the_launch(harness: Harness) -> None:
     ("words", "where"),
     [
         (["reprot", "last"], "did you mean report? (slurm.sh help lists all commands)"),
-        (
-            ["-e", "1", "--mixed-precison"],
-            "did you mean --mixed-precision? (slurm.sh --help lists all flags)",
-        ),
+        (["-e", "1", "--mixed-precison"], "did you mean --mixed-precision? (slurm.sh --help lists all flags)"),
         (["-e", "1", "--site", "leonado"], "did you mean leonardo? (slurm.sh sites lists all;"),
         (["-e", "1", "--model", "tiny-lama"], "did you mean tiny-llama? (the last lines of slurm.sh --help"),
         (["-e", "1", "--fault", "pauze,ms=5"], "did you mean pause? (slurm.sh faults lists all)"),
-        (
-            ["ls", "--limt", "3"],
-            "ls: unknown flag --limt: did you mean --limit? (slurm.sh help ls lists all flags)",
-        ),
-        (
-            ["mystery", "class", ".", "--jsn"],
-            "unknown flag --jsn: did you mean --json? (slurm.sh help mystery class",
-        ),
+        (["ls", "--limt", "3"], "ls: unknown flag --limt: did you mean --limit? (slurm.sh help ls lists all flags)"),
+        (["mystery", "class", ".", "--jsn"], "unknown flag --jsn: did you mean --json? (slurm.sh help mystery class"),
         (["sweep", "gas", "--repeat", "3"], "did you mean --repeats? (slurm.sh help sweep lists all flags)"),
         (["lesson", "1aa"], "did you mean 1a? (slurm.sh lesson lists all)"),
         (["sweep", "gass"], "did you mean gas? (slurm.sh sweep lists all"),
@@ -249,14 +220,11 @@ def test_rules_that_a_wrong_value_decides_are_not_judged() -> None:
 @pytest.mark.parametrize("number", ["4_0", " 4", "4 ", "\uff14", "\u0664", "0x4", "nan", "1e400", ""])
 @pytest.mark.parametrize("flag", ["--nodes", "--monitor-hz"])
 def test_a_number_is_written_in_plain_digits(flag: str, number: str) -> None:
-    assert [
-        f"{flag}: got {number!r}" in c.replace("-n/", "") for c in complaints("-e=1", f"{flag}={number}")
-    ] == [True]
+    assert [f"{flag}: got {number!r}" in c.replace("-n/", "") for c in complaints("-e=1", f"{flag}={number}")] == [True]
 
 
 @pytest.mark.parametrize(
-    "word",
-    ["--seed=4294967200", "--steps=10000001", "--seq-length=1" + "0" * 30, "--micro-batch-size=99999999"],
+    "word", ["--seed=4294967200", "--steps=10000001", "--seq-length=1" + "0" * 30, "--micro-batch-size=99999999"]
 )
 def test_a_number_that_no_training_could_take_is_refused_before_the_queue(word: str) -> None:
     assert len(complaints("-e=1", "--no-profile", word)) == 1
@@ -272,9 +240,7 @@ def test_a_number_that_no_training_could_take_is_refused_before_the_queue(word: 
         (["--profiler", "torch", "--no-profile"], ["--profiler torch", "--no-profile"]),
     ],
 )
-def test_contradicting_switches_are_refused_in_any_order(
-    harness: Harness, words: list[str], named: list[str]
-) -> None:
+def test_contradicting_switches_are_refused_in_any_order(harness: Harness, words: list[str], named: list[str]) -> None:
     done = harness("-e", "1", *words, "--dry-run")
     assert done.returncode == 2
     assert "exclude each other: drop one" in done.stderr
@@ -291,10 +257,7 @@ def test_the_same_switch_given_twice_is_no_contradiction() -> None:
     ("words", "sentence"),
     [
         (["-e=2", "--ds-heavy-comm"], "--ds-heavy-comm needs --mixed-precision"),
-        (
-            ["-e=2", "--mixed-precision", "--ds-heavy-comm", "--activation-checkpointing"],
-            "exclude each other",
-        ),
+        (["-e=2", "--mixed-precision", "--ds-heavy-comm", "--activation-checkpointing"], "exclude each other"),
         (["-e=2", "--ds-stage2", "--ds-hpz-partition=2"], "stage 2 does not shard"),
         (["-e=2", "-n=2", "-g=2", "--ds-hpz-partition=3"], "does not divide the world size 4"),
         (["-e=3", "-g=4", "--tp=3"], "does not divide the world size 4"),

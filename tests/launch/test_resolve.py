@@ -11,16 +11,14 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Megatron
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import resolve, warnings_of
-from harness.launch.render import render
 from harness.launch.resolve import Machine
+from harness.launch.submit import render
 from harness.site.site import load_site, override
 from tests.launch.launch_shared import ROOT, SITES, Harness
 
 
 @pytest.mark.parametrize(("nodes", "gpus", "threads"), [(1, 1, 8), (1, 2, 4), (2, 2, 2), (4, 4, 1)])
-def test_the_nodes_a_machine_plays_share_its_cores(
-    machine: Machine, nodes: int, gpus: int, threads: int
-) -> None:
+def test_the_nodes_a_machine_plays_share_its_cores(machine: Machine, nodes: int, gpus: int, threads: int) -> None:
     asked = DDP(nodes=nodes, gpus_per_node=gpus)
     env = resolve(asked, load_site("local"), machine._replace(cores=8)).env
     assert env["OMP_NUM_THREADS"] == str(threads)
@@ -163,9 +161,7 @@ def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> N
         (["-q", "normal"], False),
     ],
 )
-def test_the_limit_stays_as_long_as_the_queue_that_sets_it(
-    harness: Harness, words: list[str], warned: bool
-) -> None:
+def test_the_limit_stays_as_long_as_the_queue_that_sets_it(harness: Harness, words: list[str], warned: bool) -> None:
     done = harness("-n", "4", "-e", "1", "--site", "leonardo", *words, "--dry-run")
     assert ("more nodes than boost_qos_dbg allows (2)" in done.stderr) == warned, done.stderr
 

@@ -21,17 +21,8 @@ from harness.experiment.exercises import DDP
 from harness.launch import outcome
 from harness.launch.backends import local
 from harness.launch.submit import prepare, submit, this_machine
-from harness.monitor.cores import usable_cores
-from harness.run import (
-    NodeStatus,
-    Run,
-    Stage,
-    all_runs,
-    claim_local_id,
-    find_run,
-    read_json_lines,
-    write_atomically,
-)
+from harness.monitor.source import usable_cores
+from harness.run import NodeStatus, Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically
 from harness.site.site import load_site
 from harness.traces.many import worker_count
 from tests.exercises.launching import UNHURRIED
@@ -52,9 +43,7 @@ def test_a_run_is_found_by_id_name_path_and_last(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"did you mean local-[12]\?"):
         find_run("local-3", tmp_path)
     for typo in ("lsat", "LAST", "lats"):
-        with pytest.raises(
-            RequestError, match=rf"no run '{typo}': did you mean last\? \(slurm.sh ls lists all"
-        ):
+        with pytest.raises(RequestError, match=rf"no run '{typo}': did you mean last\? \(slurm.sh ls lists all"):
             find_run(typo, tmp_path)
 
 
@@ -171,9 +160,7 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_status(tmp
 
 
 @pytest.mark.train
-def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(
-    harness_process: Harness, tmp_path: Path
-) -> None:
+def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(harness_process: Harness, tmp_path: Path) -> None:
     """Like a limit of less than four seconds, with more time for the start on a busy machine."""
     described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     path = tmp_path / "unwarned.yaml"
@@ -184,9 +171,7 @@ def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(
     assert "timeout: " in done.stderr, done.stderr
 
 
-def test_a_local_run_that_cannot_be_started_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_run_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -224,9 +209,7 @@ def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
     assert outcome.main([str(run.path), "0", ""]) == 1
 
 
-@pytest.mark.parametrize(
-    ("reason", "state"), [("timeout", "timeout"), ("cancelled", "cancelled"), ("", "completed")]
-)
+@pytest.mark.parametrize(("reason", "state"), [("timeout", "timeout"), ("cancelled", "cancelled"), ("", "completed")])
 def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> None:
     run = a_run(tmp_path, "1")
     node(run, 0, 143 if reason else 0)
@@ -237,9 +220,7 @@ def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> 
 
 
 @pytest.mark.parametrize(("expects", "state"), [([], "completed"), (["torch/rank0.json.gz"], "timeout")])
-def test_a_warning_that_comes_after_the_end_changes_nothing(
-    tmp_path: Path, expects: list[str], state: str
-) -> None:
+def test_a_warning_that_comes_after_the_end_changes_nothing(tmp_path: Path, expects: list[str], state: str) -> None:
     run = a_run(tmp_path, "1", expects)
     node(run, 0, 0)
     outcome.record_end(run, 0, "timeout")
@@ -248,9 +229,7 @@ def test_a_warning_that_comes_after_the_end_changes_nothing(
     assert status.state == state
 
 
-@pytest.mark.parametrize(
-    ("ended", "state"), [("stopped", "cancelled"), ("completed", "completed"), ("", "completed")]
-)
+@pytest.mark.parametrize(("ended", "state"), [("stopped", "cancelled"), ("completed", "completed"), ("", "completed")])
 def test_a_training_that_stopped_early_did_not_complete_although_nsys_ends_with_0(
     tmp_path: Path, ended: str, state: str
 ) -> None:
@@ -318,17 +297,13 @@ def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness:
     outcome.record_start(run)
     status = run.status()
     assert status is not None
-    run.write_status(
-        status.model_copy(update={"pid": os.getpid()})
-    )  # a live process, not the script of this run
+    run.write_status(status.model_copy(update={"pid": os.getpid()}))  # a live process, not the script of this run
     assert "unknown" in harness("ls").stdout
     assert json.loads(harness("status", "--json").stdout)["state"] == "unknown"
     assert harness("cancel").returncode == 1
 
 
-def test_cores_are_counted_where_the_system_does_not_list_those_of_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cores_are_counted_where_the_system_does_not_list_those_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Like macOS."""
     monkeypatch.delattr(os, "sched_getaffinity")
     assert this_machine().cores == usable_cores() == os.cpu_count()

@@ -18,8 +18,8 @@ from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, 
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import resolve
-from harness.launch.render import render
 from harness.launch.resolve import Machine
+from harness.launch.submit import render
 from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
 from tests.launch.golden_scripts import merged, script_of
@@ -75,9 +75,7 @@ FOR_NSYS: dict[str, Experiment] = {
 OWN: dict[str, Experiment] = {
     "a script": Own(nodes=2, command=("train.py", "--name", "it's"), start_in="/home/u", nsys2prv=True),
     "a module, by accelerate": Own(command=("-m", "pkg.train"), start_in="/home/u", launcher="accelerate"),
-    "a script, by deepspeed": Own(
-        nodes=2, command=("a b/train.py",), start_in="/home/u", launcher="deepspeed"
-    ),
+    "a script, by deepspeed": Own(nodes=2, command=("a b/train.py",), start_in="/home/u", launcher="deepspeed"),
     "a script with a Python of its own and one nsys for each rank": Own(
         command=("train.py",), start_in="/home/u", python="/venv/bin/python", profiler="nsys", nsys_per="rank"
     ),
@@ -211,12 +209,7 @@ def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
     run_dir.mkdir(parents=True)
     (run_dir / "run.json").write_text("{}")
     record = tmp_path / "record"
-    env = {
-        "PATH": os.environ["PATH"],
-        "HARNESS_JOB_ID": "local-1",
-        "HARNESS_PORT": "1",
-        "RECORD": str(record),
-    }
+    env = {"PATH": os.environ["PATH"], "HARNESS_JOB_ID": "local-1", "HARNESS_PORT": "1", "RECORD": str(record)}
     path = place / "job.sbatch"
     path.write_text(render(job), encoding="utf-8")
     subprocess.run(["bash", str(path)], env=env, cwd=tmp_path, capture_output=True, check=False, timeout=60)
@@ -254,9 +247,7 @@ def test_a_run_sees_only_gpus_its_shell_sees(named: str, seen: list[str]) -> Non
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == seen
 
 
-def start_node(
-    text: str, tmp_path: Path, program: str = 'echo "ran $*"', **more: Any
-) -> subprocess.Popen[str]:
+def start_node(text: str, tmp_path: Path, program: str = 'echo "ran $*"', **more: Any) -> subprocess.Popen[str]:
     """The function on_node of a script, started with a stand-in for every Python program."""
     python = tmp_path / "python"
     python.write_text(f"#!/bin/bash\n{program}\n")

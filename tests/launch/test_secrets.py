@@ -51,9 +51,7 @@ def test_a_submission_writes_none_and_passes_them_on_except_to_nsys(
         assert passed == {*PLANTED}, "the training may need them"
 
 
-def test_a_secret_among_the_words_is_refused_before_anything_is_written(
-    harness: Harness, tmp_path: Path
-) -> None:
+def test_a_secret_among_the_words_is_refused_before_anything_is_written(harness: Harness, tmp_path: Path) -> None:
     for words in (("--", "--hf-token", "hf_x"), ("--model", "https://user:pass@example.org/model")):
         done = harness("-e", "1", "--site", "local", *words)
         assert done.returncode == 2
@@ -68,14 +66,7 @@ def test_a_search_that_finds_nothing_has_searched(tmp_path: Path) -> None:
 
 
 def test_names_that_only_look_like_secrets_stay() -> None:
-    needed = (
-        "NCCL_IB_PKEY",
-        "TOKENIZERS_PARALLELISM",
-        "PMI_SHARED_SECRET",
-        "SSH_AUTH_SOCK",
-        "KEYBOARD",
-        "PATH",
-    )
+    needed = ("NCCL_IB_PKEY", "TOKENIZERS_PARALLELISM", "PMI_SHARED_SECRET", "SSH_AUTH_SOCK", "KEYBOARD", "PATH")
     assert secret_names([*needed, *PLANTED, "SLURM_JWT"]) == sorted([*PLANTED, "SLURM_JWT"])
 
 
@@ -109,12 +100,8 @@ subprocess.run(["env"], check=True)
 """
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="this system shows no process's environment"
-)
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system shows no process's environment")
 def test_what_a_process_forgets_no_other_program_sees() -> None:
     env = {**os.environ, "HF_TOKEN": PLANTED["HF_TOKEN"], "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", FORGETS], env=env, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", FORGETS], env=env, capture_output=True, text=True, check=True)
     assert "planted-" not in done.stdout and f"None {os.environ['HOME']}" in done.stdout

@@ -198,14 +198,7 @@ def _filled(words: Sequence[str], run: Run, shared: Shared) -> list[str]:
     return filled
 
 
-ANY = (
-    ["ls"],
-    ["status", "last"],
-    ["report", "local-1"],
-    ["logs", "last"],
-    ["cancel", "last"],
-    ["rerun", "last"],
-)
+ANY = (["ls"], ["status", "last"], ["report", "local-1"], ["logs", "last"], ["cancel", "last"], ["rerun", "last"])
 
 
 def test_a_folder_that_the_umask_077_of_its_owner_closed_is_said_and_whom_to_ask(shared: Shared) -> None:

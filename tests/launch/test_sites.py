@@ -71,9 +71,7 @@ def test_the_sites_are_the_ones_promised() -> None:
         *((f"name: x\ndescription: y\n{fields}\n", sentence) for fields, sentence in WRONG_FIELDS.items()),
     ],
 )
-def test_a_wrong_site_file_is_one_sentence(
-    tmp_path: Path, harness: Harness, text: str, sentence: str
-) -> None:
+def test_a_wrong_site_file_is_one_sentence(tmp_path: Path, harness: Harness, text: str, sentence: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     done = harness("-e", "1", "--site", str(path), "--dry-run", CUDA_VISIBLE_DEVICES="")
@@ -82,28 +80,13 @@ def test_a_wrong_site_file_is_one_sentence(
     assert "Traceback" not in done.stderr
 
 
-NAMES = [
-    "HF_TOKEN",
-    "WANDB_KEY",
-    "WANDB_API_KEY",
-    "AWS_ACCESS_KEY_ID",
-    "HF_AUTH",
-    "SSH_PRIVATE_KEY",
-    "db_password",
-]
-LINES = [
-    f"{how}{name}={value}"
-    for name in NAMES
-    for how in ("export ", "A=1 ", "true;")
-    for value in ("x1y", "'x y'")
-]
+NAMES = ["HF_TOKEN", "WANDB_KEY", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "HF_AUTH", "SSH_PRIVATE_KEY", "db_password"]
+LINES = [f"{how}{name}={value}" for name in NAMES for how in ("export ", "A=1 ", "true;") for value in ("x1y", "'x y'")]
 
 
 def test_every_pattern_of_a_site_file_has_words_and_no_refusal_shows_a_pattern(tmp_path: Path) -> None:
     schema = json.dumps(Site.model_json_schema())
-    patterns = {
-        json.loads(f'"{found}"') for found in re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', schema)
-    }
+    patterns = {json.loads(f'"{found}"') for found in re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', schema)}
     assert len(patterns) >= 4 and patterns <= set(TAKES)
     wrong = {"time": "12h", "account": "a b", "sbatch": ["exclusive"], "modules": ["-x"], "env": {"1a": "b"}}
     for field, given in wrong.items():
@@ -124,9 +107,7 @@ def test_every_pattern_of_a_site_file_has_words_and_no_refusal_shows_a_pattern(t
     ],
     ids=str,
 )
-def test_a_secret_does_not_fit_into_a_site_file_and_is_not_repeated(
-    tmp_path: Path, part: dict[str, object]
-) -> None:
+def test_a_secret_does_not_fit_into_a_site_file_and_is_not_repeated(tmp_path: Path, part: dict[str, object]) -> None:
     with pytest.raises(RequestError, match="looks like a secret") as refused:
         load_site(site_file(tmp_path, **part))
     assert "x1y" not in str(refused.value)
@@ -137,13 +118,7 @@ def test_a_secret_does_not_fit_into_a_site_file_and_is_not_repeated(
     "part",
     [
         {"env": {"TOKENIZERS_PARALLELISM": "false", "MAX_TOKENS": "512", "MONKEY": "x"}},
-        {
-            "env": {
-                "HF_TOKEN": "$MY_TOKEN",
-                "HF_TOKEN_PATH": "/home/me/t",
-                "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
-            }
-        },
+        {"env": {"HF_TOKEN": "$MY_TOKEN", "HF_TOKEN_PATH": "/home/me/t", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}},
         *(
             {"setup": [line]}
             for line in (
@@ -159,9 +134,7 @@ def test_a_secret_does_not_fit_into_a_site_file_and_is_not_repeated(
     ],
     ids=str,
 )
-def test_what_only_names_a_secret_or_sounds_like_one_is_allowed(
-    tmp_path: Path, part: dict[str, object]
-) -> None:
+def test_what_only_names_a_secret_or_sounds_like_one_is_allowed(tmp_path: Path, part: dict[str, object]) -> None:
     assert load_site(site_file(tmp_path, **part)).name == "x"
 
 
@@ -208,9 +181,7 @@ def test_the_site_that_a_course_sets_is_shown_with_its_file() -> None:
     environ = {"HARNESS_SITE": "leonardo", "HARNESS_COURSE": " HARNESS_RUNS HARNESS_SITE"}
     assert choose_site(None, environ).reason == "HARNESS_SITE in configs/course.env"
     assert choose_site(None, environ | {"HARNESS_COURSE": " HARNESS_RUNS"}).reason == "HARNESS_SITE"
-    with pytest.raises(
-        RequestError, match=r"^HARNESS_SITE in configs/course.env: there is no site 'leonado'"
-    ):
+    with pytest.raises(RequestError, match=r"^HARNESS_SITE in configs/course.env: there is no site 'leonado'"):
         choose_site(None, environ | {"HARNESS_SITE": "leonado"})
 
 
@@ -290,14 +261,10 @@ def test_a_sites_environment_cannot_name_what_the_script_sets_or_gets() -> None:
     names |= set(re.findall(r"\b(?:for \(*|mapfile .*?-t )(\w+) ", code))
     names |= {w for line in re.findall(r"\n *local ([^\n$(]*)", code) for w in re.findall(r"[a-z]+", line)}
     names |= set(re.findall(r"\$\{?((?:SLURM|HARNESS)_\w+)", code))
-    assert (
-        names - {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"} == SCRIPTS_OWN
-    )  # these two keep the value of the site
+    assert names - {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"} == SCRIPTS_OWN  # these two keep the value of the site
 
 
-@pytest.mark.parametrize(
-    "name", ["RUN_DIR", "HARNESS_PYTHON", "NODE", "REASON", "SLURM_NODEID", "UID", "IFS"]
-)
+@pytest.mark.parametrize("name", ["RUN_DIR", "HARNESS_PYTHON", "NODE", "REASON", "SLURM_NODEID", "UID", "IFS"])
 def test_the_scripts_own_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestError, match=f"{name} is the script's own"):
         load_site(site_file(tmp_path, env={name: "x"}))

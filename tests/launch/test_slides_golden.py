@@ -60,10 +60,6 @@ def test_the_slides_command_asks_for_this(
     assert pairs(environment) == pairs(*usual_environment)
     assert f"\nRUN_DIR=$OUTPUT_DIR/profiler/{slide['run']}\n" in script
 
-    words = (
-        EXPECTED["words"]
-        | there["words"]
-        | {"nodes": nodes, "folder": f"/checkout/exercises/{exercise['folder']}"}
-    )
+    words = EXPECTED["words"] | there["words"] | {"nodes": nodes, "folder": f"/checkout/exercises/{exercise['folder']}"}
     assert programs(script) == [filled(argv, words) for argv in slide["argv"]]
     assert ("-m harness paraver" in script) == ("--nsys2prv" in command)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from harness.launch.backends.protocol import QueuePlace
-from harness.launch.backends.slurm_queue import of_these, places_of
+from harness.launch.backends.slurm_poll import of_these, places_of
 from harness.site.slurm_commands import QueueEntry
 
 
@@ -75,8 +75,6 @@ def test_random_queues() -> None:
         assert places_of(queue, list(wanted)) == wanted
 
 
-@pytest.mark.parametrize(
-    "number", ["", "x", "7_[", "7_[0-3,...%2]", "7_[0-9:0]", "7_[" + "9" * 99 + "]", "7+0", "-1"]
-)
+@pytest.mark.parametrize("number", ["", "x", "7_[", "7_[0-3,...%2]", "7_[0-9:0]", "7_[" + "9" * 99 + "]", "7+0", "-1"])
 def test_other_numbers_stop_nothing(number: str) -> None:
     assert places_of([entry(number), entry("8", 1)], ["8"])["8"].place >= 1

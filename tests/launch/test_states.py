@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.cli.watch import cancel as cancelling
 from harness.cli.watch import follow
+from harness.cli.watch import status as cancelling
 from harness.common.programs import TOO_LATE, ask
 from harness.launch import outcome
-from harness.launch.backends import local, processes, slurm
-from harness.launch.backends.slurm_states import MEANINGS, meaning_of
+from harness.launch.backends import local, slurm
+from harness.launch.backends.slurm_poll import MEANINGS, meaning_of
 from harness.launch.submit import look_at
 from harness.run import FINAL, Run, Status
 from harness.site import slurm_commands
@@ -70,12 +70,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    for name, body in {
-        "scancel": "",
-        "squeue": FORGOTTEN,
-        "scontrol": FORGOTTEN,
-        "sacct": NO_ACCOUNTS,
-    }.items():
+    for name, body in {"scancel": "", "squeue": FORGOTTEN, "scontrol": FORGOTTEN, "sacct": NO_ACCOUNTS}.items():
         program(folder, name, body)
     return folder
 
@@ -132,21 +127,13 @@ def test_of_a_job_that_wrote_its_end_nothing_is_doubtful_when_slurm_does_not_ans
     assert "Slurm does not answer; the last state that the job wrote: completed" in shown
 
 
-def test_accounts_that_do_not_answer_are_asked_once_and_named(
-    programs: Path, tmp_path: Path, harness: Harness
-) -> None:
-    program(
-        programs,
-        "sacct",
-        "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1",
-    )
+def test_accounts_that_do_not_answer_are_asked_once_and_named(programs: Path, tmp_path: Path, harness: Harness) -> None:
+    program(programs, "sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
     for number in range(3):
         of_slurm(tmp_path, str(4711 + number), state="running", started_ns=1)
     assert harness("ls").returncode == 0
     assert asked(programs, "sacct") == 1
-    assert (
-        "its accounts do not answer; the last state that the job wrote: running" in harness("status").stdout
-    )
+    assert "its accounts do not answer; the last state that the job wrote: running" in harness("status").stdout
 
 
 def test_accounts_alone_are_used_with_a_sentence(programs: Path, tmp_path: Path) -> None:
@@ -172,9 +159,9 @@ def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     assert ask(["sh", "-c", body], 1, os.environ).code == TOO_LATE
     child = int(file.read_text())
     end = time.monotonic() + 30
-    while processes.is_alive(child) and time.monotonic() < end:
+    while local.is_alive(child) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not processes.is_alive(child)
+    assert not local.is_alive(child)
 
 
 def test_who_waits_for_a_run_waits_on_while_slurm_does_not_answer(
@@ -281,9 +268,7 @@ def test_a_lost_node_that_comes_back_does_not_deny_that_it_was_lost(programs: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a file that root itself cannot replace")
-def test_where_nothing_may_be_written_the_state_is_only_shown(
-    programs: Path, tmp_path: Path, harness: Harness
-) -> None:
+def test_where_nothing_may_be_written_the_state_is_only_shown(programs: Path, tmp_path: Path, harness: Harness) -> None:
     run = of_slurm(tmp_path, state="running", started_ns=1)
     program(programs, "scontrol", "echo JobState=NODE_FAIL")
     before = (run.path / "status.json").read_bytes()
@@ -324,9 +309,7 @@ def test_a_job_that_is_ending_is_cancelled_well(programs: Path, tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_job_that_slurm_has_forgotten_cannot_be_cancelled(
-    programs: Path, tmp_path: Path, harness: Harness
-) -> None:
+def test_a_job_that_slurm_has_forgotten_cannot_be_cancelled(programs: Path, tmp_path: Path, harness: Harness) -> None:
     of_slurm(tmp_path, state="running", started_ns=1)
     done = harness("cancel")
     assert done.returncode == 1
@@ -345,15 +328,12 @@ def test_a_cancellation_that_slurm_does_not_answer_says_what_is_not_known(
     done = harness("cancel")
     assert done.returncode == 1
     assert re.search(
-        "Slurm does not answer: the cancellation of job 4711 is not confirmed.* slurm.sh status 4711",
-        done.stderr,
+        "Slurm does not answer: the cancellation of job 4711 is not confirmed.* slurm.sh status 4711", done.stderr
     )
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_job_that_ends_while_it_is_cancelled_has_ended(
-    programs: Path, tmp_path: Path, harness: Harness
-) -> None:
+def test_a_job_that_ends_while_it_is_cancelled_has_ended(programs: Path, tmp_path: Path, harness: Harness) -> None:
     of_slurm(tmp_path, state="running", started_ns=1)
     program(programs, "squeue", "[ -e $0.over ] || echo 'RUNNING|None'")
     program(programs, "scontrol", "echo JobState=COMPLETED")
@@ -405,20 +385,18 @@ def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
     run = a_run(tmp_path, "local-1")
     run.controller_dir.mkdir(parents=True)
     deaf = f"{sys.executable} -c 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)'"
-    run.script.write_text(
-        f"trap 'asked=1' TERM\n{deaf} &\nwhile :; do wait $!; (($? == 143)) || exit 7; done\n"
-    )
+    run.script.write_text(f"trap 'asked=1' TERM\n{deaf} &\nwhile :; do wait $!; (($? == 143)) || exit 7; done\n")
     script = subprocess.Popen(["bash", str(run.script)])
     try:
         run.write_status(Status(state="running", pid=script.pid, host=run.record.submit_host, started_ns=1))
         end = time.monotonic() + 60
-        while not processes.below(script.pid) and time.monotonic() < end:
+        while not local.below(script.pid) and time.monotonic() < end:
             time.sleep(0.05)
-        (child,) = processes.below(script.pid)
+        (child,) = local.below(script.pid)
         time.sleep(0.5)
         local.cancel(run)
         assert local.poll(run)[:3] == ("running", "it was asked to end, and is closing its traces", True)
-        assert processes.is_alive(child)
+        assert local.is_alive(child)
         monkeypatch.setattr(local, "KILL_S", 0.0)
         local.cancel(run)
         assert script.wait(timeout=60) == 7, "the script itself is left to write how it ended"
@@ -437,12 +415,12 @@ def test_what_a_killed_script_leaves_is_ended(tmp_path: Path) -> None:
     leader.send_signal(signal.SIGKILL)
     leader.wait()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "LAST_S", 0.2)
-        processes.end_session(leader.pid)
+        patch.setattr(local, "LAST_S", 0.2)
+        local.end_session(leader.pid)
     end = time.monotonic() + 30
-    while processes.is_alive(child) and time.monotonic() < end:
+    while local.is_alive(child) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not processes.is_alive(child)
+    assert not local.is_alive(child)
 
 
 def test_final_states_are_the_only_ones_that_are_written_down() -> None:

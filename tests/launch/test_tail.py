@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.watch.tail import Tail
+from harness.cli.watch.follow import Tail
 from tests.launch.launch_shared import Harness, a_run
 
 MARK = "USDT:2026-11-21 22:33:49 8885:8885 SyncActivityProfilerHandler.cpp:52] profiler_start"
@@ -76,7 +76,7 @@ def test_a_character_that_a_look_cuts_in_two_is_shown_whole(tmp_path: Path) -> N
 def test_of_a_huge_log_the_end_is_shown_and_how_to_see_it_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.cli.watch.tail.MOST_BYTES", 2 << 20)
+    monkeypatch.setattr("harness.cli.watch.follow.MOST_BYTES", 2 << 20)
     log = tmp_path / "a log.out"
     with log.open("wb") as file:
         file.truncate(10 << 30)  # sparse
@@ -107,7 +107,7 @@ def test_of_a_huge_log_the_end_is_shown_and_how_to_see_it_all(
 def test_the_end_of_a_long_log_begins_with_a_whole_line_and_all_that_is_new_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.cli.watch.tail.MOST_BYTES", 25)
+    monkeypatch.setattr("harness.cli.watch.follow.MOST_BYTES", 25)
     lines = [f"line {number}\n" for number in range(100, 200)]
     assert shown(tmp_path / "log.out", "".join(lines), "".join(lines)) == "".join([*lines[-2:], *lines])
 

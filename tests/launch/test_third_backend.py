@@ -68,9 +68,7 @@ def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
     said("logs", endless["job_id"], "-f")
 
 
-def test_its_template_and_its_directives_make_the_script(
-    site: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_template_and_its_directives_make_the_script(site: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-e", "1", "-n", "2", "--site", site, "--dry-run"]) == 0
     script, warned = capsys.readouterr()
     assert "\n#QUEUE ranks=1\n#QUEUE time=00:30:00\n" in script

@@ -92,9 +92,7 @@ def test_its_script_is_as_clean_as_a_runs(programs: Path, site: Site, way: Toget
 
 
 @pytest.mark.parametrize("way", ["array", "series"])
-def test_a_run_that_cannot_be_written_leaves_no_job_and_no_run(
-    programs: Path, site: Site, way: Together
-) -> None:
+def test_a_run_that_cannot_be_written_leaves_no_job_and_no_run(programs: Path, site: Site, way: Together) -> None:
     asked = starts(site, 1, 1, 1)
     separator = {"array": "_", "series": "-"}[way]
     third = asked[2].prepared.job

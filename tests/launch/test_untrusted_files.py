@@ -79,11 +79,7 @@ SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize(("fields", "shown"), SITES.values(), ids=SITES)
 def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_person(
-    fields: dict[str, Any],
-    shown: list[str],
-    harness: Harness,
-    started: Started,
-    rewritten: Callable[..., Run],
+    fields: dict[str, Any], shown: list[str], harness: Harness, started: Started, rewritten: Callable[..., Run]
 ) -> None:
     run = rewritten(site=LOCAL.model_copy(update=fields))
     refused = harness("rerun", str(run.path))
@@ -138,10 +134,7 @@ def test_a_record_from_elsewhere_that_names_files_asks(
     mailed = tmp_path / "mailed" / "run.json"
     mailed.write_bytes(run.record_file.read_bytes())
     said = harness("rerun", str(mailed)).stderr
-    assert (
-        "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it is not one of your runs"
-        in said
-    )
+    assert "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it is not one of your runs" in said
     assert started == []
     plain = rewritten_file(mailed, experiment=DDP())
     assert harness("rerun", str(plain)).returncode == 0
@@ -217,7 +210,7 @@ def test_a_series_that_somebody_began_asks_before_it_goes_on(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
-    from harness.study.sweeps.request import read_sweep, shipped_sweep
+    from harness.study.sweeps.axes import read_sweep, shipped_sweep
     from harness.study.sweeps.stored import Stored, request_file, store_request
 
     shipped = shipped_sweep("gas")
@@ -240,9 +233,8 @@ def test_a_job_that_converts_takes_no_options_from_another_users_run(
     run = rewritten(site=site, backend="slurm", created_ns=time.time_ns())
     refused = harness("paraver", str(run.path), "--submit")
     assert refused.returncode == 2
-    assert (
-        "its site slurm differs from configs/sites/slurm.yaml in sbatch: convert it here, without --submit"
-        in (refused.stderr)
+    assert "its site slurm differs from configs/sites/slurm.yaml in sbatch: convert it here, without --submit" in (
+        refused.stderr
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from harness.common.errors import WorkError
 from harness.launch import outcome
 from harness.launch.backends.protocol import PolledState
-from harness.launch.exit_status import what_it_means, why_it_wrote_no_more
+from harness.launch.outcome import what_it_means, why_it_wrote_no_more
 from harness.launch.submit import look_at
 from harness.run import NodeStatus, Run, Status, find_run
 from tests.launch.launch_shared import Harness, a_run

@@ -70,10 +70,7 @@ def _train(script: Path, run: Path) -> None:
         "PYTHONPATH": str(HERE.parents[1]),
     }
     ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(run)],
-            env=os.environ | given | {"RANK": str(rank)},
-        )
+        subprocess.Popen([sys.executable, str(script), str(run)], env=os.environ | given | {"RANK": str(rank)})
         for rank in range(WORLD)
     ]
     ended = [rank.wait(120) for rank in ranks]

@@ -12,19 +12,13 @@ import pytest
 
 from harness.analysis.process.view import View, views
 from harness.analysis.summary import TimeLost
-from harness.measure.lines import lines_of
-from harness.measure.paths import measure_one
+from harness.measure.paths import lines_of, measure_one
 from tests.lines.planted import Plant, record
 from tests.synthetic.simulated import MS, Costs, CpuJob
 
 pytest.importorskip("torch")
 
-OF_CAUSE = (
-    "data-stall",
-    "host-stall",
-    "extra-compute",
-    "communication",
-)  # others are other programs of the machine
+OF_CAUSE = ("data-stall", "host-stall", "extra-compute", "communication")  # others are other programs of the machine
 
 
 @pytest.mark.train
@@ -38,9 +32,7 @@ OF_CAUSE = (
     ],
     ids=lambda value: f"{value.stall}-{value.place}" if isinstance(value, Plant) else "",
 )
-def test_the_first_line_is_the_planted_one(
-    tmp_path: Path, plant: Plant, cause: str, ranks: list[int]
-) -> None:
+def test_the_first_line_is_the_planted_one(tmp_path: Path, plant: Plant, cause: str, ranks: list[int]) -> None:
     """On a busy machine, other programs may be the largest cause of a run: one of three runs must show it."""
     for attempt in range(3):
         run = tmp_path / f"run{attempt}"

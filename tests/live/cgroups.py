@@ -46,9 +46,7 @@ class Cgroup:
             _wait_for(self.path / "freezer.state", "FROZEN" if frozen else "THAWED")
         else:
             (self.path / "cgroup.freeze").write_text(str(int(frozen)))
-            for events in self.path.rglob(
-                "cgroup.events"
-            ):  # of those below it, too: they follow a moment later
+            for events in self.path.rglob("cgroup.events"):  # of those below it, too: they follow a moment later
                 _wait_for(events, f"frozen {int(frozen)}")
 
     def limit(self, size: int) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from harness.common.heartbeats import encode
-from harness.live.aligned import aligned
-from harness.live.history import History
-from harness.live.model import Rank
+from harness.live.model import History, Rank
+from harness.live.notes import aligned
 from tests.live.written import START_NS, beat
 
 

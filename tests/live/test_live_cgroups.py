@@ -93,9 +93,7 @@ def write(file: Path, text: str) -> Path:
 def test_in_the_new_hierarchy_the_nearest_cgroup_that_is_accounted_for_has_the_count(pretended: Path) -> None:
     job = "system.slice/slurmstepd.scope/job_7"
     write(pretended / "proc" / "7" / "cgroup", f"0::/{job}/step_0/user/task_0\n")
-    outer = write(
-        pretended / "cgroup" / job / "memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n"
-    )
+    outer = write(pretended / "cgroup" / job / "memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert processes.killed_for_memory(7) == (outer, (2, 0))
     inner = write(pretended / "cgroup" / job / "step_0/user/task_0/memory.events", "oom 1\noom_kill 1\n")
     assert processes.killed_for_memory(7) == (inner, (1, 0))

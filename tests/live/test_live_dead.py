@@ -47,9 +47,7 @@ def test_the_cause_comes_before_the_broken_connections_of_the_others(tmp_path: P
     assert told(tmp_path, nodes) == "rank 1 failed first, in step 60: ValueError: no such token (train.py:31)"
 
 
-def test_a_rank_that_a_signal_ended_is_first_although_others_raised_before_it_was_seen(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_that_a_signal_ended_is_first_although_others_raised_before_it_was_seen(tmp_path: Path) -> None:
     nodes = {"a": [gone(0, 21, error=error("RuntimeError", BROKEN, 19)), gone(1, 20, step=58)]}
     log = "exitcode: -9 (pid: 101)\n"
     wanted = "rank 1 failed first, in step 60: it was ended by the signal KILL (last seen at train.py:31)"
@@ -84,13 +82,9 @@ def test_who_left_early_is_named_only_if_nobody_failed_by_itself(tmp_path: Path)
     wanted = "rank 1 left the training in step 60 (last seen at train.py:31), and the others could not go on without it"
     assert told(tmp_path, {"a": [broken, left]}) == wanted
     failed = gone(2, 25, error=error("KeyError", "'x'", 25))
-    assert told(tmp_path, {"a": [broken, left, failed]}).startswith(
-        "rank 2 failed first, in step 60: KeyError"
-    )
+    assert told(tmp_path, {"a": [broken, left, failed]}).startswith("rank 2 failed first, in step 60: KeyError")
     exits = gone(1, 20, error=error("os._exit", "0", 20))
-    assert "rank 1 left the training in step 60 by os._exit(0) (train.py:31)" in told(
-        tmp_path, {"a": [broken, exits]}
-    )
+    assert "rank 1 left the training in step 60 by os._exit(0) (train.py:31)" in told(tmp_path, {"a": [broken, exits]})
 
 
 def test_ranks_that_were_asked_to_end_are_not_first(tmp_path: Path) -> None:

@@ -27,11 +27,7 @@ def written(run: Path, node: str, ranks: list[int], last_s: float, *more: dict[s
 
 def seen_there(run: Path, node: str, ranks: list[Evidence], ago_s: float = 1) -> None:
     """What the node saw of its ranks."""
-    content = {
-        "unix_ns": NOW_NS - round(ago_s * S),
-        "host": node,
-        "ranks": [each._asdict() for each in ranks],
-    }
+    content = {"unix_ns": NOW_NS - round(ago_s * S), "host": node, "ranks": [each._asdict() for each in ranks]}
     evidence_file(run, node).write_text(json.dumps(content))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.live.losses import earliest
+from harness.live.notes import earliest
 
 
 def line(rank: int, step: int, weights: bool | None, loss: str = "nan") -> dict[str, object]:
@@ -18,9 +18,7 @@ def test_the_first_step_and_its_ranks_are_named_and_what_came_before() -> None:
     )
     gradients = earliest([line(0, 13, False, "inf")])
     assert gradients is not None
-    assert gradients.sentence.startswith(
-        "the loss is infinite since step 13 on rank 0: the weights were not finite"
-    )
+    assert gradients.sentence.startswith("the loss is infinite since step 13 on rank 0: the weights were not finite")
     unknown = earliest([line(0, 13, None)])
     assert unknown is not None
     assert "cannot be known from this" in unknown.sentence

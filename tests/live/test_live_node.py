@@ -67,7 +67,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(f"{name}.LEAST_S", 1.0)
     monkeypatch.setattr("harness.live.guard.LOOK_S", 0.3)
     monkeypatch.setattr("harness.live.collect.AGAIN_S", 1.5)
-    monkeypatch.setattr("harness.live.evidence.ANSWER_S", 0.8)
+    monkeypatch.setattr("harness.live.collect.ANSWER_S", 0.8)
     (tmp_path / "memory").mkdir()
     (tmp_path / "run").mkdir()
     return tmp_path
@@ -113,10 +113,7 @@ def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Cal
     lines = lines_of(place)
     assert [line["event"] for line in (lines[0], lines[-1])] == ["node", "end"]
     begun = [line for line in lines if line["event"] == "rank"]
-    assert sorted((line["rank"], line["world"], line["steps"]) for line in begun) == [
-        (0, 2, 100),
-        (1, 2, 100),
-    ]
+    assert sorted((line["rank"], line["world"], line["steps"]) for line in begun) == [(0, 2, 100), (1, 2, 100)]
     beats = [beat for line in lines if line["event"] == "beat" for beat in line["ranks"]]
     for rank in (0, 1):
         own = [beat for beat in beats if beat[0] == rank and beat[9] >= 0]
@@ -153,9 +150,7 @@ def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin:
 
 
 @pytest.mark.parametrize("version", [V1, V2])
-def test_a_rank_that_is_frozen_is_named_as_frozen(
-    place: Path, begin: Callable[..., Any], version: str
-) -> None:
+def test_a_rank_that_is_frozen_is_named_as_frozen(place: Path, begin: Callable[..., Any], version: str) -> None:
     fifo = place / "fifo"
     os.mkfifo(fifo)
     with cgroup("freezer", version) as group, collector(place), Guard(place / "run", stop=False):
@@ -193,8 +188,7 @@ def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
 def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[..., Any]) -> None:
     """All of it stops, the monitor too; afterwards no time has passed for the ranks."""
     watched = subprocess.Popen(
-        [sys.executable, "-c", _SUSPENDED.format(run=place / "run", memory=place / "memory")],
-        start_new_session=True,
+        [sys.executable, "-c", _SUSPENDED.format(run=place / "run", memory=place / "memory")], start_new_session=True
     )
     try:
         ranks = begin(steps=1500)

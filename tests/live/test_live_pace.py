@@ -9,10 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
-from harness.live.own_time import WAITING, own_parts
-from harness.live.pace import Change, changes
-from harness.live.pace_words import CORE_WAIT, PAGE_FAULTS, grown_phase, pace_notes
-from harness.live.slowest import Slowest, slowest
+from harness.live.pace import WAITING, Change, changes, own_parts
+from harness.live.pace_words import CORE_WAIT, PAGE_FAULTS, Slowest, grown_phase, pace_notes, slowest
 
 F64 = NDArray[np.float64]
 QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=0)
@@ -22,9 +20,7 @@ def _dice(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def own_of(
-    step: F64, phases: Mapping[str, F64], waiting: Sequence[str] = WAITING, *, on_host: bool = True
-) -> F64:
+def own_of(step: F64, phases: Mapping[str, F64], waiting: Sequence[str] = WAITING, *, on_host: bool = True) -> F64:
     return np.asarray(sum(own_parts(step, phases, waiting, on_host=on_host).values()))
 
 
@@ -189,9 +185,7 @@ def test_a_note_tells_that_threads_waited_for_cores() -> None:
     assert evidence == "threads waited 20.0 ms longer per step for a core, which other programs used"
 
 
-@pytest.mark.parametrize(
-    ("early", "late", "told"), [(10, 3040, True), (3040, 10, False), (3000, 3300, False)]
-)
+@pytest.mark.parametrize(("early", "late", "told"), [(10, 3040, True), (3040, 10, False), (3000, 3300, False)])
 def test_a_note_tells_that_slower_steps_have_more_page_faults(early: int, late: int, told: bool) -> None:
     steps = _flat(300)
     steps[:, 200:] *= 1.4

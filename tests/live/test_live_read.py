@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from harness.common.heartbeats import encode, live_folder
-from harness.live.history import MOST, History
-from harness.live.model import Live, Place
+from harness.live.model import MOST, History, Live, Place
 from harness.live.read import Reader
 from tests.live.written import START_NS, NodeWriter, S, beat
 
@@ -42,9 +41,7 @@ def test_a_run_without_heartbeats_has_none(reader: Reader) -> None:
     assert live.progress() == (None,) * 6
 
 
-def test_ranks_of_two_nodes_with_their_steps_places_and_rates(
-    tmp_path: Path, reader: Reader, clock: Clock
-) -> None:
+def test_ranks_of_two_nodes_with_their_steps_places_and_rates(tmp_path: Path, reader: Reader, clock: Clock) -> None:
     for name, ranks in (("n0", range(2)), ("n1", range(2, 4))):
         node = NodeWriter(tmp_path, name, ranks)
         assert node.run(20) == 80
@@ -72,9 +69,7 @@ def test_only_what_is_appended_is_read_and_a_cut_line_is_read_again(tmp_path: Pa
     node = NodeWriter(tmp_path, "n0", range(1))
     node.run(3)
     reader.read()
-    whole = (
-        json.dumps({"event": "beat", "unix_ns": node.now_ns + 2 * S, "ranks": [beat(0, 13, [100])]}) + "\n"
-    )
+    whole = json.dumps({"event": "beat", "unix_ns": node.now_ns + 2 * S, "ranks": [beat(0, 13, [100])]}) + "\n"
     node.text(whole[:50])
     assert reader.read().ranks[0].step == 12
     node.text(whole[50:])
@@ -98,10 +93,8 @@ def test_only_what_is_appended_is_read_and_a_cut_line_is_read_again(tmp_path: Pa
         "[" * 9000 + "\n",
         "\0" * 5000 + "\n",
         json.dumps({"event": "beat", "unix_ns": 1, "ranks": [beat(0, 1 << 70)]}) + "\n",
-        json.dumps({"event": "beat", "unix_ns": START_NS * 2, "ranks": [beat(0, 12)._replace(steps="0?é")]})
-        + "\n",
-        json.dumps({"event": "beat", "unix_ns": START_NS * 2, "ranks": [beat(0, 12)._replace(steps="000")]})
-        + "\n",
+        json.dumps({"event": "beat", "unix_ns": START_NS * 2, "ranks": [beat(0, 12)._replace(steps="0?é")]}) + "\n",
+        json.dumps({"event": "beat", "unix_ns": START_NS * 2, "ranks": [beat(0, 12)._replace(steps="000")]}) + "\n",
     ],
     ids=range(15),
 )
@@ -142,9 +135,7 @@ def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, re
     assert (live.ranks[1].pid, live.ranks[1].gone, live.ranks[1].history.count) == (7, None, 0)
 
 
-def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(
-    tmp_path: Path, reader: Reader
-) -> None:
+def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(tmp_path: Path, reader: Reader) -> None:
     node = NodeWriter(tmp_path, "n0", range(1), steps=None)
     node.run(2)
     assert reader.read().progress().steps is None

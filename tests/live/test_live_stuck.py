@@ -40,9 +40,7 @@ IN_OWN_CODE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "known", "said"), [(k, *v) for k, v in IN_OWN_CODE.items()], ids=IN_OWN_CODE
-)
+@pytest.mark.parametrize(("kind", "known", "said"), [(k, *v) for k, v in IN_OWN_CODE.items()], ids=IN_OWN_CODE)
 def test_a_rank_in_its_own_code_is_named_with_its_line_and_what_it_waits_in(
     kind: str, known: dict[str, Any], said: str
 ) -> None:
@@ -191,9 +189,7 @@ def test_a_lock_of_the_users_own_is_no_collective() -> None:
 def test_a_library_that_waits_in_c_for_what_it_has_begun_waits_for_ranks() -> None:
     """DeepSpeed gathers parameters before a module computes; the frames name its own wrapper only."""
     wrapper = ["/venv/lib/python3.11/site-packages/deepspeed/utils/nvtx.py", 33, "wrapped_fn", False]
-    gathers = waiting(0, op="all_gather")._replace(
-        threads={"main": [wrapper, TRAIN]}, waits_in="waiting for a lock"
-    )
+    gathers = waiting(0, op="all_gather")._replace(threads={"main": [wrapper, TRAIN]}, waits_in="waiting for a lock")
     computes = rank(1, quiet_ns=0, computes=True, since_ns=NOW_NS - 70 * S, threads={"main": [DATA, TRAIN]})
     found = judged(gathers._replace(since_ns=NOW_NS - 70 * S), computes)
     assert found is not None

@@ -23,9 +23,7 @@ QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1
 STEPS, STEP, RANK = 200, 120, 2
 
 
-def _written(
-    run: Path, series: Series, first: int = 0, profiled: range = range(0), *, with_own: bool = False
-) -> Path:
+def _written(run: Path, series: Series, first: int = 0, profiled: range = range(0), *, with_own: bool = False) -> Path:
     """A run with the metrics of such a training. first: the number of its first step. profiled: take twice as long.
     with_own: the heartbeats have told the times without waiting."""
     for rank, steps in enumerate(series.step):
@@ -117,13 +115,7 @@ def test_without_metrics_there_is_neither(tmp_path: Path) -> None:
 def test_a_damaged_line_is_left_out(tmp_path: Path) -> None:
     run = _written(tmp_path, _slower())
     file = metrics_file(run, 0)
-    odd: list[dict[str, object]] = [
-        {"step": "7"},
-        {"step": -1},
-        {"step": 1 << 60},
-        {"step": 5, "step_ns": None},
-        {},
-    ]
+    odd: list[dict[str, object]] = [{"step": "7"}, {"step": -1}, {"step": 1 << 60}, {"step": 5, "step_ns": None}, {}]
     more = "".join(f"{json.dumps({'event': 'step', 'rank': 0, **each})}\n" for each in odd)
     file.write_text(file.read_text(encoding="utf-8") + more + "{", encoding="utf-8")
     ((change,), _) = pace_of(_times(run))

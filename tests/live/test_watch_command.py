@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.cli.main import main
-from harness.cli.watch.states import States
+from harness.cli.watch.status import States
 from harness.run import Run, Status
 from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, a_run
@@ -124,9 +124,7 @@ def test_without_a_run_the_newest_unfinished_one_else_the_newest(
         (["--interval", "0"], "--interval"),
     ],
 )
-def test_wrong_requests(
-    run: Run, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
+def test_wrong_requests(run: Run, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
     assert main(["watch", *words]) == 2
     assert sentence in capsys.readouterr().err
 
@@ -177,17 +175,11 @@ def asked(root: Path) -> list[str]:
     return ["own" if "--jobs=" in line else "everybody" for line in log]
 
 
-def test_the_place_in_the_queue_is_asked_once_a_minute_in_place_of_the_usual_question(
-    root: Path, waiting: Run
-) -> None:
+def test_the_place_in_the_queue_is_asked_once_a_minute_in_place_of_the_usual_question(root: Path, waiting: Run) -> None:
     now_s = [0.0]
     states = States(clock=lambda: now_s[0])
     (told,) = states.look([waiting])
-    assert (told.state, told.why, told.place) == (
-        "queued",
-        "Priority",
-        "4th of 5 in the queue of partition boost",
-    )
+    assert (told.state, told.why, told.place) == ("queued", "Priority", "4th of 5 in the queue of partition boost")
     assert told.starts_ns == pytest.approx(time.time_ns() + 1800 * S, abs=60 * S)
     assert asked(root) == ["everybody"]
     stand_in(root, row("4711", "PENDING", reason="Resources"))
@@ -240,9 +232,7 @@ def test_a_cluster_that_does_not_list_all_jobs_is_asked_about_ours(
     assert (told.state, told.why, told.place) == ("queued", "Priority", "")
     assert asked(root) == ["everybody", "own"]
     States().look([waiting])
-    assert asked(root)[2:] == (["own"] if how == "sleep 60" else ["everybody", "own"]), (
-        "not again, if it is slow"
-    )
+    assert asked(root)[2:] == (["own"] if how == "sleep 60" else ["everybody", "own"]), "not again, if it is slow"
 
 
 def test_the_place_in_the_queue_is_in_the_json(waiting: Run, capsys: pytest.CaptureFixture[str]) -> None:

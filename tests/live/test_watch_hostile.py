@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.live.lines import as_json, as_line
-from harness.live.screen import Shown, screen
+from harness.live.screen import Shown, as_json, as_line, screen
 from harness.live.view import RunState, Watched
 from tests.live.watched_run import Growing, slurm_run
 from tests.live.written import S

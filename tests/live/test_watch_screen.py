@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from harness.live.lines import as_line
-from harness.live.screen import Shown, screen
+from harness.live.screen import Shown, as_line, screen
 from harness.live.several import several
 from harness.live.view import RunState, View, Watched
 from tests.live.watched_run import Growing, slurm_run

@@ -76,9 +76,7 @@ class Growing:
     """Two nodes of four ranks that train; rank 5 is slow, and often waits for data."""
 
     def __init__(self, run: Run, period_s: float = 2.0) -> None:
-        self.nodes = [
-            NodeWriter(run.path, f"n{n}", range(4 * n, 4 * n + 4), 5000, f"gpu-{n:02}") for n in (0, 1)
-        ]
+        self.nodes = [NodeWriter(run.path, f"n{n}", range(4 * n, 4 * n + 4), 5000, f"gpu-{n:02}") for n in (0, 1)]
         for node in self.nodes:
             node.now_ns = time.time_ns() - 60 * S
         self._random = random.Random(1)

@@ -24,22 +24,10 @@ def write_samples(tmp_path: Path) -> Write:
     """Writes a folder of one device per list of rows, a row per second."""
 
     def write(
-        columns: Sequence[str],
-        *devices: Sequence[Sequence[float | None]],
-        source: str = "nvml",
-        **meta: object,
+        columns: Sequence[str], *devices: Sequence[Sequence[float | None]], source: str = "nvml", **meta: object
     ) -> Path:
-        entries = [
-            {"index": i, "name": "NVIDIA H200", "memory_total_bytes": 2**37} for i in range(len(devices))
-        ]
-        about = {
-            "schema": 1,
-            "host": "node1",
-            "source": source,
-            "devices": entries,
-            "period_ns": 10**9,
-            "power": None,
-        }
+        entries = [{"index": i, "name": "NVIDIA H200", "memory_total_bytes": 2**37} for i in range(len(devices))]
+        about = {"schema": 1, "host": "node1", "source": source, "devices": entries, "period_ns": 10**9, "power": None}
         folder = tmp_path / "node1"
         folder.mkdir()
         (folder / "meta.json").write_text(json.dumps({**about, **meta}))
@@ -63,11 +51,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     ) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*first, REPOSITORY)))}
         process = subprocess.Popen(
-            [*program, *map(str, argv)],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
+            [*program, *map(str, argv)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         running.append(process)
         return process

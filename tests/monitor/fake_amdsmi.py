@@ -27,11 +27,7 @@ class FakeAmd:
 
     uuid: str = "a1ff740c-0000-1000-80d0-000000000000"
     power: dict[str, Any] = field(
-        default_factory=lambda: {
-            "socket_power": 412,
-            "current_socket_power": "N/A",
-            "average_socket_power": 412,
-        }
+        default_factory=lambda: {"socket_power": 412, "current_socket_power": "N/A", "average_socket_power": 412}
     )
     activity: dict[str, Any] = field(default_factory=lambda: {"gfx_activity": 93, "umc_activity": 41})
     energy: dict[str, Any] = field(

@@ -77,9 +77,7 @@ class FakeNvml:
         if version is None:
             used = device.memory_used + device.memory_reserved
             return SimpleNamespace(used=used, total=device.memory_total)
-        return SimpleNamespace(
-            used=device.memory_used, reserved=device.memory_reserved, total=device.memory_total
-        )
+        return SimpleNamespace(used=device.memory_used, reserved=device.memory_reserved, total=device.memory_total)
 
     def nvmlDeviceGetUtilizationRates(self, device: FakeDevice) -> SimpleNamespace:
         self._ask(device, "utilization")

@@ -110,9 +110,7 @@ def test_the_package_in_rocms_own_folder_is_found_and_one_without_its_library_is
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     assert open_amd() is None
-    (folder / "__init__.py").write_text(
-        "from tests.monitor.fake_amdsmi import *\nraise SystemExit('imported')"
-    )
+    (folder / "__init__.py").write_text("from tests.monitor.fake_amdsmi import *\nraise SystemExit('imported')")
     with pytest.raises(SystemExit, match="imported"):
         open_amd()
 

@@ -12,11 +12,11 @@ from harness.analysis.network import node_network, placed, traffic_of_monitor
 from harness.analysis.summary import NetworkOverTime, Summary
 from harness.analysis.summary.machine import MOST_COLUMNS
 from harness.measure.run_files import read_traffic
-from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, Network, read_network
 from harness.monitor.record import SampleFile
-from harness.report.compare.moved import network_section
-from harness.report.plots.network import MOST_ROWS, network_figure
+from harness.monitor.source import MonitorError
+from harness.report.compare.tables import network_section
+from harness.report.plots.plots import MOST_ROWS, network_figure
 from tests.monitor.conftest import START_UNIX_NS
 
 DEV = "Inter-|   Receive  |  Transmit\n face |bytes packets errs |bytes packets errs\n"
@@ -24,9 +24,7 @@ IB = {"index": 0, "name": "mlx5_0:1", "kind": "infiniband", "gbps": 200.0}
 ETH = {"index": 0, "name": "eth0", "kind": "ethernet", "gbps": None}
 
 
-def machine(
-    root: Path, interfaces: dict[str, tuple[int, int]], real: tuple[str, ...] = (), ib: str = ""
-) -> Path:
+def machine(root: Path, interfaces: dict[str, tuple[int, int]], real: tuple[str, ...] = (), ib: str = "") -> Path:
     lines = [f"{n}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0\n" for n, (rx, tx) in interfaces.items()]
     (root / "proc/net").mkdir(parents=True)
     (root / "proc/net/dev").write_text(DEV + "".join(lines))
@@ -77,9 +75,7 @@ def test_a_port_that_is_down_is_left_out_and_a_machine_without_proc_has_none(tmp
     assert Network(tmp_path / "none").nics == []
 
 
-def recorded(
-    folder: Path, counters: list[tuple[int, int]], nic: dict[str, object] = IB, node: str = "node1"
-) -> Path:
+def recorded(folder: Path, counters: list[tuple[int, int]], nic: dict[str, object] = IB, node: str = "node1") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = SampleFile(folder / NETWORK_FILE, NETWORK_COLUMNS)
     for second, row in enumerate(counters):
@@ -137,9 +133,7 @@ def test_the_picture_is_of_bounded_size_and_below_switches(tmp_path: Path, count
     _, nics = read_network(recorded(tmp_path, counters))
     node = node_network("node0", "monitor", traffic_of_monitor(nics))
     assert node is not None
-    nodes = [
-        node.model_copy(update={"node": f"node{i}", "switch": f"leaf{i // 16:02d}"}) for i in range(count)
-    ]
+    nodes = [node.model_copy(update={"node": f"node{i}", "switch": f"leaf{i // 16:02d}"}) for i in range(count)]
     summary = Summary(network=nodes)
     figure = network_figure(summary)
     assert figure is not None
@@ -217,12 +211,7 @@ def test_counters_and_times_that_cannot_be_true_are_left_out(
     {"sent_gb_per_s": [1.0] * (MOST_COLUMNS + 1)}, {"received_gb_per_s": [-1.0]}, {"received_gb_per_s": ["NaN"]},
 ])  # fmt: skip
 def test_a_summary_with_impossible_rates_is_none_of_ours(change: dict[str, object]) -> None:
-    whole = {
-        "start_ns": START_UNIX_NS,
-        "column_ns": 10**9,
-        "sent_gb_per_s": [1.0],
-        "received_gb_per_s": [None],
-    }
+    whole = {"start_ns": START_UNIX_NS, "column_ns": 10**9, "sent_gb_per_s": [1.0], "received_gb_per_s": [None]}
     NetworkOverTime.model_validate(whole)
     with pytest.raises(ValidationError):
         NetworkOverTime.model_validate(whole | change)

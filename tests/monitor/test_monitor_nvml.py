@@ -142,7 +142,5 @@ def test_the_fake_offers_nothing_that_pynvml_does_not() -> None:
     assert len(names) > 15
     assert [name for name in names if not hasattr(pynvml, name)] == []
     assert all(
-        getattr(pynvml, name) == getattr(FakeNvml, name)
-        for name in names
-        if name.isupper() and name != "NVMLError"
+        getattr(pynvml, name) == getattr(FakeNvml, name) for name in names if name.isupper() and name != "NVMLError"
     )

@@ -29,12 +29,7 @@ def panel_of(folder: Path) -> Panel:
 def test_every_recording_gets_three_pictures_and_a_summary(write_samples: Write) -> None:
     folder = write_samples(GPU_COLUMNS, [[2**30, 50, 100]] * 3)
     written = plot(folder)
-    assert sorted(path.name for path in written) == [
-        "memory.png",
-        "power.png",
-        "summary.json",
-        "utilization.png",
-    ]
+    assert sorted(path.name for path in written) == ["memory.png", "power.png", "summary.json", "utilization.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written if path.suffix == ".png")
     assert not list(folder.glob(".*"))
 
@@ -42,10 +37,7 @@ def test_every_recording_gets_three_pictures_and_a_summary(write_samples: Write)
 def test_power_has_its_energy_in_the_title_and_in_each_legend_entry(write_samples: Write) -> None:
     panel = panel_of(write_samples(GPU_COLUMNS, [[1, 1, 1000]] * 3, [[1, 1, 500]] * 3))
     assert plots._power(panel) == "GPU power, energy 3 kJ"
-    assert [line.get_label() for line in panel.axes.lines] == [
-        "GPU 0: NVIDIA H200, 2 kJ",
-        "GPU 1: NVIDIA H200, 1 kJ",
-    ]
+    assert [line.get_label() for line in panel.axes.lines] == ["GPU 0: NVIDIA H200, 2 kJ", "GPU 1: NVIDIA H200, 1 kJ"]
     assert panel.axes.get_ylabel() == "power (W)"
     assert panel.axes.get_xlabel() == "time since the monitor's start (s)"
 
@@ -58,9 +50,7 @@ def test_power_has_its_energy_in_the_title_and_in_each_legend_entry(write_sample
         ("_utilization", "utilisation not available on this machine"),
     ],
 )
-def test_an_unmeasured_quantity_is_named_instead_of_drawn(
-    write_samples: Write, draw: str, sentence: str
-) -> None:
+def test_an_unmeasured_quantity_is_named_instead_of_drawn(write_samples: Write, draw: str, sentence: str) -> None:
     panel = panel_of(write_samples(GPU_COLUMNS, [[None, None, None]] * 3))
     getattr(plots, draw)(panel)
     assert [text.get_text() for text in panel.axes.texts] == [sentence]
@@ -108,8 +98,7 @@ def test_thinning_for_memory_keeps_the_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("joules", "expected"),
-    [(None, "unknown"), (0, "0 J"), (999, "999 J"), (12_345, "12.3 kJ"), (4_560_000, "4.56 MJ")],
+    ("joules", "expected"), [(None, "unknown"), (0, "0 J"), (999, "999 J"), (12_345, "12.3 kJ"), (4_560_000, "4.56 MJ")]
 )
 def test_energy_is_written_for_people(joules: float | None, expected: str) -> None:
     assert format_energy(joules) == expected

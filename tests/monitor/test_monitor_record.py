@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from harness.monitor import processes, pss
+from harness.monitor import processes
 from harness.monitor import record as recorder
 from harness.monitor.amd import AmdSource
-from harness.monitor.errors import MonitorError
 from harness.monitor.network import Network
 from harness.monitor.nvml import NvmlSource
 from harness.monitor.record import SampleFile
 from harness.monitor.samples import COLUMNS, LEADING_COLUMNS, Recording, read
+from harness.monitor.source import MonitorError
 from harness.monitor.summary import summarize
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -129,9 +129,7 @@ def test_killed_outright_it_loses_no_written_sample(tmp_path: Path, start: Start
     assert len(recording.devices[0].unix_ns) >= len(before)
 
 
-def test_ends_when_the_watched_training_is_killed_even_before_it_is_reaped(
-    tmp_path: Path, start: Start
-) -> None:
+def test_ends_when_the_watched_training_is_killed_even_before_it_is_reaped(tmp_path: Path, start: Start) -> None:
     workload = start_workload(start)
     monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
     wait_for_samples(tmp_path, 1)
@@ -262,7 +260,7 @@ def test_memory_that_two_processes_share_counts_once(
 ) -> None:
     """Also where the kernel does not say what is shared with whom."""
     if not readable:
-        monkeypatch.setattr(pss, "read_pss", lambda pid: None)
+        monkeypatch.setattr(processes, "read_pss", lambda pid: None)
     parent = psutil.Process(start_workload(start, SHARING).pid)
     source = processes.ProcessSource(processes.ProcessTree([parent], with_roots=True), None)
     column = source.columns.index("memory_used_bytes")
@@ -272,9 +270,7 @@ def test_memory_that_two_processes_share_counts_once(
         assert 256 * 2**20 < int(row[column] or 0) < 320 * 2**20
 
 
-def test_what_is_shared_is_read_so_often_that_it_takes_a_hundredth_of_a_core(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_shared_is_read_so_often_that_it_takes_a_hundredth_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """600 processes of 50 ms each, sampled each second: 36 s of an hour, in which each has its turn."""
     spent_s, now_s = 0.0, 0.0
 
@@ -284,10 +280,10 @@ def test_what_is_shared_is_read_so_often_that_it_takes_a_hundredth_of_a_core(
         return 1
 
     clock = SimpleNamespace(monotonic=lambda: now_s, thread_time=lambda: spent_s)
-    monkeypatch.setattr(pss, "time", clock)
-    monkeypatch.setattr(pss, "read_pss", read_pss)
+    monkeypatch.setattr(processes, "time", clock)
+    monkeypatch.setattr(processes, "read_pss", read_pss)
     job: dict[Any, tuple[int, int]] = {Numbered(pid): (2, 1) for pid in range(600)}
-    meter = pss.PssMeter()
+    meter = processes.PssMeter()
     for second in range(3600):
         now_s = float(second)
         job_bytes = meter.sum_bytes(job)
@@ -342,9 +338,7 @@ class Clock:
         (1.5, [100, 102, 104, 106, 108]),  # slower than the rate: whole ticks are left out
     ],
 )
-def test_the_schedule_does_not_drift(
-    monkeypatch: pytest.MonkeyPatch, cost_s: float, expected_s: list[float]
-) -> None:
+def test_the_schedule_does_not_drift(monkeypatch: pytest.MonkeyPatch, cost_s: float, expected_s: list[float]) -> None:
     clock = Clock()
     monkeypatch.setattr(recorder, "time", clock)
 
@@ -357,9 +351,7 @@ def test_the_schedule_does_not_drift(
 
 
 @pytest.mark.parametrize("hz", ["0", "11", "-1", "nan", "inf"])
-def test_a_rate_out_of_range_is_one_sentence_and_leaves_nothing(
-    tmp_path: Path, start: Start, hz: str
-) -> None:
+def test_a_rate_out_of_range_is_one_sentence_and_leaves_nothing(tmp_path: Path, start: Start, hz: str) -> None:
     monitor = start("record", "--out", tmp_path / "m", "--hz", hz)
     _, errors = monitor.communicate(timeout=20)
     assert monitor.returncode == 2
@@ -382,9 +374,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, start: Start) -> None:
 
 def test_recording_loads_nothing_heavy_and_nothing_of_the_rest_of_the_project() -> None:
     code = "import sys, harness.monitor.__main__, harness.monitor.record; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "matplotlib", "torch", "pydantic"} & set(loaded)
     ours = {name for name in loaded if name.startswith("harness.")}
     assert ours and all(name.startswith(("harness.monitor", "harness.common")) for name in ours)

@@ -16,11 +16,10 @@ import psutil
 import pytest
 
 from harness.monitor import plot as plots
-from harness.monitor.errors import MonitorError
-from harness.monitor.gaps import find_gaps, pieces
 from harness.monitor.plot import thinned
-from harness.monitor.restart import begin_or_go_on
+from harness.monitor.record import begin_or_go_on
 from harness.monitor.samples import read
+from harness.monitor.source import MonitorError, find_gaps, pieces
 from harness.monitor.summary import summarize
 from tests.monitor.conftest import START_UNIX_NS
 from tests.monitor.test_monitor_plot import panel_of
@@ -30,9 +29,7 @@ S = 10**9
 GPU = [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]
 
 
-def test_killed_and_started_again_it_goes_on_in_the_same_file_and_the_gap_is_seen(
-    tmp_path: Path, start: Start
-) -> None:
+def test_killed_and_started_again_it_goes_on_in_the_same_file_and_the_gap_is_seen(tmp_path: Path, start: Start) -> None:
     folder = tmp_path / "node1"
     first = start("record", "--out", folder, "--hz", "10")
     wait_for_samples(folder, 3)
@@ -101,9 +98,7 @@ def test_a_wall_clock_that_was_set_back_meanwhile_reorders_no_sample(
 
 
 def test_on_another_boot_the_clock_begins_anew(tmp_path: Path) -> None:
-    _, clock = begin_or_go_on(
-        described(tmp_path, boot="another", started_monotonic_ns=10**18), {"devices": GPU}
-    )
+    _, clock = begin_or_go_on(described(tmp_path, boot="another", started_monotonic_ns=10**18), {"devices": GPU})
     assert abs(clock.unix_ns() - time.time_ns()) < 3600 * S
 
 
@@ -129,9 +124,7 @@ def test_a_device_that_fell_off_the_bus_keeps_its_samples(tmp_path: Path) -> Non
 
 def test_another_device_under_the_same_number_is_refused(tmp_path: Path) -> None:
     moved = [{"index": 0, "uuid": "GPU-b"}]
-    with pytest.raises(
-        MonitorError, match=r"samples of another device 0 \(GPU-a, not GPU-b\): choose another --out"
-    ):
+    with pytest.raises(MonitorError, match=r"samples of another device 0 \(GPU-a, not GPU-b\): choose another --out"):
         begin_or_go_on(described(tmp_path), {"devices": moved})
 
 
@@ -175,12 +168,7 @@ def again_after(write: Callable[..., Path], columns: list[str], rows: list[list[
 @pytest.mark.parametrize(
     ("columns", "rows", "joules", "lacks_s"),
     [
-        (
-            ["power_watts"],
-            [[100], [100], [900], [100]],
-            100 + 500,
-            1,
-        ),  # a trapezoid over the gap would add 500
+        (["power_watts"], [[100], [100], [900], [100]], 100 + 500, 1),  # a trapezoid over the gap would add 500
         (["power_watts"], [[100], [None], [None], [100]], 0, 3),
         (["energy_joules"], [[5000], [5100], [5900], [6000]], 1000, 0),  # the counter of the board ran on
         (["energy_joules"], [[5000], [5100], [0], [100]], 200, 1),  # it began again
@@ -188,11 +176,7 @@ def again_after(write: Callable[..., Path], columns: list[str], rows: list[list[
     ],
 )
 def test_energy_is_not_made_up_for_a_gap(
-    write_samples: Callable[..., Path],
-    columns: list[str],
-    rows: list[list[float]],
-    joules: float,
-    lacks_s: int,
+    write_samples: Callable[..., Path], columns: list[str], rows: list[list[float]], joules: float, lacks_s: int
 ) -> None:
     numbers = summarize(read(again_after(write_samples, columns, rows, 2)))
     device = numbers.devices[0]
@@ -234,18 +218,14 @@ FATES: dict[str, tuple[str, int, list[str]]] = {
 
 
 @pytest.mark.parametrize(("fate", "starts", "said"), FATES.values(), ids=FATES)
-def test_the_script_starts_it_again_once_and_says_so(
-    tmp_path: Path, fate: str, starts: int, said: list[str]
-) -> None:
+def test_the_script_starts_it_again_once_and_says_so(tmp_path: Path, fate: str, starts: int, said: list[str]) -> None:
     done = watched(tmp_path, fate, "watch & monitor=$!; wait $monitor; echo ended $?")
     assert (tmp_path / "starts").read_text().count("\n") == starts
     assert done.stdout == "ended 0\n"
     assert re.sub(r"\d\d:\d\d:\d\d", "T", done.stderr).splitlines() == said
 
 
-@pytest.mark.parametrize(
-    "when", ["while [[ ! -s starts ]]; do sleep 0.01; done", ":"], ids=["late", "at once"]
-)
+@pytest.mark.parametrize("when", ["while [[ ! -s starts ]]; do sleep 0.01; done", ":"], ids=["late", "at once"])
 def test_asked_to_stop_it_is_not_started_again(tmp_path: Path, when: str) -> None:
     done = watched(
         tmp_path, "trap 'exit 143' TERM; for i in {1..600}; do sleep 0.1; done; exit 1",
@@ -264,11 +244,7 @@ def watched(folder: Path, fate: str, then: str) -> subprocess.CompletedProcess[s
     names = f"host=node1 watched=node1 NODE=0 RUN_DIR='{folder}' HARNESS_PYTHON='{monitor}'"
     text = f"set -uo pipefail\n{names}\ncd '{folder}'\n"
     return subprocess.run(
-        ["bash", "-c", f"{text}{watching()}\n{then}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        ["bash", "-c", f"{text}{watching()}\n{then}"], capture_output=True, text=True, check=False, timeout=120
     )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.monitor.errors import MonitorError
-from harness.monitor.rapl import open_rapl
+from harness.monitor.processes import open_rapl
 from harness.monitor.samples import find, read
+from harness.monitor.source import MonitorError
 from harness.monitor.summary import summarize
 
 Write = Callable[..., Path]
@@ -84,9 +84,7 @@ def test_a_folder_that_is_not_a_monitors_is_named(write_samples: Write, name: st
 
 
 @pytest.mark.parametrize("row", ["2,0," + "0" * 200_000 + "9", "2,0,\0", f"{'9' * 30},0,1", '2,0,"1'])
-def test_a_row_that_no_monitor_writes_is_counted_and_the_others_are_read(
-    write_samples: Write, row: str
-) -> None:
+def test_a_row_that_no_monitor_writes_is_counted_and_the_others_are_read(write_samples: Write, row: str) -> None:
     folder = write_samples(["power_watts"], [[1]])
     with (folder / "samples.csv").open("a") as file:
         file.write(f"{row}\n")

@@ -61,9 +61,7 @@ def test_each_place_is_described_once_and_only_changes_are_written(tmp_path: Pat
         "for _ in range(2):\n    time.sleep(0.2)\n    time.sleep(0.3)\nsampler.close()\n",
         encoding="utf-8",
     )
-    subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60
-    )
+    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
     text = (tmp_path / "lines" / "rank3.jsonl").read_text(encoding="utf-8")
     events = [json.loads(line) for line in text.splitlines()]
     assert [event["event"] for event in (events[0], events[-1])] == ["start", "end"]

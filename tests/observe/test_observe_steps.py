@@ -117,12 +117,7 @@ class Script:
         ("ffbA fbB" * 4 + "ffbA", 2, 4, OPTIMIZER),  # two optimizers
         ("ffbA fbB", 2, 1, OPTIMIZER),
         ("fbA" * 4, 2, 4, OPTIMIZER),  # two made, one called
-        (
-            "fbA" * 5 + "fbA fbB" * 4,
-            2,
-            10,
-            OPTIMIZER,
-        ),  # B is called less often: it ends the steps from then on
+        ("fbA" * 5 + "fbA fbB" * 4, 2, 10, OPTIMIZER),  # B is called less often: it ends the steps from then on
         ("fb" * 5, 0, 5, BACKWARD),
         ("de" * 5, 0, 5, FORWARD),
         ("del" * 5, 0, 5, FORWARD),
@@ -161,14 +156,4 @@ def test_of_two_optimizers_each_step_has_both() -> None:
 def test_marks_nest() -> None:
     script = Script(1)
     script.run("dfbA")
-    assert script.told.marks == [
-        "step 0",
-        "data",
-        "end",
-        "forward",
-        "end",
-        "backward",
-        "end",
-        "optimizer",
-        "end",
-    ]
+    assert script.told.marks == ["step 0", "data", "end", "forward", "end", "backward", "end", "optimizer", "end"]

@@ -22,12 +22,7 @@ PRELOADED = [
     *("torch.distributed.run", "torch.distributed.fsdp", "torch.distributed.pipelining", "accelerate"),
     *("deepspeed", "lightning", "transformers.models.llama.modeling_llama", "transformers.trainer"),
 ]
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "CUDA_VISIBLE_DEVICES": "",
-    "DS_ACCELERATOR": "cpu",
-}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
 
 
 @dataclass(frozen=True)

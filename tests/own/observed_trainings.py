@@ -22,12 +22,7 @@ from tests.exercises.launching import ROOT, free_port
 
 SITE = ROOT / "harness/observe/site"
 WINDOW = {"skip": 3, "wait": 0, "warmup": 1, "active": 4}
-PLAIN = {
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
+PLAIN = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
 TIMEOUT_S = 240
 
 
@@ -111,13 +106,7 @@ def start(
     environment.pop("PYTHONPATH", None)
     if asked is not None:
         settings = folder / "observe.json"
-        content = {
-            "mode": "steps",
-            "profiler": "torch",
-            "window": WINDOW,
-            "profile_memory": False,
-            "faults": [],
-        }
+        content = {"mode": "steps", "profiler": "torch", "window": WINDOW, "profile_memory": False, "faults": []}
         settings.write_text(json.dumps({**content, **asked}), encoding="utf-8")
         memory = folder / "memory"
         memory.mkdir()

@@ -62,9 +62,7 @@ class Started:
 
     def named(self, kind: str) -> dict[str, Any]:
         """What was found, once it is of this kind."""
-        wait_for(
-            lambda: self.hang().get("kind") == kind and self.hang()["until_ns"] is None, f"{kind} to be said"
-        )
+        wait_for(lambda: self.hang().get("kind") == kind and self.hang()["until_ns"] is None, f"{kind} to be said")
         return self.hang()
 
     def status(self) -> dict[str, Any]:
@@ -80,22 +78,9 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 @contextmanager
-def started(
-    folder: Path, *words: str, script: tuple[str, ...] = (), site: str = "local"
-) -> Iterator[Started]:
+def started(folder: Path, *words: str, script: tuple[str, ...] = (), site: str = "local") -> Iterator[Started]:
     """Start a run of two ranks; at the end nothing of it is left."""
-    argv = [
-        "bash",
-        str(ROOT / "slurm.sh"),
-        "run",
-        "-g",
-        "2",
-        "--no-profile",
-        "--json",
-        "--site",
-        site,
-        *words,
-    ]
+    argv = ["bash", str(ROOT / "slurm.sh"), "run", "-g", "2", "--no-profile", "--json", "--site", site, *words]
     environment = {**os.environ, "HARNESS_RUNS": str(folder / "runs"), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
@@ -150,9 +135,7 @@ def test_all_ranks_that_are_frozen_are_named(version: str, tmp_path: Path) -> No
 
 
 @BOTH
-def test_a_job_that_is_frozen_with_its_monitor_is_suspended_and_not_stuck(
-    version: str, tmp_path: Path
-) -> None:
+def test_a_job_that_is_frozen_with_its_monitor_is_suspended_and_not_stuck(version: str, tmp_path: Path) -> None:
     with cgroup("freezer", version) as group, training(tmp_path) as run:
         for each in processes_of(tmp_path / "runs"):
             group.add(each.pid)
@@ -177,9 +160,7 @@ def test_a_run_with_a_frozen_rank_is_ended_if_that_was_asked(version: str, tmp_p
 
 @BOTH
 @pytest.mark.parametrize("whose", ["the rank's", "the job's"])
-def test_a_rank_that_uses_more_memory_than_its_cgroup_allows_is_first(
-    version: str, whose: str, tmp_path: Path
-) -> None:
+def test_a_rank_that_uses_more_memory_than_its_cgroup_allows_is_first(version: str, whose: str, tmp_path: Path) -> None:
     """The rank is in a cgroup of its own, or all of the job is in one."""
     with cgroup("memory", version) as group:
         site, in_group = tmp_path / "here.yaml", ["--cgroup", str(group.path)]
@@ -195,6 +176,4 @@ def test_a_rank_that_uses_more_memory_than_its_cgroup_allows_is_first(
             status = run.status()
     line = line_of(SCRIPT, "eats")
     assert status["state"] == "failed"
-    assert status["why"].startswith(
-        f"rank 1 failed first, in step {STEP}: {KILLED} (last seen at hangs.py:{line})"
-    )
+    assert status["why"].startswith(f"rank 1 failed first, in step {STEP}: {KILLED} (last seen at hangs.py:{line})")

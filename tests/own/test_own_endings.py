@@ -55,9 +55,7 @@ def test_a_training_of_one_s_own_hangs(kind: str, tmp_path: Path) -> None:
         assert running.process.poll() is None, running.log
         assert faults_of(running, 1) == [(STEP, "hang")]
         assert faults_of(running, 0) == []
-        assert not any((running.folder / f"truth.rank{rank}").exists() for rank in (0, 1)), (
-            "its loop has not ended"
-        )
+        assert not any((running.folder / f"truth.rank{rank}").exists() for rank in (0, 1)), "its loop has not ended"
         assert not list(running.folder.glob("*.fifo"))
         assert "observer: off" not in running.log
 

@@ -60,12 +60,7 @@ def trained(folder: Path, end: str) -> tuple[str, dict[str, Any]]:
         MEMORY: str(memory),
     }
     done = subprocess.run(
-        [sys.executable, str(script)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     return done.stdout, json.loads((memory / "rank0.json").read_text(encoding="utf-8"))
 
@@ -138,9 +133,7 @@ time.sleep(0.3)
 """
 
 
-@pytest.mark.parametrize(
-    "program", [pytest.param(LEAVES, id="calls it"), pytest.param(FREES, id="frees its objects")]
-)
+@pytest.mark.parametrize("program", [pytest.param(LEAVES, id="calls it"), pytest.param(FREES, id="frees its objects")])
 def test_python_ends_as_without_the_heartbeat_that_is_inside_pytorch(tmp_path: Path, program: str) -> None:
     (tmp_path / "memory").mkdir()
     done = subprocess.run(

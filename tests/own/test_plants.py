@@ -69,9 +69,7 @@ def test_a_planted_line_runs_in_each_step_wherever_it_is(name: str, scripts: Pat
     training = training_of(name)
     records = [(spot, scripts.parent / f"records{number}") for number, spot in enumerate(spots(training))]
     for spot, record in reversed(records):  # from a file's end, so that lines further up keep their numbers
-        plant_into(
-            scripts, Plant(name, spot, "sleep", training.ranks - 1, 0.1), record, scripts.parent / "large"
-        )
+        plant_into(scripts, Plant(name, spot, "sleep", training.ranks - 1, 0.1), record, scripts.parent / "large")
     run_forked(training, ["--steps", str(STEPS)], scripts, scripts)
     for spot, record in records:
         times = len(record.with_name(f"{record.name}.rank{training.ranks - 1}").read_text().splitlines())

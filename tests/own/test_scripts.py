@@ -32,8 +32,7 @@ PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
     scope="module",
     params=[
         pytest.param(
-            name,
-            marks=pytest.mark.long if name in ("accelerate_loop", "lightning_ddp", "two_optimizers") else (),
+            name, marks=pytest.mark.long if name in ("accelerate_loop", "lightning_ddp", "two_optimizers") else ()
         )
         for name in TRAININGS
     ],
@@ -61,9 +60,7 @@ def test_phases_are_those_of_the_training_to_two_percent_of_a_step(observed: End
     """On a busy machine, what comes between two readings of a clock may take longer: one of three runs must show it."""
     for attempt in range(3):
         ended = observed if attempt == 0 else _again(observed, tmp_path / str(attempt))
-        wrong = {
-            f"{part} of rank {rank}": off for rank in ended.ranks for part, off in _apart(ended, rank).items()
-        }
+        wrong = {f"{part} of rank {rank}": off for rank in ended.ranks for part, off in _apart(ended, rank).items()}
         if all(abs(off) <= 0.02 for off in wrong.values()):
             return
     pytest.fail(f"parts of a step, by which the observer differs: {wrong}")
@@ -97,9 +94,7 @@ def test_all_ranks_record_the_same_steps(observed: Ended) -> None:
 
 
 def test_the_losses_are_bit_for_bit_those_without_the_observer(observed: Ended, tmp_path: Path) -> None:
-    run_forked(
-        observed.training, ["--steps", str(STEPS), "--truth", str(tmp_path / "truth")], logs_in=tmp_path
-    )
+    run_forked(observed.training, ["--steps", str(STEPS), "--truth", str(tmp_path / "truth")], logs_in=tmp_path)
     alone = Ended(observed.training, tmp_path, "")
     for rank in observed.ranks:
         assert observed.truth(rank)["losses"] == alone.truth(rank)["losses"]

@@ -29,8 +29,7 @@ def _broken(s: Summary, found: TimeLost) -> Iterator[str]:
         if found.lost_ns > idle + _ROUNDING_NS:
             yield f"{found.cause} loses {found.lost_ns} of {idle:.0f} ns without work"
         if all(
-            _mean(d, "idle_ns", s.replay.steps) < (1 - BUSY) * _mean(d, "window_ns", s.replay.steps)
-            for d in devices
+            _mean(d, "idle_ns", s.replay.steps) < (1 - BUSY) * _mean(d, "window_ns", s.replay.steps) for d in devices
         ):
             yield f"{found.cause} on devices that are busy"
     for cause, part in (("communication", "exposed_communication_ns"), ("copies", "exposed_memory_ns")):

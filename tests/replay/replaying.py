@@ -32,9 +32,7 @@ def replayed(traces: Sequence[Trace], training: Sequence[RankTraining] = ()) -> 
     return found.replay, found.findings
 
 
-def departures(
-    traces: Sequence[Trace], training: Sequence[RankTraining] = ()
-) -> tuple[Replay, list[TimeLost]]:
+def departures(traces: Sequence[Trace], training: Sequence[RankTraining] = ()) -> tuple[Replay, list[TimeLost]]:
     """The replay, and the findings that are no steady losses."""
     replay, lost = replayed(traces, training)
     return replay, [found for found in lost if not found.standing]

@@ -9,7 +9,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.explain.answer import verdict
-from harness.replay.copy_causes import CopiedJob, CopyCause, CopyClass, copy_causes
+from harness.replay.device_causes import CopiedJob, CopyCause, CopyClass, copy_causes
 from harness.theory.devices import host_link
 from harness.traces.trace import CopyKind, HostMemory
 from tests.synthetic.columns import Made
@@ -57,17 +57,12 @@ def one_copy_a_step(size: int, copy_ns: int, compute_ns: int, memory: HostMemory
     return made
 
 
-def test_weights_copied_from_pinned_memory_all_the_time_are_offload_and_prefetching_cannot_hide_them() -> (
-    None
-):
+def test_weights_copied_from_pinned_memory_all_the_time_are_offload_and_prefetching_cannot_hide_them() -> None:
     s = summarised(offloading())
     (first, *_) = causes(s)
     assert first.kind is CopyClass.OFFLOAD
     assert "offload" in first.what and "pinned host memory" in first.what and "27 GB/s" in first.what
-    assert (
-        "the table needs the device's name" in first.why
-        and "Copies of all large sizes reach 27 GB/s" in first.why
-    )
+    assert "the table needs the device's name" in first.why and "Copies of all large sizes reach 27 GB/s" in first.why
     assert "non_blocking" not in first.advice and "offload" in first.advice
     told = " ".join(verdict(s).sentences)
     assert "offload" in told and "non_blocking" not in told

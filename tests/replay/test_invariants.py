@@ -17,9 +17,7 @@ from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
 _STEPS = 5
 _times = st.integers(1, 30)
 _late = st.dictionaries(
-    st.tuples(st.integers(0, 1), st.integers(0, _STEPS - 1)),
-    st.integers(0, 20).map(lambda ms: ms * MS),
-    max_size=8,
+    st.tuples(st.integers(0, 1), st.integers(0, _STEPS - 1)), st.integers(0, 20).map(lambda ms: ms * MS), max_size=8
 )
 
 
@@ -29,20 +27,14 @@ def test_no_finding_on_gpus_exceeds_its_devices_time(
     launch: int, kernel: int, transfer: int, late: dict[tuple[int, int], int]
 ) -> None:
     job = GpuJob(
-        steps=_STEPS,
-        launch_ns=10 * launch * US,
-        kernel_ns=10 * kernel * US,
-        transfer_ns=100 * transfer * US,
-        late=late,
+        steps=_STEPS, launch_ns=10 * launch * US, kernel_ns=10 * kernel * US, transfer_ns=100 * transfer * US, late=late
     )
     assert not broken(summary_of(job.traces()))
 
 
 @settings(max_examples=15, deadline=None)
 @given(late=_late, messages=st.integers(1, 6))
-def test_no_finding_on_cpus_exceeds_its_processes_time(
-    late: dict[tuple[int, int], int], messages: int
-) -> None:
+def test_no_finding_on_cpus_exceeds_its_processes_time(late: dict[tuple[int, int], int], messages: int) -> None:
     job = CpuJob(Costs(ranks=2, steps=_STEPS, messages=messages, stalls=late))
     assert not broken(summary_of(job.traces()))
 

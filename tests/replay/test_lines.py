@@ -66,9 +66,7 @@ def found_in(job: CpuJob, phase: str, stalled: dict[int, int]) -> list[TimeLost]
     """The findings, where the ranks' threads are in line STALL for so long at the begin of a phase."""
     traces = job.traces()
     lines = [
-        sampled(
-            trace, of_phases(trace, [(x, x + stalled.get(rank, 0)) for x in begins(trace, phase)]), rank * MS
-        )
+        sampled(trace, of_phases(trace, [(x, x + stalled.get(rank, 0)) for x in begins(trace, phase)]), rank * MS)
         for rank, trace in enumerate(traces)
     ]
     return summary_of(traces, (), lines).findings
@@ -80,16 +78,11 @@ def first(lines: Sequence[LineShare]) -> tuple[int | None, float]:
 
 @pytest.mark.parametrize("ranks", [(1,), (0, 1)])
 @pytest.mark.parametrize(
-    ("stalled", "phase"),
-    [("forward", "forward"), ("data", "DataLoad batch"), ("optimizer", "optimizer_step")],
+    ("stalled", "phase"), [("forward", "forward"), ("data", "DataLoad batch"), ("optimizer", "optimizer_step")]
 )
-def test_a_stall_is_at_the_line_in_which_the_host_was(
-    ranks: tuple[int, ...], stalled: str, phase: str
-) -> None:
+def test_a_stall_is_at_the_line_in_which_the_host_was(ranks: tuple[int, ...], stalled: str, phase: str) -> None:
     stalls = {(rank, step): 12 * MS for rank in ranks for step in range(8)}
-    lost = found_in(
-        CpuJob(replace(COSTS, stalled=stalled, stalls=stalls)), phase, dict.fromkeys(ranks, 12 * MS)
-    )
+    lost = found_in(CpuJob(replace(COSTS, stalled=stalled, stalls=stalls)), phase, dict.fromkeys(ranks, 12 * MS))
     line, share = first(lost[0].lines)
     assert line == STALL and share > 0.85
     assert (lost[0].where and lost[0].where.line) == STALL
@@ -107,9 +100,7 @@ def test_the_shares_are_those_of_the_stall() -> None:
             return STALL + 9
         return of_phases(traces[1], [(x, x + 20 * MS) for x in starts])(moment)
 
-    lost = summary_of(
-        traces, (), [sampled(traces[0], of_phases(traces[0])), sampled(traces[1], line_at)]
-    ).findings
+    lost = summary_of(traces, (), [sampled(traces[0], of_phases(traces[0])), sampled(traces[1], line_at)]).findings
     assert [x.where.line for x in lost[0].lines[:2]] == [STALL, STALL + 9]
     assert [x.share for x in lost[0].lines[:2]] == pytest.approx([2 / 3, 1 / 3], abs=0.07)
 
@@ -118,16 +109,9 @@ def test_more_work_is_at_the_line_with_more_time_than_on_other_ranks_or_in_other
     for steps in (range(8), (1, 3, 5, 7)):
         job = CpuJob(replace(COSTS, more={(1, step): 30 for step in steps}))
         traces = job.traces()
-        ends = np.sort(
-            traces[1].ranges.end_ns[[traces[1].names[n] == "forward" for n in traces[1].ranges.name]]
-        )
-        extra = [
-            (int(ends[step]) - 30 * (COSTS.operator_ns + COSTS.gap_ns), int(ends[step])) for step in steps
-        ]
-        lines = [
-            sampled(traces[0], of_phases(traces[0])),
-            sampled(traces[1], of_phases(traces[1], extra), MS),
-        ]
+        ends = np.sort(traces[1].ranges.end_ns[[traces[1].names[n] == "forward" for n in traces[1].ranges.name]])
+        extra = [(int(ends[step]) - 30 * (COSTS.operator_ns + COSTS.gap_ns), int(ends[step])) for step in steps]
+        lines = [sampled(traces[0], of_phases(traces[0])), sampled(traces[1], of_phases(traces[1], extra), MS)]
         lost = summary_of(traces, (), lines).findings
         assert (lost[0].cause, lost[0].ranks) == ("extra-compute", [1])
         line, share = first(lost[0].lines)

@@ -15,12 +15,8 @@ def nodes(name: str, first: int) -> Nodes:
     return Nodes((name, None), first + ROWS, first + len(ROWS) + ROWS)
 
 
-@pytest.mark.parametrize(
-    ("begin_ms", "after_ns"), [(0, 2 * MS), (1, 2 * MS), (5, 1 * MS), (9, None)], ids=str
-)
-def test_receives_that_end_before_their_sends_begin_are_not_theirs(
-    begin_ms: int, after_ns: int | None
-) -> None:
+@pytest.mark.parametrize(("begin_ms", "after_ns"), [(0, 2 * MS), (1, 2 * MS), (5, 1 * MS), (9, None)], ids=str)
+def test_receives_that_end_before_their_sends_begin_are_not_theirs(begin_ms: int, after_ns: int | None) -> None:
     """Each 10 ms a receive from 4 ms to 6 ms; the sends begin before, meanwhile or afterwards."""
     each = ROWS * 10 * MS
     time = np.concatenate([each + begin_ms * MS, each + 7 * MS, each + 4 * MS, each + 6 * MS])

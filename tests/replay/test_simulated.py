@@ -29,9 +29,7 @@ def usually(costs: Costs) -> float:
 
 
 @given(
-    late=st.dictionaries(
-        st.tuples(st.integers(0, 2), st.integers(0, 4)), st.integers(0, 40 * MS), max_size=6
-    ),
+    late=st.dictionaries(st.tuples(st.integers(0, 2), st.integers(0, 4)), st.integers(0, 40 * MS), max_size=6),
     transfer=st.integers(1, 30 * MS),
     messages=st.integers(1, 4),
     phase=st.sampled_from(("data", "forward", "backward", "optimizer", "between")),
@@ -142,10 +140,7 @@ def test_a_process_that_counted_its_stops_is_charged_with_what_it_held_up_of_mes
 def test_a_stop_that_falls_into_data_loading_is_no_slow_data() -> None:
     """Twice of four times it is there by chance."""
     stopped = replace(
-        COSTS,
-        strays={(1, 1): 25 * MS, (1, 6): 25 * MS},
-        stalls={(1, 3): 25 * MS, (1, 4): 25 * MS},
-        stalled="data",
+        COSTS, strays={(1, 1): 25 * MS, (1, 6): 25 * MS}, stalls={(1, 3): 25 * MS, (1, 4): 25 * MS}, stalled="data"
     )
     counted = [RankTraining(rank=0, continued=0), RankTraining(rank=1, continued=4)]
     _, lost = replayed(CpuJob(stopped).traces(), counted)
@@ -203,9 +198,7 @@ def test_without_phases_the_whole_work_of_ranks_is_compared() -> None:
 def test_on_gpus_a_rank_whose_kernels_take_longer_is_named() -> None:
     _, lost = departures(GpuJob(factor={1: 1.5}).traces())
     assert (lost[0].cause, lost[0].ranks) == ("extra-compute", [1])
-    assert lost[0].lost_ns == pytest.approx(
-        GpuJob(factor={1: 1.5}).mean_step_ns() - GpuJob().mean_step_ns(), rel=0.1
-    )
+    assert lost[0].lost_ns == pytest.approx(GpuJob(factor={1: 1.5}).mean_step_ns() - GpuJob().mean_step_ns(), rel=0.1)
     assert not [found for found in replayed(GpuJob().traces())[1] if not found.standing]
 
 
@@ -225,9 +218,7 @@ def test_a_healthy_job_has_no_departure_from_its_usual_course() -> None:
 def test_messages_that_take_no_time_and_accumulated_gradients() -> None:
     slow = replace(COSTS, transfer_ns=12 * MS, steps=9)
     replay, _ = replayed(CpuJob(slow).traces())
-    assert step_with(replay, "free-communication") == pytest.approx(
-        usually(replace(slow, transfer_ns=0)), rel=0.01
-    )
+    assert step_with(replay, "free-communication") == pytest.approx(usually(replace(slow, transfer_ns=0)), rel=0.01)
     accumulated = CpuJob(replace(slow, accumulation=2)).mean_step_ns(first=1)
     assert step_with(replay, "gas-x2") == pytest.approx(accumulated, rel=0.02)
     assert replay.ideal_network_ns == step_with(replay, "free-communication")
@@ -294,21 +285,14 @@ def test_on_gpus_a_late_host_is_charged_with_the_other_ranks_waiting() -> None:
     assert lost[0].lost_ns == pytest.approx(slow.mean_step_ns() - GpuJob().mean_step_ns(), rel=0.05)
 
 
-def test_a_call_that_launches_waits_for_its_own_stream_not_for_what_a_data_loader_s_stream_ends_meanwhile() -> (
-    None
-):
+def test_a_call_that_launches_waits_for_its_own_stream_not_for_what_a_data_loader_s_stream_ends_meanwhile() -> None:
     """A loader's thread copies on its own stream, at intervals that do not depend on the training. Now and then a
     launch takes long, and returns right after such a copy: by chance."""
     made, step_ns, kernels = Made(device_names={0: "A100"}), 100 * MS, 9
     for step in range(12):
         at = step * step_ns
         made.copy(
-            at - 60 * MS,
-            at + 20 * MS - 10 * US,
-            1 << 28,
-            stream=16,
-            launch_ns=max(at - 80 * MS, 0),
-            launch_thread=2,
+            at - 60 * MS, at + 20 * MS - 10 * US, 1 << 28, stream=16, launch_ns=max(at - 80 * MS, 0), launch_thread=2
         )
         free = at
         for kernel in range(kernels):
@@ -339,9 +323,7 @@ def test_data_that_workers_load_ahead_still_has_to_be_taken() -> None:
     assert step_with(replay, "no-data-stall") == pytest.approx(usually(prefetched), rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("name", "at_best"), [("NVIDIA A100-SXM4-80GB", 16), ("Tesla V100-SXM2-32GB", 125 / 15.7)]
-)
+@pytest.mark.parametrize(("name", "at_best"), [("NVIDIA A100-SXM4-80GB", 16), ("Tesla V100-SXM2-32GB", 125 / 15.7)])
 def test_16_bits_promise_a_range_from_twice_as_fast_to_the_ratio_of_the_device_s_peaks(
     name: str, at_best: float
 ) -> None:

@@ -15,9 +15,7 @@ def test_levels_give_the_longest_paths(data: st.DataObject) -> None:
     nodes = data.draw(st.integers(2, 12))
     pairs = st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1)).filter(lambda p: p[0] < p[1])
     arcs = data.draw(st.lists(pairs, min_size=1, max_size=30))
-    lengths = np.array(
-        data.draw(st.lists(st.integers(-5, 50), min_size=2 * len(arcs), max_size=2 * len(arcs)))
-    )
+    lengths = np.array(data.draw(st.lists(st.integers(-5, 50), min_size=2 * len(arcs), max_size=2 * len(arcs))))
     source, target = (np.array(column) for column in zip(*arcs, strict=True))
     roots = np.arange(nodes) * 3
     found = solve(schedule(nodes, source, target), roots, lengths.reshape(2, -1))

@@ -89,27 +89,19 @@ def with_an_analysis(tree: Path) -> None:
     schema = tree / "harness/analysis/summary/__init__.py"
     edit(schema, "class Summary(SummaryPart):\n", ROW)
     launches = "    launches: list[Launches] = Field(default_factory=list)\n"
-    edit(
-        schema,
-        launches,
-        f'    wakeups: list[Wakeup] = Field(default_factory=list)\n    """How late."""\n{launches}',
-    )
+    edit(schema, launches, f'    wakeups: list[Wakeup] = Field(default_factory=list)\n    """How late."""\n{launches}')
     tables = tree / "harness/report/tables/machine.py"
     edit(tables, "table import Column, TableOf,", "table import Column, Number, TableOf,")
     tables.write_text(tables.read_text(encoding="utf-8") + TABLE, encoding="utf-8")
 
 
 @pytest.mark.long
-def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree: Path, tmp_path: Path) -> None:
     with_an_analysis(tree)
     write_traces(tmp_path / "traces")
     first, second = (str(path) for path in sorted((tmp_path / "traces").iterdir()))
     out = tmp_path / "out"
-    text = harness(
-        tree, "report", first, second, "--full", "--csv", str(out), "--html", str(out / "page.html")
-    )
+    text = harness(tree, "report", first, second, "--full", "--csv", str(out), "--html", str(out / "page.html"))
     assert "How late each rank begins" in text
     assert "How late each rank begins" in (out / "page.html").read_text(encoding="utf-8")
     with (out / "wakeups.csv").open() as file:
@@ -120,26 +112,20 @@ def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(
     assert "latest begin" in harness(tree, "compare", first, second)
     written = python(tree, "-m", "harness.cli.pages", "summary", "metric-names", "tables")
     assert "| `late_ns` | From the window's start to its first work. |" in written
-    assert (
-        "| `latest_begin_ns` | latest begin | –" in written and "| `wakeups` | rank, late | host |" in written
-    )
+    assert "| `latest_begin_ns` | latest begin | –" in written and "| `wakeups` | rank, late | host |" in written
 
 
 def test_a_site_is_one_file(tree: Path) -> None:
     plain = (tree / "configs/sites/slurm.yaml").read_text(encoding="utf-8")
     assert plain.count("\nname: slurm\n") + plain.startswith("name: slurm\n") == 1
-    (tree / "configs/sites/mine.yaml").write_text(
-        plain.replace("name: slurm\n", "name: mine\n"), encoding="utf-8"
-    )
+    (tree / "configs/sites/mine.yaml").write_text(plain.replace("name: slurm\n", "name: mine\n"), encoding="utf-8")
     assert "mine" in harness(tree, "sites")
     assert "site mine" in harness(tree, "-e", "1", "-g", "1", "--site", "mine", "--dry-run")
 
 
 def test_a_lesson_is_one_file(tree: Path) -> None:
     plain = (tree / "configs/lessons/1a.yaml").read_text(encoding="utf-8")
-    text = plain.replace("name: 1a\n", "name: 1z\n").replace(
-        "Is the GPU waiting for data?", "Is anybody waiting?"
-    )
+    text = plain.replace("name: 1a\n", "name: 1z\n").replace("Is the GPU waiting for data?", "Is anybody waiting?")
     (tree / "configs/lessons/1z.yaml").write_text(text, encoding="utf-8")
     assert "Is anybody waiting?" in harness(tree, "lesson")
     assert harness(tree, "lesson", "1z", "--hint")

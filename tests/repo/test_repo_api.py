@@ -31,9 +31,7 @@ def a_trace(steps: int) -> dict[str, Any]:
         begin = 1000.0 * n
         events.append(event("user_annotation", f"ProfilerStep#{n}", begin, 1000.0))
         events += launched("ampere_bf16_s16816gemm_128x128", 2 * n + 1, begin + 100, 600.0)
-        events += launched(
-            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 2 * n + 2, begin + 750, 200.0, stream=20
-        )
+        events += launched("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 2 * n + 2, begin + 750, 200.0, stream=20)
     return document(events)
 
 

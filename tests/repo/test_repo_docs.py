@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from harness.cli.pages.parts import PARTS, renewed
-from harness.cli.pages.parts import documents as written_documents
+from harness.cli.pages import PARTS, renewed
+from harness.cli.pages import documents as written_documents
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -108,9 +108,7 @@ def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
 
 def first_words(text: str) -> list[str]:
     """The word after `slurm.sh` of each command in a page's blocks."""
-    return [
-        line.split()[2] for block in FENCE.findall(text) for line in block.splitlines() if "slurm.sh" in line
-    ]
+    return [line.split()[2] for block in FENCE.findall(text) for line in block.splitlines() if "slurm.sh" in line]
 
 
 def test_every_command_is_on_the_page_of_commands() -> None:
@@ -165,9 +163,7 @@ def test_every_dependency_says_what_it_earns_its_place_with() -> None:
     names = {requirement.name for requirement in dependencies()}
     assert names
     assert {name for name in names if f"`{name}`" not in reasons} == set()
-    assert set(re.findall(r"^- `([\w-]+)`", page, re.M)) <= names, (
-        "a reason for what is no dependency any more"
-    )
+    assert set(re.findall(r"^- `([\w-]+)`", page, re.M)) <= names, "a reason for what is no dependency any more"
 
 
 def test_decisions_are_numbered_and_short() -> None:

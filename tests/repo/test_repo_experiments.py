@@ -59,16 +59,12 @@ def test_its_command_is_a_request(row: Row) -> None:
     assert request_of(read_line([*row.words, *site], declared()))
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.lesson in lesson_names()], ids=lambda row: row.what
-)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.lesson in lesson_names()], ids=lambda row: row.what)
 def test_a_cpu_shows_what_its_lesson_shows_there(row: Row) -> None:
     lesson = load_lesson(row.lesson)
     needs = [relation.needs for relation in lesson.here(cpu=True).relations]
     shown = "no" if all(need == "gpu" for need in needs) else "in part" if "gpu" in needs else "yes"
-    another = (
-        lesson.here(cpu=True).question != lesson.question
-    )  # of the same runs, or of the nearest that there are
+    another = lesson.here(cpu=True).question != lesson.question  # of the same runs, or of the nearest that there are
     assert row.cpu in ({shown, "in part"} if another or "network" in needs else {shown})
 
 

@@ -62,9 +62,7 @@ def test_each_command_is_run_by_a_test_that_it_names() -> None:
     assert len(typed) > 20
     for command in typed:
         words = command.split()
-        kind = (
-            words[:2] if words[0] in ("-e", "reference") or words[:2] == ["mystery", "class"] else words[:1]
-        )
+        kind = words[:2] if words[0] in ("-e", "reference") or words[:2] == ["mystery", "class"] else words[:1]
         assert " ".join(kind) in ran(), command
         assert words[0] != "lesson" or "--reference" not in words or "lesson --reference" in ran()
         assert "--in-job" not in words or "doctor --in-job" in ran()

@@ -111,9 +111,7 @@ def test_a_text_with_values_filled_in_is_read_as_one() -> None:
         ("harness/x.py", "asked = standing = 'the plan that was asked for'\n", []),
     ],
 )
-def test_a_name_that_has_a_plainer_one_is_found_as_a_name_only(
-    name: str, text: str, found: list[str]
-) -> None:
+def test_a_name_that_has_a_plainer_one_is_found_as_a_name_only(name: str, text: str, found: list[str]) -> None:
     assert [each.text for each in LANGUAGE.found_in(name, text)] == found
 
 

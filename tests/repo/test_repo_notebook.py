@@ -21,10 +21,7 @@ from tests.synthetic import kineto, nsys
 from tests.synthetic.job import GEMM, HOSTILE, NCCL, STEPS, write_traces
 
 RANKS = 2
-FRAMES: list[Callable[[Any], Any]] = [
-    pandas.DataFrame,
-    lambda rows: polars.DataFrame(rows, infer_schema_length=None),
-]
+FRAMES: list[Callable[[Any], Any]] = [pandas.DataFrame, lambda rows: polars.DataFrame(rows, infer_schema_length=None)]
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +44,7 @@ def shown(summary: Summary) -> str:
 def test_a_summary_shows_the_answer_the_split_and_the_doubt(folder: Path) -> None:
     summary = harness.analyse(folder)
     finding = Problem(severity=RecordingVerdict.DOUBTFUL, what="launches are missing", evidence="3 of 9")
-    summary = summary.model_copy(
-        update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])}
-    )
+    summary = summary.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     text = "".join(html5lib.parseFragment(shown(summary)).itertext())
     assert "A step takes 1.00 ms" in text
     assert "rank 0" in text
@@ -62,25 +57,8 @@ def test_untrusted_names_are_text_and_never_markup(folder: Path) -> None:
     summary = harness.analyse(folder)
     hostile = Problem(severity=RecordingVerdict.DOUBTFUL, what=HOSTILE, evidence=f"\x1b[31m{HOSTILE}")
     html = shown(summary.model_copy(update={"quality": Quality(problems=[hostile])}))
-    tags = {
-        node.tag.rpartition("}")[2]
-        for node in html5lib.parseFragment(html).iter()
-        if isinstance(node.tag, str)
-    }
-    assert tags <= {
-        "DOCUMENT_FRAGMENT",
-        "div",
-        "p",
-        "pre",
-        "table",
-        "tbody",
-        "caption",
-        "tr",
-        "th",
-        "td",
-        "ul",
-        "li",
-    }
+    tags = {node.tag.rpartition("}")[2] for node in html5lib.parseFragment(html).iter() if isinstance(node.tag, str)}
+    assert tags <= {"DOCUMENT_FRAGMENT", "div", "p", "pre", "table", "tbody", "caption", "tr", "th", "td", "ul", "li"}
     assert "evil&lt;/script&gt;" in html
     assert "\x1b" not in html
 
@@ -116,13 +94,7 @@ def filled(annotation: Any, number: int) -> Any:  # noqa: PLR0911  # one for eac
         return tuple(filled(each, number) for each in inner)
     if origin is dict:
         return {filled(inner[0], n): filled(inner[1], n) for n in range(number)}
-    known: dict[Any, Any] = {
-        int: number,
-        float: number / 2,
-        str: f"text {number}",
-        bool: bool(number),
-        Any: number,
-    }
+    known: dict[Any, Any] = {int: number, float: number / 2, str: f"text {number}", bool: bool(number), Any: number}
     members: Any = annotation if isinstance(annotation, type) and annotation not in known else (1,)
     return known.get(annotation, next(iter(members)))
 
@@ -195,9 +167,7 @@ def test_the_kinds_sums_are_those_of_the_summary(folder: Path) -> None:
     assert sums == by_kind
 
 
-def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_correlation(
-    tmp_path: Path,
-) -> None:
+def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_correlation(tmp_path: Path) -> None:
     records = [
         kineto.said("forward", 500, 9_000),
         kineto.operator("aten::linear", 1_000, 6_000),
@@ -215,9 +185,7 @@ def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_cor
     assert {(r["rank"], r["range"]) for r in rows} == {(3, "forward")}
 
 
-def test_two_nodes_reports_of_a_run_are_one_frame_with_the_ranks_that_the_training_wrote_down(
-    tmp_path: Path,
-) -> None:
+def test_two_nodes_reports_of_a_run_are_one_frame_with_the_ranks_that_the_training_wrote_down(tmp_path: Path) -> None:
     """nsys makes one report per node; its processes may have no rank."""
     (tmp_path / "nsys").mkdir()
     (tmp_path / "metrics").mkdir()

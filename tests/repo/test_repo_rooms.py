@@ -112,9 +112,7 @@ def test_quick_commands_load_nothing_heavy(arguments: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "harness", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
-    loaded = {
-        line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line
-    }
+    loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
     assert "pydantic" in loaded or "typer" in loaded, "the import log is empty"
     assert loaded & HEAVY == set()
 

@@ -54,9 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def needed(requirements: list[str], have: dict[str, Distribution]) -> dict[str, Distribution]:
     """The distributions that the requirements name, and all that these need in turn."""
     for requirement in map(Requirement, requirements):
-        if requirement.name in have or (
-            requirement.marker and not requirement.marker.evaluate({"extra": ""})
-        ):
+        if requirement.name in have or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
             continue
         have[requirement.name] = found = distribution(requirement.name)
         needed(found.requires or [], have)
@@ -85,9 +83,7 @@ class Installed:
     venv: Path
     folder: Path
 
-    def __call__(
-        self, *words: str | Path, program: str = "training-traces"
-    ) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str | Path, program: str = "training-traces") -> subprocess.CompletedProcess[str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "PYTHON"))}
         return run(self.venv / "bin" / program, *words, cwd=self.folder, env=kept)
 
@@ -173,9 +169,7 @@ def test_its_help_lists_what_works_there(installed: Installed) -> None:
     assert "training-traces report" in installed("report", "--help").stdout
 
 
-@pytest.mark.parametrize(
-    "words", [["-e", "1"], ["-e", "1", "--dry-run"], ["rerun", "last"], ["lesson", "1a"]]
-)
+@pytest.mark.parametrize("words", [["-e", "1"], ["-e", "1", "--dry-run"], ["rerun", "last"], ["lesson", "1a"]])
 def test_a_launch_says_that_it_needs_the_checkout(installed: Installed, words: list[str]) -> None:
     before = installed.files()
     done = installed(*words)
@@ -208,9 +202,7 @@ def test_an_error_has_no_advice_that_only_a_checkout_can_follow(
     assert not {"slurm.sh", "lesson", "rerun"} & set(done.stderr.replace(",", " ").split())
 
 
-def test_runs_are_found_by_name_where_harness_runs_or_the_folder_says(
-    installed: Installed, traces: list[Path]
-) -> None:
+def test_runs_are_found_by_name_where_harness_runs_or_the_folder_says(installed: Installed, traces: list[Path]) -> None:
     run = installed.folder / "exercises" / "exercise_1_DDP" / "profiler" / "a-run"
     (run / "torch").mkdir(parents=True)
     for trace in traces:

@@ -11,9 +11,8 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.measure.paths import measure_jobs
-from harness.report.page.compose import compose, render_page, write_page
+from harness.report.page.compose import compose, links_of_run, render_page, write_page
 from harness.report.page.inputs import Inputs
-from harness.report.page.links import links_of_run
 from harness.run import Run
 from tests.synthetic.job import write_traces
 
@@ -64,19 +63,11 @@ class Named(Run):
 def _tested_run(path: Path) -> Run:
     """A run of exercise 0 with the same line for every collective."""
     points = [
-        {
-            "message_bytes": 2**k,
-            "time_ns": 2000 + 0.05 * 2**k,
-            "busbw_gbytes_per_s": 2**k / 1e6,
-            "correct": True,
-        }
+        {"message_bytes": 2**k, "time_ns": 2000 + 0.05 * 2**k, "busbw_gbytes_per_s": 2**k / 1e6, "correct": True}
         for k in range(10, 24, 2)
     ]
     fit = {"alpha_ns": 2000.0, "beta_ns_per_byte": 0.05}
-    results = [
-        {"collective": name, "scope": "intra", "ranks": 4, "points": points, "fit": fit}
-        for name in COLLECTIVES
-    ]
+    results = [{"collective": name, "scope": "intra", "ranks": 4, "points": points, "fit": fit} for name in COLLECTIVES]
     (path / "comm").mkdir(parents=True)
     (path / "run.json").write_text('{"job_id": "7"}')
     (path / "comm/collectives.json").write_text(json.dumps({"results": results}))

@@ -13,12 +13,9 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Problem, Quality, RankSteps, RankTraining, RecordingVerdict, Summary
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
-from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
-from harness.report.compare.page import Compared, compose_comparison
-from harness.report.compare.split import split_section
-from harness.report.compare.steps import steps_section
-from harness.report.compare.timelines import timelines
-from harness.report.compare.work import collectives_section, kernels_section, kinds_section
+from harness.report.compare.breakdown import explained, is_per_token, split_section, steps_in_parts, steps_section
+from harness.report.compare.page import Compared, compose_comparison, timelines
+from harness.report.compare.tables import collectives_section, kernels_section, kinds_section
 from harness.report.page.compose import figures, render_page
 from tests.report.conftest import Made
 from tests.report.test_report_page import NAMESPACE, all_of, parse, unpacked
@@ -30,9 +27,7 @@ STEP_MS = STEP_US / 1000
 def changed(s: Summary, step_factor: float, tokens: int = 100) -> Summary:
     """The same job with longer steps of `tokens` tokens; the added time is idle for an unknown reason."""
     assert s.steps.duration is not None
-    spread = s.steps.duration.model_copy(
-        update={"median_ns": round(step_factor * s.steps.duration.median_ns)}
-    )
+    spread = s.steps.duration.model_copy(update={"median_ns": round(step_factor * s.steps.duration.median_ns)})
     ranks = [
         r.model_copy(update={"durations_ns": [round(step_factor * ns) for ns in r.durations_ns]})
         for r in s.steps.per_rank
@@ -68,9 +63,7 @@ def test_the_parts_add_up_to_the_step_of_the_comparison(made: Made) -> None:
         RankSteps(rank=0, durations_ns=[10_000_000, 10_000_000, 30_000_000]),
         RankSteps(rank=1, durations_ns=[20_000_000, 40_000_000, 40_000_000]),
     ]
-    uneven = made.summary.model_copy(
-        update={"steps": made.summary.steps.model_copy(update={"per_rank": ranks})}
-    )
+    uneven = made.summary.model_copy(update={"steps": made.summary.steps.model_copy(update={"per_rank": ranks})})
     (run,) = steps_in_parts(("a",), (uneven,), [])
     assert run.whole == pytest.approx(metrics_by_name(uneven)["step_ns"] / 1e6) == pytest.approx(25.0)
 
@@ -180,9 +173,7 @@ def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: C
     assert second.startswith("c: no difference seen")
 
 
-def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(
-    compared: Compared,
-) -> None:
+def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(compared: Compared) -> None:
     finding = Problem(severity=RecordingVerdict.DOUBTFUL, what=CROWDED, evidence="n0: 4 ranks on 2 cores")
     a, b, c = compared.summaries
     crowded = c.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
@@ -259,9 +250,7 @@ def begins(browser: Browser) -> list[float]:
 def test_the_chosen_steps_begin_together(browser: Browser) -> None:
     assert begins(browser) == [0, 0]
     before = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
-    browser.evaluate(
-        f"Runs.all[1].select.value = '{STEPS - 1}'; Runs.all[1].select.dispatchEvent(new Event('change'))"
-    )
+    browser.evaluate(f"Runs.all[1].select.value = '{STEPS - 1}'; Runs.all[1].select.dispatchEvent(new Event('change'))")
     assert begins(browser) == [0, 0]
     after = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, False]
@@ -271,19 +260,13 @@ def test_the_keys_take_every_run_to_its_next_step(browser: Browser) -> None:
     browser.evaluate("for (const run of Runs.all) run.select.value = '0'; Runs.show(); Timeline.toStep(1)")
     assert browser.evaluate("Runs.all.map((run) => run.select.value)") == ["1", "1"]
     assert begins(browser) == [0, 0]
-    assert browser.evaluate("Timeline.view.to * Timeline.unit_ns") == pytest.approx(
-        1.02e3 * STEP_US, rel=0.01
-    )
+    assert browser.evaluate("Timeline.view.to * Timeline.unit_ns") == pytest.approx(1.02e3 * STEP_US, rel=0.01)
 
 
 def test_runs_have_labels_of_their_own_and_no_name_runs_as_code(browser: Browser) -> None:
-    labels = browser.evaluate(
-        "[...document.querySelectorAll('#timeline-ranks button')].map(b => b.textContent)"
-    )
+    labels = browser.evaluate("[...document.querySelectorAll('#timeline-ranks button')].map(b => b.textContent)")
     assert labels == ["a · one · rank 0", "a · one · rank 1", "b · <b>two · rank 0", "b · <b>two · rank 1"]
-    ticks = browser.evaluate(
-        "[...document.querySelectorAll('#plot-time-split .ytick text')].map(t => t.textContent)"
-    )
+    ticks = browser.evaluate("[...document.querySelectorAll('#plot-time-split .ytick text')].map(t => t.textContent)")
     assert sorted(ticks) == ["a · one", "b · <b>two"]
     assert browser.evaluate("typeof window.hacked") == "undefined"
     assert browser.problems == []

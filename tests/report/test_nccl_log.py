@@ -18,11 +18,10 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Nccl, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.common.printable import printable
-from harness.explain.transport import between_nodes, inside_a_node, why_unknown
-from harness.measure.nccl_lines import MOST_DIFFERENT, Process
-from harness.measure.nccl_log import read_nccl_logs
+from harness.explain.stragglers import between_nodes, inside_a_node, why_unknown
+from harness.measure.nccl_log import MOST_DIFFERENT, Process, read_nccl_logs
 from harness.report.tables import catalogue
-from harness.report.tables.files import write_tables
+from harness.report.tables.catalogue import write_tables
 from harness.report.tables.terminal import render_section
 from tests.launch.launch_shared import a_run
 
@@ -180,9 +179,7 @@ def test_what_is_no_file_is_named_and_the_other_logs_stand(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "nccl" / "b.1.log")
     n, findings = read_nccl_logs(sorted((tmp_path / "nccl").glob("*.log")))
     assert n == logs("infiniband")
-    assert [(f.severity, f.what) for f in findings] == [
-        (RecordingVerdict.DOUBTFUL, "a log of NCCL cannot be read")
-    ] * 2
+    assert [(f.severity, f.what) for f in findings] == [(RecordingVerdict.DOUBTFUL, "a log of NCCL cannot be read")] * 2
     assert [f.evidence for f in findings] == [
         "nccl/a.1.log: is a folder, not a file",
         "nccl/b.1.log: is a pipe, not a file",
@@ -198,9 +195,7 @@ def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
     assert main(["report", str(run.path), "--full", "--csv", str(tmp_path / "csv")]) == 0
     said = capsys.readouterr().out
     assert "between nodes        sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set\n" in said
-    assert "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set" in run.page.read_text(
-        encoding="utf-8"
-    )
+    assert "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set" in run.page.read_text(encoding="utf-8")
     with (tmp_path / "csv" / "nccl_connections.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["transport"] for row in rows] == ["NET/Socket", "P2P/CUMEM"]

@@ -227,9 +227,7 @@ def test_a_click_on_a_cause_shows_the_first_step_that_it_hits(browser: Browser, 
     found = made.summary.findings[0]
     assert found.every == 1, "so it is the first step"
     for link in ("#verdict a[data-at]", "#help a[data-at]"):
-        browser.evaluate(
-            "Timeline.showStep(2); document.querySelectorAll('#timeline-ranks button')[0].click()"
-        )
+        browser.evaluate("Timeline.showStep(2); document.querySelectorAll('#timeline-ranks button')[0].click()")
         browser.evaluate(f"document.querySelector('{link}').click()")
         first, end = browser.evaluate("Timeline.strips[0].steps[0].slice(1)")
         begin, last = browser.evaluate("[Timeline.view.from, Timeline.view.to]")
@@ -248,9 +246,7 @@ def test_a_cause_of_a_rank_that_is_not_shown_says_how_to_see_it(browser: Browser
 FOLDS = "[...document.querySelectorAll('details.part')].filter((part) => part.open).length"
 
 
-def test_what_is_below_the_timeline_is_folded_and_opens_on_a_click_and_with_a_key(
-    browser: Browser, made: Made
-) -> None:
+def test_what_is_below_the_timeline_is_folded_and_opens_on_a_click_and_with_a_key(browser: Browser, made: Made) -> None:
     browser.open(made.page)
     browser.wait("document.body.dataset.plots === 'ready'")
     assert browser.evaluate(FOLDS) == 0
@@ -338,14 +334,8 @@ def test_a_name_that_slipped_through_would_still_run_and_send_nothing(
         page.write_text(made.page.read_text().replace("<main>", f"<main>{attack}", 1))
         try:
             browser.open(page)
-            browser.wait(
-                "document.body.dataset.timeline === 'ready' && document.body.dataset.plots === 'ready'"
-            )
-            assert browser.evaluate(INJECTED.replace("ADDRESS", address)) == [
-                "undefined",
-                "refused",
-                "refused",
-            ]
+            browser.wait("document.body.dataset.timeline === 'ready' && document.body.dataset.plots === 'ready'")
+            assert browser.evaluate(INJECTED.replace("ADDRESS", address)) == ["undefined", "refused", "refused"]
             assert browser.evaluate("document.baseURI").startswith("file:")
             assert asked == []
         finally:

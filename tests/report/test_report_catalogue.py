@@ -13,7 +13,7 @@ from pydantic import Field
 from harness.analysis.compare import compare, ratios
 from harness.analysis.metrics import COLLECTIVES, Number, metrics_by_name
 from harness.analysis.summary import Summary, SummaryPart
-from harness.cli.pages.metrics import names, tables
+from harness.cli.pages import names, tables
 from harness.format.format import duration
 from harness.measure.paths import measure_one
 from harness.report.compare.page import Compared, compose_comparison
@@ -21,7 +21,7 @@ from harness.report.compare.terminal import render_comparisons
 from harness.report.page.compose import compose, figures
 from harness.report.page.inputs import Inputs
 from harness.report.tables import catalogue
-from harness.report.tables.files import write_tables
+from harness.report.tables.catalogue import write_tables
 from harness.report.tables.table import Column, TableOf, file_of
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
@@ -85,11 +85,7 @@ def test_csv_and_parquet_hold_a_table_that_is_only_registered(made: Made, tmp_pa
     write_tables([woken(made, 1_500)], tmp_path, parquet=True)
     with (tmp_path / "wakeups.csv").open() as file:
         assert [row["late_ns"] for row in csv.DictReader(file)] == ["1500", "700"]
-    assert parquet.read_table(tmp_path / "wakeups.parquet").to_pylist()[0] == {
-        "job": 0,
-        "rank": 0,
-        "late_ns": 1500,
-    }
+    assert parquet.read_table(tmp_path / "wakeups.parquet").to_pylist()[0] == {"job": 0, "rank": 0, "late_ns": 1500}
 
 
 @pytest.mark.usefixtures("registered")

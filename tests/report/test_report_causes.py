@@ -33,7 +33,7 @@ from harness.report.brief import brief
 from harness.report.elements import Moment
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
-from harness.report.tables.files import write_tables
+from harness.report.tables.catalogue import write_tables
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
 from tests.report.given_summary import MS, run, summary
@@ -49,9 +49,7 @@ def lost(cause: str = "host-stall", ms: float = 22.7, **more: Any) -> TimeLost:
 
 def replay(steps: int = 20, processes: int = 4, error: float = 0.0, *what_ifs: WhatIf) -> Replay:
     ns = round(90.1 * MS)
-    return Replay(
-        steps=steps, processes=processes, step_ns=ns, replayed_ns=ns, error=error, what_ifs=list(what_ifs)
-    )
+    return Replay(steps=steps, processes=processes, step_ns=ns, replayed_ns=ns, error=error, what_ifs=list(what_ifs))
 
 
 def what_if(name: str, **more: Any) -> WhatIf:
@@ -60,9 +58,7 @@ def what_if(name: str, **more: Any) -> WhatIf:
 
 
 def job(*findings: TimeLost, replayed: Replay | None = None, **more: Any) -> Summary:
-    return summary(
-        findings=list(findings), replay=replayed or replay(), idle={"launch-bound": 40}, **run(1) | more
-    )
+    return summary(findings=list(findings), replay=replayed or replay(), idle={"launch-bound": 40}, **run(1) | more)
 
 
 def faulty(*faults: str) -> dict[str, Any]:
@@ -175,11 +171,7 @@ def test_at_most_two_further_causes_are_told() -> None:
             "-e 1 -- --fault data-stall,ms=5 --fault host-stall,ms=9,in=backward",
         ),
         (lost(), faulty("host-stall,ms=20,rank=0"), None),  # the fault is another rank's
-        (
-            lost("data-stall"),
-            run(1, "--slow-dataloading", slow_dataloading=True),
-            "-e 1",
-        ),
+        (lost("data-stall"), run(1, "--slow-dataloading", slow_dataloading=True), "-e 1"),
         (lost("tiny-kernels"), run(1), "-e 1 -- --micro-batch-size 4"),
         (lost("pause"), run(1), None),
     ],
@@ -196,9 +188,7 @@ def test_the_next_command_is_the_run_without_what_it_made_slow(
 def test_where_ranks_outnumber_the_cores_none_is_told_to_take_cores_of_its_own(cause: str) -> None:
     given = job(lost(cause), **run(1))
     assert "bind each rank to its own cores" in verdict(given).sentences[-1]
-    crowded = Quality(
-        verdict=RecordingVerdict.DOUBTFUL, problems=[Problem.doubt(CROWDED, "4 ranks on 2 cores")]
-    )
+    crowded = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[Problem.doubt(CROWDED, "4 ranks on 2 cores")])
     said = verdict(given.model_copy(update={"quality": crowded})).sentences[-1]
     assert said == "Try next: start no more ranks than there are cores (-n, -g)."
 
@@ -248,9 +238,7 @@ def test_terminal_and_notebook_have_the_command_between_the_cause_and_the_rest()
         ("free-communication", run(1), None),
     ],
 )
-def test_a_what_if_has_the_command_that_makes_it(
-    name: str, given: dict[str, Any], command: str | None
-) -> None:
+def test_a_what_if_has_the_command_that_makes_it(name: str, given: dict[str, Any], command: str | None) -> None:
     expected = None if command is None else " -- ".join(filter(None, ("bash slurm.sh -e 1", command)))
     assert command_of_what_if(job(**given), what_if(name)) == expected
 

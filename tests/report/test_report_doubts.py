@@ -18,7 +18,7 @@ from harness.analysis.summary import (
     Withheld,
 )
 from harness.explain.answer import answer
-from harness.measure.carried import corrected, without_profiler
+from harness.measure.jobs import corrected, without_profiler
 from harness.report.brief import brief
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
@@ -67,13 +67,7 @@ def test_an_answer_says_how_much_the_profiler_slows_the_steps(ratio: float, said
 
 def lost(cause: str, ns: int) -> TimeLost:
     return TimeLost(
-        cause=cause,
-        ranks=[0],
-        lost_ns=ns,
-        low_ns=ns - MS,
-        high_ns=ns + MS,
-        share=ns / (90 * MS),
-        evidence="…",
+        cause=cause, ranks=[0], lost_ns=ns, low_ns=ns - MS, high_ns=ns + MS, share=ns / (90 * MS), evidence="…"
     )
 
 
@@ -84,9 +78,7 @@ def with_losses(*found: TimeLost, ratio: float = 1.5) -> Summary:
 
 
 def test_a_loss_to_small_operators_is_divided_by_the_profilers_weight_and_stalls_are_not() -> None:
-    given = with_losses(
-        lost("tiny-kernels", 45 * MS), lost("host-stall", 40 * MS), lost("data-stall", 9 * MS)
-    )
+    given = with_losses(lost("tiny-kernels", 45 * MS), lost("host-stall", 40 * MS), lost("data-stall", 9 * MS))
     assert [(one.cause, one.lost_ns // MS) for one in given.findings] == [
         ("host-stall", 40),  # now the largest
         ("tiny-kernels", 30),
@@ -95,9 +87,8 @@ def test_a_loss_to_small_operators_is_divided_by_the_profilers_weight_and_stalls
     small = given.findings[1]
     assert (small.recorded_lost_ns, small.low_ns, small.share) == (45 * MS, round(44 * MS / 1.5), 30 / 90)
     assert json.loads(given.model_dump_json())["findings"][1]["recorded_lost_ns"] == 45 * MS
-    assert (
-        "1.50 times as long as without it. The loss to small operators is divided by this factor."
-        in " ".join(answer(given).further)
+    assert "1.50 times as long as without it. The loss to small operators is divided by this factor." in " ".join(
+        answer(given).further
     )
 
 
@@ -107,9 +98,7 @@ def test_small_operators_that_are_the_profilers_own_are_not_told(ms: int) -> Non
     given = with_losses(lost("tiny-kernels", ms * MS), lost("host-stall", 20 * MS))
     assert [one.cause for one in given.findings] == ["host-stall"]
     said = " ".join([*answer(given).sentences, *answer(given).further])
-    assert (
-        "A loss to small operators is not told, because it is no longer than what the profiler adds" in said
-    )
+    assert "A loss to small operators is not told, because it is no longer than what the profiler adds" in said
     assert any(one.field == "findings.tiny-kernels" for one in given.quality.withheld)
 
 

@@ -11,12 +11,12 @@ import pytest
 from harness.analysis.compare import compare, ratios
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.summary import PopEfficiency, Summary, Withheld
-from harness.analysis.summary.pop import NO_REPLAY
+from harness.analysis.summary.replay import NO_REPLAY
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.tables import catalogue
+from harness.report.tables.catalogue import write_tables
 from harness.report.tables.efficiency import EFFICIENCY
-from harness.report.tables.files import write_tables
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
 
@@ -72,9 +72,7 @@ def test_the_first_screen_has_the_product_in_one_line(made: Made) -> None:
 
 
 def test_where_it_is_withheld_no_table_is_shown_and_the_reason_is(made: Made) -> None:
-    quality = made.summary.quality.model_copy(
-        update={"withheld": [Withheld(field="pop", reason="2 of 4 were read")]}
-    )
+    quality = made.summary.quality.model_copy(update={"withheld": [Withheld(field="pop", reason="2 of 4 were read")]})
     s = made.summary.model_copy(update={"pop": None, "quality": quality})
     assert "not given: efficiency as POP defines it: 2 of 4 were read" in render(s)
     assert "parallel efficiency" not in render(s)
@@ -91,13 +89,8 @@ def test_the_file_has_all_digits_and_the_times(made: Made, tmp_path: Path) -> No
 
 
 def test_compare_holds_each_efficiency_against_the_base(made: Made) -> None:
-    pair = compare(
-        without_replay(made.summary), replayed(made.summary), ("a", "b"), numbers=catalogue.numbers()
-    )
+    pair = compare(without_replay(made.summary), replayed(made.summary), ("a", "b"), numbers=catalogue.numbers())
     found = ratios(pair)
     assert found["parallel_efficiency"] == found["orchestration_efficiency"] == 1.0
     assert found["transfer_efficiency"] is None, "a was not replayed"
-    assert (
-        next(c.b for c in pair.changes if c.name == "transfer_efficiency")
-        == known(replayed(made.summary)).transfer
-    )
+    assert next(c.b for c in pair.changes if c.name == "transfer_efficiency") == known(replayed(made.summary)).transfer

@@ -44,12 +44,7 @@ def around(begin: float, number: int) -> list[Event]:
 def stack(begin: float, number: int) -> list[Event]:
     own = event("python_function", "train.py(12): preprocess", begin + 2_000, 6_000)
     inner = event("python_function", "<built-in method zoom of module>", begin + 2_100, 5_500)
-    return [
-        *kernels(begin, number, 10, 190, 200),
-        own,
-        inner,
-        *kernels(begin + 8_050, number + 50, 9, 190, 200),
-    ]
+    return [*kernels(begin, number, 10, 190, 200), own, inner, *kernels(begin + 8_050, number + 50, 9, 190, 200)]
 
 
 def blocking_copy(begin: float, number: int) -> list[Event]:
@@ -83,9 +78,7 @@ def ahead(begin: float, number: int) -> list[Event]:
     events: list[Event] = []
     for i in range(50):
         call = event("cuda_runtime", "cudaLaunchKernel", begin + 20 * i, 5.0, correlation=number + i)
-        work = event(
-            "kernel", GEMM, begin + 9_500 + 200 * i, 199, tid=7, device=0, stream=7, correlation=number + i
-        )
+        work = event("kernel", GEMM, begin + 9_500 + 200 * i, 199, tid=7, device=0, stream=7, correlation=number + i)
         events += [call, work]
     return [*events, event("python_function", "train.py(30): log", begin + 2_000, 7_000)]
 

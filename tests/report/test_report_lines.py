@@ -59,9 +59,7 @@ def test_a_further_finding_names_its_first_line() -> None:
 
 
 def test_the_page_shows_three_lines_of_source_and_marks_the_one_that_counts() -> None:
-    s = of(
-        lost(line(HERE, 42, 0.6), line(HERE, 50, 0.3), line(HERE, 60, 0.1)), lost(line(HERE, 9, 0.8), ms=1)
-    )
+    s = of(lost(line(HERE, 42, 0.6), line(HERE, 50, 0.3), line(HERE, 60, 0.1)), lost(line(HERE, 9, 0.8), ms=1))
     page = render_page(compose(s, Inputs()))
     blocks = re.findall(r'<figure class="source">(.*?)</figure>', page, re.DOTALL)
     assert [re.findall(r'class="marked"><span class="number">(\d+)', block) for block in blocks] == [

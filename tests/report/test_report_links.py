@@ -10,11 +10,11 @@ import pytest
 
 from harness.analysis.summary import Collective, MessageSize, Summary
 from harness.experiment.exercises import CommTests
-from harness.report.page import exercise_0
-from harness.report.page.communication import communication_section
+from harness.report.page import steps
+from harness.report.page.compose import LinkResults, links_of_run, links_of_site
 from harness.report.page.inputs import Inputs
-from harness.report.page.links import LinkResults, links_of_run, links_of_site
 from harness.report.page.run import quality_section
+from harness.report.page.steps import communication_section
 from harness.run import Record, Run
 from harness.site.site import load_site
 
@@ -70,12 +70,7 @@ def a_summary(nodes: int, per_node: int, *groups: int, sizes: tuple[int, ...] = 
 
 def a_message(group: int, size: int) -> MessageSize:
     return MessageSize(
-        kind="all_reduce",
-        group_size=group,
-        bytes=size,
-        count=1,
-        median_transfer_ns=9,
-        includes_waiting=False,
+        kind="all_reduce", group_size=group, bytes=size, count=1, median_transfer_ns=9, includes_waiting=False
     )
 
 
@@ -100,9 +95,7 @@ def test_a_run_is_compared_with_the_newest_that_measured_groups_like_its_own(
     assert links.note == ""
 
 
-def test_where_no_run_matches_the_page_says_so_with_the_command(
-    tested: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_run_matches_the_page_says_so_with_the_command(tested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = a_summary(4, 4, 16, sizes=(1024,))
     links = found(summary)
     assert not links.fits
@@ -115,9 +108,7 @@ def test_where_no_run_matches_the_page_says_so_with_the_command(
 
 
 @pytest.mark.parametrize("sizes", [(4096,), (1024, 65536)])
-def test_a_line_of_exercise_0_has_a_length_also_beside_one_message_size(
-    tested: Path, sizes: tuple[int, ...]
-) -> None:
+def test_a_line_of_exercise_0_has_a_length_also_beside_one_message_size(tested: Path, sizes: tuple[int, ...]) -> None:
     summary = a_summary(2, 4, 8, sizes=sizes)
     section = communication_section(summary, Inputs(links=found(summary).fits))
     (figure,) = (f for f in section.figures if f.id == "transfer-times")
@@ -133,21 +124,19 @@ def test_exercise_0_with_one_message_size_still_has_its_page(tested: Path) -> No
     )
     own = links_of_run(run)
     inputs = Inputs(tested=own.fits, verdict=own.verdict)
-    assert exercise_0.answer_sentences(inputs) == [
+    assert steps.answer_sentences(inputs) == [
         "1 problem.",
         "Problem: slow.",
         "An all-reduce of all 8 ranks reaches 0.5 GB/s of bus bandwidth; α is not known, because too few message "
         "sizes were measured.",
     ]
-    section = exercise_0.tests_section(Summary(), inputs)
+    section = steps.tests_section(Summary(), inputs)
     assert "too few message sizes were measured for a line" in section.lead
     assert section.tables[0].rows == [["all_reduce", "world", "8", "–", "–", "–", "0.5"]]
 
 
 def test_a_damaged_verdict_leaves_what_was_measured(tested: Path) -> None:
-    run = max(
-        (Run(path) for path in tested.rglob("*") if (path / "run.json").is_file()), key=lambda r: r.path
-    )
+    run = max((Run(path) for path in tested.rglob("*") if (path / "run.json").is_file()), key=lambda r: r.path)
     whole = links_of_run(run)
     (run.path / "comm" / "verdict.json").write_text('{"verdict')
     links = links_of_run(run)
@@ -157,7 +146,7 @@ def test_a_damaged_verdict_leaves_what_was_measured(tested: Path) -> None:
 
 def test_the_page_gives_an_endless_messages_bandwidth_in_both_definitions(tested: Path) -> None:
     own = links_of_run(Run(tested / "exercise_0_Communication_Tests/profiler/1-two-nodes"))
-    (table,) = exercise_0.tests_section(Summary(), Inputs(tested=own.fits)).tables
+    (table,) = steps.tests_section(Summary(), Inputs(tested=own.fits)).tables
     alg, bus = table.head.index("1/β (alg GB/s)"), table.head.index("1/β (bus GB/s)")
     assert [(row[alg], row[bus]) for row in table.rows] == [("100", "150"), ("25", "25"), ("12.5", "21.9")]
     assert "best measured (bus GB/s)" in table.head

@@ -21,9 +21,7 @@ from harness.analysis.summary import Collective, Device, IdleCause, RankTraining
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.measure.paths import measure_jobs
-from harness.report.notebook.cells import notebook
-from harness.report.notebook.loads import loads
-from harness.report.notebook.write import write_notebook
+from harness.report.notebook import _environment, loads, notebook, write_notebook
 from tests.synthetic.job import HOSTILE, write_traces
 
 # A line that begins a cell in the template, both quotes, a formula, an end of Jinja, a backslash.
@@ -98,12 +96,7 @@ def test_the_split_of_a_rank_in_its_cell_is_that_of_the_summary(
     device = names["summary"].devices[0]
     (axes,) = next(f.axes for f in figures if f.axes[0].get_xlabel() == "share of the window (%)")
     drawn = [bar[0].get_width() for bar in axes.containers]
-    fields = (
-        device.compute_ns,
-        device.exposed_communication_ns,
-        device.exposed_memory_ns,
-        device.idle_ns,
-    )
+    fields = (device.compute_ns, device.exposed_communication_ns, device.exposed_memory_ns, device.idle_ns)
     assert drawn == pytest.approx([100 * ns / device.window_ns for ns in fields])
     assert sum(drawn) == pytest.approx(100)
 
@@ -139,9 +132,7 @@ def test_it_is_a_notebook_as_nbformat_4_has_it(folder: Path) -> None:
         assert "".join(cell["source"]).strip()
         assert not own or (cell["execution_count"], cell["outputs"]) == (None, [])
     kinds = [cell["cell_type"] for cell in content["cells"]]
-    assert kinds == ["markdown", "code"] * (len(kinds) // 2) + ["markdown"], (
-        "each cell has its sentence above"
-    )
+    assert kinds == ["markdown", "code"] * (len(kinds) // 2) + ["markdown"], "each cell has its sentence above"
     assert len({cell["id"] for cell in content["cells"]}) == len(kinds)
 
 
@@ -158,15 +149,13 @@ def test_names_that_others_chose_are_only_in_literals(folder: Path) -> None:
 def test_only_a_checkout_is_put_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summaries = measure_jobs([folder])
     assert "sys.path.append" in notebook({"a": "x"}, summaries, Window.STEPS)
-    monkeypatch.setattr("harness.report.notebook.cells.IN_CHECKOUT", False)
+    monkeypatch.setattr("harness.report.notebook.IN_CHECKOUT", False)
     assert "sys.path" not in notebook({"a": "x"}, summaries, Window.STEPS)
 
 
 def test_a_template_that_forgets_to_quote_is_an_error() -> None:
-    from harness.report.notebook import cells
-
     with pytest.raises(TypeError, match="without the filter"):
-        cells._environment().from_string("RUN = {{ run }}").render(run="x; import os")
+        _environment().from_string("RUN = {{ run }}").render(run="x; import os")
 
 
 def test_numbers_that_are_not_known_leave_no_cell_without_a_plot(
@@ -187,9 +176,7 @@ def test_numbers_that_are_not_known_leave_no_cell_without_a_plot(
     assert "$all$" in capsys.readouterr().out
 
 
-def test_a_run_without_traces_shows_the_steps_by_its_own_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_traces_shows_the_steps_by_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = Summary(training=[RankTraining(rank=r, step_durations_ns=[10**7, 2 * 10**7]) for r in range(9)])
     (tmp_path / "summary.json").write_text(summary.model_dump_json())
     _, (figure,) = executed(notebook({"a": str(tmp_path)}, [summary], Window.STEPS), monkeypatch)
@@ -197,9 +184,7 @@ def test_a_run_without_traces_shows_the_steps_by_its_own_clock(
     assert np.asarray(figure.axes[0].lines[0].get_ydata()).tolist() == [10.0, 20.0]
 
 
-def test_a_run_without_anything_still_gives_cells_that_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_anything_still_gives_cells_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "summary.json").write_text(Summary().model_dump_json())
     names, figures = executed(notebook({"a": str(tmp_path)}, [Summary()], Window.STEPS), monkeypatch)
     assert (figures, names["summary"]) == ([], Summary())
@@ -304,7 +289,7 @@ def test_a_file_that_appears_while_it_is_written_is_not_replaced(
         file.write_text("another's")
         return notebook(*arguments)
 
-    monkeypatch.setattr("harness.report.notebook.write.notebook", slowly)
+    monkeypatch.setattr("harness.report.notebook.notebook", slowly)
     with pytest.raises(RequestError, match="exists already and is never overwritten"):
         write_notebook([str(folder)], measure_jobs([folder]), Window.STEPS, str(file))
     assert file.read_text() == "another's"

@@ -15,15 +15,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from harness.analysis.summary import (
-    Collective,
-    Efficiency,
-    Problem,
-    Quality,
-    RankTraining,
-    RecordingVerdict,
-    Summary,
-)
+from harness.analysis.summary import Collective, Efficiency, Problem, Quality, RankTraining, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.monitor.samples import Recording, Series
 from harness.report.elements import Figure
@@ -33,13 +25,14 @@ from harness.report.page.compose import (
     compose,
     docs_from,
     figures,
+    links_of_run,
+    links_of_site,
     read_inputs,
     render_page,
     write_page,
 )
 from harness.report.page.inputs import Inputs
-from harness.report.page.links import links_of_run, links_of_site
-from harness.report.page.machine import energy_within, machine_section
+from harness.report.page.run import energy_within, machine_section
 from harness.report.palette import COMMUNICATION
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
@@ -109,9 +102,7 @@ def test_every_plot_has_a_text_too(made: Made) -> None:
 
 
 def unpacked(page: Path, name: str) -> bytes:
-    found = re.search(
-        rf'<script type="application/octet-stream" id="{name}">([^<]*)</script>', page.read_text()
-    )
+    found = re.search(rf'<script type="application/octet-stream" id="{name}">([^<]*)</script>', page.read_text())
     assert found is not None
     return gzip.decompress(base64.b64decode(found.group(1)))
 
@@ -161,17 +152,12 @@ def test_every_plot_can_be_had_as_a_picture(made: Made, tmp_path: Path) -> None:
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
 
 
-def test_traces_of_others_get_a_page_only_where_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_of_others_get_a_page_only_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces = tmp_path / "traces"
     write_traces(traces)
     assert main(["report", str(traces)]) == 0
     assert not list(tmp_path.rglob("*.html"))
-    assert (
-        main(["report", str(traces), "--html", str(tmp_path / "page.html"), "--png", str(tmp_path / "png")])
-        == 0
-    )
+    assert main(["report", str(traces), "--html", str(tmp_path / "page.html"), "--png", str(tmp_path / "png")]) == 0
     assert (tmp_path / "page.html").is_file() and list((tmp_path / "png").glob("*.png"))
     assert f"The page: {tmp_path / 'page.html'}" in capsys.readouterr().out
 
@@ -198,9 +184,7 @@ def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> Non
          "samples": 2, "data_ns": 10**7}
         for i, phase in enumerate(phases)
     ]  # fmt: skip
-    (metrics / "rank0.jsonl").write_text(
-        "".join(json.dumps(e) + "\n" for e in [start, *steps]) + '{"event": "st'
-    )
+    (metrics / "rank0.jsonl").write_text("".join(json.dumps(e) + "\n" for e in [start, *steps]) + '{"event": "st')
     assert main(["report", str(tmp_path / "run")]) == 0
     page = tmp_path / "run" / "report.html"
     cells = ["".join(e.itertext()) for e in all_of(parse(page.read_text()), "td")]
@@ -209,9 +193,7 @@ def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> Non
     shaded = [(shape["x0"], shape["x1"]) for shape in plot["layout"]["shapes"]]
     assert shaded == [(3.5, 5.5), (5.5, 9.5)]
     assert [trace["name"] for trace in plot["data"]] == ["rank 0", "profiler warms up", "profiled"]
-    assert "annotations" not in plot["layout"], (
-        "words above the bands run into each other and into the legend"
-    )
+    assert "annotations" not in plot["layout"], "words above the bands run into each other and into the legend"
 
 
 def test_after_the_answer_comes_what_would_help_and_the_runs_facts_are_last(made: Made) -> None:
@@ -298,9 +280,7 @@ def test_a_sentence_shows_a_command_in_its_box_and_every_name_as_text() -> None:
 
 
 def test_mfu_is_shown_with_its_peak_and_the_source_of_the_peak_or_not_at_all() -> None:
-    known = Efficiency(
-        tokens_per_s=1000, mfu=0.41, peak_flops_per_s=312e12, peak_source="the device table, bf16"
-    )
+    known = Efficiency(tokens_per_s=1000, mfu=0.41, peak_flops_per_s=312e12, peak_source="the device table, bf16")
     for efficiency, shown in (
         (known, "41.0 % of 312 TFLOP/s (the device table, bf16)"),
         (Efficiency(tokens_per_s=1000), "not given: the peak of this device is not known"),
@@ -318,9 +298,7 @@ def test_a_table_of_a_thousand_ranks_is_cut_and_says_where_the_rest_is() -> None
     assert "936 more rows. The report's option --csv DIR writes all rows." in "".join(steps.itertext())
 
 
-def test_the_timeline_shows_the_ranks_that_were_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_timeline_shows_the_ranks_that_were_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_traces(tmp_path / "traces")
     page = tmp_path / "page.html"
     asked = ["report", str(tmp_path / "traces"), "--html", str(page), "--ranks"]
@@ -338,12 +316,7 @@ def test_the_timeline_shows_the_ranks_that_were_asked_for(
 def test_the_page_of_exercise_0_shows_the_links(tmp_path: Path) -> None:
     fit = {"alpha_ns": 2000.0, "beta_ns_per_byte": 0.05}
     points = [
-        {
-            "message_bytes": 2**k,
-            "time_ns": 2000 + 0.05 * 2**k,
-            "busbw_gbytes_per_s": 2**k / 1e6,
-            "correct": True,
-        }
+        {"message_bytes": 2**k, "time_ns": 2000 + 0.05 * 2**k, "busbw_gbytes_per_s": 2**k / 1e6, "correct": True}
         for k in (10, 20)
     ]
     result = {"collective": "all_reduce", "scope": "inter", "ranks": 4, "points": points, "fit": fit}
@@ -366,9 +339,7 @@ def test_a_damaged_run_of_exercise_0_on_the_same_site_is_named_and_costs_nothing
     (other / "run.json").write_text('{"site": {"name": "here"}}')
     results = {"results": [{"collective": "all_reduce", "fit": {"alpha_ns": 1}}]}
     (other / "comm/collectives.json").write_text(json.dumps(results))
-    record: Any = SimpleNamespace(
-        site=SimpleNamespace(name="here")
-    )  # the only fields of a record that it reads
+    record: Any = SimpleNamespace(site=SimpleNamespace(name="here"))  # the only fields of a record that it reads
     reduced = Collective(kind="all_reduce", group_size=2, count=1, ranks=2, duration_ns=1, mean_ns=1)
     asked = {"exercise": 1, "nodes": 1, "gpus_per_node": 2}
     found = links_of_site(record, Summary(experiment=asked, collectives=[reduced]))
@@ -403,12 +374,7 @@ def test_energy_is_that_of_the_profiled_stretch_alone() -> None:
         ({"power_watts": [100.0] * 4}, 4, 5, 100),
         ({"power_watts": [100.0] * 4}, 2, 5, None),
         ({"energy_joules": [0.0, 100.0, 900.0, 1000.0]}, 0, 5, 1000),  # the counter ran on
-        (
-            {"energy_joules": [0.0, 100.0, 900.0, 1000.0]},
-            2,
-            5,
-            None,
-        ),  # how much of it after two seconds is not known
+        ({"energy_joules": [0.0, 100.0, 900.0, 1000.0]}, 2, 5, None),  # how much of it after two seconds is not known
         ({"energy_joules": [500.0, 600.0, 0.0, 100.0]}, 0, 5, None),
         ({"energy_joules": [500.0, 600.0, 0.0, 100.0]}, 4, 5, 100),
     ],

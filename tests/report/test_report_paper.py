@@ -138,8 +138,6 @@ def test_after_the_print_the_page_is_as_it_was(pages: dict[str, Path]) -> None:
         browser.wait(f"Timeline.draw(), JSON.stringify({state}) === JSON.stringify({json.dumps(before)})")
         browser.evaluate(UNFOLD)
         browser.wait(ALL_DRAWN)
-        widths = (
-            "[...document.querySelectorAll('div.plot')].map((plot) => plot.layout.width - plot.clientWidth)"
-        )
+        widths = "[...document.querySelectorAll('div.plot')].map((plot) => plot.layout.width - plot.clientWidth)"
         assert set(browser.evaluate(widths)) == {0}, "a folded plot is not as wide as it was on paper"
         assert browser.problems == []

@@ -55,9 +55,7 @@ def show(browser: Browser, page: Path) -> None:
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_every_plots_toolbar_has_these_buttons_and_no_other(
-    wide: Browser, pages: dict[str, Path], sort: str
-) -> None:
+def test_every_plots_toolbar_has_these_buttons_and_no_other(wide: Browser, pages: dict[str, Path], sort: str) -> None:
     show(wide, pages[sort])
     bars: list[list[str]] = wide.evaluate(
         "[...document.querySelectorAll('div.plot')].map((plot) =>"
@@ -138,10 +136,7 @@ def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE
     assert phone.evaluate(CUT_WORDS) == []
     assert (
-        phone.evaluate(
-            CUT_WORDS.replace("/[\\p{L}\\p{N}]+/gu", "/.+/g").replace("body", "querySelector('main')")
-        )
-        != []
+        phone.evaluate(CUT_WORDS.replace("/[\\p{L}\\p{N}]+/gu", "/.+/g").replace("body", "querySelector('main')")) != []
     )
     boxes = "[...document.querySelectorAll('p code')].map((c) => [c.scrollWidth - c.clientWidth, c.tabIndex])"
     assert all((stop == 0) == (over > 0) for over, stop in phone.evaluate(boxes))
@@ -150,9 +145,7 @@ def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_on_a_phone_legends_are_below_and_no_title_is_cut(
-    phone: Browser, pages: dict[str, Path], sort: str
-) -> None:
+def test_on_a_phone_legends_are_below_and_no_title_is_cut(phone: Browser, pages: dict[str, Path], sort: str) -> None:
     show(phone, pages[sort])
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE
     assert phone.evaluate("document.querySelectorAll('div.plot g.legend').length") == 0
@@ -178,17 +171,13 @@ def test_a_plot_that_grows_wide_has_its_legend_inside_again(phone: Browser, page
     size = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
     phone.call("Emulation.setDeviceMetricsOverride", width=1300, **size)
     phone.wait("document.querySelector('#plot-step-time g.legend') !== null")
-    assert not phone.evaluate(
-        "document.querySelector('#plot-step-time').nextElementSibling.matches('ul.legend')"
-    )
+    assert not phone.evaluate("document.querySelector('#plot-step-time').nextElementSibling.matches('ul.legend')")
     phone.call("Emulation.setDeviceMetricsOverride", width=PHONE, **size)
     phone.wait("document.querySelector('#plot-step-time g.legend') === null")
     phone.wait("document.getElementById('plot-step-time').layout.width < 400")
 
 
-def test_a_legend_of_many_names_is_below_its_plot_in_a_wide_window_too(
-    wide: Browser, pages: dict[str, Path]
-) -> None:
+def test_a_legend_of_many_names_is_below_its_plot_in_a_wide_window_too(wide: Browser, pages: dict[str, Path]) -> None:
     show(wide, pages["report"])
     plot = "document.getElementById('plot-step-time')"
     before = wide.evaluate(f"{plot}._fullLayout._size.h")
@@ -233,12 +222,8 @@ def test_on_a_phone_a_shadow_says_that_a_table_goes_on(phone: Browser, pages: di
     assert all((stop == 0) == (over > 0) for over, stop in tables)
 
 
-def test_on_a_phone_a_long_command_has_one_line_that_scrolls_in_its_box(
-    phone: Browser, tmp_path: Path
-) -> None:
-    command = (
-        "bash slurm.sh -e 3 -- --model tiny-mistral-deep --micro-batch-size 2 --tp 1 --global-batch-size 16"
-    )
+def test_on_a_phone_a_long_command_has_one_line_that_scrolls_in_its_box(phone: Browser, tmp_path: Path) -> None:
+    command = "bash slurm.sh -e 3 -- --model tiny-mistral-deep --micro-batch-size 2 --tp 1 --global-batch-size 16"
     page = tmp_path / "report.html"
     page.write_text(render_page(dataclasses.replace(compose(Summary(), Inputs()), command=command)))
     phone.open(page)

@@ -12,7 +12,7 @@ from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary
 from harness.measure.paths import measure_jobs
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs, gather
-from harness.report.tables.screen import WIDTH
+from harness.report.tables.table import WIDTH
 from harness.report.tables.terminal import render
 from harness.run import Run
 from tests.synthetic.job import write_traces
@@ -41,10 +41,7 @@ def shown(run: Path) -> tuple[Summary, str, str]:
 
 @pytest.mark.parametrize(
     ("state", "why"),
-    [
-        ("completed", "the program started no profiler, or the"),
-        ("running", "has not recorded its end"),
-    ],
+    [("completed", "the program started no profiler, or the"), ("running", "has not recorded its end")],
 )
 def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, state: str, why: str) -> None:
     run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep", "nsys/profile_node1.nsys-rep"], state)
@@ -52,11 +49,7 @@ def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, 
     assert summary.quality.verdict is RecordingVerdict.DOUBTFUL
     for text in (terminal, page):
         assert "Recording: doubtful" in text and "Recording: good" not in text
-        assert (
-            "no trace" in text
-            and "nsys/profile_node0.nsys-rep and 1 more are missing" in text
-            and why in text
-        )
+        assert "no trace" in text and "nsys/profile_node0.nsys-rep and 1 more are missing" in text and why in text
 
 
 def test_an_empty_trace_is_missing_and_the_others_are_named_as_read(tmp_path: Path) -> None:
@@ -105,13 +98,9 @@ def test_a_training_steers_no_terminal(tmp_path: Path) -> None:
 
 def test_a_finding_is_shown_whole_with_its_count_before_its_reason() -> None:
     evidence = "/a/long/path/" * 8 + "trace.json: is a Git LFS pointer: fetch it with `git lfs pull`"
-    findings = [
-        Problem(severity=RecordingVerdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)
-    ] * 2
+    findings = [Problem(severity=RecordingVerdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)] * 2
     withheld = [Withheld(field="idle_ns", reason="because " * 30 + "of that")]
-    text = render(
-        Summary(quality=Quality(verdict=RecordingVerdict.DOUBTFUL, problems=findings, withheld=withheld))
-    )
+    text = render(Summary(quality=Quality(verdict=RecordingVerdict.DOUBTFUL, problems=findings, withheld=withheld)))
     assert max(map(len, text.splitlines())) <= WIDTH
     words = " ".join(text.split())
     assert "? a trace cannot be read (and 1 more like it): /a/long" in words

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.summary import Problem, Summary
 from harness.common.errors import RequestError
-from harness.measure.stored import load_summary
+from harness.measure.request import load_summary
 from tests.report.conftest import Made
 
 

@@ -27,17 +27,17 @@ from harness.analysis.summary import (
 from harness.format import format as numbers
 from harness.format import labels as report_words
 from harness.format.format import short
-from harness.measure.tracks import KINDS as DRAWN
+from harness.measure.page_data import KINDS as DRAWN
 from harness.report.compare.tables import collective_table
 from harness.report.elements import Page, Table
-from harness.report.page.communication import communication_section
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
+from harness.report.page.steps import communication_section
 from harness.report.palette import CAUSES, KINDS
 from harness.report.tables import communication
 from harness.report.tables.communication import COLLECTIVES, ISSUED
+from harness.report.tables.efficiency import RANGES
 from harness.report.tables.terminal import render
-from harness.report.tables.work import RANGES
 from tests.report.conftest import Made
 
 
@@ -94,9 +94,7 @@ def exchanged(includes_waiting: bool) -> Summary:
         kind="all_reduce", count=120, ranks=2, min_rank_count=5, max_rank_count=120, bytes=1200,
         duration_ns=250, mean_ns=2,
     )  # fmt: skip
-    size = MessageSize(
-        kind="all_reduce", bytes=10, count=120, median_transfer_ns=2, includes_waiting=includes_waiting
-    )
+    size = MessageSize(kind="all_reduce", bytes=10, count=120, median_transfer_ns=2, includes_waiting=includes_waiting)
     fit = CollectiveFit(
         kind="all_reduce", points=3, alpha_ns=None, beta_ns_per_byte=None, r_squared=0.02,
         includes_waiting=includes_waiting,
@@ -129,9 +127,7 @@ def test_calls_that_do_not_come_in_every_step_are_counted_in_steps() -> None:
             "collective_phases": [
                 CollectivePhase(kind="all_reduce", phase="backward", count=2, bytes=2400, duration_ns=320)
             ],
-            "steps": Steps(
-                source="made", per_rank=[RankSteps(rank=r, durations_ns=[1] * 16) for r in (0, 1)]
-            ),
+            "steps": Steps(source="made", per_rank=[RankSteps(rank=r, durations_ns=[1] * 16) for r in (0, 1)]),
         }
     )
     assert ISSUED.on_page(rare).rows[0][2] == "1 in 16 steps"
@@ -160,9 +156,7 @@ def test_the_lead_above_the_bars_says_what_green_is(made: Made) -> None:
 
 def fsdp_ranges(names: list[str]) -> Summary:
     """Ranges as FSDP names them."""
-    row = RangeTime(
-        name="", instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1
-    )
+    row = RangeTime(name="", instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1)
     return Summary(ranges=[row.model_copy(update={"name": name}) for name in names])
 
 
@@ -183,8 +177,7 @@ def test_ranges_that_differ_are_shown_as_texts_that_differ() -> None:
 @pytest.mark.parametrize("width", [80, 118])
 def test_ranges_that_differ_look_different_in_a_terminal_that_cuts_them(width: int) -> None:
     names = [
-        f"FSDP::pre_forward (_fsdp_wrapped_module.model.layers.{n}._checkpoint_wrapped_module)"
-        for n in (9, 10, 11)
+        f"FSDP::pre_forward (_fsdp_wrapped_module.model.layers.{n}._checkpoint_wrapped_module)" for n in (9, 10, 11)
     ]
     printed = [line for line in render(fsdp_ranges(names), width).splitlines() if "FSDP" in line]
     assert all(f".{n}." in line and len(line) <= width for n, line in zip((9, 10, 11), printed, strict=True))
@@ -196,9 +189,7 @@ def test_kernels_that_differ_far_inside_their_names_are_shown_as_texts_that_diff
     shown = short(tiles, 56)
     assert len(set(shown)) == len(tiles)
     assert max(map(len, shown)) <= 56
-    assert short(["void gemm(A*)", "void gemm(B*)"], 20) == ["gemm", "gemm"], (
-        "arguments are left out as before"
-    )
+    assert short(["void gemm(A*)", "void gemm(B*)"], 20) == ["gemm", "gemm"], "arguments are left out as before"
 
 
 def test_what_the_docstrings_show_is_what_comes_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 from harness.analysis.summary import Device, Summary, Withheld
 from harness.cli.main import main
 from harness.report.elements import Table
-from harness.report.tables.screen import NAME, facts, fitted, table
+from harness.report.tables.table import NAME, facts, fitted, table
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
 from tests.synthetic.job import write_traces
@@ -42,10 +42,7 @@ def test_what_the_first_screen_leaves_out_is_named_and_is_in_the_whole(made: Mad
         "efficiency, kinds of work, " in short.rpartition("More: --full shows ")[2]
         and "the page shows all of it" in short
     )
-    for name, caption in (
-        ("kernels", "kernels that take most"),
-        ("collectives", "Collectives in the window"),
-    ):
+    for name, caption in (("kernels", "kernels that take most"), ("collectives", "Collectives in the window")):
         assert name in short and caption not in short and caption in whole
     assert "the monitor" not in short  # this run has no monitor
     nothing = render_short(Summary())
@@ -130,9 +127,7 @@ def test_a_command_to_paste_is_never_cut() -> None:
     )  # fmt: skip
     causes = [{"cause": "data loading", "duration_ns": 500, "share": 1.0}]
     asked = {"exercise": 1, "slow_dataloading": True}
-    summary = Summary.model_validate(
-        {"devices": [device], "idle_causes": causes, "experiment": asked, "run": run}
-    )
+    summary = Summary.model_validate({"devices": [device], "idle_causes": causes, "experiment": asked, "run": run})
     assert any(site in line for line in render_short(summary, 80).splitlines())
 
 

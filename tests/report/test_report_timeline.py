@@ -16,10 +16,9 @@ from harness.analysis.process.prepared import prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
 from harness.cli.main import main
-from harness.measure.page_data import BINS, MOST_TRACKS, page_data_of_trace
+from harness.measure.page_data import BINS, KINDS, MOST_TRACKS, ProcessTrack, page_data_of_trace, process_track
 from harness.measure.request import Request, measure_request
-from harness.measure.tracks import KINDS, ProcessTrack, process_track
-from harness.report.plots.time import heat_figure
+from harness.report.plots.plots import heat_figure
 from harness.report.timeline.encode import pack, pack_to_fit
 from harness.report.timeline.timeline_model import MOST_EVENTS, ShownRanks, TimelineModel, choose, draw
 from harness.traces import many as many_traces
@@ -44,8 +43,7 @@ def read(packed: bytes) -> dict[str, Any]:
     total = sum(lane["n"] for _, lane in lanes)
     body = np.frombuffer(packed[4 + size :], np.uint8)
     columns = [
-        body[4 * total * i : 4 * total * (i + 1)].reshape(4, total).T.copy().view("<u4").ravel()
-        for i in range(3)
+        body[4 * total * i : 4 * total * (i + 1)].reshape(4, total).T.copy().view("<u4").ravel() for i in range(3)
     ]
     delta, length, text = (column.astype(np.int64) for column in columns)
     code = body[12 * total :]
@@ -106,9 +104,7 @@ def test_a_host_that_is_ahead_is_shown_from_the_mark_of_the_first_step_on() -> N
     for i in range(4):
         made.step(i * 100, (i + 1) * 100, i).event(50 + i * 200, 250 + i * 200, launch_ns=i * 100 + 5)
     track = process_track(prepare_process(views(made.trace())[0], Window.STEPS, load_rules()))
-    assert [(start, end) for _, start, end in track.steps] == [
-        (50 + i * 200, 250 + i * 200) for i in range(4)
-    ]
+    assert [(start, end) for _, start, end in track.steps] == [(50 + i * 200, 250 + i * 200) for i in range(4)]
     assert track.window == (0, 850)
     (ranges,) = [lane for lane in track.lanes if lane.group == "ranges"]
     assert len(ranges) == 4
@@ -158,9 +154,7 @@ def test_bins_of_the_heatmap_average_to_the_split(made: Made, drawn: TimelineMod
         assert len(bins.compute) == BINS
         assert np.nanmean(bins.compute) == pytest.approx(device.compute_ns / device.window_ns)
         assert np.nanmean(bins.communication) == pytest.approx(device.communication_ns / device.window_ns)
-        assert np.nanmean(bins.overlap) == pytest.approx(
-            device.overlapped_communication_ns / device.window_ns
-        )
+        assert np.nanmean(bins.overlap) == pytest.approx(device.overlapped_communication_ns / device.window_ns)
 
 
 def test_work_beside_communication_is_the_overlap(made: Made, drawn: TimelineModel) -> None:
@@ -247,9 +241,7 @@ def many(ranks: int, events: int, steps: int) -> Summary:
                source="made", gpu_events=events, kernels=events)
         for rank in range(ranks)
     ]  # fmt: skip
-    per_rank = [
-        RankSteps(rank=rank, durations_ns=[100 + rank] * steps, median_ns=100 + rank) for rank in range(ranks)
-    ]
+    per_rank = [RankSteps(rank=rank, durations_ns=[100 + rank] * steps, median_ns=100 + rank) for rank in range(ranks)]
     found = Steps(source="made", found=ranks * steps, counted=ranks * steps, per_rank=per_rank)
     return Summary(devices=devices, ranks=list(range(ranks)), steps=found)
 

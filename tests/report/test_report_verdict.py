@@ -39,8 +39,7 @@ MORE_MICRO_BATCHES = "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16
 
 
 @pytest.mark.parametrize(
-    ("name", "half"),
-    [("Tesla V100-SXM2-32GB", "fp16"), ("NVIDIA A100-SXM4-40GB", "bf16"), ("made up", "bf16")],
+    ("name", "half"), [("Tesla V100-SXM2-32GB", "fp16"), ("NVIDIA A100-SXM4-40GB", "bf16"), ("made up", "bf16")]
 )
 def test_no_precision_is_advised_that_the_device_does_not_have(name: str, half: str) -> None:
     slow = summary(compute=100, kinds=[FP32])
@@ -62,8 +61,7 @@ def test_steps_that_are_left_out_as_warm_up_are_told() -> None:
 def test_the_shares_and_the_step_come_first() -> None:
     first = verdict(summary(compute=60, exposed=25, copying=5, idle={"other": 10})).sentences[0]
     assert first == (
-        "A step takes 10.0 ms (median): 60.0 % computing, 25.0 % exposed communication, "
-        "5.0 % copying, 10.0 % idle."
+        "A step takes 10.0 ms (median): 60.0 % computing, 25.0 % exposed communication, 5.0 % copying, 10.0 % idle."
     )
 
 
@@ -76,15 +74,10 @@ def test_the_shares_and_the_step_come_first() -> None:
             {"mean_ns": 40 * MS, "between_ns": 35 * MS},
             "A step takes 40.0 ms on average (median 10.0 ms), 5.00 ms inside its mark and 35.0 ms between the steps: ",
         ),
-        (
-            {"mean_ns": 10 * MS, "on_device": True},
-            "A step takes 10.0 ms on the device (median; the host is ahead",
-        ),
+        ({"mean_ns": 10 * MS, "on_device": True}, "A step takes 10.0 ms on the device (median; the host is ahead"),
     ],
 )
-def test_a_step_is_told_by_its_mean_where_its_median_is_not_the_usual_step(
-    found: dict[str, Any], said: str
-) -> None:
+def test_a_step_is_told_by_its_mean_where_its_median_is_not_the_usual_step(found: dict[str, Any], said: str) -> None:
     given = summary(steps=Steps(source="made", counted=10, duration=equal(10, 10 * MS), **found))
     assert verdict(given).sentences[0].startswith(said)
     told = "inside its mark" in said
@@ -93,27 +86,19 @@ def test_a_step_is_told_by_its_mean_where_its_median_is_not_the_usual_step(
 
 def test_the_largest_avoidable_part_comes_with_its_time_per_step() -> None:
     second = verdict(summary(idle={"data loading": 30, "launch-bound": 10})).sentences[1]
-    assert second.startswith(
-        "The largest avoidable part is waiting for data: 30.0 % of the time, about 3.00 ms a step"
-    )
+    assert second.startswith("The largest avoidable part is waiting for data: 30.0 % of the time, about 3.00 ms a step")
 
 
 @pytest.mark.parametrize(
     ("given", "command"),
     [
-        (
-            summary(idle={"data loading": 40}, **run(1, "--slow-dataloading", slow_dataloading=True)),
-            "-e 1",
-        ),
+        (summary(idle={"data loading": 40}, **run(1, "--slow-dataloading", slow_dataloading=True)), "-e 1"),
         (summary(exposed=40, **run(2, "--", "--ds-no-overlap", overlap_comm=False)), "-e 2"),
         (
             summary(exposed=40, **run(2, "--ds-heavy-comm", heavy_comm=True, mixed_precision=True)),
             "-e 2 -- --mixed-precision",
         ),
-        (
-            summary(exposed=40, **run(1, "-n", "2", nodes=2)),
-            "-e 1 -n 2 -- --gradient-accumulation-steps 4",
-        ),
+        (summary(exposed=40, **run(1, "-n", "2", nodes=2)), "-e 1 -n 2 -- --gradient-accumulation-steps 4"),
         (
             summary(idle={"launch-bound": 40}, **run(1, "--micro-batch-size=2", micro_batch_size=2)),
             "-e 1 -- --micro-batch-size 4",
@@ -171,23 +156,17 @@ def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -
     given = summary(pipeline=pipeline(0.25, window_ns=400))
     (found,) = [found for found in given.findings if found.cause == "bubble"]
     assert found.share == pytest.approx((30 + 20) / 800)
-    assert reason_of(given, found).why.startswith(
-        "It is 25.0 % of the schedule: 2 stages share 4 micro-batches"
-    )
+    assert reason_of(given, found).why.startswith("It is 25.0 % of the schedule: 2 stages share 4 micro-batches")
 
 
 @pytest.mark.parametrize("measured", [0.25, 0.4])
-def test_equal_stages_get_the_advice_to_take_more_micro_batches_however_large_the_bubble(
-    measured: float,
-) -> None:
+def test_equal_stages_get_the_advice_to_take_more_micro_batches_however_large_the_bubble(measured: float) -> None:
     said = verdict(pipelined(measured, busy=(70, 70)))
     assert "fewer layers" not in " ".join(said.sentences)
     assert said.command == MORE_MICRO_BATCHES
 
 
-def test_a_bubble_mostly_of_the_schedule_gets_the_advice_of_more_micro_batches_and_names_the_slow_stage() -> (
-    None
-):
+def test_a_bubble_mostly_of_the_schedule_gets_the_advice_of_more_micro_batches_and_names_the_slow_stage() -> None:
     """As with two stages and 8 micro-batches on two cores: 19.5 % where the schedule alone leaves 11.1 %."""
     said = verdict(pipelined(0.36, busy=(56, 72)))
     assert "the rest is waiting for stage 1, which works 72.0 % of that time" in said.sentences[1]
@@ -214,9 +193,7 @@ def test_a_cpu_gets_no_advice_on_overlap_which_it_cannot_show() -> None:
 
 
 def test_waiting_for_one_rank_is_named_with_the_rank() -> None:
-    collective = Collective(
-        kind="all_reduce", count=1, ranks=2, duration_ns=10, mean_ns=5, waiting_ns=9, transfer_ns=1
-    )
+    collective = Collective(kind="all_reduce", count=1, ranks=2, duration_ns=10, mean_ns=5, waiting_ns=9, transfer_ns=1)
     straggler = Straggler(rank=3, last_arrivals=9, collectives=10, mean_lateness_ns=5, evidence="…")
     said = verdict(summary(exposed=40, collectives=[collective], stragglers=[straggler], **run(1)))
     assert "90.0 % of it waiting for the last rank" in said.sentences[1]
@@ -266,10 +243,7 @@ def test_without_a_trace_the_share_of_loading_belongs_to_the_step_that_is_shown(
 def test_a_run_without_a_trace_is_answered_from_its_metrics() -> None:
     training = RankTraining(rank=0, median_step_ns=10 * MS, median_data_ns=4 * MS, data_fraction=0.4)
     said = verdict(Summary(training=[training]))
-    assert (
-        said.sentences[0]
-        == "A step takes 10.0 ms (median) by the training's own clock: 4.00 ms loading data."
-    )
+    assert said.sentences[0] == "A step takes 10.0 ms (median) by the training's own clock: 4.00 ms loading data."
     assert "waiting for data: 40.0 %" in said.sentences[1]
 
 
@@ -303,13 +277,7 @@ def test_the_terminal_shows_the_answer_before_the_recordings_quality() -> None:
 
 @pytest.mark.parametrize("direction", ["copy D2H", "copy H2D"])
 def test_the_few_bytes_of_an_item_are_no_reason_to_pin(direction: str) -> None:
-    sizes: dict[str, Any] = {
-        "count": 59,
-        "bytes": 472,
-        "duration_ns": 1000,
-        "small_count": 59,
-        "small_ns": 1000,
-    }
+    sizes: dict[str, Any] = {"count": 59, "bytes": 472, "duration_ns": 1000, "small_count": 59, "small_ns": 1000}
     copy = Copy(direction=direction, memory="pageable", exposed_ns=1000, **sizes)
     given = summary(copying=40, copies=[copy])
     (found,) = [found for found in given.findings if found.cause == "copies"]
@@ -358,13 +326,7 @@ def test_buckets_of_heavy_communication_are_large() -> None:
 def test_zero_never_gets_the_advice_to_accumulate() -> None:
     """ZeRO reduces in every micro-batch: accumulation would change nothing."""
     given = run(2, nodes=2)
-    given["run"]["resolved"] = {
-        "exercise": 2,
-        "nodes": 2,
-        "gpus_per_node": 4,
-        "zero_stage": 3,
-        "hpz_partition": 8,
-    }
+    given["run"]["resolved"] = {"exercise": 2, "nodes": 2, "gpus_per_node": 4, "zero_stage": 3, "hpz_partition": 8}
     said = verdict(summary(exposed=40, **given))
     assert "in every micro-batch, also with gradient accumulation" in said.sentences[1]
     assert said.command == "bash slurm.sh -e 2 -n 2 -- --ds-hpz-partition 4"
@@ -374,13 +336,7 @@ def test_zero_never_gets_the_advice_to_accumulate() -> None:
 
 def test_stage_2_is_advised_where_it_fits_the_memory_that_was_measured() -> None:
     given = run(2)
-    given["run"]["resolved"] = {
-        "exercise": 2,
-        "nodes": 1,
-        "gpus_per_node": 4,
-        "zero_stage": 3,
-        "hpz_partition": 4,
-    }
+    given["run"]["resolved"] = {"exercise": 2, "nodes": 1, "gpus_per_node": 4, "zero_stage": 3, "hpz_partition": 4}
     facts: dict[str, Any] = {
         "world_size": 4,
         "parameters": 10**9,

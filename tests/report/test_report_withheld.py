@@ -26,13 +26,13 @@ from harness.explain.answer import verdict
 from harness.format import device_time
 from harness.format.labels import field_word
 from harness.report.compare.breakdown import explained, steps_in_parts
-from harness.report.compare.split import split_section as compared
+from harness.report.compare.breakdown import split_section as compared
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
-from harness.report.page.time import split_section
+from harness.report.page.sections import split_section
+from harness.report.tables.efficiency import RANGES
 from harness.report.tables.terminal import render
 from harness.report.tables.time import CAUSES
-from harness.report.tables.work import RANGES
 from harness.report.window import NOT_KNOWN
 
 ROOT = Path(__file__).parents[2]
@@ -46,9 +46,7 @@ IN_PARTS = (  # what quality.py withholds from a part, as pairs of a field and a
     "overlap_fraction",
 )
 NO_IDLE: dict[str, object] = {"idle_ns": None, "idle_causes": []}
-NO_COMMUNICATION = dict.fromkeys(
-    ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
-)
+NO_COMMUNICATION = dict.fromkeys(("communication_ns", "exposed_communication_ns", "overlapped_communication_ns"))
 
 
 def a_device(rank: int, **without: object) -> Device:
@@ -121,15 +119,11 @@ def test_no_difference_is_explained_by_what_was_withheld(without: dict[str, obje
 
 def test_what_is_not_given_has_a_name_that_people_read() -> None:
     quality = next(
-        line
-        for line in (ROOT / "docs/metrics.md").read_text().splitlines()
-        if line.startswith("| `field` | `idle_ns`")
+        line for line in (ROOT / "docs/metrics.md").read_text().splitlines() if line.startswith("| `field` | `idle_ns`")
     )
     analysis = "".join(path.read_text() for path in sorted((ROOT / "harness/analysis").rglob("*.py")))
     fields = set(re.findall(r'Withheld\(field="([^"]+)"', analysis)) | {*IN_PARTS}
-    assert len(fields) >= 9 and all(
-        f"`{field}`" in quality for field in fields
-    )  # the page of metrics lists the same
+    assert len(fields) >= 9 and all(f"`{field}`" in quality for field in fields)  # the page of metrics lists the same
     words = {field_word(field) for field in fields}
     assert len(words) == len(fields) and not any("_" in word for word in words)
     named = [Withheld(field=field, reason="it was not read") for field in sorted(fields)]

@@ -21,28 +21,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.repeats import PointValues, Repeated
+from harness.analysis.scaling import PointValues, Repeated
 from harness.analysis.summary import Summary
 from harness.cli.main import main
-from harness.cli.watch.tail import Tail
+from harness.cli.watch.follow import Tail
 from harness.common.printable import MOST_NAME, Guarded, printable, printable_name
-from harness.format.csv_cells import text_of_cell
+from harness.format.format import text_of_cell
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs
-from harness.report.sweeps.plot import plot_series
-from harness.report.sweeps.table import lines, write_csv
-from harness.report.tables.screen import Screen
+from harness.report.sweeps import lines, plot_series, write_csv
+from harness.report.tables.table import Screen
 from harness.run import NodeStatus, Run
-from harness.study.reference.page import (
-    PageAnswer,
-    PageArm,
-    PageLesson,
-    PageRow,
-    ReferencePage,
-    RunLinks,
-    pages,
-)
+from harness.study.reference.package import PageAnswer, PageArm, PageLesson, PageRow, ReferencePage, RunLinks, pages
 from tests.launch.launch_shared import a_run
 from tests.synthetic import kineto
 from tests.synthetic.job import BASE_NS, HOSTILE, events
@@ -93,12 +84,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     run.path.rename(path)
     run = Run(path)
     name = "".join(
-        UNTRUSTED[each]
-        for each in ("html", "title", "reversed", "mathtext", "eight bits", "lines", "template")
+        UNTRUSTED[each] for each in ("html", "title", "reversed", "mathtext", "eight bits", "lines", "template")
     )
-    run.write_record(
-        run.record.model_copy(update={"user": name, "submit_host": name, "command": ["slurm.sh", name]})
-    )
+    run.write_record(run.record.model_copy(update={"user": name, "submit_host": name, "command": ["slurm.sh", name]}))
     _traces(path / "torch", name)
     start = {"event": "start", "rank": 0, "world_size": 1, "host": name, "device_name": name, "model": name}
     (path / "metrics").mkdir()
@@ -203,9 +191,7 @@ def test_tables_for_spreadsheets_have_no_formula_and_come_back_whole(hostile: Ho
     said("report", "--csv", str(folder))
     cells = [c for file in folder.glob("*.csv") for row in csv.reader(file.open(newline="")) for c in row]
     assert cells and list(filter(steering, cells)) == []
-    assert [
-        cell for cell in cells if cell[:1] in tuple("=+-@\t\r") and not re.fullmatch(r"-[\d.e-]+", cell)
-    ] == []
+    assert [cell for cell in cells if cell[:1] in tuple("=+-@\t\r") and not re.fullmatch(r"-[\d.e-]+", cell)] == []
     for wanted in ("formula", "plus", "at"):
         assert f"'{UNTRUSTED[wanted]}" in cells
         assert UNTRUSTED[wanted] in map(text_of_cell, cells)
@@ -235,8 +221,7 @@ def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
     assert write_pngs([figure], tmp_path)
     settings = [{"a": bad, bad: value} for value in ("1", bad)]
     points = [
-        PointValues(point=str(s), settings=s, runs=["r"], values={"step_ns": Repeated(mean=5, n=1)})
-        for s in settings
+        PointValues(point=str(s), settings=s, runs=["r"], values={"step_ns": Repeated(mean=5, n=1)}) for s in settings
     ]
     plot_series(bad, points, "step_ns", "a", tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").stat().st_size > 1000
@@ -244,9 +229,7 @@ def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
 
 def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
     settings = {"=axis": UNTRUSTED["screen"] + UNTRUSTED["lines"], "b": "-1.5"}
-    point = PointValues(
-        point="p", settings=settings, runs=["=run"], values={"step_ns": Repeated(mean=-2.5, n=1)}
-    )
+    point = PointValues(point="p", settings=settings, runs=["=run"], values={"step_ns": Repeated(mean=-2.5, n=1)})
     shown = lines("title", [point], ["step_ns"], Screen(200))
     assert not any(map(steering, shown)) and not any("\n" in line for line in shown)
     write_csv([point], tmp_path / "s.csv")
@@ -257,9 +240,7 @@ def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
 def test_the_pages_of_a_reference_run_nothing_and_hide_nothing() -> None:
     bad = "".join(UNTRUSTED[each] for each in ("html", "reversed", "title", "template"))
     row = PageRow(bad, bad, bad, bad, bad, bad, (bad,), [RunLinks(None, [])])
-    lesson = PageLesson(
-        bad, bad, bad, [bad], [PageArm("a", bad, bad, None)], [PageAnswer("✓", bad, bad, bad)], [bad]
-    )
+    lesson = PageLesson(bad, bad, bad, [bad], [PageArm("a", bad, bad, None)], [PageAnswer("✓", bad, bad, bad)], [bad])
     page = ReferencePage(bad, bad, bad, bad, bad, [row], [lesson], [[(bad, bad)]], bad)
     for text in pages(page).values():
         assert steering(text) == [] and "<img" not in text and "<script" not in text
@@ -276,14 +257,7 @@ class Screened(io.StringIO):
 def test_a_log_keeps_its_colours_at_a_terminal_and_loses_what_steers_it(tmp_path: Path) -> None:
     log, screen = tmp_path / "log.out", Screened()
     tail = Tail(log, screen)
-    for piece in (
-        "\x1b[1;3",
-        "1mred\x1b[",
-        "0m 10%\r20%\r\n\x1b]0;mi",
-        "ne\x07\x1b[2J\x9b1A",
-        "\x1b[4m",
-        "\x1b",
-    ):
+    for piece in ("\x1b[1;3", "1mred\x1b[", "0m 10%\r20%\r\n\x1b]0;mi", "ne\x07\x1b[2J\x9b1A", "\x1b[4m", "\x1b"):
         with log.open("a") as file:
             file.write(piece)
         tail.pump()
@@ -307,18 +281,12 @@ def test_no_character_stops_a_command(encoding: str) -> None:
     assert b"[2J\n" in raw.getvalue() and b"\x1b" not in raw.getvalue()
 
 
-def test_a_path_that_no_report_can_hold_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_that_no_report_can_hold_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", f"{tmp_path}/caf\udce9"]) == 2
-    assert capsys.readouterr().err.endswith(
-        "is a name that is not UTF-8 text, which no report can hold: rename it\n"
-    )
+    assert capsys.readouterr().err.endswith("is a name that is not UTF-8 text, which no report can hold: rename it\n")
 
 
-def test_a_stored_summary_of_a_stranger_is_as_harmless(
-    hostile: Hostile, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stored_summary_of_a_stranger_is_as_harmless(hostile: Hostile, capsys: pytest.CaptureFixture[str]) -> None:
     name = UNTRUSTED["title"] + UNTRUSTED["lines"] + UNTRUSTED["reversed"]
     for each in ("a", "b"):
         stored = Summary(hosts=[name], backend=name, run={"job_id": name, "command": [name, each]})

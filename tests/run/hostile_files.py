@@ -114,9 +114,7 @@ _OF_TRAINING = {
     f"{MONITOR}/samples.csv": SAMPLES,
     "plan.json": json.dumps(PLAN),
     "memory/rank0.json": json.dumps(memory_snapshot(0)),
-    "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(
-        indent=1
-    ),
+    "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(indent=1),
     "mystery.sealed": SECRET.sealed,
     "mystery-revealed.json": Revealed(faults=SECRET.faults, salt=SECRET.salt).model_dump_json(indent=1),
     "mystery-answers.jsonl": ANSWER.model_dump_json() + "\n",
@@ -140,9 +138,7 @@ def whole_run(root: Path, job_id: str, *, tests: bool = False) -> Run:
     ended = NodeStatus(node=0, host="node0", exit=0, started_ns=10**18, ended_ns=10**18 + 10**10)
     for log in (run.out, run.err):
         log.write_text("step 1\nstep 2\n")
-    for name, text in (
-        _OF_TESTS if tests else _OF_TRAINING | {"node-status/0.json": ended.model_dump_json()}
-    ).items():
+    for name, text in (_OF_TESTS if tests else _OF_TRAINING | {"node-status/0.json": ended.model_dump_json()}).items():
         file = run.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)

@@ -17,9 +17,7 @@ import pytest
 from harness.cli.main import main
 from tests.run.hostile_files import KINDS, MONITOR, NOT_A_FILE, WRONG_BYTES, WRONG_JSON, whole_run
 
-ALONE, OTHER, TESTS = (
-    f"{{{name}}}" for name in ("run", "other", "tests")
-)  # the runs, as the commands name them
+ALONE, OTHER, TESTS = (f"{{{name}}}" for name in ("run", "other", "tests"))  # the runs, as the commands name them
 REPORT, PERFETTO = f"report {ALONE} --json --no-html", f"perfetto {ALONE}"
 STATUS, LS, LOGS, CANCEL = f"status {ALONE}", "ls --json", f"logs {ALONE}", f"cancel {ALONE}"
 RERUN, COMPARE, WHATIF = f"rerun {ALONE} --dry-run", f"compare {OTHER} {ALONE}", f"whatif {ALONE}"
@@ -48,11 +46,7 @@ class File(NamedTuple):
 
 
 FILES = [
-    File(
-        "run.json",
-        (STATUS, LS, LOGS, CANCEL, RERUN, REPORT, COMPARE, PERFETTO),
-        names=(STATUS, LOGS, CANCEL, RERUN),
-    ),
+    File("run.json", (STATUS, LS, LOGS, CANCEL, RERUN, REPORT, COMPARE, PERFETTO), names=(STATUS, LOGS, CANCEL, RERUN)),
     File("status.json", (STATUS, LS, CANCEL, LESSON)),
     File("node-status/0.json", (STATUS,)),
     File("metrics/rank0.jsonl", (REPORT, PERFETTO), names=(REPORT,)),
@@ -89,7 +83,7 @@ def root(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HARNESS_RUNS", str(copied))
     monkeypatch.setenv("HARNESS_SITE", "local")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.cli.watch.tail.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("harness.cli.watch.follow.MOST_BYTES", 1 << 16)
     return copied
 
 
@@ -121,15 +115,13 @@ def _bounded() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("file", "kind"),
-    [pytest.param(file, kind, id=f"{file.path}-{kind}") for file in FILES for kind in file.kinds],
+    ("file", "kind"), [pytest.param(file, kind, id=f"{file.path}-{kind}") for file in FILES for kind in file.kinds]
 )
 def test_a_wrong_file_of_a_run_is_a_sentence_and_the_rest_is_answered(
     file: File, kind: str, root: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     folders = {
-        name: next(root.glob(f"*/profiler/*-local-{n}-n1"))
-        for n, name in enumerate(("run", "other", "tests"), 1)
+        name: next(root.glob(f"*/profiler/*-local-{n}-n1")) for n, name in enumerate(("run", "other", "tests"), 1)
     }
     is_log = file.path.startswith("log.")
     spoiled = (root / "exercise_1_DDP/logs/local-1" if is_log else folders[file.run]) / file.path
@@ -200,6 +192,4 @@ def test_yaml_that_grows_or_ends_the_process_is_a_sentence(
         code = main(["-e", "1", "--site", str(file), "--dry-run"])
     said = capsys.readouterr().err
     assert code == 2
-    assert (
-        said.startswith(f"slurm.sh: site file {file}: is not valid YAML in line ") or "month must be" in said
-    ), said
+    assert said.startswith(f"slurm.sh: site file {file}: is not valid YAML in line ") or "month must be" in said, said

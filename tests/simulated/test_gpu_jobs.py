@@ -51,9 +51,7 @@ def test_a_healthy_program_has_no_finding_that_is_not_its_own(results: list[Resu
 def test_a_fault_that_costs_nothing_is_not_told(results: list[Result]) -> None:
     """A host that is ahead of its device has time for it."""
     cheap = [(r, f) for r in results for f in r.faults if f.own_ns < 0.01 * r.step_ns]
-    assert [
-        r.name for r, f in cheap if f.told_ns and f.told_ns > 0.05 * r.step_ns and len(r.faults) == 1
-    ] == []
+    assert [r.name for r, f in cheap if f.told_ns and f.told_ns > 0.05 * r.step_ns and len(r.faults) == 1] == []
 
 
 def test_what_would_help_is_what_the_changed_program_takes(results: list[Result], share: float) -> None:

@@ -82,19 +82,14 @@ def test_ranks_that_wait_for_each_other_for_ever_are_named() -> None:
 
 
 def test_calls_that_wait_for_the_device_return_after_it() -> None:
-    (one,) = run(
-        [kernel(50 * US), Call("cudaFree", 5 * US, after_device=True), Wait("cudaDeviceSynchronize")]
-    )
+    (one,) = run([kernel(50 * US), Call("cudaFree", 5 * US, after_device=True), Wait("cudaDeviceSynchronize")])
     assert [(call.name, call.end) for call in one.calls[1:]] == [
         ("cudaFree", 56 * US),
         ("cudaDeviceSynchronize", 59 * US),
     ]
 
 
-@pytest.mark.parametrize(
-    ("workers", "step"),
-    [(0, 10 * US + 4 * US), (1, 10 * US), (2, 5 * US)],
-)
+@pytest.mark.parametrize(("workers", "step"), [(0, 10 * US + 4 * US), (1, 10 * US), (2, 5 * US)])
 def test_workers_load_while_the_program_computes(workers: int, step: int) -> None:
     """A batch takes 10 us to load, and a step 4 us."""
     program: list[Instruction] = []

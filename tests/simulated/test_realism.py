@@ -27,9 +27,7 @@ def recorded(training: Training, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "training", [HOST_AHEAD, DEVICE_AHEAD, Training(kind="alone", ranks=1, item_every=1)]
-)
+@pytest.mark.parametrize("training", [HOST_AHEAD, DEVICE_AHEAD, Training(kind="alone", ranks=1, item_every=1)])
 def test_a_simulated_recording_told_again_runs_as_it_did(training: Training, tmp_path: Path) -> None:
     result = realism(recorded(training, tmp_path))
     assert result.kernels > 500
@@ -37,9 +35,7 @@ def test_a_simulated_recording_told_again_runs_as_it_did(training: Training, tmp
     assert result.makespan_ratio == pytest.approx(1, abs=0.005)
 
 
-def test_longer_work_of_the_device_or_the_host_is_seen_where_it_is_what_takes_the_time(
-    tmp_path: Path,
-) -> None:
+def test_longer_work_of_the_device_or_the_host_is_seen_where_it_is_what_takes_the_time(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     device_bound = realism(recorded(HOST_AHEAD, tmp_path / "a"))
@@ -81,16 +77,7 @@ def test_a_wait_before_the_first_launch_is_for_what_was_not_recorded(tmp_path: P
 
 
 def event(cat: str, name: str, start_us: int, us: int, thread: int, **args: object) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "ts": start_us,
-        "dur": us,
-        "tid": thread,
-        "pid": 1,
-        "args": args,
-    }
+    return {"ph": "X", "cat": cat, "name": name, "ts": start_us, "dur": us, "tid": thread, "pid": 1, "args": args}
 
 
 def test_a_recorded_event_says_what_a_stream_waits_for(tmp_path: Path) -> None:
@@ -127,11 +114,7 @@ def test_what_has_no_launches_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "kineto_dlrm_v100_8ranks",
-        "kineto_resnet50_workers/num_workers_4.json.gz",
-        "nsys_h100_2gpu_ab/before.sqlite",
-    ],
+    ["kineto_dlrm_v100_8ranks", "kineto_resnet50_workers/num_workers_4.json.gz", "nsys_h100_2gpu_ab/before.sqlite"],
 )
 def test_real_devices_do_what_the_simulated_one_does(name: str) -> None:
     result = realism(real_trace(name))

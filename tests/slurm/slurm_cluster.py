@@ -92,9 +92,7 @@ class Slurm:
     def _wait_state(self, job_id: str, wanted: Callable[[str], bool], timeout_s: float) -> str:
         end_s = time.monotonic() + timeout_s
         while not wanted(state := self.state(job_id)):
-            assert time.monotonic() < end_s, (
-                f"job {job_id} is still {state} after {timeout_s:g} s: {self.job(job_id)}"
-            )
+            assert time.monotonic() < end_s, f"job {job_id} is still {state} after {timeout_s:g} s: {self.job(job_id)}"
             time.sleep(0.1)
         return state
 
@@ -120,15 +118,11 @@ class Slurm:
 
 
 def _cluster(*argv: str | Path) -> str:
-    done = subprocess.run(
-        [str(SCRIPT), *map(str, argv)], capture_output=True, text=True, timeout=400, check=False
-    )
+    done = subprocess.run([str(SCRIPT), *map(str, argv)], capture_output=True, text=True, timeout=400, check=False)
     if done.returncode == NOT_POSSIBLE_HERE:
         raise NotPossibleHereError(done.stderr.strip().splitlines()[-1])
     if done.returncode:
-        raise AssertionError(
-            f"{SCRIPT.name} {argv[0]} exited {done.returncode}\n{done.stdout}\n{done.stderr}"
-        )
+        raise AssertionError(f"{SCRIPT.name} {argv[0]} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout
 
 

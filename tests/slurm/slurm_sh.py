@@ -86,9 +86,7 @@ class SlurmSh:
     def env(self) -> dict[str, str]:
         return {"HARNESS_RUNS": str(self.runs), "COLUMNS": "200"}
 
-    def __call__(
-        self, *words: str | Path, env: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """slurm.sh with these arguments."""
         argv = ("bash", REPOSITORY / "slurm.sh", *words)
         return self.slurm.run(*argv, check=False, timeout_s=900, env={**self.env, **(env or {})})

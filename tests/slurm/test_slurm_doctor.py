@@ -43,9 +43,7 @@ def test_a_wrong_partition_account_and_qos_are_told_apart(slurm_sh_accounting: S
     _, lines = asked(slurm_sh_accounting, site, "-a", "nobody", "-q", "debug", "--time", "02:00:00")
     assert "Invalid account" in found(lines, "submission")
     assert "sacctmgr show associations" in found(lines, "submission")
-    assert "limits a job to 00:30:00" in found(lines, "qos"), (
-        "sbatch takes such a job, which then waits for ever"
-    )
+    assert "limits a job to 00:30:00" in found(lines, "qos"), "sbatch takes such a job, which then waits for ever"
 
 
 def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh_accounting: SlurmSh) -> None:

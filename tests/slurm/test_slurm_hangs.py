@@ -19,9 +19,7 @@ IN_CI = ("fifo",)
 
 def launched(slurm_sh: SlurmSh, kind: str, tag: str, *, per_node: int = 1) -> Submitted:
     """A run over both nodes in which the second node's first rank does it in step 30, to its end."""
-    site = slurm_sh.site(
-        "hangs", env={"GLOO_SOCKET_IFNAME": "eth0"}, gpus={"per_node": per_node, "request": "none"}
-    )
+    site = slurm_sh.site("hangs", env={"GLOO_SOCKET_IFNAME": "eth0"}, gpus={"per_node": per_node, "request": "none"})
     words = (
         *("run", "-n", "2", "-g", str(per_node), "--site", str(site)),
         *("--wait", "--json", "--no-profile", "--on-hang", "stop"),
@@ -67,6 +65,4 @@ def test_the_rank_that_failed_first_is_named_with_its_line(slurm_sh: SlurmSh) ->
     run = launched(slurm_sh, "raise", f"slurm-raise-{time.time_ns()}")
     why = run.read("status.json")["why"]
     line = line_of(SCRIPT, "raise")
-    assert why.startswith(
-        f"rank 1 failed first, in step 30: ValueError: the loss is strange (hangs.py:{line})"
-    )
+    assert why.startswith(f"rank 1 failed first, in step 30: ValueError: the loss is strange (hangs.py:{line})")

@@ -82,9 +82,7 @@ def check_node_fail(made: Trains, node: str) -> None:
     assert made.ended() == "NODE_FAIL"
     said = made.slurm_sh.status(made.run.job_id)
     assert said["state"] == "node_fail"
-    assert said["reason"].startswith(
-        f"one of its nodes failed: submit it again; node {node} has not reported since "
-    )
+    assert said["reason"].startswith(f"one of its nodes failed: submit it again; node {node} has not reported since ")
     assert made.listed() == "node_fail"
     assert made.run.read("status.json")["state"] == "node_fail"
 
@@ -103,9 +101,7 @@ def test_a_node_that_loses_power_is_named_with_its_rank_and_who_waits(slurm_sh_o
     check_node_fail(made, "node2 with rank 1")
 
 
-def test_a_node_whose_processes_all_end_is_first_and_not_who_lost_the_connection(
-    slurm_sh_own: SlurmSh,
-) -> None:
+def test_a_node_whose_processes_all_end_is_first_and_not_who_lost_the_connection(slurm_sh_own: SlurmSh) -> None:
     made = trains(slurm_sh_own)
     slurm_sh_own.slurm.lose(2, silently=False)
     wait_until(lambda: "Node node2 with rank 1" in made.finding("failed")["sentence"], "the node to be first")
@@ -122,9 +118,7 @@ def test_the_first_node_is_named_too_although_nobody_is_left_who_judges(slurm_sh
     check_node_fail(made, "node1 with rank 0")
 
 
-def test_a_run_that_is_stopped_because_a_node_is_gone_is_stuck_for_every_command(
-    slurm_sh_own: SlurmSh,
-) -> None:
+def test_a_run_that_is_stopped_because_a_node_is_gone_is_stuck_for_every_command(slurm_sh_own: SlurmSh) -> None:
     made = trains(slurm_sh_own, "--on-hang", "stop")
     slurm_sh_own.slurm.lose(2)
     assert made.ended() == "NODE_FAIL"
@@ -139,15 +133,9 @@ def test_nodes_of_a_suspended_job_are_silent_and_not_gone(slurm_sh: SlurmSh) -> 
     job = made.run.job_id
     try:
         slurm_sh.slurm.run("scontrol", "suspend", job)
-        wait_until(
-            lambda: min(node["age_s"] for node in made.watched()["nodes"]) > SUSPENDED_S, "the time to pass"
-        )
+        wait_until(lambda: min(node["age_s"] for node in made.watched()["nodes"]) > SUSPENDED_S, "the time to pass")
         said = made.watched()
-        assert (said["state"], "has suspended it" in said["reason"], said["findings"]) == (
-            "running",
-            True,
-            [],
-        )
+        assert (said["state"], "has suspended it" in said["reason"], said["findings"]) == ("running", True, [])
         slurm_sh.slurm.run("scontrol", "resume", job)
         before = max(map(made.step, ("node1", "node2")))
         wait_until(lambda: min(map(made.step, ("node1", "node2"))) > before + STEP, "the training to go on")

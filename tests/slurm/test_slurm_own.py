@@ -40,14 +40,9 @@ def marked_steps(trace: Path) -> list[int]:
 
 @pytest.mark.parametrize(
     "training",
-    [
-        pytest.param(each, id=name, marks=() if name in IN_CI else pytest.mark.long)
-        for name, each in TRAININGS.items()
-    ],
+    [pytest.param(each, id=name, marks=() if name in IN_CI else pytest.mark.long) for name, each in TRAININGS.items()],
 )
-def test_all_ranks_count_and_record_the_same_steps(
-    slurm_sh: SlurmSh, tmp_path: Path, training: Training
-) -> None:
+def test_all_ranks_count_and_record_the_same_steps(slurm_sh: SlurmSh, tmp_path: Path, training: Training) -> None:
     truth = tmp_path / "truth"
     run = launched(slurm_sh, training, "--steps", str(STEPS), "--truth", str(truth))
     assert run.read("status.json")["state"] == "completed"
@@ -64,18 +59,14 @@ def test_all_ranks_count_and_record_the_same_steps(
 
 def test_a_command_starts_on_each_node_as_it_is(slurm_sh: SlurmSh, tmp_path: Path) -> None:
     """With its own torchrun, which meets where the job says."""
-    text = (
-        "torchrun --nnodes $NNODES --nproc-per-node 1 --node-rank $NODE_RANK --master-addr $MASTER_ADDR \\\n"
-    )
+    text = "torchrun --nnodes $NNODES --nproc-per-node 1 --node-rank $NODE_RANK --master-addr $MASTER_ADDR \\\n"
     text += '  --master-port $MASTER_PORT plain_ddp.py --steps 6 && touch "$1.$NODE_RANK"'
     site = slurm_sh.site("own-command")
     words = ("run", "-n", "2", "-g", "1", "--site", str(site), "--wait", "--json", "--skip-steps", "1")
     command = ("--", "bash", "-c", text, "--", str(tmp_path / "done"))
     argv = ("bash", REPOSITORY / "slurm.sh", *words, "--active-steps", "2", *command)
     path = f"{Path(sys.executable).parent}:{Path(shutil.which('sbatch')).parent}:/usr/bin:/bin"
-    done = slurm_sh.slurm.run(
-        *argv, check=False, timeout_s=300, env={**slurm_sh.env, "PATH": path}, cwd=SCRIPTS
-    )
+    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env={**slurm_sh.env, "PATH": path}, cwd=SCRIPTS)
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["done.0", "done.1"]

@@ -98,9 +98,7 @@ def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_
     assert f"the same command with --resume {folder}" in lacking.stderr
     completed = report(slurm_accounting, tmp_path, ranks, *array, "--resume", folder)
     assert completed.returncode == 0, completed.stderr
-    assert json.loads(completed.stdout) == json.loads(
-        report(slurm_accounting, tmp_path, ranks, "--json").stdout
-    )
+    assert json.loads(completed.stdout) == json.loads(report(slurm_accounting, tmp_path, ranks, "--json").stdout)
     assert not folder.exists()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.backends.slurm_queue import of_these, places_of
+from harness.launch.backends.slurm_poll import of_these, places_of
 from harness.site.slurm_commands import JobId, JobReply, forget_silence, squeue_all, squeue_everybody
 from harness.site.slurm_commands import squeue as squeue_of
 from tests.slurm.slurm_cluster import Slurm, wait_until
@@ -16,13 +16,9 @@ pytestmark = pytest.mark.slurm
 
 
 @pytest.mark.train
-def test_a_job_that_the_site_lets_slurm_requeue_runs_again_to_its_end(
-    slurm_sh: SlurmSh, tmp_path: Path
-) -> None:
+def test_a_job_that_the_site_lets_slurm_requeue_runs_again_to_its_end(slurm_sh: SlurmSh, tmp_path: Path) -> None:
     slurm, starts = slurm_sh.slurm, tmp_path / "starts"
-    first_waits = (
-        f'echo "${{SLURM_RESTART_COUNT:-0}}" >>\'{starts}\'; [ -n "${{SLURM_RESTART_COUNT:-}}" ] || sleep 600'
-    )
+    first_waits = f'echo "${{SLURM_RESTART_COUNT:-0}}" >>\'{starts}\'; [ -n "${{SLURM_RESTART_COUNT:-}}" ] || sleep 600'
     run = slurm_sh.submit(slurm_sh.site("again", sbatch=["--requeue"], setup=[first_waits]), *SHORT)
     wait_until(starts.exists, "the first start")
     slurm.run("scontrol", "requeue", run.job_id)
@@ -67,7 +63,5 @@ def test_places_are_the_order_in_which_jobs_and_tasks_of_an_array_start(
     wait_until(lambda: tasks[2] not in (squeue_all(None, tasks) or {}), "one task's cancellation")
     slurm_own.run("scontrol", "update", "PartitionName=gpu", "State=UP")
     assert slurm_own.wait(after) == "COMPLETED"
-    assert started.read_text().split() == [
-        job for job in sorted(places, key=places.__getitem__) if job != tasks[2]
-    ]
+    assert started.read_text().split() == [job for job in sorted(places, key=places.__getitem__) if job != tasks[2]]
     assert squeue_of(JobId(tasks[4]), "%T|%r") == JobReply("PENDING|JobHeldAdmin")

@@ -111,9 +111,7 @@ def test_every_node_records_the_switch_above_it(completed: Submitted) -> None:
     assert {node.host: node.switch for node in nodes} == {"node1": "leaf1", "node2": "leaf2"}
 
 
-def test_it_leaves_logs_and_profiler_folders_as_on_the_slides(
-    completed: Submitted, slurm_sh: SlurmSh
-) -> None:
+def test_it_leaves_logs_and_profiler_folders_as_on_the_slides(completed: Submitted, slurm_sh: SlurmSh) -> None:
     exercise = slurm_sh.runs / "exercise_1_DDP"
     assert completed.path.parent == exercise / "profiler"
     assert completed.path.name == f"tiny-llama-{completed.job_id}-n2-g1-mbs2-gas1-mixed0-actckpt0"
@@ -130,9 +128,7 @@ def test_every_rank_has_a_whole_trace_of_the_window(completed: Submitted) -> Non
 def test_every_node_was_watched_and_plotted(completed: Submitted) -> None:
     for node in NODES:
         folder = completed.path / "gpus-monitor" / node
-        assert {"samples.csv", "memory.png", "utilization.png", "power.png"} <= {
-            p.name for p in folder.iterdir()
-        }
+        assert {"samples.csv", "memory.png", "utilization.png", "power.png"} <= {p.name for p in folder.iterdir()}
         peak = json.loads((folder / "summary.json").read_text())["devices"][0]["peak_memory_bytes"]
         assert peak > 400 * 2**20, "the monitor saw the launcher only, not the training"
 
@@ -147,15 +143,8 @@ def test_run_json_records_what_ran_where_and_how_it_ended(completed: Submitted) 
 
 
 @pytest.mark.parametrize("word", ["id", "name", "path", "last"])
-def test_commands_find_a_run_by_id_name_path_or_last(
-    completed: Submitted, slurm_sh: SlurmSh, word: str
-) -> None:
-    token = {
-        "id": completed.job_id,
-        "name": completed.path.name,
-        "path": str(completed.path),
-        "last": "last",
-    }[word]
+def test_commands_find_a_run_by_id_name_path_or_last(completed: Submitted, slurm_sh: SlurmSh, word: str) -> None:
+    token = {"id": completed.job_id, "name": completed.path.name, "path": str(completed.path), "last": "last"}[word]
     if word == "last":
         others = [path for path in completed.path.parent.iterdir() if path != completed.path]
         token = "last" if not others else completed.job_id
@@ -192,18 +181,7 @@ def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted,
 
 def test_exercise_0_measures_between_the_nodes(slurm_sh: SlurmSh) -> None:
     """Exercises 2 and 3 cross the network in test_slurm_slides.py."""
-    words = (
-        "-e",
-        "0",
-        "-n",
-        "2",
-        "--site",
-        slurm_sh.site("plain"),
-        "--wait",
-        "--json",
-        "--max-bytes",
-        "65536",
-    )
+    words = ("-e", "0", "-n", "2", "--site", slurm_sh.site("plain"), "--wait", "--json", "--max-bytes", "65536")
     waited = slurm_sh(*words)
     assert waited.returncode == 0, waited.stderr
     run = submitted(waited.stdout)
@@ -272,14 +250,7 @@ def failed_inside(slurm_sh: SlurmSh) -> Submitted:
     outer = slurm_sh.runs.parent / "outer.sh"
     outer.write_text(f"#!/bin/bash\nbash '{REPOSITORY}/slurm.sh' {words} >'{said}'\n")
     environment = {**slurm_sh.env, "SLURM_CANARY": "leaked"}
-    argv = (
-        "sbatch",
-        "--parsable",
-        "--cpus-per-task=3",
-        "--mem-per-cpu=150",
-        "--chdir=/tmp",
-        "--output=/dev/null",
-    )
+    argv = ("sbatch", "--parsable", "--cpus-per-task=3", "--mem-per-cpu=150", "--chdir=/tmp", "--output=/dev/null")
     job_id = slurm_sh.slurm.run(*argv, outer, env=environment).stdout.strip()
     assert slurm_sh.slurm.wait(job_id) == "COMPLETED"
     run = submitted(said.read_text())
@@ -315,9 +286,7 @@ def test_missing_reports_of_a_failed_run_are_named(failed_inside: Submitted, slu
     assert "expected report is missing or empty" in printed.stderr
 
 
-def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(
-    failed_inside: Submitted, slurm_sh: SlurmSh
-) -> None:
+def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(failed_inside: Submitted, slurm_sh: SlurmSh) -> None:
     lines = (slurm_sh.runs.parent / "exit-7" / "job-environment").read_text().splitlines()
     environment = dict(line.split("=", 1) for line in lines if "=" in line)
     assert environment["SLURM_JOB_ID"] == failed_inside.job_id
@@ -389,9 +358,7 @@ def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
 
 def test_a_refusal_is_sbatchs_own_message_and_leaves_nothing(slurm_sh_accounting: SlurmSh) -> None:
     before = sorted(slurm_sh_accounting.runs.rglob("*"))
-    refused = slurm_sh_accounting(
-        *TWO_NODES, "--site", slurm_sh_accounting.site("nobody"), "-a", "nobody", *SHORT
-    )
+    refused = slurm_sh_accounting(*TWO_NODES, "--site", slurm_sh_accounting.site("nobody"), "-a", "nobody", *SHORT)
     assert refused.returncode == 1
     assert "Invalid account or account/partition combination specified" in refused.stderr
     assert "Traceback" not in refused.stderr

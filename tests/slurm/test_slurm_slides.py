@@ -13,8 +13,7 @@ from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
 SLIDES: list[str] = [
-    slide["command"]
-    for slide in yaml.safe_load((REPOSITORY / "tests/golden/slides.yaml").read_text())["slides"]
+    slide["command"] for slide in yaml.safe_load((REPOSITORY / "tests/golden/slides.yaml").read_text())["slides"]
 ]
 # The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
 DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 1, "seq_length": 64}
@@ -67,9 +66,7 @@ def site_for(slurm_sh: SlurmSh, exercise: int) -> Path:
 )
 def test_it_runs_to_the_end(slurm_sh: SlurmSh, runs: dict[str, Submitted], command: str) -> None:
     run = runs[command]
-    assert slurm_sh.slurm.wait(run.job_id, timeout_s=900) == "COMPLETED", (run.logs / "log.err").read_text()[
-        -3000:
-    ]
+    assert slurm_sh.slurm.wait(run.job_id, timeout_s=900) == "COMPLETED", (run.logs / "log.err").read_text()[-3000:]
     said = slurm_sh.status(run.job_id)
     assert said["state"] == "completed"
     assert said["missing"] == []

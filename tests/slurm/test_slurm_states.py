@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.common.scrub_environment import RULES
-from harness.launch.backends.processes import below
+from harness.launch.backends.local import below
 from tests.common.test_scrub_environment import SPOILS
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted
@@ -57,9 +57,7 @@ def _has(file: Path, text: bytes) -> bool:
 
 
 @pytest.mark.long
-def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(
-    slurm_sh: SlurmSh, busy: Submitted
-) -> None:
+def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(slurm_sh: SlurmSh, busy: Submitted) -> None:
     controller = int((slurm_sh.slurm.root / "run" / "slurmctld.pid").read_text())
     os.kill(controller, signal.SIGSTOP)
     try:
@@ -93,9 +91,7 @@ def test_a_script_that_was_killed_outright_has_failed_also_in_its_own_status(
     assert written["started_ns"]
 
 
-def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(
-    slurm_sh: SlurmSh, busy: Submitted
-) -> None:
+def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(slurm_sh: SlurmSh, busy: Submitted) -> None:
     slurm, job = slurm_sh.slurm, busy.job_id
     slurm.run("scontrol", "suspend", job)
     said = slurm_sh.status(job)
@@ -126,16 +122,11 @@ def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wai
     wait_until(lambda: has_started(run), "the job's beginning")
     argv = ["bash", str(REPOSITORY / "slurm.sh"), "cancel", run.job_id]
     try:
-        waiting = subprocess.Popen(
-            argv, env=slurm_sh.slurm.env | slurm_sh.env, stderr=subprocess.PIPE, text=True
-        )
+        waiting = subprocess.Popen(argv, env=slurm_sh.slurm.env | slurm_sh.env, stderr=subprocess.PIPE, text=True)
         assert waiting.stderr is not None
         assert "is ending: it has 90 s to close its traces" in waiting.stderr.readline()
         said = slurm_sh.status(run.job_id)
-        assert (said["state"], said["reason"]) == (
-            "running",
-            "it is ending: Slurm waits for its last processes",
-        )
+        assert (said["state"], said["reason"]) == ("running", "it is ending: Slurm waits for its last processes")
         waiting.send_signal(signal.SIGINT)
         assert "slurm.sh status" in waiting.stderr.read()
         assert waiting.wait() == 130
@@ -147,20 +138,13 @@ def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wai
     wait_until(lambda: slurm_sh.status(run.job_id)["state"] == "cancelled", "the state to be cancelled")
 
 
-def test_what_the_shell_exports_and_would_spoil_a_run_does_not_reach_the_job(
-    slurm_sh: SlurmSh, tmp_path: Path
-) -> None:
+def test_what_the_shell_exports_and_would_spoil_a_run_does_not_reach_the_job(slurm_sh: SlurmSh, tmp_path: Path) -> None:
     """All at once; the site sets one of them itself, and that one stays."""
     exits = tmp_path / "exits"
     exits.write_text('[ -z "${SLURM_JOB_ID-}" ] || exit 3\n')
-    spoiling = {name: value for name, (value, _) in SPOILS.items()} | {
-        "BASH_ENV": str(exits),
-        "SHELLOPTS": "noglob",
-    }
+    spoiling = {name: value for name, (value, _) in SPOILS.items()} | {"BASH_ENV": str(exits), "SHELLOPTS": "noglob"}
     seen = tmp_path / "seen"
-    site = slurm_sh.site(
-        "clean", env={"PYTHONWARNINGS": "error::UserWarning"}, setup=[f"env >'{seen}'", "exit 0"]
-    )
+    site = slurm_sh.site("clean", env={"PYTHONWARNINGS": "error::UserWarning"}, setup=[f"env >'{seen}'", "exit 0"])
     done = slurm_sh("-e", "1", "--site", site, "--json", env=spoiling)
     assert done.returncode == 0, done.stderr
     job = json.loads(done.stdout)["job_id"]

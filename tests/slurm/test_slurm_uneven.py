@@ -17,9 +17,7 @@ ASKED: dict[str, dict[str, Any]] = {"four-gpus": {"gpus": FOUR_GPUS}, "nine-cpus
 
 
 @pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(
-    slurm_sh_uneven: SlurmSh, whole: bool
-) -> None:
+def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(slurm_sh_uneven: SlurmSh, whole: bool) -> None:
     """Of a whole node Slurm gives all, which is not the same on both."""
     asked: dict[str, Any] = {"exclusive": True} if whole else {"cpus_per_node": 8, "memory": "3000M"}
     seen = slurm_sh_uneven.runs.parent / f"seen-{whole}"
@@ -38,9 +36,7 @@ def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(
     assert given == {"node1": ["16" if whole else "8", "0"], "node2": ["8", "0"]}
 
 
-def test_what_only_the_larger_node_has_is_refused_for_two_nodes_and_taken_for_one(
-    slurm_sh_uneven: SlurmSh,
-) -> None:
+def test_what_only_the_larger_node_has_is_refused_for_two_nodes_and_taken_for_one(slurm_sh_uneven: SlurmSh) -> None:
     for name, asked in ASKED.items():
         refused = slurm_sh_uneven(*OVER_BOTH, "--site", slurm_sh_uneven.site(name, **asked))
         assert refused.returncode == 1

@@ -105,8 +105,6 @@ def test_the_place_in_the_queue_of_its_partition(slurm_sh: SlurmSh, queue: Submi
 
 def test_the_place_of_a_run_in_several_partitions(slurm_sh: SlurmSh, queue: Submitted) -> None:
     number = queue.job_id
-    slurm_sh.slurm.run(
-        "scontrol", "update", f"jobid={number}", "partition=gpu,short", "timelimit=5", "numnodes=1"
-    )
+    slurm_sh.slurm.run("scontrol", "update", f"jobid={number}", "partition=gpu,short", "timelimit=5", "numnodes=1")
     found = watched(slurm_sh, number)[number]
     assert (found["partition"], found["queue_place"], found["queue_length"]) == ("short", 2, 2)

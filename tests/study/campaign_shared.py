@@ -51,9 +51,7 @@ def tasks(count: int, time_limit: str = "00:10:00", ranks: int = 1) -> list[Task
     return prepared([point(size, time_limit=time_limit, ranks=ranks) for size in range(1, count + 1)])
 
 
-def a_run(
-    root: Path, task: Task, state: State | None, *, number: int, took_s: float = 60.0, series: str = "s"
-) -> Run:
+def a_run(root: Path, task: Task, state: State | None, *, number: int, took_s: float = 60.0, series: str = "s") -> Run:
     """A run of the point as it lies on disk after this end; None: it never began."""
     now = time.time_ns() - 3600 * SECOND_NS
     experiment: Any = task.prepared.asked
@@ -76,15 +74,7 @@ def quick_runs(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """From now on, a local run sleeps for so long and completes."""
 
     def start(script: Path, _job_id: str, folder: Path, **_: object) -> None:
-        words: Sequence[str] = (
-            "bash",
-            "-c",
-            SCRIPT,
-            str(script),
-            str(script.parent),
-            str(folder),
-            str(seconds),
-        )
+        words: Sequence[str] = ("bash", "-c", SCRIPT, str(script), str(script.parent), str(folder), str(seconds))
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(words, start_new_session=True, stdout=quiet, stderr=quiet)
         (folder / f"{process.pid}_submitted.pkl").touch()

@@ -21,18 +21,10 @@ def write_metrics(folder: Path, ms: float, **start: object) -> None:
     """The lines of a rank whose steps all take so long."""
     file = metrics_file(folder, 0)
     file.parent.mkdir(exist_ok=True)
-    told = {
-        "world_size": 1,
-        "host": "n0",
-        "device": "cpu",
-        "device_name": "a CPU",
-        "model": "tiny",
-        "seq_length": 8,
-    }
+    told = {"world_size": 1, "host": "n0", "device": "cpu", "device_name": "a CPU", "model": "tiny", "seq_length": 8}
     first = {"event": "start", "rank": 0, **told, "versions": {"torch": "2.13.0"}, **start}
     steps = [
-        {"event": "step", "step": i, "phase": "active", "step_ns": round(ms * 1e6), "tokens": 16}
-        for i in range(STEPS)
+        {"event": "step", "step": i, "phase": "active", "step_ns": round(ms * 1e6), "tokens": 16} for i in range(STEPS)
     ]
     end = {"event": "end", "rank": 0, "status": "completed", "reason": None, "steps": STEPS}
     file.write_text("".join(json.dumps(line) + "\n" for line in (first, *steps, end)), encoding="utf-8")
@@ -42,9 +34,7 @@ class Killed(BaseException):
     """The command ends as if it had been killed."""
 
 
-def stand_in_for_training(
-    patch: pytest.MonkeyPatch, ms_of: Ms, killed_after: int | None = None
-) -> list[Part]:
+def stand_in_for_training(patch: pytest.MonkeyPatch, ms_of: Ms, killed_after: int | None = None) -> list[Part]:
     """From now on, a local run ends at once, with steps as `ms_of` says; returns the runs' places as they are made.
 
     killed_after: so many runs; then Killed is raised."""

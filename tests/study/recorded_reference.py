@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.site.site import Site, load_site
-from harness.study.reference.gather import series_of
 from harness.study.reference.record import Recording, StoredReference, keep, plan_recording
+from harness.study.reference.variants import series_of
 from tests.study.reference_runs import made_run
 
 TWO = """
@@ -41,13 +41,7 @@ def run_all(root: Path, recording: Recording, factor: float = 1.0, **more: Any) 
         point = task.point
         step_ms = STEPS_MS[point.key] * NOISE[point.repeat] * factor
         loading = 0.4 if point.key == "slow" else 0.03
-        made_run(
-            root,
-            point.experiment,
-            step_ms,
-            point.part(series_of(recording.name)),
-            **{"loading": loading} | more,
-        )
+        made_run(root, point.experiment, step_ms, point.part(series_of(recording.name)), **{"loading": loading} | more)
 
 
 def recorded(root: Path, name: str = "ref", factor: float = 1.0, **more: Any) -> StoredReference:

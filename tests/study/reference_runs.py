@@ -41,17 +41,12 @@ def alone(folder: Path, patch: pytest.MonkeyPatch) -> Path:
 def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
     """A summary of two ranks. more: versions, all_reduce_bytes, doubts, device_kind, hosts, site, loading (share)."""
     ns, loading = round(step_ms * 1e6), more.get("loading", 0.03)
-    resolved = experiment.model_dump(mode="json") | {
-        "gpus_per_node": 2,
-        "micro_batch_size": 2,
-        "seq_length": 192,
-    }
+    resolved = experiment.model_dump(mode="json") | {"gpus_per_node": 2, "micro_batch_size": 2, "seq_length": 192}
     count, sent = more.get("all_reduce_count", 4), more.get("all_reduce_bytes", 4_000_000)
     kind = more.get("device_kind", "cpu")
     device = more.get("device", "AMD EPYC" if kind == "cpu" else "NVIDIA A100-SXM-64GB")
     findings = [
-        Problem(severity=RecordingVerdict.DOUBTFUL, what=what, evidence="node1")
-        for what in more.get("doubts", ())
+        Problem(severity=RecordingVerdict.DOUBTFUL, what=what, evidence="node1") for what in more.get("doubts", ())
     ]
     return Summary(
         run={
@@ -94,9 +89,7 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
     )  # fmt: skip
 
 
-def made_run(
-    root: Path, experiment: Experiment, step_ms: float, part: Part | None = None, **more: Any
-) -> Run:
+def made_run(root: Path, experiment: Experiment, step_ms: float, part: Part | None = None, **more: Any) -> Run:
     """A completed run of the local site with a summary and two traces; `more` as in `summary_of`."""
     job_id = f"local-{len(list(root.glob('exercise_*/profiler/*'))) + 1}"
     site = load_site(more.get("site", "local"))

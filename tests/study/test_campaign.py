@@ -13,14 +13,25 @@ from hypothesis import strategies as st
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.launch.submit import Start
 from harness.run import Run, State, Status
-from harness.study.campaign import runner, submitter
-from harness.study.campaign.budget import affordable, cost_ns, estimate, why_too_much
-from harness.study.campaign.orphaned_submissions import GIVES_UP_NS, orphaned_ns, submitting
-from harness.study.campaign.points import HOUR_NS, Task, prepared
+from harness.study.campaign import runner
+from harness.study.campaign import series as submitter
+from harness.study.campaign.points import (
+    GIVES_UP_NS,
+    HOUR_NS,
+    ObservedRun,
+    Task,
+    affordable,
+    cost_ns,
+    estimate,
+    observed,
+    orphaned_ns,
+    prepared,
+    submitting,
+    task_statuses,
+    why_too_much,
+)
 from harness.study.campaign.runner import Change, Limits, carry_out, survey, to_make
-from harness.study.campaign.series import checked_name, runs_of, series_folder
-from harness.study.campaign.submitter import Chain, Together, submitter_for
-from harness.study.campaign.task_status import ObservedRun, observed, task_statuses
+from harness.study.campaign.series import Chain, Together, checked_name, runs_of, series_folder, submitter_for
 from tests.study.campaign_shared import SECOND_NS, a_run, part_of, point, tasks
 
 
@@ -50,9 +61,7 @@ def statuses(wanted: Sequence[Task], found: Sequence[Run]) -> list[str]:
         (["cancelled", "failed"], "failed"),
     ],
 )
-def test_a_points_runs_on_disk_say_whether_it_is_done(
-    runs: Path, ends: list[State | None], place: str
-) -> None:
+def test_a_points_runs_on_disk_say_whether_it_is_done(runs: Path, ends: list[State | None], place: str) -> None:
     (task,) = tasks(1)
     found = [a_run(runs, task, end, number=i) for i, end in enumerate(ends)]
     assert statuses([task], found) == [place]
@@ -69,10 +78,7 @@ def test_a_run_whose_scheduler_does_not_answer_is_not_made_again(runs: Path) -> 
 
 def test_runs_of_another_series_repeat_or_point_count_for_nothing(runs: Path) -> None:
     first, second, other = prepared([point(1), point(1, repeat=1), point(2)])
-    found = [
-        a_run(runs, first, "completed", number=1, series="s2"),
-        a_run(runs, second, "completed", number=2),
-    ]
+    found = [a_run(runs, first, "completed", number=1, series="s2"), a_run(runs, second, "completed", number=2)]
     assert statuses([first, second, other], runs_of("s")) == ["to do", "done", "to do"]
     assert [run.path for run in runs_of("s2")] == [found[0].path]
 
@@ -164,9 +170,7 @@ def test_the_sentence_before_the_cap_has_the_numbers() -> None:
     assert "(micro_batch_size=1) may take 2 × 00:30:00 = 1.00, and --max-gpu-hours is 4.00" in said
 
 
-def test_a_submission_that_got_no_answer_costs_the_minute_in_which_its_job_gives_up(
-    runs: Path,
-) -> None:
+def test_a_submission_that_got_no_answer_costs_the_minute_in_which_its_job_gives_up(runs: Path) -> None:
     folder = series_folder("s")
     folder.mkdir(parents=True)
     (task,) = tasks(1, ranks=2)

@@ -18,16 +18,12 @@ import pytest
 from harness.common.errors import WorkError
 from harness.launch.backends import local
 from harness.run import Run, Stage
-from harness.study.campaign.budget import cost_ns
-from harness.study.campaign.points import HOUR_NS, Task
+from harness.study.campaign.points import HOUR_NS, Task, cost_ns, observed
 from harness.study.campaign.runner import Change, Limits, SeriesOutcome, carry_out
 from harness.study.campaign.series import driving, runs_of
-from harness.study.campaign.task_status import observed
 from tests.study.campaign_shared import SECOND_NS, part_of, quick_runs, tasks
 
-FORK = multiprocessing.get_context(
-    "fork"
-)  # a driver that has imported everything is killed early and late alike
+FORK = multiprocessing.get_context("fork")  # a driver that has imported everything is killed early and late alike
 SERIES = "killed"
 
 
@@ -156,9 +152,7 @@ def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: 
     assert part_of(Run(only.path)).point == "micro_batch_size=1"
 
 
-def test_ctrl_c_stops_the_run_on_this_machine_and_the_next_drive_makes_it_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_stops_the_run_on_this_machine_and_the_next_drive_makes_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     quick_runs(monkeypatch, 60)
 
     def interrupt(change: Change) -> None:

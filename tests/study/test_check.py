@@ -18,11 +18,8 @@ from harness.experiment.exercises import DDP
 from harness.launch.submit import Start
 from harness.run import Part, Run, all_runs
 from harness.site.site import load_site
-from harness.study.campaign.submitter import Chain
-from harness.study.check.arms import arms_of_runs
-from harness.study.check.order import block_of, slots
-from harness.study.check.series import Launch, tasks_of
-from harness.study.check.submitter import submitter_for
+from harness.study.campaign.series import Chain
+from harness.study.check.series import Launch, arms_of_runs, block_of, slots, submitter_for, tasks_of
 from tests.study.check_shared import Killed, stand_in_for_training, write_metrics
 from tests.study.test_lessons import completed
 
@@ -130,9 +127,7 @@ def test_a_change_that_hits_few_steps_is_not_hidden_by_the_median(
         file = run.path / "metrics" / "rank0.jsonl"
         file.write_text(re.sub(r'"step_ns": \d+', '"step_ns": 300000000', file.read_text(), count=1))
     code, found = checked(capsys, a, b)
-    assert code == 0 and any(
-        "the mean step is" in note and "--metric mean_step_ns" in note for note in found["notes"]
-    )
+    assert code == 0 and any("the mean step is" in note and "--metric mean_step_ns" in note for note in found["notes"])
     assert checked(capsys, a, b, "--metric", "mean_step_ns")[0] == 1
 
 
@@ -149,9 +144,7 @@ def test_steps_with_other_numbers_of_tokens_are_judged_per_token(
     assert checked(capsys, a, b, "--metric", "tokens_per_s")[0] == 0
 
 
-def test_runs_that_did_not_complete_are_left_out_and_named(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_did_not_complete_are_left_out_and_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = some_runs(runs, 100, 100.3, 99.8), some_runs(runs, 100, 100.3, 99.8, first=4)
     failed = all_runs()[0]
     own = failed.status()
@@ -177,9 +170,7 @@ def test_a_series_names_its_runs_and_one_with_several_settings_needs_the_setting
     in_series(runs, 9, "x", "alone")
     a, b = arms_of_runs(("sweep-1:mbs=1", "alone"))
     assert [[run.name for run in arm.runs] for arm in (a, b)] == [["local-0", "local-1"], ["local-9"]]
-    with pytest.raises(
-        RequestError, match=r"has 2 settings: name one of them, as in sweep-1:mbs=1, sweep-1:mbs=2"
-    ):
+    with pytest.raises(RequestError, match=r"has 2 settings: name one of them, as in sweep-1:mbs=1, sweep-1:mbs=2"):
         arms_of_runs(("sweep-1", "alone"))
 
 
@@ -208,11 +199,7 @@ def test_a_series_names_its_runs_and_one_with_several_settings_needs_the_setting
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_writes_nothing(
-    runs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    sentence: str,
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     made = stand_in_for_training(monkeypatch, lambda _: 100)
     some_runs(runs, 100, 101)
@@ -230,9 +217,7 @@ def test_with_a_stand_in_for_training_both_launches_run_in_turn_and_are_judged_i
     """The second block is on a machine that is half as slow again."""
     made = stand_in_for_training(
         monkeypatch,
-        lambda part: (
-            (100 + NOISE[part.repeat]) * (1 + part.repeat // 2 / 2) * (1.12 if part.point == "b" else 1)
-        ),
+        lambda part: (100 + NOISE[part.repeat]) * (1 + part.repeat // 2 / 2) * (1.12 if part.point == "b" else 1),
     )
     code, found = checked(capsys, A, A)
     assert "".join(part.point for part in made) == "abbabaab"
@@ -274,9 +259,7 @@ def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
 def test_the_command_that_would_tell_goes_on_with_the_same_runs(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = stand_in_for_training(
-        monkeypatch, lambda part: 100 + 10 * NOISE[part.repeat + 2 * (part.point == "b")]
-    )
+    made = stand_in_for_training(monkeypatch, lambda part: 100 + 10 * NOISE[part.repeat + 2 * (part.point == "b")])
     code, found = checked(capsys, A, A, "--fail-above", "4%")
     assert code == 3 and found["needed_runs"] > 4
     assert found["next"] == (
@@ -335,7 +318,7 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
             return [Run(runs)] * len(starts)
 
         asked.clear()
-        monkeypatch.setattr("harness.study.campaign.submitter.start_together", start)
+        monkeypatch.setattr("harness.study.campaign.series.start_together", start)
 
     monkeypatch.setattr(Chain, "start", lambda *_: alone())
     launch = Launch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))

@@ -12,13 +12,10 @@ from harness.common.heartbeats import node_file
 from harness.experiment.exercises import Experiment
 from harness.live.hang import Hang, hang_file
 from harness.run import Run, State, Status
-from harness.study.endings import ending_of
-from harness.study.lessons import load_lesson
+from harness.study.lessons import ending_of, load_lesson
 from tests.study.test_lessons import completed
 
-COLLECTIVES = Hang(
-    "other collective", (0, 1), (), 5, 1, None, "in step 5: they differ", "look", (), found_ns=2
-)
+COLLECTIVES = Hang("other collective", (0, 1), (), 5, 1, None, "in step 5: they differ", "look", (), found_ns=2)
 LOCK = COLLECTIVES._replace(kind="lock", ranks=(1,), waiting=(0,), sentence="in step 5: rank 1 waits")
 
 
@@ -51,14 +48,7 @@ def died(root: Path, job_id: str, asked: Experiment, left: bool) -> Run:
     file = node_file(run.path, "here")
     file.parent.mkdir()
     lines = [
-        {
-            "event": "gone",
-            "rank": rank,
-            "pid": rank,
-            "step": 5,
-            "unix_ns": at,
-            "error": error | {"unix_ns": at},
-        }
+        {"event": "gone", "rank": rank, "pid": rank, "step": 5, "unix_ns": at, "error": error | {"unix_ns": at}}
         for rank, at, error in ((0, 30, broken), (1, 20, own))
     ]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -80,12 +70,7 @@ def test_the_numbers_of_a_run_that_was_stuck(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", [False, True])
 def test_the_numbers_of_a_run_that_failed(tmp_path: Path, left: bool) -> None:
     numbers = ending_of(died(tmp_path, "1", load_lesson("4b").a, left)).numbers
-    assert numbers == {
-        "failed_rank": 1,
-        "failed_by_error": not left,
-        "failed_others_count": 1,
-        "failed_step": 5,
-    }
+    assert numbers == {"failed_rank": 1, "failed_by_error": not left, "failed_others_count": 1, "failed_step": 5}
 
 
 def test_a_run_that_nobody_saw_end_has_no_numbers(tmp_path: Path) -> None:
@@ -117,9 +102,7 @@ def test_runs_that_ended_otherwise_are_to_be_repeated(runs: Path, capsys: pytest
     assert "    bash slurm.sh lesson 4a --again --answer\n" in said
 
 
-def test_a_completed_run_is_no_arm_of_a_lesson_about_ends(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_completed_run_is_no_arm_of_a_lesson_about_ends(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     completed(runs, "1", load_lesson("4a").a)
     assert main(["lesson", "4a", "--no-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["a"] is None

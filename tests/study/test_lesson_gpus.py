@@ -32,9 +32,7 @@ def test_a_lesson_for_gpus_is_refused_on_cpus_before_anything_else(
     assert main(["lesson", name, *flags]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(
-        f"slurm.sh: lesson {name} needs GPUs, and site local runs on CPUs: use a --site"
-    )
+    assert said.err.startswith(f"slurm.sh: lesson {name} needs GPUs, and site local runs on CPUs: use a --site")
     assert list(on_cpus.iterdir()) == []
 
 
@@ -67,9 +65,7 @@ def test_each_command_that_a_lesson_prints_is_accepted_or_marked_as_needing_gpus
 ) -> None:
     assert main(["lesson", name, "--site", site, "--no-run"]) == 0
     said = capsys.readouterr().out
-    printed = [
-        shlex.split(line) for line in re.findall(r"^  [ab]: bash slurm\.sh (.*) not run yet$", said, re.M)
-    ]
+    printed = [shlex.split(line) for line in re.findall(r"^  [ab]: bash slurm\.sh (.*) not run yet$", said, re.M)]
     assert len(printed) == 2
     codes = [main(["--dry-run", *words]) for words in printed]
     marked = "This lesson needs GPUs" in said

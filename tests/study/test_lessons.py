@@ -83,9 +83,7 @@ def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: boo
     decided = answers(lesson, metrics_of(pair.a), metrics_of(pair.b), on_gpu=not cpu, over_network=True)
     assert len(decided) >= 2
     for one in decided:
-        assert one.outcome is not RelationOutcome.CANNOT_SHOW or (cpu and one.relation.needs == "gpu"), (
-            one.why
-        )
+        assert one.outcome is not RelationOutcome.CANNOT_SHOW or (cpu and one.relation.needs == "gpu"), one.why
         assert len(one.numbers) == len(one.relation.shows), one.relation.shows
 
 
@@ -211,11 +209,7 @@ def test_a_run_that_the_other_arm_cannot_agree_with_is_not_half_a_pair(tmp_path:
 
 
 def test_one_more_hint_is_offered_until_the_last_one_is_shown() -> None:
-    assert [_next(2, given) for given in range(3)] == [
-        "--hint · --answer",
-        "--hint --hint · --answer",
-        "--answer",
-    ]
+    assert [_next(2, given) for given in range(3)] == ["--hint · --answer", "--hint --hint · --answer", "--answer"]
 
 
 def test_a_run_of_another_script_is_not_the_lessons(tmp_path: Path) -> None:
@@ -278,9 +272,7 @@ def test_an_answer_shows_its_numbers_with_their_units() -> None:
         "b.message_bytes / a.message_bytes": 2.3163,
         "by theory": 2.4,
     }
-    (_, said) = answer_lines(
-        RelationResult(load_lesson("1a").relations[0], RelationOutcome.HOLDS, numbers, "")
-    )
+    (_, said) = answer_lines(RelationResult(load_lesson("1a").relations[0], RelationOutcome.HOLDS, numbers, ""))
     assert said.strip() == (
         "a.step_ns = 30.6 ms, b.data_loading_share = 28.1 %, b.parameter_bytes = 13.0 GB, a.all_reduce_count = 7, "
         "b.message_bytes / a.message_bytes = 2.32, by theory = 2.4"
@@ -305,11 +297,7 @@ def test_a_relation_between_times_that_failed_says_to_run_the_pair_again() -> No
 def test_what_the_recordings_are_doubted_for_stands_beside_a_relation_that_failed() -> None:
     found = [
         Problem(severity=RecordingVerdict.GOOD, what="seen on GPUs only", evidence="x"),
-        Problem(
-            severity=RecordingVerdict.DOUBTFUL,
-            what="others used the cores",
-            evidence="job 40 %, machine 100 %",
-        ),
+        Problem(severity=RecordingVerdict.DOUBTFUL, what="others used the cores", evidence="job 40 %, machine 100 %"),
     ]
     doubts = doubts_of("local-7", Summary(quality=Quality(problems=found)))
     said = "\n".join(what_to_do(failed("1a", SLOW, FAST), doubts, "again", "compare"))
@@ -345,9 +333,7 @@ def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Metrics, Metrics]
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4, 16])
-def test_the_bytes_of_zero_2_and_3_are_compared_with_the_accumulation_that_was_run(
-    micro_batches: int,
-) -> None:
+def test_the_bytes_of_zero_2_and_3_are_compared_with_the_accumulation_that_was_run(micro_batches: int) -> None:
     decided = failed("2a", *stages(micro_batches))
     assert [one.outcome for one in decided] == [RelationOutcome.HOLDS] * 3
     ratio = 3 * micro_batches / (micro_batches + 1)
@@ -401,20 +387,12 @@ def test_a_wrong_lesson_is_one_sentence(tmp_path: Path) -> None:
         load_lesson(str(path))
 
 
-def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
     """What the lesson compares is its own, what it leaves open the site's, as in any launch there."""
     site = Site(name="x", description="x", defaults={"mixed_precision": True, "active_steps": 3, "seed": 7})
     pair = at_site(load_lesson("1b").pair(cpu=False), site.defaults)
-    assert (pair.a, pair.b) == (
-        DDP(active_steps=3, seed=7),
-        DDP(mixed_precision=True, active_steps=3, seed=7),
-    )
-    assert (
-        shell_command(pair.a, "x.yaml", site.defaults)
-        == "bash slurm.sh -e 1 --site x.yaml -- --no-mixed-precision"
-    )
+    assert (pair.a, pair.b) == (DDP(active_steps=3, seed=7), DDP(mixed_precision=True, active_steps=3, seed=7))
+    assert shell_command(pair.a, "x.yaml", site.defaults) == "bash slurm.sh -e 1 --site x.yaml -- --no-mixed-precision"
     assert shell_command(pair.b, None, site.defaults) == "bash slurm.sh -e 1"
 
 

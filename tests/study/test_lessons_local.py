@@ -30,10 +30,7 @@ pytestmark = [pytest.mark.train, pytest.mark.timed]
 def undisturbed() -> tuple[str, ...]:
     """With the highest priority, where that is allowed: the lessons compare times."""
     first = ("chrt", "--rr", "1")
-    allowed = (
-        shutil.which("chrt")
-        and not subprocess.run([*first, "true"], capture_output=True, check=False).returncode
-    )
+    allowed = shutil.which("chrt") and not subprocess.run([*first, "true"], capture_output=True, check=False).returncode
     return first if allowed else ()
 
 
@@ -68,15 +65,10 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
         pytest.param("1h", [YES, CANNOT], marks=pytest.mark.long),
         ("2a", [YES, YES, YES]),
         pytest.param("2b", [YES, CANNOT], marks=pytest.mark.long),
-        *(
-            pytest.param(name, [YES, YES], marks=pytest.mark.long)
-            for name in ("3a", "3b", "3c", "3d", "4a", "4b")
-        ),
+        *(pytest.param(name, [YES, YES], marks=pytest.mark.long) for name in ("3a", "3b", "3c", "3d", "4a", "4b")),
     ],
 )
-def test_the_answer_comes_from_the_students_own_runs(
-    runs: Path, short: str, name: str, outcomes: list[str]
-) -> None:
+def test_the_answer_comes_from_the_students_own_runs(runs: Path, short: str, name: str, outcomes: list[str]) -> None:
     site = short if name in SHORT else "local"
     for attempt in range(ATTEMPTS.get(name, 1)):
         begun = lesson(runs, name, *(["--again"] if attempt else []), site=site)
@@ -106,9 +98,7 @@ def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
 def test_an_answer_without_runs_says_what_to_run(tmp_path: Path) -> None:
     done = lesson(tmp_path, "1a", "--answer")
     assert done.returncode == 2
-    assert (
-        "needs a run of: bash slurm.sh -e 1 and of: bash slurm.sh -e 1 -- --slow-dataloading" in done.stderr
-    )
+    assert "needs a run of: bash slurm.sh -e 1 and of: bash slurm.sh -e 1 -- --slow-dataloading" in done.stderr
 
 
 def test_again_starts_the_pair_anew_although_there_is_one(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from harness.experiment.exercises import DDP, DeepSpeed, Megatron
 from harness.experiment.parse import command_of
 from harness.experiment.training import Mystery
 from harness.explain.answer import answer as said_of
-from harness.measure.mystery import without_diagnosis
+from harness.measure.jobs import without_diagnosis
 from harness.run import Run
 from harness.run.mystery import (
     Answer,
@@ -31,8 +31,16 @@ from harness.run.mystery import (
     write_revealed,
 )
 from harness.study.lessons import find_pair, load_lesson
-from harness.study.mysteries import Level, MysteryPlace, draw, open_mystery, place_of, with_mystery
-from harness.study.mystery_board import answer_files, read_board
+from harness.study.mysteries import (
+    Level,
+    MysteryPlace,
+    answer_files,
+    draw,
+    open_mystery,
+    place_of,
+    read_board,
+    with_mystery,
+)
 from harness.study.mystery_grades import checked, grade, result
 from tests.study.test_lessons import completed
 
@@ -134,9 +142,7 @@ def test_no_flags_ask_for_a_mystery_and_no_lesson_takes_its_run(tmp_path: Path) 
 
 def told() -> Summary:
     """A summary with a diagnosis."""
-    lost = TimeLost(
-        cause="data-stall", ranks=[0], lost_ns=5, low_ns=4, high_ns=6, share=0.5, evidence="60 ms"
-    )
+    lost = TimeLost(cause="data-stall", ranks=[0], lost_ns=5, low_ns=4, high_ns=6, share=0.5, evidence="60 ms")
     change = WhatIf(name="no-data-stall", meaning="no waiting", step_ns=5, low_ns=4, high_ns=6, gain=0.5)
     replay = Replay(steps=9, processes=2, step_ns=10, replayed_ns=10, error=0.0, what_ifs=[change])
     return Summary(findings=[lost], replay=replay, run={"job_id": "local-7"})
@@ -205,9 +211,7 @@ RIGHT = Answer(cause="host-stall", ms=60, ranks=(1,), phase="backward", every=3)
         ({"cause": "pause", "ms": 900, "ranks": (0,), "phase": None, "every": 1}, 0, "it is not pause"),
     ],
 )  # fmt: skip
-def test_each_miss_costs_its_points_and_gets_a_hint(
-    change: dict[str, object], points: int, hint: str
-) -> None:
+def test_each_miss_costs_its_points_and_gets_a_hint(change: dict[str, object], points: int, hint: str) -> None:
     graded = grade(STALL, RIGHT.model_copy(update=change), world_size=2)
     assert graded.points == points
     hints = [part.hint for part in graded.parts if part.hint]
@@ -325,11 +329,7 @@ def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest
     ],
 )  # fmt: skip
 def test_a_wrong_request_gets_one_sentence(
-    words: list[str],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
@@ -342,20 +342,7 @@ def test_a_wrong_request_gets_one_sentence(
 
 @pytest.mark.parametrize("exercise", ["1", "2", "3"])
 def test_a_job_s_script_does_not_tell(exercise: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "mystery",
-        "-e",
-        exercise,
-        "--level",
-        "3",
-        "--seed",
-        "4",
-        "--site",
-        "local",
-        "-g",
-        "2",
-        "--dry-run",
-    ]
+    words = ["mystery", "-e", exercise, "--level", "3", "--seed", "4", "--site", "local", "-g", "2", "--dry-run"]
     assert main(words) == 0
     script = capsys.readouterr().out
     assert main([*words, "--json"]) == 0
@@ -367,18 +354,14 @@ def test_a_job_s_script_does_not_tell(exercise: str, capsys: pytest.CaptureFixtu
         assert "--fault" not in text
 
 
-def line_of(
-    student: str, secret: Secret, answer: Answer | None, run: str = "r", level: Level = 1
-) -> AnswerLine:
+def line_of(student: str, secret: Secret, answer: Answer | None, run: str = "r", level: Level = 1) -> AnswerLine:
     return AnswerLine(
         unix_ns=time.time_ns(), student=student, run=run, exercise=1, world_size=2,
         mystery=hidden(secret, level), answer=answer,
     )  # fmt: skip
 
 
-def test_the_board_grades_anew_and_counts_mistakes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = Secret(("data-stall,ms=60",), "00")
     right, wrong = Answer(cause="data-stall", ms=60), Answer(cause="pause", ms=60)
     said = {"ann": [wrong, right], "bo": [wrong, wrong, None, right], "cy": [right]}
@@ -392,12 +375,7 @@ def test_the_board_grades_anew_and_counts_mistakes(
     ]  # fmt: skip
     assert len({row.mystery for row in board.rows}) == 1, "all had the same one"
     (mistake,) = board.mistakes
-    assert (mistake.said, mistake.instead_of, mistake.students, mistake.times) == (
-        "pause",
-        "data-stall",
-        2,
-        3,
-    )
+    assert (mistake.said, mistake.instead_of, mistake.students, mistake.times) == ("pause", "data-stall", 2, 3)
     assert main(["mystery", "class", str(tmp_path)]) == 0
     assert "pause instead of data-stall: 3 × by 2 students" in capsys.readouterr().out
     assert main(["mystery", "class", str(tmp_path), "--json"]) == 0

@@ -24,7 +24,7 @@ from harness.live.dead import ends_of_ranks
 from harness.live.hang import Hang, hang_file, read_hang, reveal_hang, write_hang
 from harness.live.notes import failed
 from harness.live.read import Reader
-from harness.measure.mystery import without_diagnosis
+from harness.measure.jobs import without_diagnosis
 from harness.run import Run, find_run
 from harness.run.mystery import Answer, Revealed, write_revealed
 from harness.study.mysteries import ENDINGS, Level, MysteryPlace, Subject, draw_ending, with_mystery
@@ -222,11 +222,7 @@ def test_a_secret_that_no_mystery_draws_is_refused(
 def test_a_real_one_tells_no_cause_before_its_end(
     subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {
-        "HARNESS_RUNS": str(tmp_path),
-        "HARNESS_SITE": "local",
-        "CUDA_VISIBLE_DEVICES": "",
-    }.items():
+    for name, value in {"HARNESS_RUNS": str(tmp_path), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)
     words = ["mystery", "-e", "1", "-g", "2", "--kind", subject, "--level", "2", "--seed", "3"]
     subprocess.run(

@@ -21,7 +21,7 @@ from harness.launch.argv import read_here
 from harness.launch.backends import local
 from harness.launch.job import resolve
 from harness.launch.submit import this_machine
-from harness.measure.stored import load_summary
+from harness.measure.request import load_summary
 from harness.run import Run, Status, find_run
 from tests.exercises.launching import free_port, launch_forked
 
@@ -46,12 +46,7 @@ def _train_here(script: Path, *_: object, **__: object) -> None:
     """Run the command of the job's script, instead of the script."""
     run = Run(script.parent)
     job = resolve(run.record.experiment, run.record.site, this_machine())
-    here = {
-        "RUN_DIR": str(run.path),
-        "NODE": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-    }
+    here = {"RUN_DIR": str(run.path), "NODE": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     words = [read_here(word, here).text for word in job.commands[0].argv]
     code, log = launch_forked("accelerate", words[words.index("accelerate") + 1 :], run.path)
     assert code == 0, log[-3000:]
@@ -101,9 +96,7 @@ def test_nothing_tells_before_the_end_and_everything_after(
         assert "This run is a mystery" in capsys.readouterr().out, "nor does a part of the run tell"
 
     phase = ("--phase", fault.values["in"])
-    assert (
-        main(["mystery", "answer", "last", "--cause", "host-stall", "--ms", fault.values["ms"], *phase]) == 0
-    )
+    assert main(["mystery", "answer", "last", "--cause", "host-stall", "--ms", fault.values["ms"], *phase]) == 0
     assert main(["mystery", "reveal", "last"]) == 0
     told = capsys.readouterr().out
     assert "answer 1 to local-1: 100 of 100" in told

@@ -15,8 +15,8 @@ from harness.experiment.exercises import Experiment
 from harness.launch.submit import Prepared, prepare
 from harness.run import Run, Status
 from harness.site.site import Site, load_site
+from harness.study.plan.numbers import plan_document
 from harness.study.plan.plan import LaunchPlan, plan_of
-from harness.study.plan.stored import plan_document
 from tests.study.test_lessons import completed
 
 LEONARDO = ("--site", "leonardo")
@@ -48,15 +48,7 @@ def numbers(*words: str) -> dict[str, Any]:
 
 
 def test_every_number_has_a_unit_and_is_finite() -> None:
-    for words in (
-        ("-e", "1"),
-        ("-e", "2", "-n", "2"),
-        ("-e", "3", "-n", "2", "--", "--pp", "2"),
-        (
-            "-e",
-            "0",
-        ),
-    ):
+    for words in (("-e", "1"), ("-e", "2", "-n", "2"), ("-e", "3", "-n", "2", "--", "--pp", "2"), ("-e", "0")):
         found = numbers(*words[:2], *LEONARDO, *words[2:])
         assert all(row["unit"] and row["value"] >= 0 for row in found.values()), found
 
@@ -103,23 +95,14 @@ def test_faster_links_shorten_the_messages_and_never_lengthen_a_step() -> None:
         return plan_of(prepare(asked, site))
 
     one, other = of(slow).step, of(fast).step
-    assert (
-        one is not None
-        and other is not None
-        and one.exposed
-        and other.exposed
-        and one.step_ns
-        and other.step_ns
-    )
+    assert one is not None and other is not None and one.exposed and other.exposed and one.step_ns and other.step_ns
     assert other.exposed.total_ns < one.exposed.total_ns
     assert other.exposed.least_ns <= one.exposed.least_ns <= one.exposed.total_ns
     assert other.step_ns[0] <= one.step_ns[0]
 
 
 def test_nothing_hides_without_overlap() -> None:
-    plain, none = (
-        planned("-e", "2", "-n", "2", *LEONARDO, "--", *more).step for more in ((), ("--ds-no-overlap",))
-    )
+    plain, none = (planned("-e", "2", "-n", "2", *LEONARDO, "--", *more).step for more in ((), ("--ds-no-overlap",)))
     assert plain is not None and none is not None and plain.exposed is not None and none.exposed is not None
     assert plain.exposed.least_ns < plain.exposed.total_ns
     assert none.exposed.least_ns == none.exposed.total_ns
@@ -184,9 +167,7 @@ def test_the_sites_own_runs_say_how_fast_the_next_one_is(no_runs: Path) -> None:
     ],
     ids=str,
 )
-def test_runs_elsewhere_of_other_precision_or_with_faults_say_nothing(
-    no_runs: Path, other: dict[str, Any]
-) -> None:
+def test_runs_elsewhere_of_other_precision_or_with_faults_say_nothing(no_runs: Path, other: dict[str, Any]) -> None:
     stored(no_runs, prepared("-e", "1", *LEONARDO).asked, **speed_of(0.25, **other))
     step = planned("-e", "1", *LEONARDO).step
     assert step is not None and not isinstance(step.speed, str) and not step.speed.earlier
@@ -201,21 +182,15 @@ def test_exercise_0s_lines_replace_the_nominal_rates(no_runs: Path) -> None:
     run.collectives.parent.mkdir()
     fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.01}
     result = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "fit": fit}
-    run.collectives.write_text(
-        json.dumps({"hosts": ["a"], "results": [result, {"fit": None}]}), encoding="utf-8"
-    )
+    run.collectives.write_text(json.dumps({"hosts": ["a"], "results": [result, {"fit": None}]}), encoding="utf-8")
     step = planned("-e", "1", *LEONARDO).step
     assert step is not None
     (sent,) = step.sent
-    assert sent.time_ns == pytest.approx(
-        20_000 * (sent.traffic.messages or 0) + 0.01 * sent.traffic.message_bytes
-    )
+    assert sent.time_ns == pytest.approx(20_000 * (sent.traffic.messages or 0) + 0.01 * sent.traffic.message_bytes)
     assert "local-2" in sent.source
 
 
-def test_strict_makes_a_warning_an_error_and_writes_nothing(
-    no_runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strict_makes_a_warning_an_error_and_writes_nothing(no_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *LARGE, "--strict"]) == 2
     assert "--strict: an estimated" in capsys.readouterr().err
     assert main(["plan", *LARGE]) == 0
@@ -227,15 +202,7 @@ def test_strict_makes_a_warning_an_error_and_writes_nothing(
 def test_the_page_says_each_formula_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-e", "2", "-n", "2", *LEONARDO, "--", "--mixed-precision"]) == 0
     page = capsys.readouterr().out
-    for text in (
-        "14 + 14 + 84 = 112 GB",
-        "2·N/8",
-        "PaLM, 2022",
-        "Rajbhandari",
-        "PaLM",
-        "between nodes",
-        "GPU h",
-    ):
+    for text in ("14 + 14 + 84 = 112 GB", "2·N/8", "PaLM, 2022", "Rajbhandari", "PaLM", "between nodes", "GPU h"):
         assert text in page
 
 

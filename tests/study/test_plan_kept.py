@@ -11,12 +11,12 @@ import pytest
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
-from harness.measure.planned import predicted_and_measured, read_plan
+from harness.measure.run_contents import predicted_and_measured, read_plan
 from harness.report.tables.catalogue import page_tables
 from harness.run import Run, Status
 from harness.site.site import load_site
+from harness.study.plan.numbers import plan_text
 from harness.study.plan.plan import plan_of
-from harness.study.plan.stored import plan_text
 
 PARAMETERS = 1000
 
@@ -32,9 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def measured() -> Summary:
     training = [
-        RankTraining(
-            rank=rank, tokens=768, samples=4, steps_counted=2, peak_memory_bytes=700_000_000, parameters=1000
-        )
+        RankTraining(rank=rank, tokens=768, samples=4, steps_counted=2, peak_memory_bytes=700_000_000, parameters=1000)
         for rank in range(2)
     ]
     return Summary(world_size=2, training=training, efficiency=Efficiency(tokens_per_s=20_000))

@@ -46,9 +46,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_each_change_that_an_option_makes_has_its_command_below(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_change_that_an_option_makes_has_its_command_below(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", "local-1"]) == 0
     lines = said(capsys).splitlines()
     row = next(i for i, line in enumerate(lines) if line.startswith("  no-stall-forward"))
@@ -82,10 +80,7 @@ def test_json_has_every_number_and_command(run: Run, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("replay_of_run", "words"),
     [
-        (
-            replay(error=0.034),
-            "the replay differs from the run by 3.4 % of the step: no answer (at most 2.0 % is",
-        ),
+        (replay(error=0.034), "the replay differs from the run by 3.4 % of the step: no answer (at most 2.0 % is"),
         (None, "no replay is possible"),
     ],
 )
@@ -100,9 +95,7 @@ def test_a_replay_that_differs_from_the_run_gives_no_answer(
 
 def test_a_mystery_is_not_told(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED)
-    quality = whole.quality.model_copy(
-        update={"withheld": [Withheld(field="replay.what_ifs", reason="find it")]}
-    )
+    quality = whole.quality.model_copy(update={"withheld": [Withheld(field="replay.what_ifs", reason="find it")]})
     path = tmp_path / "summary.json"
     path.write_text(whole.model_copy(update={"quality": quality}).model_dump_json(), encoding="utf-8")
     assert main(["whatif", str(path)]) == 1
@@ -110,9 +103,7 @@ def test_a_mystery_is_not_told(run: Run, tmp_path: Path, capsys: pytest.CaptureF
     assert "find it" in text and "no-stall-forward" not in text
 
 
-def test_traces_of_any_origin_are_answered_without_commands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_of_any_origin_are_answered_without_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_traces(tmp_path / "traces")
     assert main(["whatif", str(tmp_path / "traces")]) == 0
     text = said(capsys)
@@ -216,9 +207,7 @@ def test_verifying_makes_an_unchanged_run_then_the_changed_one(
 ) -> None:
     assert main(["whatif", "--verify", "local-1"]) == 0
     (same, again), (changed, command) = launched
-    assert (
-        same == run.record.experiment and again[:3] == ["slurm.sh", "-e", "1"] and "host-stall,ms=20" in again
-    )
+    assert same == run.record.experiment and again[:3] == ["slurm.sh", "-e", "1"] and "host-stall,ms=20" in again
     assert changed == DDP() and command == ["slurm.sh", "-e", "1"]
     assert said(capsys).splitlines()[-4:] == [
         "verified: no-stall-forward",
@@ -247,7 +236,5 @@ def test_verified_numbers_are_in_the_json(
     first, second = json.loads(said(capsys))["verified"]
     assert (first["unchanged_runs"], first["changed_runs"], first["held"]) == (["local-2"], ["local-3"], True)
     assert second["name"] == "gas-x2"
-    assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment], (
-        "`last` stays the run that it was"
-    )
+    assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment], "`last` stays the run that it was"
     assert COMMANDS["whatif"].optional["--verify"].value == "1"

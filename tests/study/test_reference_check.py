@@ -14,9 +14,8 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.measure.references import read_reference, variant_file
 from harness.study.reference.check import ReferenceChecked, VariantOutcome
-from harness.study.reference.reasons import likely_reasons
-from harness.study.reference.request import checked_reference, checked_runs
-from harness.study.reference.times import StepTimeChange, timed
+from harness.study.reference.differences import StepTimeChange, timed
+from harness.study.reference.request import checked_reference, checked_runs, likely_reasons
 from tests.study.recorded_reference import recorded
 from tests.study.reference_runs import VERSIONS, alone, made_run
 
@@ -126,9 +125,7 @@ def test_other_bytes_are_a_finding_even_of_one_run_on_another_machine(root: Path
 
 def test_counts_of_ranks_that_were_not_profiled_over_the_same_steps_are_not_judged(root: Path) -> None:
     recorded(root, "then")
-    assert checked_reference(
-        recorded(root, "other", all_reduce_count=5).folder, "then", whole=False
-    ).exit_code
+    assert checked_reference(recorded(root, "other", all_reduce_count=5).folder, "then", whole=False).exit_code
     uneven = recorded(root, "uneven", all_reduce_count=5, doubts=[UNEVEN])
     found = checked_reference(uneven.folder, "then", whole=False)
     assert outcomes(found)["plain"] is VariantOutcome.SAME
@@ -184,9 +181,7 @@ def test_a_mystery_is_compared_with_nothing(root: Path) -> None:
     from harness.experiment.training import Mystery
 
     recorded(root, "then")
-    run = made_run(
-        root, DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64, sealed="x")), 140.0
-    )
+    run = made_run(root, DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64, sealed="x")), 140.0)
     with pytest.raises(RequestError, match=r"is a mystery: .*mystery reveal"):
         checked_runs([run.job_id], "then")
 
@@ -238,7 +233,4 @@ def test_the_reference_that_is_named_is_the_one(root: Path) -> None:
     run = made_run(root, ASKED, 100.0)
     assert checked_runs([run.job_id], "a").reference == "a"
     assert checked_runs([run.job_id], None).reference == "b"
-    assert (
-        read_reference(root / "references" / "b").created_ns
-        > read_reference(root / "references" / "a").created_ns
-    )
+    assert read_reference(root / "references" / "b").created_ns > read_reference(root / "references" / "a").created_ns

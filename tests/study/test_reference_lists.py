@@ -87,9 +87,7 @@ def test_what_is_wrong_with_a_list_is_one_sentence_with_its_place(variants: str,
 def test_an_unknown_list_or_variant_names_the_nearest() -> None:
     with pytest.raises(RequestError, match=r"there is no list 'workshp'.*did you mean workshop"):
         load_list("workshp")
-    with pytest.raises(
-        RequestError, match="--only: the list miniatures has no variant 'zero33': did you mean zero3"
-    ):
+    with pytest.raises(RequestError, match="--only: the list miniatures has no variant 'zero33': did you mean zero3"):
         load_list("miniatures").only(("zero33",))
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from harness.cli.main import main
 from harness.measure.references import SHIPPED, read_reference, read_runs
-from harness.study.lesson_arms import decide
-from harness.study.lessons import RelationOutcome, load_lesson, workshop_lessons
+from harness.study.lessons import RelationOutcome, decide, load_lesson, workshop_lessons
+from harness.study.reference.collect import arm_of, lessons_of, stored_pair
 from harness.study.reference.differences import changed_metrics
-from harness.study.reference.lesson import arm_of, lessons_of, stored_pair
 from harness.study.reference.variants import load_list
 
 NAME = "cpu-miniatures"

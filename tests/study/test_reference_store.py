@@ -11,19 +11,12 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP, CommTests
-from harness.measure.references import (
-    read_reference,
-    read_runs,
-    reference_folder,
-    reference_folders,
-    variant_file,
-)
+from harness.measure.references import read_reference, read_runs, reference_folder, reference_folders, variant_file
 from harness.site.site import load_site
 from harness.study.campaign.runner import survey, to_make
 from harness.study.reference.collect import collect
-from harness.study.reference.gather import series_of
 from harness.study.reference.record import keep
-from harness.study.reference.traces import traces_root
+from harness.study.reference.variants import series_of, traces_root
 from tests.study.recorded_reference import plan, recorded, run_all
 from tests.study.reference_runs import alone, made_run
 
@@ -38,10 +31,7 @@ def test_a_reference_keeps_each_run_with_its_numbers_and_checksums(root: Path) -
     reference = read_reference(kept.folder)
     assert kept.folder == root / "references" / "ref"
     assert reference.complete
-    assert [(v.name, v.runs, v.lessons) for v in reference.variants] == [
-        ("plain", 4, ("1a",)),
-        ("slow", 4, ("1a",)),
-    ]
+    assert [(v.name, v.runs, v.lessons) for v in reference.variants] == [("plain", 4, ("1a",)), ("slow", 4, ("1a",))]
     runs = read_runs(kept.folder, reference.variants[0]).runs
     assert [run.metrics["step_ns"] for run in runs] == pytest.approx([1e8, 1.01e8, 0.99e8, 1.005e8])
     assert all(len(run.traces) == 2 and len(run.traces[0].sha256) == 64 for run in runs)
@@ -64,9 +54,7 @@ def test_nodes_of_a_cluster_are_kept(root: Path) -> None:
 def test_a_complete_reference_is_never_overwritten(root: Path) -> None:
     folder = recorded(root).folder
     before = (folder / "reference.json").read_bytes()
-    with pytest.raises(
-        RequestError, match=r"--name ref: there is a reference of this name .* give another name"
-    ):
+    with pytest.raises(RequestError, match=r"--name ref: there is a reference of this name .* give another name"):
         plan(root)
     assert (folder / "reference.json").read_bytes() == before
 
@@ -166,13 +154,7 @@ def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(root: Path
     point = {"message_bytes": 8, "time_ns": 9e3, "busbw_gbytes_per_s": 0.1, "correct": True}
     largest = {"message_bytes": 1 << 30, "time_ns": 5e6, "busbw_gbytes_per_s": 210.0, "correct": True}
     fit = {"alpha_ns": 9000.0, "beta_ns_per_byte": 0.005}
-    result = {
-        "collective": "all_reduce",
-        "scope": "intra",
-        "ranks": 4,
-        "points": [point, largest],
-        "fit": fit,
-    }
+    result = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "points": [point, largest], "fit": fit}
     run.collectives.parent.mkdir()
     run.collectives.write_text(
         json.dumps({"backend": "nccl", "device_name": "NVIDIA A100", "results": [result]}), encoding="utf-8"
@@ -183,7 +165,4 @@ def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(root: Path
         "all_reduce_intra_bus_gb_per_s": 210,
         "largest_messages_ns": 5_000_000,
     }
-    assert (found.environment.hardware.device_kind, found.environment.hardware.device) == (
-        "gpu",
-        "NVIDIA A100",
-    )
+    assert (found.environment.hardware.device_kind, found.environment.hardware.device) == ("gpu", "NVIDIA A100")

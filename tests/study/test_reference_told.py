@@ -16,7 +16,7 @@ from harness.cli.main import main
 from harness.experiment.exercises import DDP
 from harness.experiment.training import Mystery
 from harness.explain.answer import answer
-from harness.measure.matching import with_reference
+from harness.measure.references import with_reference
 from harness.study.reference.request import checked_runs
 from tests.study.recorded_reference import plan, recorded, run_all
 from tests.study.reference_runs import alone, made_run, summary_of
@@ -37,9 +37,7 @@ def test_a_lesson_is_answered_from_a_reference_without_its_traces(
         trace.unlink()
     assert main(["lesson", "1a", "--reference", "ref"]) == 0
     said = capsys.readouterr().out
-    assert (
-        "These are the numbers of the reference ref, not of your runs:\nrecorded on local (AMD EPYC)" in said
-    )
+    assert "These are the numbers of the reference ref, not of your runs:\nrecorded on local (AMD EPYC)" in said
     assert said.count("✓") == 2
     assert "a.step_ns = 100 ms, b.step_ns = 180 ms" in said
 
@@ -61,10 +59,7 @@ def test_hints_come_before_the_answer(root: Path, capsys: pytest.CaptureFixture[
             "there is no reference 'rfe': did you mean ref? (slurm.sh reference show lists all)",
         ),
         (["--reference", "ref"], "--reference ref: say which lesson"),
-        (
-            ["1a", "--reference", "ref", "--again"],
-            "--reference answers from stored runs, and --run and --again start",
-        ),
+        (["1a", "--reference", "ref", "--again"], "--reference answers from stored runs, and --run and --again start"),
     ],
 )
 def test_a_lesson_that_the_reference_cannot_answer_is_a_sentence(
@@ -78,15 +73,9 @@ def test_a_lesson_that_the_reference_cannot_answer_is_a_sentence(
 @pytest.mark.parametrize(
     ("step_ms", "says"),
     [
-        (
-            200.0,
-            "This run is about twice as slow (2.00 times) as the reference by the mean step (plain of ref, ",
-        ),
+        (200.0, "This run is about twice as slow (2.00 times) as the reference by the mean step (plain of ref, "),
         (130.0, "This run is 1.30 times as slow as the reference by the mean step (plain of ref, "),
-        (
-            50.0,
-            "This run is about twice as fast (2.00 times) as the reference by the mean step (plain of ref, ",
-        ),
+        (50.0, "This run is about twice as fast (2.00 times) as the reference by the mean step (plain of ref, "),
         (80.0, "This run is 1.25 times as fast as the reference by the mean step (plain of ref, "),
     ],
 )
@@ -127,9 +116,7 @@ def test_the_answer_has_the_step_times_and_the_ratio_of_reference_check(root: Pa
         DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64, sealed="x")),
     ],
 )
-def test_no_reference_is_mentioned_for_another_request_nor_for_what_is_slow_on_purpose(
-    root: Path, asked: DDP
-) -> None:
+def test_no_reference_is_mentioned_for_another_request_nor_for_what_is_slow_on_purpose(root: Path, asked: DDP) -> None:
     recorded(root)
     assert with_reference(summary_of(asked, 130.0)).reference is None
 
@@ -141,9 +128,7 @@ def test_a_gpu_is_not_compared_with_a_cpu(root: Path) -> None:
 
 def test_a_setting_that_changes_nothing_that_is_measured_may_differ(root: Path) -> None:
     recorded(root)
-    assert (
-        with_reference(summary_of(DDP(gpus_per_node=2, nsys2prv=True, seed=5), 130.0)).reference is not None
-    )
+    assert with_reference(summary_of(DDP(gpus_per_node=2, nsys2prv=True, seed=5), 130.0)).reference is not None
 
 
 def test_of_several_references_that_of_the_same_site_is_mentioned_else_the_newest(root: Path) -> None:
@@ -165,9 +150,7 @@ def test_a_damaged_reference_breaks_no_report(root: Path, content: str) -> None:
 def test_a_hidden_diagnosis_hides_the_mention(root: Path) -> None:
     step = ReferenceStep(name="r", variant="v", site="s", device_name="d", run_count=1, step_ns=1)
     summary = summary_of(ASKED, 130.0).model_copy(update={"reference": step})
-    withheld = summary.quality.model_copy(
-        update={"withheld": [Withheld(field="findings", reason="a mystery")]}
-    )
+    withheld = summary.quality.model_copy(update={"withheld": [Withheld(field="findings", reason="a mystery")]})
     assert answer(summary.model_copy(update={"quality": withheld})).further == []
 
 
@@ -198,9 +181,7 @@ def test_an_archive_holds_reports_traces_numbers_and_an_index_and_names_no_owner
         entries = archive.getmembers()
     names = [entry.name for entry in entries]
     assert names == sorted(names)
-    assert {"ref/index.html", "ref/lessons/1a.html", "ref/reference.json", "ref/variants/plain.json"} <= {
-        *names
-    }
+    assert {"ref/index.html", "ref/lessons/1a.html", "ref/reference.json", "ref/variants/plain.json"} <= {*names}
     assert {"ref/runs/slow/4/report.html", "ref/runs/slow/4/torch/rank1.json.gz"} <= {*names}
     assert {(e.uid, e.gid, e.uname, e.gname, e.mode) for e in entries} == {(0, 0, "", "", 0o644)}
 
@@ -275,9 +256,7 @@ def test_an_archive_goes_to_a_new_file_of_an_existing_folder(
     assert (root / "taken.tar.gz").read_text() == "mine"
 
 
-def test_an_archive_without_the_runs_says_what_it_lacks(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_without_the_runs_says_what_it_lacks(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import shutil
 
     recorded(root)
@@ -286,21 +265,9 @@ def test_an_archive_without_the_runs_says_what_it_lacks(
     assert "plain: without a report: its run is not on this machine" in capsys.readouterr().err
 
 
-def test_a_recording_says_what_it_would_run_and_writes_nothing(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_says_what_it_would_run_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan(root)
-    words = [
-        "--list",
-        str(root / "two.yaml"),
-        "--name",
-        "x",
-        "--repeats",
-        "2",
-        "--site",
-        "local",
-        "--dry-run",
-    ]
+    words = ["--list", str(root / "two.yaml"), "--name", "x", "--repeats", "2", "--site", "local", "--dry-run"]
     before = sorted(root.rglob("*"))
     assert main(["reference", "record", *words]) == 0
     told = capsys.readouterr()
@@ -318,9 +285,7 @@ def test_a_recording_whose_runs_are_done_is_only_kept(root: Path, capsys: pytest
     assert "which is not overwritten: give another name" in capsys.readouterr().err
 
 
-def test_a_recording_on_a_cluster_is_asked_about_first(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_on_a_cluster_is_asked_about_first(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--site", "leonardo", "-a", "mine", "--name", "x", "--only", "ddp", "--max-gpu-hours", "1"]
     assert main(["reference", "record", *words]) == 2
     assert "add --yes to start 1 run" in capsys.readouterr().err
@@ -329,14 +294,8 @@ def test_a_recording_on_a_cluster_is_asked_about_first(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (
-            ["--list", "workshop", "--site", "local"],
-            "its runs are for GPUs, and this site has CPUs: use --list mini",
-        ),
-        (
-            ["--site", "local", "--max-parallel", "2"],
-            "runs at the same time on this machine slow each other down",
-        ),
+        (["--list", "workshop", "--site", "local"], "its runs are for GPUs, and this site has CPUs: use --list mini"),
+        (["--site", "local", "--max-parallel", "2"], "runs at the same time on this machine slow each other down"),
         (["--name", "a b", "--site", "local"], "--name a b"),
         (["--list", "nosuch"], "there is no list 'nosuch'"),
         (["--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 1000"),

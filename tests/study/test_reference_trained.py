@@ -28,13 +28,7 @@ pytestmark = pytest.mark.train
 
 
 def reference(runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {
-        **os.environ,
-        **PLANTED,
-        "HARNESS_RUNS": str(runs),
-        "HARNESS_SITE": "local",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+    env = {**os.environ, **PLANTED, "HARNESS_RUNS": str(runs), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}
     env.pop("HARNESS_REFERENCES", None)
     argv = [sys.executable, "-m", "harness", "reference", *words]
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
@@ -68,9 +62,7 @@ def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path
             *archive.getnames()
         }
 
-    assert (
-        leaks(tmp_path, PLANTED) == []
-    )  # runs, logs, the controller's own files, the reference and its package
+    assert leaks(tmp_path, PLANTED) == []  # runs, logs, the controller's own files, the reference and its package
 
     trace = runs / second_run.traces[1].path
     trace.write_bytes(trace.read_bytes()[:-1000])

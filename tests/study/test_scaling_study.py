@@ -10,23 +10,20 @@ from typing import Any
 import pytest
 
 from harness.analysis.job.pop import Times, from_times
-from harness.analysis.repeats import Repeated
-from harness.analysis.scaling_study import Size, limits, what_limits
+from harness.analysis.scaling import Repeated, Size, limits, what_limits
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import EXERCISES
 from harness.run import all_runs
 from harness.site.site import load_site
-from harness.study.scaling.request import Axis, Mode, Study, sizes_of, study_sweep, threads_of
+from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep, threads_of
+from harness.study.sweeps.axes import Sweep
 from harness.study.sweeps.expand import expand
-from harness.study.sweeps.request import Sweep
 from tests.study.campaign_shared import a_run, site
 
 
-def sweep_of(
-    exercise: int, mode: Mode, sizes: list[int], axis: Axis = "gpus_per_node", **given: Any
-) -> Sweep:
+def sweep_of(exercise: int, mode: Mode, sizes: list[int], axis: Axis = "gpus_per_node", **given: Any) -> Sweep:
     return study_sweep(Study(EXERCISES[exercise], given, axis, sizes, mode, 3), site())
 
 
@@ -104,13 +101,7 @@ def a_size(devices: int, efficiency: float, **values: float) -> Size:
     )  # fmt: skip
 
 
-WELL = {
-    "load_balance": 0.99,
-    "serialisation": 0.98,
-    "transfer": 0.97,
-    "orchestration": 0.95,
-    "communication": 0.95,
-}
+WELL = {"load_balance": 0.99, "serialisation": 0.98, "transfer": 0.97, "orchestration": 0.95, "communication": 0.95}
 
 
 @pytest.mark.parametrize(
@@ -142,9 +133,7 @@ def test_more_than_the_ideal_is_no_success_but_a_reason_to_look() -> None:
     assert ", more than the ideal: look at the smallest size first (slurm.sh report r)" in said
 
 
-def test_on_this_machines_cpus_a_process_has_the_same_threads_at_every_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_on_this_machines_cpus_a_process_has_the_same_threads_at_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.launch.submit.usable_cores", lambda: 16)
     sweep = sweep_of(1, "weak", [1, 2, 4])
     assert threads_of(sweep, site()) == {"OMP_NUM_THREADS": "4"}

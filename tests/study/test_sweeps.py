@@ -18,8 +18,8 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DeepSpeed
 from harness.run import Run, all_runs
 from harness.site.site import load_site
+from harness.study.sweeps.axes import Sweep, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.expand import Expanded, expand
-from harness.study.sweeps.request import Sweep, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.stored import all_series, stored_request
 from tests.study.campaign_shared import a_run, quick_runs, site
 
@@ -57,9 +57,7 @@ def test_a_matrix_is_every_combination_in_the_files_order() -> None:
 
 
 def test_zipped_lists_go_together_and_cross_the_matrix() -> None:
-    assert points(
-        matrix={"seed": [1, 2]}, zip={"micro_batch_size": [1, 4], "gradient_accumulation_steps": [4, 1]}
-    ) == [
+    assert points(matrix={"seed": [1, 2]}, zip={"micro_batch_size": [1, 4], "gradient_accumulation_steps": [4, 1]}) == [
         "seed=1 micro_batch_size=1 gradient_accumulation_steps=4",
         "seed=1 micro_batch_size=4 gradient_accumulation_steps=1",
         "seed=2 micro_batch_size=1 gradient_accumulation_steps=4",
@@ -84,10 +82,7 @@ def test_an_exclusion_leaves_out_what_matches_all_its_fields_and_says_so() -> No
 
 
 def test_what_the_rules_refuse_is_an_error_or_with_skip_invalid_left_out_with_the_rules_sentence() -> None:
-    fields: dict[str, Any] = {
-        "base": {"exercise": 3, "gpus_per_node": 4},
-        "matrix": {"tp": [1, 2, 4], "pp": [1, 4]},
-    }
+    fields: dict[str, Any] = {"base": {"exercise": 3, "gpus_per_node": 4}, "matrix": {"tp": [1, 2, 4], "pp": [1, 4]}}
     said = wrong(**fields)
     assert "tp=2 pp=4" in said
     assert "--tp 2 × --pp 4 × --cp 1 = 8 does not divide the world size 4" in said
@@ -154,9 +149,7 @@ def test_a_sweep_has_each_combination_as_often_as_it_is_repeated(
 
 def test_a_points_command_asks_for_the_same_experiment_alone() -> None:
     found = expand(
-        a_sweep(base={**BASE, "time": "00:05:00"}, matrix={"mixed_precision": [True]}),
-        load_site("local"),
-        "local",
+        a_sweep(base={**BASE, "time": "00:05:00"}, matrix={"mixed_precision": [True]}), load_site("local"), "local"
     )
     assert found.tasks[0].point.command == [
         "slurm.sh", "-e", "1", "-g", "2", "--site", "local", "--time", "00:05:00", "--", "--mixed-precision",
@@ -266,9 +259,7 @@ def measured(file: str, root: Path) -> None:
         run.summary.write_text(summary.model_dump_json(), encoding="utf-8")
 
 
-def test_without_a_terminal_nothing_is_started_without_yes(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_nothing_is_started_without_yes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", file]) == 2
     said = capsys.readouterr().err
     assert "add --yes to start 4 runs" in said
@@ -279,10 +270,7 @@ def test_without_a_terminal_nothing_is_started_without_yes(
 
 @pytest.mark.parametrize("case", [("n\n", 0, "nothing was started"), ("", 130, "interrupted")])
 def test_a_person_who_does_not_say_yes_starts_nothing(
-    file: str,
-    case: tuple[str, int, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    file: str, case: tuple[str, int, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed, code, sentence = case
     terminal = io.StringIO(typed)
@@ -295,9 +283,7 @@ def test_a_person_who_does_not_say_yes_starts_nothing(
     assert all_series() == []
 
 
-def test_a_dry_run_prints_a_command_per_run_and_writes_nothing(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_a_command_per_run_and_writes_nothing(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", file, "--dry-run", "--time", "00:06:00", "--", "--steps", "60"]) == 0
     said = capsys.readouterr()
     assert "at worst 0.8 process hours" in said.err
@@ -384,9 +370,7 @@ def test_the_cap_ends_a_sweep_with_its_numbers_and_exit_1(
     assert main(["sweep", file, "--yes", "--max-gpu-hours", "0.5"]) == 1
     said = capsys.readouterr().err
     assert "cap: 0.5 process hours, and it stops before that" in said
-    assert (
-        "stopped before the cap: 0 device hours are spent, the next run (micro_batch_size=1) may take" in said
-    )
+    assert "stopped before the cap: 0 device hours are spent, the next run (micro_batch_size=1) may take" in said
     assert all_runs() == []
 
 
@@ -426,9 +410,6 @@ def test_a_real_sweep_of_two_points_shows_what_its_trainings_measured(
     )
     assert main(["sweep", file, "--yes", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [point["settings"] for point in told["points"]] == [
-        {"micro_batch_size": "1"},
-        {"micro_batch_size": "4"},
-    ]
+    assert [point["settings"] for point in told["points"]] == [{"micro_batch_size": "1"}, {"micro_batch_size": "4"}]
     assert all(point["values"]["tokens_per_s"]["mean"] > 0 for point in told["points"])
     assert all(run.summary.is_file() for run in all_runs())

@@ -132,9 +132,7 @@ class Made:
         return self
 
     def trace(self) -> Trace:
-        order = sorted(
-            range(len(self.events)), key=lambda i: (self.events[i]["device"], self.events[i]["start_ns"])
-        )
+        order = sorted(range(len(self.events)), key=lambda i: (self.events[i]["device"], self.events[i]["start_ns"]))
         place = {old: new for new, old in enumerate(order)}
         for row in self.collectives:
             row["event"] = place.get(row["event"], -1)
@@ -181,18 +179,14 @@ def trace(
     made = Made(**{"path": "made", "clock": "unix", "pid": pid, **identity})
     for row in events:
         columns = {"launch": -1, "launch_thread": -1, "correlation": -1, "pid": pid} | row
-        start, end, name, launch_ns, process = (
-            columns.pop(c) for c in ("start", "end", "name", "launch", "pid")
-        )
+        start, end, name, launch_ns, process = (columns.pop(c) for c in ("start", "end", "name", "launch", "pid"))
         made.event(start, end, name, launch_ns=launch_ns, process=process, **columns)
     for row in calls:
         made.call(row["start"], row["end"], row["name"], row.get("thread", MAIN), row.get("pid", pid))
         made.calls[-1]["correlation"] = row.get("correlation", -1)
     for row in ranges:
         columns = {"pid": pid, "domain": None} | row
-        start, end, name, process, domain = (
-            columns.pop(c) for c in ("start", "end", "name", "pid", "domain")
-        )
+        start, end, name, process, domain = (columns.pop(c) for c in ("start", "end", "name", "pid", "domain"))
         made.range(start, end, name, process=process, **columns)
         made.ranges[-1]["domain"] = -1 if domain is None else made.name(domain)
     for row in collectives:

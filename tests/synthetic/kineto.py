@@ -60,13 +60,7 @@ def kernel(
 
 
 def call(
-    name: str,
-    start_ns: int,
-    length_ns: int,
-    *,
-    cat: str = "cuda_runtime",
-    correlation: int = 1,
-    tid: int = 100,
+    name: str, start_ns: int, length_ns: int, *, cat: str = "cuda_runtime", correlation: int = 1, tid: int = 100
 ) -> Record:
     """A runtime call on the host."""
     return record(cat, name, start_ns, length_ns, pid=50, tid=tid, cbid=211, correlation=correlation)
@@ -77,9 +71,7 @@ def said(name: str, start_ns: int, length_ns: int, *, cat: str = "user_annotatio
     return record(cat, name, start_ns, length_ns, pid=50, tid=tid)
 
 
-def operator(
-    name: str, start_ns: int, length_ns: int, *, tid: Any = 100, cat: Any = "cpu_op", **args: Any
-) -> Record:
+def operator(name: str, start_ns: int, length_ns: int, *, tid: Any = 100, cat: Any = "cpu_op", **args: Any) -> Record:
     """An operator on the host."""
     return record(cat, name, start_ns, length_ns, pid=50, tid=tid, **args)
 
@@ -105,9 +97,7 @@ def _marked(value: Any) -> Any:
 
 def _torch_1(record: Record) -> str:
     """torch 1.9 to 2.8: the first keys in one line, the times in one, the arguments in one."""
-    first = ", ".join(
-        f"{_dumped(k)}: {_dumped(v)}" for k, v in record.items() if k not in ("ts", "dur", "args")
-    )
+    first = ", ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.items() if k not in ("ts", "dur", "args"))
     times = ", ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.items() if k in ("ts", "dur"))
     args = ", ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.get("args", {}).items())
     inner = f',\n    "args": {{\n      {args}\n    }}' if "args" in record else ""

@@ -96,9 +96,7 @@ class Nsys:
             **{column: None if text is None else self.string(text) for column, text in labels.items()},
         )  # fmt: skip
 
-    def call(
-        self, name: str, start: int, length: int, *, correlation: int, pid: int = 9, tid: int = 9
-    ) -> None:
+    def call(self, name: str, start: int, length: int, *, correlation: int, pid: int = 9, tid: int = 9) -> None:
         """A runtime call."""
         self.add(
             "CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + length, eventClass=0, correlationId=correlation,
@@ -122,9 +120,7 @@ class Nsys:
         """A thread gets a core, or leaves it."""
         self.add("SCHED_EVENTS", start=start, isSchedIn=int(on_core), globalTid=global_tid(pid, tid))
 
-    def copy(
-        self, start: int, length: int, *, kind: int, source: int = 1, target: int = 2, size: int = 64
-    ) -> None:
+    def copy(self, start: int, length: int, *, kind: int, source: int = 1, target: int = 2, size: int = 64) -> None:
         """A memory copy."""
         self.add(
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=start + length, deviceId=0, contextId=1, streamId=7,
@@ -148,9 +144,7 @@ class Nsys:
             unit = "ticks/ms" if metric.endswith("waits") else "bytes/ms"
             self.add("TARGET_INFO_NETWORK_METRICS", metricsListId=0, metricsIdx=index, name=metric, unit=unit)
 
-    def traffic(
-        self, adapter: int, metric: int, start: int, length: int, *, value: float, port: int = 1
-    ) -> None:
+    def traffic(self, adapter: int, metric: int, start: int, length: int, *, value: float, port: int = 1) -> None:
         """A sample of one metric of one port: a rate in the metric's unit."""
         self.add(
             "NET_NIC_METRIC", start=start, end=start + length, globalId=1000 + adapter, portId=port,

@@ -33,9 +33,7 @@ def training(steps: int = 6, idle: float = 700.0) -> dict[str, Any]:
     for n in range(steps):
         begin = 1000.0 * n
         events.append(event("user_annotation", f"ProfilerStep#{n}", begin, 1000.0))
-        events.append(
-            event("cpu_op", "aten::mm", begin, 20.0, **{"Input Dims": [[64, 64]], "Input type": ["float"]})
-        )
+        events.append(event("cpu_op", "aten::mm", begin, 20.0, **{"Input Dims": [[64, 64]], "Input type": ["float"]}))
         events += launched("ampere_bf16_s16816gemm_128x128", 2 * n + 1, begin + idle, busy - 100.0)
         events += launched("Memcpy HtoD (Pinned -> Device)", 2 * n + 2, begin + 900.0, 100.0, "gpu_memcpy")
     return document(events)

@@ -164,13 +164,7 @@ def job(shape: Shape, scale: Scale = lambda op, batch: 1.0, noise: float = 0.01,
     made, chance = Job(shape), random.Random(seed)
 
     def add(
-        kind: str,
-        place: tuple[int, int, int],
-        number: int,
-        after: list[Op],
-        *,
-        batch: int = -1,
-        chunk: int = -1,
+        kind: str, place: tuple[int, int, int], number: int, after: list[Op], *, batch: int = -1, chunk: int = -1
     ) -> Op:
         op = Op(kind, *place, number)
         made.lengths[op] = LENGTHS_MS[kind] * chance.lognormvariate(0, noise) * scale(op, batch)
@@ -210,10 +204,7 @@ def _worker(made: Job, shape: Shape, place: tuple[int, int, int], add: Callable[
         receives = place_in_model != (0 if forward else shape.chunks * shape.pp - 1)
         if receives or shape.no_ops:
             kind = f"{name}-recv"
-            after = [
-                *([previous[kind]] if kind in previous else []),
-                *([previous[name]] if name in previous else []),
-            ]
+            after = [*([previous[kind]] if kind in previous else []), *([previous[name]] if name in previous else [])]
             after += early if kind not in previous else []
             op = add(kind, place, counts.get(kind, 0), after)
             counts[kind] = counts.get(kind, 0) + 1
@@ -282,9 +273,7 @@ def slow_stage(stage: int, factor: float) -> Scale:
 
 def slow_worker(dp: int, stage: int, factor: float) -> Scale:
     """All passes of one worker take longer."""
-    return lambda op, batch: (
-        factor if (op.dp, op.stage) == (dp, stage) and op.kind.endswith("compute") else 1.0
-    )
+    return lambda op, batch: factor if (op.dp, op.stage) == (dp, stage) and op.kind.endswith("compute") else 1.0
 
 
 def long_sequences(seed: int, spread: float = 0.35) -> Scale:

@@ -36,9 +36,7 @@ def _step(rank: int, world_size: int, step: int) -> list[Record]:
         start = begin + 20_000 + 100_000 * k
         records.append(kineto.call("cudaLaunchKernel", start - 10_000, 4_000, correlation=number))
         if k < 8:
-            work = kineto.kernel(
-                "ampere_bf16_s16816gemm_128x128", start, 95_000, device=device, correlation=number
-            )
+            work = kineto.kernel("ampere_bf16_s16816gemm_128x128", start, 95_000, device=device, correlation=number)
         else:
             late = 500 * (rank % 20)
             placed = {"device": device, "stream": 20, "correlation": number}

@@ -60,9 +60,7 @@ NID = 77
 class Rocpd:
     """A database under construction; `saved` writes it."""
 
-    def __init__(
-        self, *, pid: int = 9, guid: str = "0190", environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, *, pid: int = 9, guid: str = "0190", environment: dict[str, str] | None = None) -> None:
         self.pid, self._guid = pid, guid
         self._rows: dict[str, list[dict[str, Any]]] = {table: [] for table in SCHEMA}
         self._strings: dict[str, int] = {}
@@ -95,9 +93,7 @@ class Rocpd:
 
     def event(self, category: str, call: int, **more: Any) -> int:
         """What all rows have: a category, and the number of the call that they belong to."""
-        return self.add(
-            "event", category_id=self.string(category), stack_id=call, parent_stack_id=call, **more
-        )
+        return self.add("event", category_id=self.string(category), stack_id=call, parent_stack_id=call, **more)
 
     def region(self, category: str, name: str, start: int, length: int, *, tid: int | None = None,
                message: str | None = None, arguments: dict[str, str] | None = None) -> int:  # fmt: skip
@@ -114,13 +110,7 @@ class Rocpd:
         return self._call
 
     def range(
-        self,
-        text: str,
-        start: int,
-        length: int,
-        *,
-        tid: int | None = None,
-        operation: str = "roctxThreadRangeA",
+        self, text: str, start: int, length: int, *, tid: int | None = None, operation: str = "roctxThreadRangeA"
     ) -> None:
         """A range of the program."""
         self.region("MARKER_CORE_RANGE_API", operation, start, length, tid=tid, message=text)
@@ -147,20 +137,10 @@ class Rocpd:
         )  # fmt: skip
 
     def copy(
-        self,
-        start: int,
-        length: int,
-        *,
-        source: int,
-        target: int,
-        size: int = 64,
-        call: int = 0,
-        stream: int = 1,
+        self, start: int, length: int, *, source: int, target: int, size: int = 64, call: int = 0, stream: int = 1
     ) -> None:
         """A memory copy between two agents."""
-        what = (
-            f"MEMORY_COPY_{'HOST' if source == CPU else 'DEVICE'}_TO_{'HOST' if target == CPU else 'DEVICE'}"
-        )
+        what = f"MEMORY_COPY_{'HOST' if source == CPU else 'DEVICE'}_TO_{'HOST' if target == CPU else 'DEVICE'}"
         self.add(
             "memory_copy", nid=NID, pid=self.pid, tid=self.pid, start=start, end=start + length,
             name_id=self.string(what), src_agent_id=source, dst_agent_id=target, size=size, stream_id=stream,
@@ -185,9 +165,7 @@ class Rocpd:
                 for row in rows:
                     columns = ",".join(f'"{column}"' for column in row)
                     values = list(row.values())
-                    database.execute(
-                        f"INSERT INTO `{name}` ({columns}) VALUES ({','.join('?' * len(row))})", values
-                    )
+                    database.execute(f"INSERT INTO `{name}` ({columns}) VALUES ({','.join('?' * len(row))})", values)
         database.close()
         return path
 
@@ -197,9 +175,7 @@ def rocpd_steps(pid: int = 9, guid: str = "0190", rank: int = 0, agent: int = GP
 
     In each step a product of 40 µs, and from 5 µs before its end on an all-reduce of 4 MiB, which takes 20 µs.
     """
-    made = Rocpd(
-        pid=pid, guid=guid, environment={"RANK": str(rank), "WORLD_SIZE": "2", "SECRET_TOKEN": "abc"}
-    )
+    made = Rocpd(pid=pid, guid=guid, environment={"RANK": str(rank), "WORLD_SIZE": "2", "SECRET_TOKEN": "abc"})
     call = made.hip("hipMemcpyAsync", 4_000, 500)
     made.copy(31_000, 4_000, source=CPU, target=agent, size=1 << 20, call=call)
     for step in range(4):

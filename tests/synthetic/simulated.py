@@ -72,13 +72,7 @@ class _Job:
         begin = self.now[rank]
         self.now[rank] += ns
         self.made[rank].event(
-            begin,
-            self.now[rank],
-            name,
-            activity=Activity.CPU_OP,
-            stream=MAIN,
-            launch_ns=begin,
-            launch_thread=MAIN,
+            begin, self.now[rank], name, activity=Activity.CPU_OP, stream=MAIN, launch_ns=begin, launch_thread=MAIN
         )
 
 
@@ -252,15 +246,9 @@ class GpuJob(_Job):
         heavier: Mapping[Where, float] | None = None,
     ) -> None:
         self.late, self.factor, self.heavier = late or {}, factor or {}, heavier or {}
-        self.kernels, self.launch_ns, self.kernel_ns, self.transfer_ns = (
-            kernels,
-            launch_ns,
-            kernel_ns,
-            transfer_ns,
-        )
+        self.kernels, self.launch_ns, self.kernel_ns, self.transfer_ns = (kernels, launch_ns, kernel_ns, transfer_ns)
         self.made = [
-            Made(rank=r, world_size=ranks, path=f"gpu{r}.json", host="node", clock="unix")
-            for r in range(ranks)
+            Made(rank=r, world_size=ranks, path=f"gpu{r}.json", host="node", clock="unix") for r in range(ranks)
         ]
         self.now = [100 * MS] * ranks
         self.step_ns: list[list[int]] = [[] for _ in range(ranks)]

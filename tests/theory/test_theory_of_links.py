@@ -8,9 +8,17 @@ import pytest
 
 from harness.common.megatron_layout import Layout
 from harness.experiment.model import find_model
-from harness.theory.communication import Pieces, Traffic, megatron_traffic_per_step, ranks_in_node
-from harness.theory.cost import energy_kwh, gpu_hours
-from harness.theory.links import MeasuredLink, Rates, time_by_line_ns, time_by_rates_ns
+from harness.study.plan.speed import energy_kwh, gpu_hours
+from harness.theory.communication import (
+    MeasuredLink,
+    Pieces,
+    Rates,
+    Traffic,
+    megatron_traffic_per_step,
+    ranks_in_node,
+    time_by_line_ns,
+    time_by_rates_ns,
+)
 
 TINY = find_model("tiny-mistral")[0]
 HIDDEN = 2 * 128 * 128 * 4  # a micro-batch's hidden states, in float32
@@ -18,13 +26,7 @@ HIDDEN = 2 * 128 * 128 * 4  # a micro-batch's hidden states, in float32
 
 def counted(layout: Layout, **changes: object) -> Counter[tuple[str, str, str]]:
     """(group, collective, part) -> messages."""
-    pieces = {
-        "parameters": 1000,
-        "micro_batch": 2,
-        "seq_length": 128,
-        "micro_batches": 8,
-        "bf16": False,
-    } | changes
+    pieces = {"parameters": 1000, "micro_batch": 2, "seq_length": 128, "micro_batches": 8, "bf16": False} | changes
     found: Counter[tuple[str, str, str]] = Counter()
     for each in megatron_traffic_per_step(TINY, layout, Pieces(**pieces)):  # type: ignore[arg-type]
         found[each.group, each.kind, each.part] += each.messages or 1  # type: ignore[assignment]
@@ -69,9 +71,7 @@ def test_computing_a_layer_again_sends_its_messages_again() -> None:
         ("context", Layout(8, tp=2, cp=2), 2),
     ],
 )
-def test_megatrons_order_of_ranks_says_which_groups_leave_a_node(
-    group: str, layout: Layout, inside: int
-) -> None:
+def test_megatrons_order_of_ranks_says_which_groups_leave_a_node(group: str, layout: Layout, inside: int) -> None:
     assert ranks_in_node(group, layout, 4) == inside  # type: ignore[arg-type]
 
 
@@ -85,10 +85,7 @@ def test_without_a_measurement_the_slowest_link_of_the_ring_says_the_time() -> N
 
 
 def test_a_measured_line_gives_latency_per_message_and_bytes_for_this_many_ranks() -> None:
-    lines = [
-        MeasuredLink("all_reduce", 2, False, 1000.0, 1.0),
-        MeasuredLink("all_reduce", 8, True, 5000.0, 3.0),
-    ]
+    lines = [MeasuredLink("all_reduce", 2, False, 1000.0, 1.0), MeasuredLink("all_reduce", 8, True, 5000.0, 3.0)]
     message = Traffic("all_reduce", "backward", 4, 1e6, messages=10)
     assert time_by_line_ns(message, False, lines) == pytest.approx(10 * 1000 + 1e6 * 1.5)
     assert time_by_line_ns(message, True, lines[:1]) is None

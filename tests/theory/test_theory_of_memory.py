@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from harness.common.megatron_layout import Layout
 from harness.experiment.model import find_model, model_names
-from harness.theory.activations import chunks_in_flight, of_megatron, of_transformers
-from harness.theory.buffers import Buffers
 from harness.theory.devices import find_device
 from harness.theory.flops import flops_per_token
 from harness.theory.memory import megatron_parameters, megatron_state_bytes, state_bytes
-from harness.theory.peak import peak_of
+from harness.theory.peak import Buffers, chunks_in_flight, of_megatron, of_transformers, peak_of
 
 MISTRAL = find_model("mistral-7b")[0]
 GB = 1e9
@@ -34,9 +32,7 @@ def test_deepspeed_pays_for_float32_weights_twice() -> None:
 
 
 @pytest.mark.parametrize("name", model_names())
-@pytest.mark.parametrize(
-    "layout", [Layout(8), Layout(8, tp=2, pp=2), Layout(8, tp=2, cp=2), Layout(4, pp=4)], ids=str
-)
+@pytest.mark.parametrize("layout", [Layout(8), Layout(8, tp=2, pp=2), Layout(8, tp=2, cp=2), Layout(4, pp=4)], ids=str)
 def test_the_ranks_of_a_replica_hold_the_whole_model(name: str, layout: Layout) -> None:
     """Norms and routers are on each tensor-parallel rank; a tied embedding is on the first and on the last stage."""
     model = find_model(name)[0]
@@ -66,9 +62,7 @@ def test_computing_again_never_takes_more_memory(tokens: int, name: str) -> None
 
 
 @given(st.integers(1, 8), st.integers(1, 64), st.integers(1, 4))
-def test_a_stage_holds_no_more_micro_batches_than_there_are(
-    stages: int, micro_batches: int, virtual: int
-) -> None:
+def test_a_stage_holds_no_more_micro_batches_than_there_are(stages: int, micro_batches: int, virtual: int) -> None:
     for stage in range(stages):
         held = chunks_in_flight(stages, stage, micro_batches, virtual)
         assert 1 <= held <= micro_batches * virtual

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.bus_factor import bus_factor
-from harness.experiment.advice import Sharding
+from harness.common.alpha_beta import bus_factor
+from harness.experiment.base import Sharding
 from harness.experiment.model import find_model
 from harness.theory.communication import traffic_per_step
 from harness.theory.memory import state_bytes
@@ -31,8 +31,7 @@ def test_flops_are_what_a_flop_counter_counted() -> None:
 @given(st.integers(1, 10**11), st.integers(2, 1024), st.booleans())
 def test_each_stage_needs_no_more_memory_than_the_one_before(psi: int, ranks: int, bf16: bool) -> None:
     totals = [
-        state_bytes(psi, ranks, sharding=sharding, bf16=bf16).total
-        for sharding in ("none", "zero1", "zero2", "zero3")
+        state_bytes(psi, ranks, sharding=sharding, bf16=bf16).total for sharding in ("none", "zero1", "zero2", "zero3")
     ]
     assert totals == sorted(totals, reverse=True)
     assert totals[0] == 16 * psi

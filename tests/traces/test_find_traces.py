@@ -11,9 +11,9 @@ import pytest
 
 from harness import analyse, load_run
 from harness.cli.main import main
+from harness.common.bounded_read import Walk
 from harness.common.errors import RequestError
-from harness.common.walk import Walk
-from harness.measure.several_jobs import may_be_one_job
+from harness.measure.request import may_be_one_job
 from harness.traces import find, find_traces
 from harness.traces import open as opening
 from tests.synthetic import kineto
@@ -74,7 +74,7 @@ def test_a_folder_that_may_not_be_entered_makes_the_report_doubtful(
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr("harness.common.walk.os.scandir", refused)
+    monkeypatch.setattr("harness.common.bounded_read.os.scandir", refused)
     assert main(["report", str(tmp_path), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["quality"]["problems"]
     why = [(each["what"], each["evidence"]) for each in findings]
@@ -108,15 +108,11 @@ def test_where_too_much_else_comes_after_a_trace_its_folder_is_named(
         find_traces([tmp_path])
 
 
-def test_a_whole_disk_with_many_traces_is_refused_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_disk_with_many_traces_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "MOST_LOOKED_AT", 20)
     for number in range(21):
         (tmp_path / f"rank{number}.json").touch()
-    with pytest.raises(
-        RequestError, match="there are more than 20 files and folders, with 20 traces so far: give"
-    ):
+    with pytest.raises(RequestError, match="there are more than 20 files and folders, with 20 traces so far: give"):
         find_traces([tmp_path])
 
 
@@ -141,9 +137,7 @@ def test_a_folder_with_the_traces_of_several_jobs_is_listed_by_folder_and_nothin
     for command in ("report", "whatif"):
         assert main([command, str(tmp_path)]) == 2
         first, *commands, last = capsys.readouterr().err.splitlines()
-        assert (
-            first == f"slurm.sh: {tmp_path}: holds 7 traces of several jobs, in 3 folders: choose one of them"
-        )
+        assert first == f"slurm.sh: {tmp_path}: holds 7 traces of several jobs, in 3 folders: choose one of them"
         shown = [line.split("  # ") for line in commands]
         assert [(words.strip(), content) for words, content in shown] == [
             (f"bash slurm.sh report {tmp_path / 'a'}", "3 Kineto traces"),
@@ -173,9 +167,7 @@ def test_folders_of_one_job_are_told_from_the_names_alone(
     assert may_be_one_job(found) == is_one
 
 
-def test_two_runs_in_a_folder_are_two_jobs_and_each_named_alone_is_read(
-    tmp_path: Path, capsys: Output
-) -> None:
+def test_two_runs_in_a_folder_are_two_jobs_and_each_named_alone_is_read(tmp_path: Path, capsys: Output) -> None:
     runs = [tmp_path / "profiler" / name for name in ("one", "two")]
     for run in runs:
         trace(run / "torch" / "rank0.json")
@@ -197,9 +189,7 @@ def test_load_run_of_a_folder_with_traces_names_the_function_that_reads_them(tmp
         load_run(str(tmp_path))
 
 
-def test_how_far_the_search_is_goes_to_stderr(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
+def test_how_far_the_search_is_goes_to_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     monkeypatch.setattr("harness.traces.progress._PATIENCE_S", 0.0)
     trace(tmp_path / "rank0.json")
     for number in range(300):
@@ -219,7 +209,7 @@ def test_the_kernels_own_folders_are_not_entered(monkeypatch: pytest.MonkeyPatch
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr("harness.common.walk.os.scandir", closed)
+    monkeypatch.setattr("harness.common.bounded_read.os.scandir", closed)
     list(Walk(Path("/")).files())
     assert "/usr" in entered or "/etc" in entered
     assert not {"/proc", "/sys", "/dev"} & set(entered)

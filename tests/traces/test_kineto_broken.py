@@ -123,9 +123,7 @@ def test_a_missing_file_and_a_folder_are_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
-def test_endless_blanks_are_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
+def test_endless_blanks_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     for module in (framing, layouts):
         monkeypatch.setattr(module, "MOST_RECORD_BYTES", 1 << 20)
     text = kineto.kineto_text(RECORDS, layout)
@@ -194,9 +192,7 @@ def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
 def test_a_file_of_several_processes_is_an_error_that_says_so(tmp_path: Path, layout: str) -> None:
     """Ranks' files put together: correlation numbers count per process, so launches of one may be another's."""
     records = kineto.gpu_step()
-    others = [
-        record | {"pid": 51} for record in records if record.get("cat") in ("cuda_runtime", "user_annotation")
-    ]
+    others = [record | {"pid": 51} for record in records if record.get("cat") in ("cuda_runtime", "user_annotation")]
     (note,) = open_trace(kineto.kineto(tmp_path / "t.json", [*records, *others], layout)).notes
     assert "holds 2 processes" in note
     assert open_trace(kineto.kineto(tmp_path / "t.json", records, layout)).notes == []

@@ -55,10 +55,7 @@ def test_device_work_of_every_era_is_known(tmp_path: Path, category: str, activi
 
 @pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "Runtime"])
 def test_calls_of_every_era_launch(tmp_path: Path, category: str) -> None:
-    records = [
-        kineto.call("launch", 500, 20, cat=category, correlation=5),
-        kineto.kernel("x", 900, 10, correlation=5),
-    ]
+    records = [kineto.call("launch", 500, 20, cat=category, correlation=5), kineto.kernel("x", 900, 10, correlation=5)]
     trace = read(tmp_path, records)
     assert trace.events.launch_ns.tolist() == [500]
     assert trace.events.launch_thread.tolist() == [100]
@@ -99,10 +96,7 @@ def test_ranges_of_the_first_profilers_are_operators_with_a_number_sign(tmp_path
         kineto.operator("aten::mm", 50, 20, cat="Operator", **stack),
     ]
     trace = read(tmp_path, records, layout)
-    assert [trace.names[i] for i in trace.ranges.name] == [
-        "ProfilerStep#5",
-        "enumerate(DataLoader)#_Iter.__next__",
-    ]
+    assert [trace.names[i] for i in trace.ranges.name] == ["ProfilerStep#5", "enumerate(DataLoader)#_Iter.__next__"]
     assert event_names(trace) == ["x"]
 
 
@@ -121,15 +115,9 @@ def test_every_device_is_read_and_kept_separate(tmp_path: Path) -> None:
      ("Memcpy PtoP (Device -> Device)", CopyKind.P2P, 0), ("Memcpy", CopyKind.UNKNOWN, 0),
      ("Memcpy HtoD (Managed -> Device)", CopyKind.H2D, 3), ("Memcpy HtoD (Host -> Device)", CopyKind.H2D, 0)],
 )  # fmt: skip
-def test_a_copy_has_direction_size_and_host_memory(
-    tmp_path: Path, name: str, kind: CopyKind, memory: int
-) -> None:
+def test_a_copy_has_direction_size_and_host_memory(tmp_path: Path, name: str, kind: CopyKind, memory: int) -> None:
     trace = read(tmp_path, [kineto.kernel(name, 1_000, 10, cat="gpu_memcpy", bytes=4096)])
-    assert (trace.events.copy_kind[0], trace.events.host_memory[0], trace.events.bytes[0]) == (
-        kind,
-        memory,
-        4096,
-    )
+    assert (trace.events.copy_kind[0], trace.events.host_memory[0], trace.events.bytes[0]) == (kind, memory, 4096)
 
 
 def test_numbers_may_be_written_as_text(tmp_path: Path) -> None:
@@ -196,11 +184,7 @@ def test_else_what_the_operator_that_launched_it_says(tmp_path: Path, layout: st
 def test_else_what_the_shapes_of_its_span_say(tmp_path: Path) -> None:
     span = kineto.said("nccl:all_reduce", 150, 400)
     span["args"] = {"Input Dims": [[394241]], "Input type": ["float"]}
-    records = [
-        span,
-        kineto.call("launch", 200, 50, correlation=9),
-        kineto.kernel(NCCL, 1_000, 10, correlation=9),
-    ]
+    records = [span, kineto.call("launch", 200, 50, correlation=9), kineto.kernel(NCCL, 1_000, 10, correlation=9)]
     assert collective(read(tmp_path, records))[:3] == ("all_reduce", 394241 * 4, "float32")
 
 
@@ -228,11 +212,7 @@ def test_the_memory_profilers_marks_give_the_peak(tmp_path: Path) -> None:
 
 def test_no_control_character_of_a_file_comes_through(tmp_path: Path) -> None:
     red = "\x1b[31mRED\x1b]0;pwn\x07 gemm\x9b"
-    records = [
-        *kineto.gpu_step(),
-        kineto.kernel(red, 10**15, 10),
-        kineto.kernel("[31mRED]0;pwn gemm", 10**15 + 20, 10),
-    ]
+    records = [*kineto.gpu_step(), kineto.kernel(red, 10**15, 10), kineto.kernel("[31mRED]0;pwn gemm", 10**15 + 20, 10)]
     header = kineto.HEADER | {"host_name": red, "deviceProperties": [{"id": 0, "name": red}]}
     for layout in ("torch 2.13", "json.dump"):  # the fast way and the exact one
         trace = read(tmp_path, records, layout, header=header)

@@ -28,8 +28,7 @@ def read(tmp_path: Path, records: list[kineto.Record], **more: object) -> Trace:
 def spans(trace: Trace) -> list[tuple[str, int, int]]:
     e = trace.events
     return [
-        (trace.names[n], s, t)
-        for n, s, t in zip(e.name.tolist(), e.start_ns.tolist(), e.end_ns.tolist(), strict=True)
+        (trace.names[n], s, t) for n, s, t in zip(e.name.tolist(), e.start_ns.tolist(), e.end_ns.tolist(), strict=True)
     ]
 
 
@@ -65,24 +64,14 @@ def test_each_instant_belongs_to_the_innermost_operator(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_outlives_its_caller_by_rounding_is_cut_to_it(tmp_path: Path) -> None:
-    records = [
-        kineto.operator("outer", 0, 100),
-        kineto.operator("inner", 50, 51),
-        kineto.operator("next", 100, 10),
-    ]
+    records = [kineto.operator("outer", 0, 100), kineto.operator("inner", 50, 51), kineto.operator("next", 100, 10)]
     assert spans(read(tmp_path, records)) == [
         ("outer", 0, 50), ("inner", 50, 100), ("outer", 100, 100), ("next", 100, 110),
     ]  # fmt: skip
 
 
-def test_an_operators_whole_span_is_known_even_where_callees_take_its_first_and_last_instant(
-    tmp_path: Path,
-) -> None:
-    records = [
-        kineto.operator("outer", 5, 20),
-        kineto.operator("inner", 5, 20),
-        kineto.operator("point", 25, 0),
-    ]
+def test_an_operators_whole_span_is_known_even_where_callees_take_its_first_and_last_instant(tmp_path: Path) -> None:
+    records = [kineto.operator("outer", 5, 20), kineto.operator("inner", 5, 20), kineto.operator("point", 25, 0)]
     trace = read(tmp_path, records)
     whole = operators(trace.events, np.arange(len(trace.events)))
     names = [trace.names[i] for i in trace.events.name[whole.first]]
@@ -133,8 +122,7 @@ def test_a_collective_of_several_groups_goes_to_the_one_of_its_size(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("values", "peer"),
-    [(["", "", "1", "0"], 1), (["", "", "?", "0"], -1), ([], -1), ("none", -1), ([""] * 3, -1)],
+    ("values", "peer"), [(["", "", "1", "0"], 1), (["", "", "?", "0"], -1), ([], -1), ("none", -1), ([""] * 3, -1)]
 )
 def test_a_send_on_a_cpu_says_with_whom(tmp_path: Path, values: object, peer: int) -> None:
     shapes = {"Input Dims": [[[8]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}
@@ -225,9 +213,7 @@ def test_a_recorded_trace_packed_or_dumped_anew_is_the_same(recorded: list[Path]
 
 def test_the_report_counts_operators_as_often_as_the_recorded_file_holds_them(recorded: list[Path]) -> None:
     records = json.loads(recorded[0].read_text())["traceEvents"]
-    raw = Counter(
-        r["name"] for r in records if r.get("cat") == "cpu_op" and not r["name"].startswith("c10d::")
-    )
+    raw = Counter(r["name"] for r in records if r.get("cat") == "cpu_op" and not r["name"].startswith("c10d::"))
     del raw["record_param_comms"]
     shown = {k.name: k for k in measure([recorded[0]], window="gpu").kernels}
     calling = [name for name in raw if name in shown and raw[name] > 1]

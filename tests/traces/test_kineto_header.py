@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.traces import open_trace
-from harness.traces.kineto.identity import About, read_about
+from harness.traces.kineto.fill import About, read_about
 from tests.synthetic import kineto
 
 HEADER = b'{"schemaVersion": 1, "host_name": "node7", "distributedInfo": {"backend": "nccl", "rank": 3}'

@@ -14,10 +14,7 @@ LONG, SHORT = SHORTEST_HOST_NS, SHORTEST_HOST_NS - 1
 
 
 def spans(trace: Trace) -> list[tuple[str, HostKind]]:
-    return [
-        (trace.names[name], HostKind(kind))
-        for name, kind in zip(trace.host.name, trace.host.kind, strict=True)
-    ]
+    return [(trace.names[name], HostKind(kind)) for name, kind in zip(trace.host.name, trace.host.kind, strict=True)]
 
 
 def read(tmp_path: Path, records: list[kineto.Record], layout: str = "torch 1.9") -> Trace:
@@ -25,9 +22,7 @@ def read(tmp_path: Path, records: list[kineto.Record], layout: str = "torch 1.9"
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
-def test_beside_a_gpu_long_operators_functions_and_the_profilers_work_are_kept(
-    tmp_path: Path, layout: str
-) -> None:
+def test_beside_a_gpu_long_operators_functions_and_the_profilers_work_are_kept(tmp_path: Path, layout: str) -> None:
     trace = read(tmp_path, kineto.gpu_step(), layout)
     assert spans(trace) == [
         ("Activity Buffer Request", HostKind.PROFILER),
@@ -88,10 +83,7 @@ def test_no_call_that_can_block_is_left_out(tmp_path: Path, layout: str) -> None
         "cudaMalloc", "cudaFree", "cudaHostAlloc", "cuModuleLoadData", "cudaStreamBeginCapture", "hipModuleLoad",
         "cudaMemcpyAsync", "hipLaunchKernel", "cuLaunchKernelEx", "cudaStreamSynchronize",
     ]  # fmt: skip
-    records = [
-        kineto.call(name, 10 * i, 5, cat=("cuda_runtime", "cuda_driver")[i % 2])
-        for i, name in enumerate(names)
-    ]
+    records = [kineto.call(name, 10 * i, 5, cat=("cuda_runtime", "cuda_driver")[i % 2]) for i, name in enumerate(names)]
     trace = read(tmp_path, [*records, kineto.kernel("k", 0, 5)], layout)
     assert [trace.names[name] for name in trace.calls.name] == names
 

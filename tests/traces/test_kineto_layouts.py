@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.common.printable import printable
 from harness.traces import open_trace
-from harness.traces.kineto import blocks, fill, framing
+from harness.traces.kineto import fill, framing
 from harness.traces.kineto import layout as layout_module
 from harness.traces.trace import Activity, Trace
 from tests.synthetic import kineto
@@ -24,18 +24,14 @@ from tests.synthetic import kineto
 
 def content(trace: Trace) -> dict[str, Any]:
     """The content of a trace, with names instead of their indices."""
-    parts: dict[str, Any] = {
-        "identity": (trace.identity.rank, trace.identity.world_size, trace.identity.epoch_ns)
-    }
+    parts: dict[str, Any] = {"identity": (trace.identity.rank, trace.identity.world_size, trace.identity.epoch_ns)}
     for part in ("events", "calls", "ranges", "host", "collectives"):
         columns = getattr(trace, part)
         for column in (field.name for field in fields(columns)):
             values = getattr(columns, column).tolist()
             numbered = column == "kind" and part in ("ranges", "host")
             named = column in ("name", "kind", "dtype", "group", "domain") and not numbered
-            parts[f"{part}.{column}"] = (
-                [trace.names[v] if v >= 0 else None for v in values] if named else values
-            )
+            parts[f"{part}.{column}"] = [trace.names[v] if v >= 0 else None for v in values] if named else values
     return parts
 
 
@@ -53,7 +49,7 @@ def test_records_may_lie_across_blocks(
 ) -> None:
     path = kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout)
     whole = content(open_trace(path))
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(framing, "BLOCK_BYTES", block_bytes)
     assert content(open_trace(path)) == whole
 
 
@@ -68,15 +64,17 @@ def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
     records[2:2] = [{"ph": "M", "name": "blocks", "pid": 1, "tid": 1, "args": {"nested": nested}}]
     path = kineto.kineto(tmp_path / "long.json", records, layout)
 
+    more = framing.more
+
     def counted(stream: Iterator[bytes], size: int) -> bytes:
         nonlocal looks
         looks += 1
-        return blocks.more(stream, size)
+        return more(stream, size)
 
     for module in (framing, layout_module):
         monkeypatch.setattr(module, "more", counted)
     monkeypatch.setattr(framing, "_LONG_BYTES", long_bytes)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(framing, "BLOCK_BYTES", 50)
     assert content(open_trace(path)) == whole
     assert path.stat().st_size / 50 > 2_000 > 10 * looks
 
@@ -108,21 +106,13 @@ def test_dense_and_sparse_stretches_read_as_the_exact_way_does(
         "n": lambda t: kineto.kernel("ncclDevKernel_AllGather", t, 9, **nccl),
         "o": lambda t: kineto.operator("record_param_comms", t, 9, **nccl),
         "r": lambda t: kineto.said(f"batch_{t}", t, 9),
-        "a": lambda t: {
-            "ph": "s",
-            "id": t,
-            "pid": 1,
-            "tid": 1,
-            "ts": kineto.at(t),
-            "cat": "ac2g",
-            "name": "ac2g",
-        },
+        "a": lambda t: {"ph": "s", "id": t, "pid": 1, "tid": 1, "ts": kineto.at(t), "cat": "ac2g", "name": "ac2g"},
     }
     records = [made[kind](1_000 + 10 * i) for i, kind in enumerate(k for k in kinds for _ in range(12))]
     records.append(kineto.kernel("last", 10**9, 1))
     folder = tmp_path_factory.mktemp("dense")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        patch.setattr(framing, "BLOCK_BYTES", block_bytes)
         exact = content(open_trace(kineto.kineto(folder / "t.json", records, "compact")))
         assert content(open_trace(kineto.kineto(folder / "t.json", records, "torch 1.9"))) == exact
 
@@ -157,9 +147,7 @@ DECOYS = [
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
 @pytest.mark.parametrize("args", [args for _, args in DECOYS], ids=[name for name, _ in DECOYS])
-def test_text_that_only_looks_like_a_record_is_no_record(
-    tmp_path: Path, layout: str, args: dict[str, Any]
-) -> None:
+def test_text_that_only_looks_like_a_record_is_no_record(tmp_path: Path, layout: str, args: dict[str, Any]) -> None:
     records = [kineto.operator("aten::mm", 5_000, 10), *kineto.gpu_step(), kineto.said("range", 7_000, 10)]
     records[0]["args"] = records[-1]["args"] = args
     trace = open_trace(kineto.kineto(tmp_path / "t.json", records, layout))
@@ -186,9 +174,7 @@ spans = st.tuples(st.integers(0, 9 * 10**15), st.integers(0, 10**9), st.text(max
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(spans, max_size=12), st.sampled_from(sorted(kineto.LAYOUTS)), st.randoms(use_true_random=False)
-)
+@given(st.lists(spans, max_size=12), st.sampled_from(sorted(kineto.LAYOUTS)), st.randoms(use_true_random=False))
 def test_any_kernels_in_any_layout_come_out_as_they_went_in(
     tmp_path_factory: pytest.TempPathFactory,
     kernels: list[tuple[int, int, str, int]],
@@ -202,9 +188,7 @@ def test_any_kernels_in_any_layout_come_out_as_they_went_in(
             chance.shuffle(items)
             one.clear()
             one.update(items)
-    path = kineto.kineto(
-        tmp_path_factory.mktemp("any") / "t.json", [*records, kineto.said("step", 0, 5)], layout
-    )
+    path = kineto.kineto(tmp_path_factory.mktemp("any") / "t.json", [*records, kineto.said("step", 0, 5)], layout)
     trace = open_trace(path)
     got = zip(
         trace.events.device.tolist(),
@@ -213,9 +197,7 @@ def test_any_kernels_in_any_layout_come_out_as_they_went_in(
         [trace.names[i] for i in trace.events.name],
         strict=True,
     )
-    assert sorted(got) == sorted(
-        (d, s, n, printable(json.loads(json.dumps(text)))) for s, n, text, d in kernels
-    )
+    assert sorted(got) == sorted((d, s, n, printable(json.loads(json.dumps(text)))) for s, n, text, d in kernels)
     assert (trace.events.activity == Activity.KERNEL).all()
     order = np.lexsort((trace.events.start_ns, trace.events.device))
     assert (order == np.arange(len(order))).all()

@@ -28,12 +28,7 @@ def range_names(trace: Trace) -> list[str]:
 def test_a_step_reads_as_it_was_made(tmp_path: Path) -> None:
     trace = read(tmp_path, nsys.nsys_step())
     events = trace.events
-    assert event_names(trace) == [
-        "void gemm<float>(float*)",
-        "Memcpy HtoD",
-        "Memset",
-        "void softmax<float>(float*)",
-    ]
+    assert event_names(trace) == ["void gemm<float>(float*)", "Memcpy HtoD", "Memset", "void softmax<float>(float*)"]
     assert events.start_ns.tolist() == [10_000, 31_000, 36_000, 40_000]
     assert events.end_ns.tolist() == [30_000, 35_000, 36_500, 40_001]
     assert events.activity.tolist() == [Activity.KERNEL, Activity.MEMCPY, Activity.MEMSET, Activity.KERNEL]
@@ -269,9 +264,7 @@ def test_parts_that_travel_in_one_kernel_are_all_ranks_too(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("included", "says"), [("false", 1), ("true", 0), (None, 0)])
-def test_an_export_without_nccls_sizes_says_how_to_have_them(
-    tmp_path: Path, included: str | None, says: int
-) -> None:
+def test_an_export_without_nccls_sizes_says_how_to_have_them(tmp_path: Path, included: str | None, says: int) -> None:
     made = Nsys()
     if included is not None:
         made.add("META_DATA_EXPORT", name="EXPORT_PARAM_INCLUDE_JSON", value=included)
@@ -333,9 +326,7 @@ def test_without_any_strings_no_kernel_has_a_name_and_the_trace_says_so(tmp_path
 def test_half_a_character_in_one_name_leaves_all_others(tmp_path: Path) -> None:
     path = nsys.nsys_step().saved(tmp_path / "t.sqlite")
     with sqlite3.connect(path) as database:
-        database.execute(
-            "UPDATE StringIds SET value = cast(x'67656d6de2' AS TEXT) WHERE value LIKE 'void gemm%'"
-        )
+        database.execute("UPDATE StringIds SET value = cast(x'67656d6de2' AS TEXT) WHERE value LIKE 'void gemm%'")
         database.execute("UPDATE NVTX_EVENTS SET text = cast(x'61c3' AS TEXT) WHERE text = 'forward'")
     database.close()
     trace = open_trace(path)
@@ -356,13 +347,9 @@ def test_without_payloads_the_kernels_name_must_do(tmp_path: Path) -> None:
 def test_sampled_counters_come_by_device_and_name(tmp_path: Path) -> None:
     made = nsys.nsys_step()
     for gpu, metric, name in ((1, 0, "SM Active"), (1, 1, "Tensor Active")):
-        made.add(
-            "TARGET_INFO_GPU_METRICS", typeId=(5 << 56 | gpu) - (1 << 60), metricId=metric, metricName=name
-        )
+        made.add("TARGET_INFO_GPU_METRICS", typeId=(5 << 56 | gpu) - (1 << 60), metricId=metric, metricName=name)
     for time, metric, value in ((30, 0, 70), (10, 0, 50), (20, 1, 5)):
-        made.add(
-            "GPU_METRICS", timestamp=time, typeId=(5 << 56 | 1) - (1 << 60), metricId=metric, value=value
-        )
+        made.add("GPU_METRICS", timestamp=time, typeId=(5 << 56 | 1) - (1 << 60), metricId=metric, value=value)
     series = read(tmp_path, made).metrics
     assert [(m.name, m.device, m.time_ns.tolist(), m.value.tolist()) for m in series] == [
         ("SM Active", 0, [10, 30], [50.0, 70.0]),  # nsys' GPU 1 is CUDA's device 0
@@ -372,10 +359,7 @@ def test_sampled_counters_come_by_device_and_name(tmp_path: Path) -> None:
 
 def test_events_that_nsys_lost_are_counted(tmp_path: Path) -> None:
     made = nsys.nsys_step()
-    made.add(
-        "DIAGNOSTIC_EVENT",
-        text="Number of incomplete CUPTI events dropped: 26. Incomplete events appear when",
-    )
+    made.add("DIAGNOSTIC_EVENT", text="Number of incomplete CUPTI events dropped: 26. Incomplete events appear when")
     made.add("DIAGNOSTIC_EVENT", text="Number of CUDA events collected: \t65469.")
     assert read(tmp_path, made).dropped_events == 26
 
@@ -383,9 +367,7 @@ def test_events_that_nsys_lost_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("option", "value", "epoch_ns"), [
     ("EXPORT_PARAM_TIME_NORMALIZE", "true", 0), ("EXPORT_PARAM_TIME_SHIFT", "500", 1_700_000_000_000_000_000 - 500),
 ])  # fmt: skip
-def test_the_clocks_zero_moves_with_the_export(
-    tmp_path: Path, option: str, value: str, epoch_ns: int
-) -> None:
+def test_the_clocks_zero_moves_with_the_export(tmp_path: Path, option: str, value: str, epoch_ns: int) -> None:
     made = nsys.nsys_step()
     made.add("META_DATA_EXPORT", name=option, value=value)
     assert read(tmp_path, made).identity.epoch_ns == epoch_ns
@@ -420,7 +402,5 @@ def test_ranges_that_nsys_ended_with_its_recording_are_cut_off(tmp_path: Path) -
     made.range("epoch_0", 90, 53)
     made.range("other thread", 90, 53, tid=10)
     trace = read(tmp_path, made)
-    cut_off = {
-        name for name, is_open in zip(range_names(trace), trace.ranges.is_open, strict=True) if is_open
-    }
+    cut_off = {name for name, is_open in zip(range_names(trace), trace.ranges.is_open, strict=True) if is_open}
     assert cut_off == {"epoch_0", "batch_2"}

@@ -29,9 +29,7 @@ def changed(path: Path, *statements: str, made: nsys.Nsys | None = None) -> Path
     return path
 
 
-@pytest.mark.parametrize(
-    "table", [KERNELS, CALLS, COPIES, RANGES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU"]
-)
+@pytest.mark.parametrize("table", [KERNELS, CALLS, COPIES, RANGES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU"])
 def test_a_view_in_a_tables_place_is_one_sentence(tmp_path: Path, table: str) -> None:
     counted = "c(start) AS (SELECT 1 UNION ALL SELECT start+1 FROM c)"
     endless = f"CREATE VIEW {table} AS WITH RECURSIVE {counted} SELECT * FROM c"
@@ -43,9 +41,7 @@ def test_a_view_in_a_tables_place_is_one_sentence(tmp_path: Path, table: str) ->
 
 def test_a_table_of_another_spelling_is_missing(tmp_path: Path) -> None:
     path = changed(
-        tmp_path / "t.sqlite",
-        f"ALTER TABLE {KERNELS} RENAME TO x",
-        f"ALTER TABLE x RENAME TO {KERNELS.lower()}",
+        tmp_path / "t.sqlite", f"ALTER TABLE {KERNELS} RENAME TO x", f"ALTER TABLE x RENAME TO {KERNELS.lower()}"
     )
     assert len(open_trace(path).events) == 2
 
@@ -63,9 +59,7 @@ def test_a_table_of_another_spelling_is_missing(tmp_path: Path) -> None:
     (CALLS, f'start={SMALLEST}', "are over 104 days"), (CALLS, f'"end"={LARGEST}', "are over 104 days"),
     (RANGES, f'start={SMALLEST}', "are over 104 days"), (RANGES, f'"end"={LARGEST}', "are over 104 days"),
 ])  # fmt: skip
-def test_a_row_that_cannot_be_true_is_left_out_and_said(
-    tmp_path: Path, table: str, values: str, says: str
-) -> None:
+def test_a_row_that_cannot_be_true_is_left_out_and_said(tmp_path: Path, table: str, values: str, says: str) -> None:
     path = changed(tmp_path / "t.sqlite", f"UPDATE {table} SET {values} WHERE rowid=1")
     assert says in outcome(path) and "left out" in outcome(path)
     whole = open_trace(nsys.nsys_step().saved(tmp_path / "whole.sqlite")).events
@@ -96,9 +90,7 @@ def test_what_is_no_number_in_a_column_of_numbers_is_one_sentence(
     ("TARGET_INFO_GPU", "id"), ("TARGET_INFO_GPU", "cuDevice"), ("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
     ("TARGET_INFO_SYSTEM_ENV", "value"), ("TARGET_INFO_CUDA_DEVICE", "pid"), ("TARGET_INFO_GPU_METRICS", "typeId"),
 ])  # fmt: skip
-def test_odd_values_in_the_small_tables_do_no_harm(
-    tmp_path: Path, table: str, column: str, value: str
-) -> None:
+def test_odd_values_in_the_small_tables_do_no_harm(tmp_path: Path, table: str, column: str, value: str) -> None:
     made = nsys.nsys_step()
     made.sampled(1, 50)
     made.add("TARGET_INFO_CUDA_DEVICE", gpuId=1, cudaId=0, pid=9)
@@ -157,21 +149,14 @@ def test_an_export_whose_end_lies_in_a_file_beside_it_is_one_sentence(tmp_path: 
     beside.write_bytes(b"")
     assert len(open_trace(path).events) == 4
     beside.write_bytes(b"rows that are not in the file yet")
-    assert (
-        outcome(path)
-        == f"was not written to its end: t.sqlite{ending} holds a part of the data; export it again"
-    )
+    assert outcome(path) == f"was not written to its end: t.sqlite{ending} holds a part of the data; export it again"
 
 
 @pytest.mark.parametrize("payload", ["[" * 100_000, "null"], ids=lambda text: text[:8])
 def test_a_payload_that_is_none_does_no_harm(tmp_path: Path, payload: str) -> None:
     made = nsys.nsys_step()
     made.range("ncclAllReduce", 44_000, 2_000, payload={})
-    changed(
-        tmp_path / "t.sqlite",
-        f"UPDATE {RANGES} SET jsonText='{payload}' WHERE jsonText IS NOT NULL",
-        made=made,
-    )
+    changed(tmp_path / "t.sqlite", f"UPDATE {RANGES} SET jsonText='{payload}' WHERE jsonText IS NOT NULL", made=made)
     assert "cannot" not in outcome(tmp_path / "t.sqlite")
 
 
@@ -182,13 +167,7 @@ def test_numbers_of_a_payload_that_no_message_has_are_not_used(tmp_path: Path, k
     made.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 50_000, 10, correlation=30)
     made.call("cudaLaunchKernel", 45_000, 100, correlation=30)
     made.range("ncclAllReduce", 44_000, 2_000, payload={"x": 1})
-    fields = {
-        "Message size [bytes]": "64",
-        "No. of ranks": "8",
-        "Rank": "1",
-        "NCCL communicator ID": "5",
-        key: value,
-    }
+    fields = {"Message size [bytes]": "64", "No. of ranks": "8", "Rank": "1", "NCCL communicator ID": "5", key: value}
     text = "{" + ", ".join(f'"{name}": {number}' for name, number in fields.items()) + "}"
     path = changed(
         tmp_path / "t.sqlite", f"UPDATE {RANGES} SET jsonText='{text}' WHERE jsonText IS NOT NULL", made=made
@@ -222,9 +201,7 @@ class _Usage(NamedTuple):
     free: int
 
 
-def test_an_export_that_does_not_fit_on_the_disk_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_does_not_fit_on_the_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = tmp_path / "t.sqlite.gz"
     packed.write_bytes(gzip.compress(nsys.nsys_step().saved(tmp_path / "t.sqlite").read_bytes()))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: _Usage(free=100 << 20))

@@ -72,16 +72,12 @@ def test_another_programs_database_is_one_sentence(tmp_path: Path) -> None:
 class FakeNsys:
     """An `nsys` on the PATH that copies a ready export, and counts how often it was asked."""
 
-    def __init__(
-        self, folder: Path, export: Path, script: str = 'cp "{export}" "$5"', help: str = ""
-    ) -> None:
+    def __init__(self, folder: Path, export: Path, script: str = 'cp "{export}" "$5"', help: str = "") -> None:
         folder.mkdir(exist_ok=True)
         self.asked = folder / "asked"
         program = folder / "nsys"
         helps = f'if [ "$2" = --help ]; then echo "{help}"; exit; fi'
-        program.write_text(
-            f'#!/bin/sh\n{helps}\necho "$@" >> "{self.asked}"\n{script.format(export=export)}\n'
-        )
+        program.write_text(f'#!/bin/sh\n{helps}\necho "$@" >> "{self.asked}"\n{script.format(export=export)}\n')
         program.chmod(0o755)
 
     @property
@@ -112,9 +108,7 @@ def test_fake_nsys_exports_a_report_once(report: Path, fake_nsys: FakeNsys) -> N
     assert len(list(report.parent.glob("*.sqlite"))) == 1, "nothing half-made stays behind"
 
 
-def test_fake_nsys_exports_message_sizes_where_it_can(
-    report: Path, fake_nsys: FakeNsys, tmp_path: Path
-) -> None:
+def test_fake_nsys_exports_message_sizes_where_it_can(report: Path, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     open_trace(report)
     assert "--include-json" not in fake_nsys.asked.read_text(), "an older nsys refuses what it does not know"
     FakeNsys(tmp_path / "bin", tmp_path / "ready.sqlite", help="--include-json= Possible values")
@@ -133,9 +127,7 @@ def test_fake_nsys_exports_a_rewritten_report_again(report: Path, fake_nsys: Fak
     assert fake_nsys.count == 2
 
 
-def test_fake_nsys_is_not_asked_for_a_stale_export_beside_the_report(
-    report: Path, fake_nsys: FakeNsys
-) -> None:
+def test_fake_nsys_is_not_asked_for_a_stale_export_beside_the_report(report: Path, fake_nsys: FakeNsys) -> None:
     report.with_name("profile_node0.sqlite").write_bytes(b"left from another run")
     assert len(open_trace(report).events) == 4
     assert fake_nsys.count == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.traces import open_trace, vocabulary
-from harness.traces.nsys import samples
+from harness.traces.nsys import host as samples
 from harness.traces.trace import SHORTEST_HOST_NS, HostKind, Trace
 from tests.synthetic import nsys
 
@@ -47,9 +47,7 @@ def test_long_calls_of_the_system_are_kept_on_threads_that_launch_or_have_ranges
     ]
 
 
-def test_the_profilers_work_is_kept_on_all_threads_of_the_process_and_the_drivers_told_from_it(
-    tmp_path: Path,
-) -> None:
+def test_the_profilers_work_is_kept_on_all_threads_of_the_process_and_the_drivers_told_from_it(tmp_path: Path) -> None:
     made = nsys.nsys_step()
     made.host("PROFILER_OVERHEAD", "CUPTI: Buffer flush", 5, LONG, tid=33)
     made.host("PROFILER_OVERHEAD", "CUPTI: Buffer flush", 5, LONG, pid=10)
@@ -106,13 +104,7 @@ def test_a_sample_lasts_until_the_next_one_and_no_longer_than_two_periods(tmp_pa
 
 def test_a_thread_that_ran_on_no_core_waited(tmp_path: Path) -> None:
     made = nsys.nsys_step()
-    for start, on_core in [
-        (0, True),
-        (100, False),
-        (100 + LONG, True),
-        (2 * LONG, False),
-        (2 * LONG + 9, True),
-    ]:
+    for start, on_core in [(0, True), (100, False), (100 + LONG, True), (2 * LONG, False), (2 * LONG + 9, True)]:
         made.scheduled(start, on_core)
     made.scheduled(0, False, tid=12)
     made.scheduled(9 * LONG, True, tid=12)

@@ -12,7 +12,7 @@ import pytest
 
 from harness.measure.paths import measure_one
 from harness.traces import open_trace
-from harness.traces.nsys.nics import MOST_PORTS
+from harness.traces.nsys.cuda import MOST_PORTS
 from tests.synthetic import nsys
 from tests.synthetic.nsys import Nsys
 

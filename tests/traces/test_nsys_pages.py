@@ -15,14 +15,9 @@ from harness.traces.database import opened
 from harness.traces.pages import OtherFormat, Pages
 
 INTEGERS = st.one_of(
-    st.none(),
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(-300, 300),
-    st.sampled_from([0, 1, -1, 2**47, -(2**47)]),
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(-300, 300), st.sampled_from([0, 1, -1, 2**47, -(2**47)])
 )
-ROWS = st.lists(
-    st.tuples(INTEGERS, st.one_of(st.none(), st.text(max_size=300)), INTEGERS, INTEGERS), max_size=200
-)
+ROWS = st.lists(st.tuples(INTEGERS, st.one_of(st.none(), st.text(max_size=300)), INTEGERS, INTEGERS), max_size=200)
 
 
 def written(path: Path, rows: list[tuple[Any, ...]], page_bytes: int = 4096, repeat: int = 1) -> Path:
@@ -65,9 +60,7 @@ def test_a_large_table_needs_no_query(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [[(1, "x" * 9_000, 2, 3)], [(1, "b", 2.5, 3)], [(1, "b", "text", 3)]],
-    ids=["overflow", "float", "text"],
+    "rows", [[(1, "x" * 9_000, 2, 3)], [(1, "b", 2.5, 3)], [(1, "b", "text", 3)]], ids=["overflow", "float", "text"]
 )
 def test_what_is_not_read_from_pages_is_asked_of_sqlite(tmp_path: Path, rows: list[tuple[Any, ...]]) -> None:
     path = written(tmp_path / "t.sqlite", rows * 3)

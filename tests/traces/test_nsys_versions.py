@@ -15,7 +15,7 @@ import pytest
 from harness.common.errors import WorkError
 from harness.export.nsys2prv import Tool, convert
 from harness.traces import Trace, TraceError, open_trace
-from harness.traces.nsys.newer import export_command, written_by
+from harness.traces.nsys.export import export_command, written_by
 from tests import real_nsys
 
 PROGRAM = """
@@ -24,13 +24,7 @@ for step in range(4):
     with nvtx.annotate(f"batch_{step}", domain="training"):
         open("/dev/null").close()
 """
-OPTIONS = [
-    "--trace=nvtx,osrt",
-    "--sample=none",
-    "--cpuctxsw=none",
-    "-e",
-    "NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
-]
+OPTIONS = ["--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "-e", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
 NAMES = {real_nsys.NEWEST: "of the newest's.nsys-rep", real_nsys.OLDER: "of an older.nsys-rep"}
 
 
@@ -114,9 +108,7 @@ def test_for_nsys2prv_too_a_newer_report_is_one_sentence(
     use(with_nsys, real_nsys.NEWEST)
     report = Path(shutil.copy(reports[real_nsys.NEWEST], tmp_path))
     report.write_bytes(re.sub(rb"Report 20\d\d@", b"Report 2099@", report.read_bytes(), count=1))
-    with pytest.raises(
-        WorkError, match=r"was written by nsys 2099\.\d+\.\d+, and the nsys here is \d+"
-    ) as caught:
+    with pytest.raises(WorkError, match=r"was written by nsys 2099\.\d+\.\d+, and the nsys here is \d+") as caught:
         convert([report], tmp_path / "out", Tool())
     assert "--include-json=true" in str(caught.value)
 

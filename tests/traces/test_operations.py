@@ -14,7 +14,7 @@ from harness.cli.main import main
 from harness.common.errors import HarnessError, RequestError, TablesNeeded
 from harness.measure.paths import measure_one
 from harness.traces import TraceError, find_traces
-from harness.traces.operations import files
+from harness.traces.operations import table as files
 from harness.traces.operations.read import is_meant_as_timeline, read_operations
 from harness.traces.operations.vocabulary import column_of
 from tests.gallery import gallery
@@ -46,10 +46,7 @@ def expected(tmp_path: Path) -> float:
 
 
 OTHERS: dict[str, tuple[dict[str, str | None], float]] = {
-    "Megatron's words": (
-        {"dp_rank": None, "stage": "pp_rank", "optype": "operation", "mb_id": "micro_batch"},
-        1.0,
-    ),
+    "Megatron's words": ({"dp_rank": None, "stage": "pp_rank", "optype": "operation", "mb_id": "micro_batch"}, 1.0),
     "no rank": ({"rank": None}, 1.0),
     "no stage": ({"stage": None}, 1.0),
     "no order and no chunk": ({"seq_id": None, "mc": None}, 1.0),
@@ -88,9 +85,7 @@ def test_one_timer_of_a_send_and_a_receive_is_both(tmp_path: Path) -> None:
     path = write_csv(
         tmp_path / "job.csv",
         [
-            {**r, "optype": "forward-send-backward-recv"}
-            if (r["optype"], r["stage"]) == ("forward-send", 0)
-            else r
+            {**r, "optype": "forward-send-backward-recv"} if (r["optype"], r["stage"]) == ("forward-send", 0) else r
             for r in rows
         ],
     )
@@ -233,14 +228,7 @@ def test_the_shared_folder_is_one_job() -> None:
 
 
 def test_a_profiler_s_trace_is_none(tmp_path: Path) -> None:
-    event = {
-        "ph": "X",
-        "cat": "user_annotation",
-        "name": "forward-compute",
-        "ts": 1,
-        "dur": 1,
-        "args": {"step": 1},
-    }
+    event = {"ph": "X", "cat": "user_annotation", "name": "forward-compute", "ts": 1, "dur": 1, "args": {"step": 1}}
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
     assert not is_meant_as_timeline(path)
@@ -271,9 +259,7 @@ def test_two_timelines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "slowdown by stragglers" in capsys.readouterr().out
 
 
-def test_the_page_and_the_whole_report_show_the_workers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_and_the_whole_report_show_the_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_csv(tmp_path / "job.csv", ROWS)
     assert report(path, "--full", "--html", tmp_path / "page.html", "--csv", tmp_path / "tables") == 0
     said = capsys.readouterr().out

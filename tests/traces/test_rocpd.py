@@ -44,11 +44,7 @@ def test_a_recording_reads_as_it_was_made(tmp_path: Path) -> None:
     assert events.launch_ns[:3].tolist() == [4_000, 101_000, 102_200]
     assert events.stream[:3].tolist() == [1, 1, 2]
     assert {*events.process.tolist(), *events.launch_thread.tolist(), *calls.thread.tolist()} == {9}
-    assert [trace.names[i] for i in calls.name[:3]] == [
-        "hipMemcpyAsync",
-        "hipLaunchKernel",
-        "hipExtLaunchKernel",
-    ]
+    assert [trace.names[i] for i in calls.name[:3]] == ["hipMemcpyAsync", "hipLaunchKernel", "hipExtLaunchKernel"]
     assert [trace.names[i] for i in ranges.name[:2]] == ["batch_0", "ncclAllReduce"]
     assert ranges.end_ns[:2].tolist() == [190_000, 103_000]
     who = trace.identity
@@ -106,9 +102,7 @@ def test_a_copys_direction_is_that_of_its_agents(
     made.copy(5, 10, source=source, target=target)
     events = read(tmp_path, made).events
     copies = events.activity == Activity.MEMCPY
-    assert list(zip(events.copy_kind[copies], events.device[copies], strict=True)) == [expected] * bool(
-        expected
-    )
+    assert list(zip(events.copy_kind[copies], events.device[copies], strict=True)) == [expected] * bool(expected)
 
 
 def test_a_range_from_start_to_stop_need_not_nest(tmp_path: Path) -> None:
@@ -164,11 +158,7 @@ def test_two_ranks_give_the_known_numbers(tmp_path: Path, capsys: pytest.Capture
             assert (device["communication_ns"], device["exposed_communication_ns"]) == (80_000, 60_000)
         assert summary["steps"]["duration"]["median_ns"] == 100_000
         (collective,) = summary["collectives"]
-        assert (collective["kind"], collective["bytes"], collective["count"]) == (
-            "all_reduce",
-            4 * 4 << 20,
-            4,
-        )
+        assert (collective["kind"], collective["bytes"], collective["count"]) == ("all_reduce", 4 * 4 << 20, 4)
         assert summary["quality"]["verdict"] == "good"
 
 
@@ -191,9 +181,7 @@ def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
 def test_a_view_in_a_tables_place_is_not_read(tmp_path: Path, table: str) -> None:
     name = f"rocpd_{table}_0190"
     endless = "WITH RECURSIVE c(start) AS (SELECT 1 UNION ALL SELECT start+1 FROM c) SELECT * FROM c"
-    path = changed(
-        tmp_path / "t.db", f"ALTER TABLE {name} RENAME TO other", f"CREATE VIEW {name} AS {endless}"
-    )
+    path = changed(tmp_path / "t.db", f"ALTER TABLE {name} RENAME TO other", f"CREATE VIEW {name} AS {endless}")
     assert outcome(path) == f"is not as rocprofv3 writes it: {name} is a view and not a table"
 
 
@@ -204,9 +192,7 @@ def test_a_view_in_a_tables_place_is_not_read(tmp_path: Path, table: str) -> Non
     ("memory_copy", f"size={(1 << 63) - 1}", "1 copies are larger than any memory"),
     ("region", f'"end"={(1 << 63) - 1}', "are over 104 days from others"),
 ])  # fmt: skip
-def test_a_row_that_cannot_be_true_is_left_out_and_said(
-    tmp_path: Path, table: str, values: str, says: str
-) -> None:
+def test_a_row_that_cannot_be_true_is_left_out_and_said(tmp_path: Path, table: str, values: str, says: str) -> None:
     path = changed(tmp_path / "t.db", f"UPDATE rocpd_{table}_0190 SET {values} WHERE rowid=1")
     assert says in outcome(path) and "left out" in outcome(path)
 
@@ -216,9 +202,7 @@ def test_a_row_that_cannot_be_true_is_left_out_and_said(
     ("info_process", "environment"), ("info_process", "pid"), ("info_thread", "tid"), ("info_agent", "type_index"),
     ("info_node", "hostname"), ("event", "extdata"), ("arg", "value"), ("string", "string"), ("metadata", "value"),
 ])  # fmt: skip
-def test_odd_values_in_the_small_tables_do_no_harm(
-    tmp_path: Path, table: str, column: str, value: str
-) -> None:
+def test_odd_values_in_the_small_tables_do_no_harm(tmp_path: Path, table: str, column: str, value: str) -> None:
     path = changed(tmp_path / "t.db", f"UPDATE rocpd_{table}_0190 SET {column}={value} WHERE rowid=1")
     assert len(open_trace(path).events) == 18
 
@@ -261,7 +245,5 @@ def test_a_file_that_is_no_database_or_cut_is_one_sentence(tmp_path: Path) -> No
     with pytest.raises(TraceError, match=r"is cut off: .* copy or record it again"):
         open_trace(path)
     path.write_bytes(b"no database" * 100)
-    with pytest.raises(
-        TraceError, match="cannot be read as a database of rocprofv3 \\(file is not a database\\)"
-    ):
+    with pytest.raises(TraceError, match="cannot be read as a database of rocprofv3 \\(file is not a database\\)"):
         open_trace(path)

@@ -63,14 +63,7 @@ def test_between_two_borders_that_nobody_saw_no_line_is_known(tmp_path: Path) ->
 
 def test_each_line_is_from_between_two_looks_until_the_next_one(tmp_path: Path) -> None:
     file = written(
-        tmp_path,
-        START,
-        place(0),
-        at(100, 0, 80),
-        place(1, 20),
-        at(140, 1, 120),
-        at(200, None, 180),
-        at(240, 0, 220),
+        tmp_path, START, place(0), at(100, 0, 80), place(1, 20), at(140, 1, 120), at(200, None, 180), at(240, 0, 220)
     )
     assert told(read(file)) == [(90, 130, 10), (130, 190, 20), (190, 230, None), (230, 1000, 10)]
     assert read_about(file) == (3, "node7", 42)
@@ -83,9 +76,7 @@ def test_what_takes_long_begins_and_ends_with_its_line(tmp_path: Path) -> None:
 
 def test_a_line_that_kept_the_sampler_from_looking_has_the_whole_time(tmp_path: Path) -> None:
     looks = [at(100 + 20 * i, i % 2, 80 + 20 * i) for i in range(10)]
-    file = written(
-        tmp_path, START, place(0), place(1, 20), place(2, 30), *looks, at(700, 2, 280), at(720, 0, 700)
-    )
+    file = written(tmp_path, START, place(0), place(1, 20), place(2, 30), *looks, at(700, 2, 280), at(720, 0, 700))
     assert (280, 710, 30) in told(read(file))
 
 
@@ -178,11 +169,7 @@ def test_texts_are_of_bounded_length_and_steer_nothing(tmp_path: Path) -> None:
 
 
 def test_a_secret_in_the_source_is_masked(tmp_path: Path) -> None:
-    source = [
-        'login(token="hf_abcdefghijklmnop")',
-        "password = 'correct horse'",
-        "x = keys['sk-abcdefghijkl']",
-    ]
+    source = ['login(token="hf_abcdefghijklmnop")', "password = 'correct horse'", "x = keys['sk-abcdefghijkl']"]
     found = read(written(tmp_path, START, place(0, source=source), at(100, 0))).places[0]
     assert found.source == ('login(token="***")', "password = '***'", "x = keys['***']")
 

@@ -16,9 +16,7 @@ BASE = 1_700_000_000_000_000_000
 
 
 def kineto_from(path: Path, first_ns: int, layout: str) -> Trace:
-    return open_trace(
-        kineto.kineto(path, kineto.gpu_step(first_ns), layout, footer={"baseTimeNanoseconds": BASE})
-    )
+    return open_trace(kineto.kineto(path, kineto.gpu_step(first_ns), layout, footer={"baseTimeNanoseconds": BASE}))
 
 
 def nsys_from(path: Path, first_ns: int) -> Trace:

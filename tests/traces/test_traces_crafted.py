@@ -45,9 +45,7 @@ def changed(category: str, **fields: Any) -> list[Record]:
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
 @pytest.mark.parametrize("inside", ["event", "args"])
-def test_an_event_nested_a_hundred_thousand_deep_is_one_sentence(
-    tmp_path: Path, layout: str, inside: str
-) -> None:
+def test_an_event_nested_a_hundred_thousand_deep_is_one_sentence(tmp_path: Path, layout: str, inside: str) -> None:
     odd = kineto.kernel("k", T, 5, **({"zz": "@@"} if inside == "args" else {}))
     odd |= {"zz": "@@"} if inside == "event" else {}
     said = outcome(written(tmp_path / "t.json", [*kineto.gpu_step(), odd], DEEP, layout=layout))
@@ -55,9 +53,7 @@ def test_an_event_nested_a_hundred_thousand_deep_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "text",
-    [DEEP, '{"traceEvents": ' + DEEP + "}", '{"traceEvents": ' + "[" * 100_000],
-    ids=["bare", "events", "open"],
+    "text", [DEEP, '{"traceEvents": ' + DEEP + "}", '{"traceEvents": ' + "[" * 100_000], ids=["bare", "events", "open"]
 )
 def test_a_file_of_nothing_but_brackets_is_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
@@ -78,9 +74,7 @@ def test_an_event_at_no_possible_time_is_left_out_and_said(tmp_path: Path, field
 
 @pytest.mark.parametrize("category", ["kernel", "cuda_runtime", "user_annotation"])
 @pytest.mark.parametrize("field", ["pid", "tid"])
-def test_a_record_with_a_number_beyond_64_bits_is_left_out_and_said(
-    tmp_path: Path, category: str, field: str
-) -> None:
+def test_a_record_with_a_number_beyond_64_bits_is_left_out_and_said(tmp_path: Path, category: str, field: str) -> None:
     path = written(tmp_path / "t.json", changed(category, **{field: "@@"}), str(BYTES_64))
     assert "1 records that cannot be read were left out (the first: Expected `int`" in outcome(path)
 
@@ -108,8 +102,7 @@ def test_a_few_odd_records_among_thousands_are_found_and_too_many_condemn_the_fi
     good = [kineto.kernel("k", T + 10 * i, 5) for i in range(3000)]
     odd = [kineto.kernel("k", T + 10 * i, 5, stream=BYTES_64) for i in range(20)]
     path = kineto.kineto(
-        tmp_path / "t.json",
-        [record for i, one in enumerate(odd) for record in (one, *good[150 * i : 150 * (i + 1)])],
+        tmp_path / "t.json", [record for i, one in enumerate(odd) for record in (one, *good[150 * i : 150 * (i + 1)])]
     )
     trace = open_trace(path)
     assert len(trace.events) == 3000
@@ -124,9 +117,7 @@ def test_a_few_odd_records_among_thousands_are_found_and_too_many_condemn_the_fi
     ("Dst Rank", '"' + "9" * 30 + '"'),
     ("Process Group Name", "[]"),
 ], ids=str)  # fmt: skip
-def test_a_message_of_impossible_size_group_or_peer_is_not_counted(
-    tmp_path: Path, field: str, value: str
-) -> None:
+def test_a_message_of_impossible_size_group_or_peer_is_not_counted(tmp_path: Path, field: str, value: str) -> None:
     message = kineto.kernel(NCCL, T + 40_000, 10, correlation=11, **(MESSAGE | {field: "@@"}))
     path = written(tmp_path / "t.json", [*kineto.gpu_step(), message], value)
     outcome(path)
@@ -158,12 +149,9 @@ FAR = 9_000_000_000_000_000_000
 @pytest.mark.parametrize("odd", [[1], [-FAR // 4], [FAR // 2], [1, -FAR // 4, FAR // 2]], ids=str)
 def test_events_centuries_from_the_others_are_left_out_and_said(tmp_path: Path, odd: list[int]) -> None:
     base = 1_700_000_000_000_000_000
-    path = kineto.kineto(
-        tmp_path / "t.json", [*kineto.gpu_step(base), *(kineto.kernel("k", t, 5) for t in odd)]
-    )
-    assert (
-        f"{len(odd)} calls, ranges or events ended before they started or are over 104 days from others"
-        in outcome(path)
+    path = kineto.kineto(tmp_path / "t.json", [*kineto.gpu_step(base), *(kineto.kernel("k", t, 5) for t in odd)])
+    assert f"{len(odd)} calls, ranges or events ended before they started or are over 104 days from others" in outcome(
+        path
     )
     assert (
         open_trace(path).events.start_ns.tolist()
@@ -185,10 +173,7 @@ def test_thousands_of_streams_over_a_hundred_days_do_not_mix() -> None:
 
 def test_more_devices_than_a_machine_has_are_one_sentence(tmp_path: Path) -> None:
     records = [kineto.kernel("k", T + i, 2, device=i) for i in range(300)]
-    assert (
-        outcome(kineto.kineto(tmp_path / "t.json", records))
-        == "is damaged: it has work on more than 256 devices"
-    )
+    assert outcome(kineto.kineto(tmp_path / "t.json", records)) == "is damaged: it has work on more than 256 devices"
 
 
 def test_ranges_nested_deeper_than_calls_nest_are_left_out_and_said(tmp_path: Path) -> None:
@@ -208,9 +193,7 @@ def distributed(**fields: Any) -> Record:
     ({"rank": -1}, "the rank -1 in the file cannot be true"), ({"rank": 10**12}, "the rank 1000000000000 in the file"),
     ({"rank": BYTES_64}, "the rank 18446744073709551616 in the file"),
 ], ids=str)  # fmt: skip
-def test_a_rank_or_world_size_that_no_job_has_is_said_and_not_used(
-    tmp_path: Path, fields: Record, says: str
-) -> None:
+def test_a_rank_or_world_size_that_no_job_has_is_said_and_not_used(tmp_path: Path, fields: Record, says: str) -> None:
     records = [*kineto.gpu_step(), kineto.kernel(NCCL, T + 40_000, 10, correlation=11, **MESSAGE)]
     path = kineto.kineto(tmp_path / "t.json", records, header=distributed(**fields))
     assert says in outcome(path)
@@ -268,18 +251,14 @@ for path in sys.argv[2:]:
 """
 
 
-@pytest.mark.parametrize(
-    "limit", [20 << 20, pytest.param(decompression_limit._ALWAYS_BYTES, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("limit", [20 << 20, pytest.param(decompression_limit._ALWAYS_BYTES, marks=pytest.mark.long)])
 def test_gzip_bombs_end_with_one_sentence_in_bounded_memory_and_disk(tmp_path: Path, limit: int) -> None:
     """In a process that may have 1 GB more than it has at its start, and no file of more than 256 MB."""
     paths = [bomb(tmp_path / name, *what, limit + (12 << 20)) for name, what in BOMBS.items()]
     assert sum(path.stat().st_size for path in paths) < 20e6
     members = tmp_path / "members.json.gz"
     members.write_bytes(gzip.compress(b" ") * 5_000)
-    world = kineto.kineto(
-        tmp_path / "world.json", kineto.gpu_step(), header=distributed(world_size=1 << 24, rank=0)
-    )
+    world = kineto.kineto(tmp_path / "world.json", kineto.gpu_step(), header=distributed(world_size=1 << 24, rank=0))
     done = subprocess.run(
         [sys.executable, "-c", BOUNDED_REPORT, str(limit), *map(str, [*paths, members, world])],
         capture_output=True,
@@ -291,9 +270,7 @@ def test_gzip_bombs_end_with_one_sentence_in_bounded_memory_and_disk(tmp_path: P
     lines = done.stdout.splitlines()
     assert len(lines) == len(paths) + 2, done.stderr[-2000:]
     said = {path.name: line.removeprefix(f"{path}: ") for path, line in zip(paths, lines, strict=False)}
-    too_much = (
-        "unpacks to more than 100 times its size, more than any trace: it is damaged, or is not a trace"
-    )
+    too_much = "unpacks to more than 100 times its size, more than any trace: it is damaged, or is not a trace"
     seen_before = {"blanks.json.gz": "does not start as JSON", "objects.json.gz": "no traceEvents"}
     other = seen_before if limit == decompression_limit._ALWAYS_BYTES else {}
     assert {name for name, why in said.items() if why == too_much} == {*BOMBS} - {*other}

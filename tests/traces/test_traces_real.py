@@ -17,9 +17,7 @@ from tests.real_traces import FOLDER, needs_real_traces
 pytestmark = needs_real_traces
 
 
-def test_a_report_is_what_its_export_is(
-    tmp_path: Path, nsys_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_is_what_its_export_is(tmp_path: Path, nsys_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(nsys_folder), prepend=os.pathsep)
     report = tmp_path / "rank0.nsys-rep"
     shutil.copyfile(FOLDER / "nsys_a100_ddp_4gpu/rank0.nsys-rep", report)

@@ -1,20 +1,211 @@
-"""The collective benchmark of one job: set up the processes, measure, and print and write each result."""
+"""Measured collectives as a table, as JSON and as a log-log picture. Needs no torch, only numpy."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from harness.common.alpha_beta import MIN_SIZES, AlphaBeta, bus_factor
+
 from . import write_json
-from .measure import CollectiveResult, Settings, make_scopes, measure
-from .processes import about, processes
-from .show import bytes_text, document, plot, table
-from .theory import LinkRates
+from .measure import Bound, CollectiveResult, LinkRates, Settings, bus_bound, make_scopes, measure
+from .probes import about, processes
+
+if TYPE_CHECKING:
+    from .measure import CollectiveResult
+
+BITS_PER_BYTE = 8
+SLOW_GROUP = 1.25
+# Marker and colour of each collective. People with any colour vision can distinguish Okabe and Ito's colours.
+STYLES = {
+    "all_reduce": ("o", "#0072B2"),
+    "all_gather": ("s", "#E69F00"),
+    "reduce_scatter": ("^", "#009E73"),
+    "broadcast": ("D", "#CC79A7"),
+    "all_to_all": ("v", "#D55E00"),
+    "send_recv": ("P", "#56B4E9"),
+}
+
+
+def bytes_text(count: float) -> str:
+    """1024 → "1 KiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def table(result: CollectiveResult, links: LinkRates) -> str:
+    """One collective in one scope, in nccl-tests' columns plus the share of what the nominal links allow."""
+    bound = _bound(result, links)
+    groups = "" if result.groups == 1 else f", {result.groups} groups at once, the slowest is shown"
+    lines = [f"\n{result.collective} · {result.scope} · {result.ranks} ranks per group{groups}"]
+    if result.points:
+        lines.append(
+            f"{'size':>10} {'time µs':>12} {'best µs':>12} {'algbw GB/s':>11} {'busbw GB/s':>11} "
+            f"{'of link':>8} {'times':>6}  check"
+        )
+    for point in result.points:
+        share = _share(point.busbw_gbytes_per_s, bound)
+        lines.append(
+            f"{bytes_text(point.message_bytes):>10} {point.time_ns / 1e3:12.1f} {point.min_ns / 1e3:12.1f} "
+            f"{point.algbw_gbytes_per_s:11.3f} {point.busbw_gbytes_per_s:11.3f} "
+            f"{'–' if share is None else f'{share:.0%}':>8} {point.iterations:6d}  "
+            f"{'ok' if point.correct else 'WRONG'}"
+        )
+    if result.points:
+        lines.append("  " + fit_text(result))
+        if bound.reason is not None:
+            lines.append(f"  of link: – because {bound.reason}")
+    lines += _slow_groups(result)
+    if result.reason is not None:
+        lines.append("  " + result.reason)
+    return "\n".join(lines)
+
+
+def _bound(result: CollectiveResult, links: LinkRates) -> Bound:
+    return bus_bound(result.collective, result.scope, result.ranks, links)
+
+
+def _slow_groups(result: CollectiveResult) -> list[str]:
+    """The groups that are much slower than the others at the largest size: a sign of one bad node or rail."""
+    if not result.points or result.groups < 3:
+        return []
+    times = result.points[-1].by_group_ns
+    usual = float(np.median(list(times.values())))
+    return [
+        f"  {label} takes {value / usual:.2f}× the median of {len(times)} groups"
+        for label, value in times.items()
+        if value > SLOW_GROUP * usual
+    ]
+
+
+def fit_text(result: CollectiveResult) -> str:
+    """α, β and the errors of the fit; or why they are missing."""
+    fit = result.fit
+    if fit is None:
+        sizes = len({point.message_bytes for point in result.points})
+        were = "was" if sizes == 1 else "were"
+        return f"no α and β: they need {MIN_SIZES} message sizes, and here {sizes} {were} measured"
+    rate = "not seen at these sizes"
+    if fit.beta_ns_per_byte > 0:
+        algbw = 1 / fit.beta_ns_per_byte
+        busbw = algbw * bus_factor(result.collective, result.ranks)
+        rate = f"{algbw:.3g} GB/s algbw = {busbw:.3g} GB/s busbw"
+    return (
+        f"α = {fit.alpha_ns / 1e3:.3g} µs, 1/β = {rate}; R² (log) {fit.r2_log:.3f}, "
+        f"error: median {fit.median_relative_error:.0%}, largest {fit.max_relative_error:.0%}"
+    )
+
+
+def document(about: Mapping[str, Any], results: Sequence[CollectiveResult], links: LinkRates) -> dict[str, Any]:
+    """The content of collectives.json: `about`, then the results. The name of each number has its unit."""
+    return {
+        "schema": 1,
+        **about,
+        "link_gbps": {"intra": links.intra_gbps, "inter": links.inter_gbps},
+        "results": [_result(result, _bound(result, links)) for result in results],
+    }
+
+
+def _result(result: CollectiveResult, bound: Bound) -> dict[str, Any]:
+    points = [{**vars(point), "share_of_link": _share(point.busbw_gbytes_per_s, bound)} for point in result.points]
+    fit = None if result.fit is None else vars(result.fit)
+    limits = {"bound_gbps": bound.gbps, "no_bound": bound.reason}
+    return {**vars(result), **limits, "points": points, "fit": fit}
+
+
+def _share(busbw_gbytes_per_s: float, bound: Bound) -> float | None:
+    return None if not bound.gbps else busbw_gbytes_per_s * BITS_PER_BYTE / bound.gbps
+
+
+def plot(data: Mapping[str, Any], path: Path) -> str | None:
+    """Time and bus bandwidth against size, one column per scope. Returns why there is no picture, else None."""
+    try:
+        import matplotlib
+    except ImportError:
+        return "no picture: matplotlib is not installed"
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    scopes = list(dict.fromkeys(result["scope"] for result in data["results"] if result["points"]))
+    if not scopes:
+        return "no picture: nothing was measured"
+    figsize = (6.2 * len(scopes) + 1, 8.5)
+    figure, axes = plt.subplots(2, len(scopes), figsize=figsize, squeeze=False, sharex="col", layout="constrained")
+    for axis in axes.flat:
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.grid(True, which="major", alpha=0.3)
+    for column, scope in enumerate(scopes):
+        results = [result for result in data["results"] if result["scope"] == scope and result["points"]]
+        _draw_times(axes[0][column], scope, results)
+        _draw_bandwidths(axes[1][column], results)
+    axes[0][0].set_ylabel("time (µs)")
+    axes[1][0].set_ylabel("bus bandwidth (GB/s)")
+    figure.suptitle(f"Collectives on {data['backend']}, {data['device_name']}: {marks_and_lines(data)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return None
+
+
+def marks_and_lines(data: Mapping[str, Any]) -> str:
+    """The title of the upper picture, which has lines only if there is a fit."""
+    if any(result["fit"] for result in data["results"]):
+        return "measured (marks) and α + β·bytes (lines)"
+    return f"measured; α + β·bytes needs {MIN_SIZES} message sizes"
+
+
+def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> None:
+    for result in results:
+        sizes = [point["message_bytes"] for point in result["points"]]
+        times_us = [point["time_ns"] / 1e3 for point in result["points"]]
+        marker, colour = STYLES[result["collective"]]
+        axis.plot(sizes, times_us, marker, color=colour, label=result["collective"].replace("_", "-"))
+        if result["fit"] is not None:
+            fit = AlphaBeta(**result["fit"])
+            line = np.geomspace(sizes[0], sizes[-1], 100)
+            axis.plot(line, [fit.time_ns(size) / 1e3 for size in line], "-", color=colour, lw=1.2)
+    axis.set_title(f"{scope}: {results[0]['ranks']} ranks per group")
+    axis.legend(fontsize="small")
+
+
+def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]]) -> None:
+    for result in results:
+        sizes = [point["message_bytes"] for point in result["points"]]
+        bandwidths = [point["busbw_gbytes_per_s"] for point in result["points"]]
+        marker, colour = STYLES[result["collective"]]
+        axis.plot(sizes, bandwidths, marker + "-", color=colour, lw=1.2, ms=5)
+    for rate, names in bounds(results).items():
+        axis.axhline(rate, color="black", ls="--", lw=1)
+        axis.annotate(
+            f"links allow {rate:.4g} GB/s{names}", (0.02, rate),
+            xycoords=("axes fraction", "data"), va="bottom", fontsize="small",
+        )  # fmt: skip
+    axis.set_xlabel("message size")
+    axis.xaxis.set_major_formatter(lambda value, _position: bytes_text(value))
+    axis.tick_params(axis="x", rotation=30)
+
+
+def bounds(results: Sequence[Mapping[str, Any]]) -> dict[float, str]:
+    """GB/s of each dashed line → the names of its collectives; empty for the most common line."""
+    found: dict[float, list[str]] = {}
+    for result in results:
+        if result["bound_gbps"]:
+            rate = result["bound_gbps"] / BITS_PER_BYTE
+            found.setdefault(rate, []).append(result["collective"].replace("_", "-"))
+    most = max(map(len, found.values()), default=0)
+    return {rate: "" if len(names) == most else f" ({', '.join(names)})" for rate, names in found.items()}
+
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LARGEST_ON_CPU = 16 * MIB

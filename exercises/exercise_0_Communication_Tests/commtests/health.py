@@ -17,14 +17,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.common.bus_factor import bus_factor
+from harness.common.alpha_beta import bus_factor
 
 from . import write_json
-from .health_plan import Pair, Place, nodes_of, ring, turns
-from .measure import agree_max
-from .probes import MIB, Probe, calls_for, of_device, time_calls
-from .processes import about, processes
-from .theory import LinkRates, bus_bound
+from .health_answer import Pair, Place, nodes_of, ring, turns
+from .measure import LinkRates, agree_max, bus_bound
+from .probes import MIB, Probe, about, calls_for, of_device, processes, time_calls
 
 ROUNDS = 9
 LEAST_ROUNDS = 3
@@ -62,9 +60,7 @@ class Series:
     def measure(self, device: torch.device) -> None:
         """One more round. Every rank must call it; a label's time is that of its slowest rank."""
         mine = self.seconds()
-        slowest = torch.tensor(
-            [mine.get(label, 0.0) for label in self.labels], dtype=torch.float64, device=device
-        )
+        slowest = torch.tensor([mine.get(label, 0.0) for label in self.labels], dtype=torch.float64, device=device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         for label, seconds in zip(self.labels, slowest.tolist(), strict=True):
             value = seconds * 1e6 if self.per_call is None else self.per_call / seconds
@@ -72,13 +68,7 @@ class Series:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "by": self.by,
-            "bound": self.bound,
-            "values": self.values,
-        }
+        return {"name": self.name, "unit": self.unit, "by": self.by, "bound": self.bound, "values": self.values}
 
 
 @dataclass(frozen=True)
@@ -141,12 +131,7 @@ def _alone(job: Job) -> Iterator[Series]:
     order = turns(job.places) if job.device.type == "cpu" else [everybody]
     for probe in of_device(job.device):
         yield Series(
-            probe.name,
-            probe.unit,
-            "rank",
-            probe.per_call,
-            [*map(str, everybody)],
-            _in_turn(job, probe, order),
+            probe.name, probe.unit, "rank", probe.per_call, [*map(str, everybody)], _in_turn(job, probe, order)
         )
 
 
@@ -193,9 +178,7 @@ def _over_all(job: Job) -> Iterator[Series]:
     """An all-reduce over all nodes, and the time of a small one over all ranks."""
     ranks, nodes = len(job.places), len(nodes_of(job.places))
     if nodes > 1:
-        groups = Groups(
-            "job", ["all"], ranks, "inter" if ranks == nodes else "world", "all", dist.group.WORLD
-        )
+        groups = Groups("job", ["all"], ranks, "inter" if ranks == nodes else "world", "all", dist.group.WORLD)
         yield _all_reduce(job, "all-reduce over all", groups)
     if ranks > 1:
         small = torch.zeros(SMALL_BYTES // ITEM_BYTES, device=job.device)

@@ -1,15 +1,78 @@
-"""The health check's answer: who failed, as a table by node and as one sentence. Standard library only."""
+"""Which ranks of the health check work when, and with whom. Standard library only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from .health_plan import Place, nodes_of
-from .health_verdict import LIMIT, Slow, judge_probe, number
-from .verdict import LinkFinding
+from .verdict import LIMIT, LinkFinding, Slow, judge_probe, number
+
+
+class Place(NamedTuple):
+    """Where a rank is."""
+
+    node: int
+    local_rank: int
+    host: str
+
+
+class Pair(NamedTuple):
+    """Two neighbours, numbers of nodes or ranks, and the ranks that send to each other, one of each side."""
+
+    one: int
+    other: int
+    lanes: list[tuple[int, int]]
+
+    @property
+    def label(self) -> str:
+        return f"{self.one}-{self.other}"
+
+
+def turns(places: Sequence[Place]) -> list[list[int]]:
+    """Ranks that may work at the same time without a common core: one of each host.
+
+    >>> turns([Place(0, 0, "a"), Place(0, 1, "a"), Place(1, 0, "b"), Place(1, 1, "b")])
+    [[0, 2], [1, 3]]
+    """
+    by_host: dict[str, list[int]] = {}
+    for rank, place in enumerate(places):
+        by_host.setdefault(place.host, []).append(rank)
+    longest = max(map(len, by_host.values()))
+    return [[ranks[k] for ranks in by_host.values() if k < len(ranks)] for k in range(longest)]
+
+
+def nodes_of(places: Sequence[Place]) -> dict[int, list[int]]:
+    """Node → its ranks."""
+    found: dict[int, list[int]] = {}
+    for rank, place in enumerate(places):
+        found.setdefault(place.node, []).append(rank)
+    return found
+
+
+def ring(places: Sequence[Place]) -> list[list[Pair]]:
+    """The ring of neighbouring nodes, of one node the ring of its ranks, in phases: in each, no member is in two pairs.
+
+    Empty if a slow pair would say nothing: two ranks of one node, which its all-reduce has as well.
+
+    >>> [[pair.label for pair in phase] for phase in ring([Place(node, 0, "a") for node in range(5)])]
+    [['0-1', '2-3'], ['1-2', '3-4'], ['4-0']]
+    """
+    nodes = nodes_of(places)
+    units = nodes if len(nodes) > 1 else {rank: [rank] for rank in range(len(places))}
+    names = list(units)
+    if len(names) < (2 if len(nodes) > 1 else 3):
+        return []
+    last = len(names) - (len(names) == 2)  # the ring of two is one pair
+    phases: list[list[Pair]] = [[], [], []]
+    for k in range(last):
+        one, other = names[k], names[(k + 1) % len(names)]
+        closes_odd_ring = k == len(names) - 1 and len(names) % 2
+        pair = Pair(one, other, list(zip(units[one], units[other], strict=False)))
+        phases[2 if closes_odd_ring else k % 2].append(pair)
+    return [phase for phase in phases if phase]
+
 
 NAMED = 3  # places in the sentence
 
@@ -76,9 +139,7 @@ def health_answer(data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) ->
     table = _table(job, set(blamed))
     if problems:
         more = f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
-        return Answer(
-            "fail", f"HEALTH: fail: {'; '.join(problems[:NAMED])}{more}. Rates are medians.", table, problems
-        )
+        return Answer("fail", f"HEALTH: fail: {'; '.join(problems[:NAMED])}{more}. Rates are medians.", table, problems)
     if why := _why_not(job, unsteady):
         return Answer("cannot tell", f"HEALTH: cannot tell: {why}.", table, [])
     return Answer("pass", _passed(job), table, [])
@@ -102,9 +163,7 @@ def _passed(job: Job) -> str:
     rates = ", ".join(_usual(probe) for probe in job.probes)
     bounds = [probe for probe in job.probes if probe["bound"] is not None]
     unknown = (
-        ""
-        if bounds
-        else " It is not known whether all are equally slow: the site file gives no rates of its links."
+        "" if bounds else " It is not known whether all are equally slow: the site file gives no rates of its links."
     )
     return (
         f"HEALTH: pass: of {where}, no part is more than {job.limit:.0%} slower than the others"
@@ -160,9 +219,7 @@ def _worst(job: Job, found: Sequence[Slow]) -> str:
 def _culprits(job: Job, slow: Sequence[Slow]) -> set[str]:
     """The places that are in a slow pair with each of two neighbours."""
     labels = {each.label for each in slow}
-    all_pairs = [
-        label for probe in job.probes if str(probe["by"]).endswith("pair") for label in probe["values"]
-    ]
+    all_pairs = [label for probe in job.probes if str(probe["by"]).endswith("pair") for label in probe["values"]]
     found = set()
     for unit in job.units:
         mine = [label for label in all_pairs if unit in label.split("-")]
@@ -173,9 +230,7 @@ def _culprits(job: Job, slow: Sequence[Slow]) -> set[str]:
 
 def _table(job: Job, slow: set[str]) -> list[str]:
     """A row per node, or per rank of one node: the lowest of its medians for each probe that tells places apart."""
-    probes = [
-        probe for probe in job.probes if probe["by"] != "job" and (job.several or probe["by"] != "node")
-    ]
+    probes = [probe for probe in job.probes if probe["by"] != "job" and (job.several or probe["by"] != "node")]
     head = ["place", *(f"{probe['name']} {probe['unit']}" for probe in probes)]
     rows = [[job.name(unit), *(_cell(job, probe, unit) for probe in probes)] for unit in job.units]
     marks = ["", *("  slow" if unit in slow else "" for unit in job.units)]
@@ -193,9 +248,5 @@ def _table(job: Job, slow: set[str]) -> list[str]:
 
 
 def _cell(job: Job, probe: Mapping[str, Any], unit: str) -> str:
-    mine = [
-        median(row)
-        for label, row in probe["values"].items()
-        if unit in job.units_with(label, str(probe["by"]))
-    ]
+    mine = [median(row) for label, row in probe["values"].items() if unit in job.units_with(label, str(probe["by"]))]
     return number(min(mine)) if mine else "–"

@@ -1,20 +1,170 @@
-"""Times collectives: their process groups, message sizes and repetitions within a time budget. Prints nothing."""
+"""The six collectives: their buffers, their calls and their correct results. Knows torch; knows no clocks or files."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
-from harness.common.bus_factor import bus_factor
+from harness.common.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
 from harness.observe.ranges import annotate
 
-from .operations import Buffers, Member, call, member_of, prepare, rounded_bytes
+ITEM_BYTES = 4  # float32, nccl-tests' default
+# Small whole numbers, so that sums over any realistic number of ranks are exact in float32.
+PATTERN = 251
+
+# torch 2.13 renamed these two functions; older versions in the containers have only the old names.
+_all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+@dataclass
+class Buffers:
+    """A prepared message. For a collective in place, `output is work`; `source` refills it before each call."""
+
+    source: torch.Tensor
+    work: torch.Tensor
+    output: torch.Tensor
+    expected: Callable[[], torch.Tensor]
+
+    def reset(self) -> None:
+        """Restore the input for the next call."""
+        if self.output is self.work:
+            self.work.copy_(self.source)
+
+    def correct(self) -> bool:
+        """Whether the last call gave exactly the expected output."""
+        return bool(torch.equal(self.output, self.expected()))
+
+
+@dataclass(frozen=True)
+class Member:
+    """This process in one process group: its rank there, and the ring's neighbours as global ranks."""
+
+    group: dist.ProcessGroup
+    rank: int
+    size: int
+    previous: int
+    next: int
+    root: int
+
+
+def member_of(group: dist.ProcessGroup, ranks: list[int]) -> Member:
+    """This process's place among `ranks` (global ranks, in group order)."""
+    mine = ranks.index(dist.get_rank())
+    size = len(ranks)
+    return Member(group, mine, size, ranks[(mine - 1) % size], ranks[(mine + 1) % size], ranks[0])
+
+
+def rounded_bytes(message_bytes: int, ranks: int) -> int:
+    """The size of the message that is sent: whole elements, the same number for each rank, at least one."""
+    return max(1, message_bytes // ITEM_BYTES // ranks) * ranks * ITEM_BYTES
+
+
+def prepare(collective: str, message_bytes: int, member: Member, device: torch.device) -> Buffers:
+    """Buffers of one message of `rounded_bytes(message_bytes, …)`.
+
+    The message is the larger of input and output of a rank, as nccl-tests counts it.
+    """
+    n, rank = member.size, member.rank
+    total = rounded_bytes(message_bytes, n) // ITEM_BYTES
+    share = total // n
+    base = torch.arange(total, device=device, dtype=torch.float32).remainder_(PATTERN)
+    mine = base[rank * share : (rank + 1) * share]
+    ranks = torch.arange(n, device=device, dtype=torch.float32)
+    ranks_sum = n * (n - 1) / 2
+
+    def empty(count: int) -> torch.Tensor:
+        return torch.zeros(count, device=device, dtype=torch.float32)
+
+    def of_all_ranks(part: torch.Tensor) -> torch.Tensor:
+        return (part.view(-1, share) + ranks[:, None]).flatten()
+
+    if collective in {"all_reduce", "broadcast"}:
+        work = empty(total)
+        expected = (lambda: base * n + ranks_sum) if collective == "all_reduce" else (lambda: base)
+        return Buffers(base + rank, work, work, expected)
+    if collective == "all_gather":
+        source = mine + rank
+        return Buffers(source, source, empty(total), lambda: of_all_ranks(base))
+    source = base + rank
+    if collective == "reduce_scatter":
+        return Buffers(source, source, empty(share), lambda: mine * n + ranks_sum)
+    if collective == "all_to_all":
+        return Buffers(source, source, empty(total), lambda: of_all_ranks(mine))
+    if collective == "send_recv":
+        return Buffers(source, source, empty(total), lambda: base + (rank - 1) % n)
+    raise ValueError(f"unknown collective {collective!r}")
+
+
+def call(collective: str, buffers: Buffers, member: Member) -> None:
+    """Run the collective once. On a GPU it returns when the work is queued, on gloo when the work is done."""
+    group = member.group
+    if collective == "all_reduce":
+        dist.all_reduce(buffers.work, group=group)
+    elif collective == "broadcast":
+        dist.broadcast(buffers.work, src=member.root, group=group)
+    elif collective == "all_gather":
+        _all_gather(buffers.output, buffers.work, group=group)
+    elif collective == "reduce_scatter":
+        _reduce_scatter(buffers.output, buffers.work, group=group)
+    elif collective == "all_to_all":
+        dist.all_to_all_single(buffers.output, buffers.work, group=group)
+    elif collective == "send_recv":
+        ring = [
+            dist.P2POp(dist.isend, buffers.work, member.next, group),
+            dist.P2POp(dist.irecv, buffers.output, member.previous, group),
+        ]
+        for request in dist.batch_isend_irecv(ring):
+            request.wait()
+    else:
+        raise ValueError(f"unknown collective {collective!r}")
+
+
+@dataclass(frozen=True)
+class LinkRates:
+    """Nominal rates of one GPU in one direction: to the other GPUs of its node, and its share of the network."""
+
+    intra_gbps: float | None
+    inter_gbps: float | None
+    gpus_per_node: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest bus bandwidth that the links allow. `reason`: why it is unknown although the links are known."""
+
+    gbps: float | None
+    reason: str | None = None
+
+
+ANY_RAIL = "only one pair per node crosses the network, and the backend chooses how many rails it gets"
+
+
+def bus_bound(collective: str, scope: str, ranks: int, links: LinkRates) -> Bound:
+    """The largest possible bus bandwidth in groups of `ranks` ranks.
+
+    Over several nodes with several GPUs each (`world`), NCCL's rings enter and leave a node through all of its
+    network cards, so a ring's bandwidth is that of the slower of one GPU's link and the whole node's network. In an
+    all-to-all each GPU sends a part of its message to its node, and the rest through its own share of the network.
+    """
+    if scope != "world":
+        return Bound(links.intra_gbps if scope == "intra" else links.inter_gbps)
+    if collective == "send_recv":
+        return Bound(None, ANY_RAIL if links.inter_gbps else None)
+    here = links.gpus_per_node
+    if collective == "all_to_all":
+        inside, across = (ranks - 1) / max(1, here - 1), (ranks - 1) / (ranks - here)
+    else:
+        inside, across = 1.0, float(here)
+    limits = [(links.intra_gbps, inside), (links.inter_gbps, across)]
+    return Bound(min((rate * factor for rate, factor in limits if rate), default=None))
+
 
 MIN_ITERATIONS = 3
 LAUNCH_CYCLES = 1_000_000  # of a GPU, at 2 GHz half a millisecond: ten times what launching one call takes
@@ -106,9 +256,7 @@ def _scope(name: str, groups: dict[str, list[int]]) -> Scope:
     return Scope(name, groups, mine)
 
 
-def measure(
-    collectives: Sequence[str], scopes: Sequence[Scope], settings: Settings
-) -> Iterator[CollectiveResult]:
+def measure(collectives: Sequence[str], scopes: Sequence[Scope], settings: Settings) -> Iterator[CollectiveResult]:
     """One CollectiveResult per collective and scope, as each is done. All ranks run it in step and get the same."""
     todo = [(scope, collective) for scope in scopes for collective in collectives]
     end_ns = time.monotonic_ns() + settings.budget_ns
@@ -179,9 +327,7 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
     )
 
 
-def _time_calls(
-    collective: str, buffers: Buffers, member: Member, count: int, device: torch.device
-) -> list[float]:
+def _time_calls(collective: str, buffers: Buffers, member: Member, count: int, device: torch.device) -> list[float]:
     """Nanoseconds of each of `count` calls on this rank, without the time to refill the input."""
     if device.type == "cuda":
         return _time_calls_cuda(collective, buffers, member, count)

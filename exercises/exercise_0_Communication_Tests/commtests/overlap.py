@@ -20,8 +20,7 @@ import torch.distributed as dist
 from . import write_json
 from .measure import agree_max, cuda_event, gather
 from .overlap_answer import TIMES
-from .probes import MIB, Probe, gemm, gemm_flop, synchronize
-from .processes import about, processes
+from .probes import MIB, Probe, about, gemm, gemm_flop, processes, synchronize
 
 # The usual size of a DDP bucket; on a CPU a message that takes as long there as a bucket does on a network.
 MESSAGE_BYTES = {"cpu": 4 * MIB, "cuda": 25 * MIB}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
 
-from .health_verdict import number
+from .verdict import number
 
 TIMES = ("compute", "communication", "together", "compute_in_it", "communication_in_it")
 LEAST_MS = 1.0  # shorter spans are mostly the starts of kernels and messages

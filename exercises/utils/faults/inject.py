@@ -1,21 +1,22 @@
-"""Injects the faults of `--fault` into a training, from its first step to its last. Knows no fault by name."""
+"""Injects the faults of `--fault` into a training, from its first step to its last, also into one that knows nothing
+of them: then the observer tells the moments of its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import atexit
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from importlib import import_module
-from types import ModuleType
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
 
 from exercises.utils.arguments import TrainingArguments
+from exercises.utils.faults import ends, machine, slow
 from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
-from exercises.utils.faults.records import lines_of
-from exercises.utils.faults.target import Target
-from harness.common.faults import Fault
+from exercises.utils.faults.target import Target, lines_of
+from harness.common.faults import Fault, parse_fault
 from harness.observe.metrics import rank_of_process
 
 
@@ -58,19 +59,49 @@ def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments
     target = Target(rank, device, arguments.run_dir, models, moments, lines, until)
     for fault in arguments.faults:
         if fault.starts_on(rank):
-            injector_of(fault)(fault, target)
+            INJECTORS[fault.name](fault, target)
 
 
-def injector_of(fault: Fault) -> Callable[[Fault, Target], None]:
-    """The `inject` of the fault's module, which does nothing if the training asks for a `setting` instead."""
-    module = module_of(fault.name)
-    inject: Callable[[Fault, Target], None] = getattr(module, "inject", _built_in)
-    return inject
+def _built_in(fault: Fault, target: Target) -> None:
+    """Nothing: the training asks `settings` for the fault when it is built."""
 
 
-def module_of(name: str) -> ModuleType:
-    """The module that has the fault's name."""
-    return import_module(f"{__package__}.{name.replace('-', '_')}")
+INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
+    "checkpoint": slow.write_checkpoints,
+    "crash": ends.crash,
+    "data-stall": slow.stall_data,
+    "extra-compute": slow.compute_more,
+    "fp32": _built_in,
+    "gc": slow.collect_garbage,
+    "hang": ends.hang,
+    "host-stall": slow.stall_host,
+    "long-sequences": slow.lengthen_sequences,
+    "nan": ends.break_loss,
+    "noisy-neighbour": machine.start_neighbour,
+    "oom": ends.run_out_of_memory,
+    "pageable": _built_in,
+    "pause": machine.pause,
+    "pinned-together": machine.pin_together,
+    "slow-link": slow.slow_link,
+    "small-buckets": _built_in,
+    "sync": slow.synchronise,
+    "tiny-kernels": slow.split_kernels,
+    "uneven-stages": _built_in,
+}
 
 
-def _built_in(fault: Fault, target: Target) -> None: ...
+def begin(run_dir: Path, rank: int, model: Any, texts: Sequence[str]) -> Moments:
+    """Start every fault in which this rank takes part; returns the moments, which the caller announces.
+
+    texts: `NAME[,key=value…]`. model: the module that is trained, or None where it is not known.
+    """
+    moments, until = Moments(), ExitStack()
+    lines = lines_of(run_dir, rank)
+    until.callback(lines.close)
+    device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
+    target = Target(rank, device, run_dir, [] if model is None else [model], moments, lines, until)
+    for fault in map(parse_fault, texts):
+        if fault.starts_on(rank):
+            INJECTORS[fault.name](fault, target)
+    atexit.register(until.close)
+    return moments

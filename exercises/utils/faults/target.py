@@ -1,19 +1,56 @@
-"""What an injector is given: the training's parts, its moments, and where to write what was injected."""
+"""Where a rank writes what was injected: as lines of JSON, or sealed in the run of a mystery."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from exercises.utils.faults.moments import Moment, Moments
-from exercises.utils.faults.records import Lines
-from harness.common.faults import Fault, FaultLine
+from harness.common.faults import Fault, FaultLine, faults_file
+from harness.common.mystery import LINES_BLOCK, seal, sealed_file, sealed_lines_file
+from harness.observe.metrics import JsonLines
+
+
+class Lines(Protocol):
+    """Takes objects one by one."""
+
+    def write(self, line: Mapping[str, object]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def lines_of(run_dir: Path, rank: int) -> Lines:
+    """The records of one rank."""
+    if sealed_file(run_dir).is_file():
+        return SealedLines(sealed_lines_file(run_dir, rank))
+    return JsonLines(faults_file(run_dir, rank))
+
+
+class SealedLines:
+    """Keeps the lines and writes them at the end, of the same size on every rank: neither when nor where something was
+    injected can be seen."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._lines: list[str] = []
+
+    def write(self, line: Mapping[str, object]) -> None:
+        """Add one line."""
+        self._lines.append(json.dumps(line))
+
+    def close(self) -> None:
+        """Write them all."""
+        content = "".join(f"{line}\n" for line in self._lines).encode()
+        self._path.write_text(seal(content, os.urandom(16), LINES_BLOCK), encoding="ascii")
 
 
 @dataclass(frozen=True)
@@ -56,3 +93,30 @@ class Target:
     def record(self, fault: Fault, step: int, ns: int, unix_ns: int) -> None:
         """Write that `fault` took `ns` from `step`, beginning at `unix_ns`."""
         self.lines.write(asdict(FaultLine(step, fault.name, self.rank, ns, unix_ns)))
+
+
+class PerStep:
+    """The sum of a step, which ends with its update. What comes between steps, such as a check, belongs to none."""
+
+    def __init__(self, fault: Fault, target: Target) -> None:
+        self._fault, self._target = fault, target
+        self._sum_ns = 0
+        self._open: tuple[int, int] | None = None  # the step and when it began
+        target.moments.at_begin(self._begin)
+        target.moments.at("updated", self._end)
+        target.until.callback(self._end)
+
+    def add(self, ns: int) -> None:
+        """The fault took `ns` more."""
+        self._sum_ns += ns
+
+    def _begin(self) -> None:
+        self._end()  # a step whose gradients accumulate has no update
+        self._sum_ns = 0
+        self._open = (self._target.moments.step, time.time_ns())
+
+    def _end(self) -> None:
+        if self._open is not None:
+            step, unix_ns = self._open
+            self._target.record(self._fault, step, self._sum_ns, unix_ns)
+            self._open = None

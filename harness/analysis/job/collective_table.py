@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
 
@@ -14,8 +14,9 @@ from harness.analysis.job.blocks import Block
 from harness.analysis.job.matching import JobCollectives, MatchedGroup
 from harness.analysis.process.collective_rows import Key
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Clock, Collective, MessageSize, Straggler
-from harness.common.bus_factor import bus_factor
+from harness.analysis.process.phases import PHASES
+from harness.analysis.summary import Clock, Collective, CollectiveFit, CollectivePhase, MessageSize, Straggler, Withheld
+from harness.common.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -179,9 +180,7 @@ def _row(key: Key, s: _Sums) -> Collective:
         mean_ns=round(s.duration_ns / s.spans),
         waiting_ns=s.waiting_ns,
         transfer_ns=None if s.waiting_ns is None else s.duration_ns - s.waiting_ns - s.profiler_ns,
-        waiting_fraction=None
-        if s.waiting_ns is None
-        else s.waiting_ns / max(s.duration_ns - s.profiler_ns, 1),
+        waiting_fraction=None if s.waiting_ns is None else s.waiting_ns / max(s.duration_ns - s.profiler_ns, 1),
         profiler_ns=s.profiler_ns,
         mean_start_skew_ns=round(s.skew_ns / s.skewed) if s.skewed else None,
         algorithm_bandwidth_gb_per_s=algorithm,
@@ -283,8 +282,7 @@ def chance_of(successes: int, trials: int, probability: float) -> float:
         deviation = (successes - expected) / (expected * (1 - probability)) ** 0.5
         return float(np.exp(-(deviation**2) / 2))
     return sum(
-        comb(trials, k) * probability**k * (1 - probability) ** (trials - k)
-        for k in range(successes, trials + 1)
+        comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(successes, trials + 1)
     )
 
 
@@ -296,3 +294,77 @@ def _straggler(rank: int, last: int, of: int, mean_ns: int) -> Straggler:
         mean_lateness_ns=mean_ns,
         evidence=f"last to arrive at {last} of {of} collectives, {mean_ns / 1e6:.3f} ms after the first on average",
     )
+
+
+MIN_R_SQUARED = 0.9  # below it the time of a message depends too little on its size
+
+
+def collective_phases(job: JobCollectives, steps: int) -> list[CollectivePhase]:
+    """One row per kind and phase, summed over ranks. steps: counted steps, summed over ranks as well."""
+    sums = job.phases
+    rows = [
+        CollectivePhase(
+            kind=kind,
+            phase=PHASES[phase],
+            count=sums[kind, phase, "count"],
+            count_per_step=sums[kind, phase, "count"] / steps if steps else None,
+            bytes=None if sums[kind, phase, "unsized"] else sums[kind, phase, "bytes"],
+            least_bytes=sums[kind, phase, "bytes"],
+            duration_ns=sums[kind, phase, "duration_ns"],
+        )
+        for kind, phase in {(kind, phase) for kind, phase, _ in sums}
+    ]
+    return sorted(rows, key=lambda r: (-r.duration_ns, r.kind, r.phase))
+
+
+def fits(sizes: Sequence[MessageSize]) -> list[CollectiveFit]:
+    """α (latency) and β (time per byte) of every kind and group size with enough different message sizes."""
+    return [fit for fit, _ in _judged(sizes)]
+
+
+def withheld_fits(sizes: Sequence[MessageSize]) -> list[Withheld]:
+    """The α and β that are not given, and why."""
+    return [
+        Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=f"{_described(fit)}: {why}")
+        for fit, why in _judged(sizes)
+        if why
+    ]
+
+
+def _described(fit: CollectiveFit) -> str:
+    waiting = ", waiting included" if fit.includes_waiting else ""
+    group = f"{fit.group_size} ranks" if fit.group_size else "groups of unknown size"
+    return f"{fit.kind} of {group}{waiting}"
+
+
+def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]:
+    """Every fit, and the reason why its α and β are not given; empty where they are given."""
+    groups: dict[tuple[str, int | None, bool], list[MessageSize]] = {}
+    for row in sizes:
+        groups.setdefault((row.kind, row.group_size, row.includes_waiting), []).append(row)
+    for (kind, group_size, waits), rows in groups.items():
+        line = fit_alpha_beta([r.bytes for r in rows], [r.median_transfer_ns for r in rows])
+        if line is not None:
+            why = _objection(line)
+            fit = CollectiveFit(
+                kind=kind,
+                group_size=group_size,
+                points=line.points,
+                alpha_ns=None if why else line.alpha_ns,
+                beta_ns_per_byte=None if why else line.beta_ns_per_byte,
+                r_squared=line.r2_log,
+                includes_waiting=waits,
+            )
+            yield fit, why
+
+
+def _objection(line: AlphaBeta) -> str:
+    """Why a line does not show a latency and a bandwidth; empty: it does."""
+    if line.beta_ns_per_byte == 0:
+        return "its times do not grow with the message size"
+    if line.r2_log < MIN_R_SQUARED:
+        return (
+            f"its {line.points} message sizes do not lie on a straight line (R² {line.r2_log:.2f}, at least "
+            f"{MIN_R_SQUARED} is needed)"
+        )
+    return ""

@@ -25,9 +25,7 @@ _SWAPPED = 0.1  # of a sequence: if more of it disagrees, neighbours that change
 _NEIGHBOURS = 3  # how far apart two of them may be
 _SAMPLE = 64  # collectives of a sequence whose ends are looked up in another
 _MEETING_MOSTLY = 0.5  # share of the instances that must meet where the ends choose among places
-MEETING_SHARE = (
-    0.8  # share of the instances of a nameless group that must have all ranks in them at one moment
-)
+MEETING_SHARE = 0.8  # share of the instances of a nameless group that must have all ranks in them at one moment
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,7 @@ class MatchedGroup:
     inside: NDArray[np.bool_]  # (n,) started inside every rank's window
     row: I64  # (r, n) each rank's own numbers of the rows
     phase: NDArray[np.int8]  # (n,) of the first rank, an index into phases.PHASES
-    of_profiler: NDArray[
-        np.bool_
-    ]  # (n,) waits for a rank's profiler, not for its work; see profiler_waits.py
+    of_profiler: NDArray[np.bool_]  # (n,) waits for a rank's profiler, not for its work; see profiler_waits.py
     whole_job: bool = True  # every rank of the job was read, as far as its world size is recorded
 
     @cached_property
@@ -172,9 +168,7 @@ def _add_phases(sums: Counter[tuple[str, int, str]], block: Block, window_ns: I6
 
 def _differ(group: Group) -> str:
     if group.nameless:
-        return (
-            f"{NAMELESS}: not all ranks issued the same calls, so it is not known which calls belong together"
-        )
+        return f"{NAMELESS}: not all ranks issued the same calls, so it is not known which calls belong together"
     return f"group {group.name}: the ranks' sequences of collectives differ"
 
 
@@ -227,9 +221,7 @@ def _align_sequences(members: list[Block], clocks: _Clocks) -> list[_Placed] | N
     """
     alike = [same for codes, own in zip(_codes(members), members, strict=True) for same in _alike(own, codes)]
     longest = max(len(code) for _, code in alike)
-    rows, reference = min(
-        (each for each in alike if len(each[1]) == longest), key=lambda each: int(each[0].rank[0])
-    )
+    rows, reference = min((each for each in alike if len(each[1]) == longest), key=lambda each: int(each[0].rank[0]))
     lead = rows.ranks(slice(0, 1))
     placed: list[_Placed] = []
     for own, code in alike:
@@ -250,9 +242,7 @@ def _alike(own: Block, codes: I64) -> Iterable[tuple[Block, I64]]:
         yield own.ranks(which.reshape(-1) == i), codes[at]
 
 
-def _places(
-    lead: Block, reference: I64, own: Block, code: I64, clocks: _Clocks
-) -> Iterable[tuple[Block, int | None]]:
+def _places(lead: Block, reference: I64, own: Block, code: I64, clocks: _Clocks) -> Iterable[tuple[Block, int | None]]:
     """The ranks of a block by their place in the reference. Ranks on the lead's clock are looked at one by one."""
     one_clock = clocks.number[own.rank] == clocks.number[lead.rank[0]]
     if not one_clock.all():
@@ -380,9 +370,7 @@ def _tables(group: Group, placed: list[_Placed], job: JobCollectives) -> Matched
     rank = np.concatenate([rows.rank for rows in cut])
     order = np.argsort(rank, kind="stable")
     lead = min(cut, key=lambda rows: int(rows.rank[0]))
-    start, end = (
-        np.concatenate([getattr(rows, name) for rows in cut])[order] for name in ("start_ns", "end_ns")
-    )
+    start, end = (np.concatenate([getattr(rows, name) for rows in cut])[order] for name in ("start_ns", "end_ns"))
     parts = [job.parts[i] for i in rank[order].tolist()]
     epoch = np.array([part.epoch_ns or 0 for part in parts])[:, None]
     begun, ended = job.window_ns[:, rank[order], None]

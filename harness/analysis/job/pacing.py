@@ -1,4 +1,13 @@
-"""How evenly ranks go through the same steps: who is behind, by how much, and a picture of bounded size."""
+"""Who is behind the others: a rule that names nobody in 99 of 100 jobs whose places differ by chance only.
+
+A place is named when all of this holds:
+- its median step is at least LEAST of the median place's step behind it;
+- it is among the slowest in so many steps that chance does not explain it. Under chance the place's standing in a step
+  (the share of places at least as slow) is uniform whatever the distribution of times; with q the k-th smallest of its
+  n standings, k = ceil(PERSISTENT n), chance gives P(Binomial(n, q) >= k), and this times the number of places is at
+  most CHANCE (Bonferroni);
+- of at least FEWEST_FOR_SPREAD places it is FAR times the usual spread (1.4826 median absolute deviations) behind.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +15,188 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import ceil, exp, lgamma, log
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.job.pace_rule import LEAST, outlying
-from harness.analysis.job.pace_table import PaceTable, behind, largest, middle, pace_table
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock, PaceHeat, PaceOutlier, PacePlace, PaceRow, Pacing
 from harness.traces.trace import F64, I64
 
-MOST_ROWS, MOST_COLUMNS = (
-    256,
-    100,
-)  # of the picture: a summary has at most 25,600 cells of each of its three layers
+LEAST = 0.05
+PERSISTENT = 0.8
+CHANCE = 0.01
+FAR = 4.0
+FEWEST_FOR_SPREAD = 8
+_SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
+
+
+def outlying(behind: F64) -> I64:
+    """The lines of (places, steps) that are behind the others, the farthest first. behind: shares of the median place,
+    NaN where not known."""
+    known = behind[:, ~np.isnan(behind).any(axis=0)]
+    places, steps = known.shape
+    if places < 2 or steps < 1:
+        return np.empty(0, np.int64)
+    usual = np.median(known, axis=1)
+    candidates = np.flatnonzero(usual >= LEAST)
+    if places >= FEWEST_FOR_SPREAD:
+        spread = _SIGMA * float(np.median(np.abs(usual - np.median(usual))))
+        candidates = candidates[usual[candidates] - np.median(usual) >= FAR * spread]
+    k = ceil(PERSISTENT * steps)
+    ordered = np.sort(known, axis=0)
+    named = [i for i in candidates if places * _by_chance(_standing(known[i], ordered), k) <= CHANCE]
+    return np.array(sorted(named, key=lambda i: -usual[i]), np.int64)
+
+
+def _standing(line: F64, ordered: F64) -> F64:
+    """Per step the share of places at least as slow as this one."""
+    faster = np.array([np.searchsorted(ordered[:, i], value) for i, value in enumerate(line)])
+    found: F64 = 1 - faster / len(ordered)
+    return found
+
+
+def _by_chance(standing: F64, k: int) -> float:
+    """The probability that the k-th smallest of as many uniform numbers is no larger than here."""
+    return at_least(k, len(standing), float(np.sort(standing)[k - 1]))
+
+
+def at_least(k: int, n: int, q: float) -> float:
+    """P(Binomial(n, q) >= k).
+
+    >>> at_least(5, 5, 0.5), round(at_least(4, 5, 0.5), 4), at_least(3, 5, 1.0)
+    (0.03125, 0.1875, 1.0)
+    """
+    if q >= 1:
+        return 1.0
+    if q <= 0:
+        return 0.0
+    return min(1.0, sum(exp(_log_choose(n, i) + i * log(q) + (n - i) * log(1 - q)) for i in range(k, n + 1)))
+
+
+def _log_choose(n: int, i: int) -> float:
+    return lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1)
+
+
+MOST_STEPS = 400  # compared; of more these many, evenly spaced
+
+
+@dataclass(frozen=True)
+class PaceTable:
+    """r ranks by s steps. Unknown is NaN. begin_ns, end_ns: since the earliest start of any rank; rank (r,): -1 where
+    not known; stage (r,): ranks with the same number do the same work."""
+
+    steps: I64
+    step_ns: F64
+    own_ns: F64
+    begin_ns: F64
+    end_ns: F64
+    rank: I64
+    stage: I64
+    node: list[str | None]
+
+
+def pace_table(parts: Sequence[RankPart], clocks: Mapping[str, Clock]) -> PaceTable | None:
+    """None: fewer than two ranks have steps of one kind, or they have none in common."""
+    sources = {part.steps.source for part in parts if part.steps.durations_ns}
+    known = [part for part in parts if _is_whole(part)]
+    if len(known) < 2 or len(sources) != 1:
+        return None
+    steps = _common([part.steps.numbers for part in known])
+    if not len(steps):
+        return None
+    begins = _aligned_begins(known, clocks)
+    lines = [_line(part, begin, steps) for part, begin in zip(known, begins, strict=True)]
+    step, own, begin = np.moveaxis(np.stack(lines), 1, 0)
+    return PaceTable(
+        steps=steps,
+        step_ns=step,
+        own_ns=own,
+        begin_ns=begin,
+        end_ns=begin + step,
+        rank=np.array([-1 if part.source.rank is None else part.source.rank for part in known], np.int64),
+        stage=_stages(known),
+        node=[part.source.host for part in known],
+    )
+
+
+def _is_whole(part: RankPart) -> bool:
+    """Whether every step has its number and its begin, as a file that was changed may not."""
+    steps = part.steps
+    return 0 < len(steps.durations_ns) == len(steps.numbers) == len(steps.begins_ns)
+
+
+def _common(numbers: Sequence[Sequence[int]]) -> I64:
+    """The numbers of the steps that at least half of the ranks counted, in order, at most MOST_STEPS."""
+    found, counts = np.unique(np.concatenate([np.array(own, np.int64) for own in numbers]), return_counts=True)
+    steps = found[2 * counts >= len(numbers)]
+    if len(steps) > MOST_STEPS:
+        steps = steps[np.linspace(0, len(steps) - 1, MOST_STEPS).round().astype(np.int64)]
+    return steps
+
+
+def _line(part: RankPart, begin_ns: float, steps: I64) -> F64:
+    """(3, s): durations, own work, begins of one rank."""
+    own = part.steps
+    line = np.full((3, len(steps)), np.nan)
+    numbers = np.array(own.numbers, np.int64)
+    order = np.argsort(numbers, kind="stable")
+    place = np.searchsorted(numbers[order], steps).clip(max=len(numbers) - 1)
+    row = order[place]
+    seen = numbers[row] == steps
+    line[0, seen] = np.array(own.durations_ns, np.float64)[row[seen]]
+    if len(own.own_ns) == len(numbers):
+        line[1, seen] = np.array(own.own_ns, np.float64)[row[seen]]
+    line[2, seen] = begin_ns + np.array(own.begins_ns, np.float64)[row[seen]]
+    return line
+
+
+def _aligned_begins(parts: Sequence[RankPart], clocks: Mapping[str, Clock]) -> list[float]:
+    """When each rank's window begins on the first rank's clock, since the earliest; NaN where its clock is not known.
+    Differences of integers: unix nanoseconds do not fit into a float."""
+    begins = [
+        part.window_start_ns + (part.epoch_ns or 0) - clocks[part.clock].offset_ns if part.clock in clocks else None
+        for part in parts
+    ]
+    first = min((begin for begin in begins if begin is not None), default=0)
+    return [np.nan if begin is None else float(begin - first) for begin in begins]
+
+
+def _stages(parts: Sequence[RankPart]) -> I64:
+    """A number for each set of pipeline stages that ranks have."""
+    stages = [tuple(part.stage.stages) if part.stage is not None else () for part in parts]
+    order = {stage: i for i, stage in enumerate(sorted(set(stages)))}
+    return np.array([order[stage] for stage in stages], np.int64)
+
+
+def middle(values: F64) -> F64:
+    """(s,) of (n, s): the middle of each column; of an even number the smaller of the two, so that of two the faster
+    is the measure of the slower. NaN is left out."""
+    count = (~np.isnan(values)).sum(axis=0)
+    at = np.maximum((count - 1) // 2, 0)
+    found: F64 = np.take_along_axis(np.sort(values, axis=0), at[None], axis=0)[0]
+    return found
+
+
+def behind(values: F64, alike: NDArray[np.int64]) -> F64:
+    """(n, s): by how much each line is above the middle of those that do the same work, as a share of it."""
+    found = np.full(values.shape, np.nan)
+    for group in np.unique(alike):
+        rows = alike == group
+        usual = middle(values[rows])
+        found[rows] = values[rows] / np.where(usual > 0, usual, np.nan) - 1
+    return found
+
+
+def largest(values: F64, of: NDArray[np.int64], count: int) -> F64:
+    """(count, s) of (n, s): the largest of the lines of each group; NaN where none is known."""
+    found = np.full((count, values.shape[1]), -np.inf)
+    np.maximum.at(found, of, np.where(np.isnan(values), -np.inf, values))
+    return np.where(np.isinf(found), np.nan, found)
+
+
+MOST_ROWS, MOST_COLUMNS = (256, 100)  # of the picture: a summary has at most 25,600 cells of each of its three layers
 MOST_PLACES = 1024  # of a larger job those farthest from the middle
 MOST_OUTLIERS = 64
 MANY_NODES = 8  # of fewer nodes the ranks are judged too, and are the places
@@ -73,9 +250,7 @@ def _switch_of(node: str | None, switches: Mapping[str, str]) -> str | None:
 
 def _by(table: PaceTable, switch: Sequence[str | None], key: Sequence[object]) -> _Group:
     """The ranks by the key, in the order of switch, node and rank."""
-    order = sorted(
-        range(len(key)), key=lambda i: (natural(switch[i]), natural(table.node[i]), int(table.rank[i]), i)
-    )
+    order = sorted(range(len(key)), key=lambda i: (natural(switch[i]), natural(table.node[i]), int(table.rank[i]), i))
     first = {key[i]: i for i in reversed(order)}
     found = [i for i in order if first[key[i]] == i]
     number = {key[i]: n for n, i in enumerate(found)}
@@ -87,9 +262,7 @@ def natural(name: str | None) -> list[tuple[int, int, str]]:
     """The order of names: node2 before node10; unknown last."""
     if name is None:
         return [(2, 0, "")]
-    return [
-        (0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.findall(r"[0-9]+|[^0-9]+", name)
-    ]
+    return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.findall(r"[0-9]+|[^0-9]+", name)]
 
 
 def _recentred(share: F64) -> F64:
@@ -177,9 +350,7 @@ def _variation(step_ns: F64) -> F64:
     count = (~np.isnan(step_ns)).sum(axis=1)
     mean = np.nansum(step_ns, axis=1) / np.maximum(count, 1)
     squares = np.nansum((step_ns - mean[:, None]) ** 2, axis=1)
-    found: F64 = np.where(
-        count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan
-    )
+    found: F64 = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
     return found
 
 
@@ -236,11 +407,7 @@ def _joined(places: _Group, names: Sequence[str], word: str) -> tuple[_Group, st
     if len(runs) > MOST_ROWS:
         runs = [len(places)]
     each = next(n for n in range(1, len(places) + 1) if sum(-(-run // n) for run in runs) <= MOST_ROWS)
-    first = [
-        start + at
-        for start, run in zip(np.cumsum([0, *runs]), runs, strict=False)
-        for at in range(0, run, each)
-    ]
+    first = [start + at for start, run in zip(np.cumsum([0, *runs]), runs, strict=False) for at in range(0, run, each)]
     row = np.searchsorted(first, np.arange(len(places)), side="right") - 1
     last = [*(at - 1 for at in first[1:]), len(places) - 1]
     labels = [names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in zip(first, last, strict=True)]

@@ -8,14 +8,13 @@ from statistics import median
 import numpy as np
 
 from harness.analysis.job import collective_table, grouping
-from harness.analysis.job.clocks import align_clocks
-from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
+from harness.analysis.job.collective_table import collective_phases, fits, withheld_fits
+from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pacing import pacing
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, merge_parts, undetailed
-from harness.analysis.job.pop import pop_efficiency
+from harness.analysis.job.pop import Kernel, pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
-from harness.analysis.job.sums import Kernel
 from harness.analysis.process.copies import with_links
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
@@ -163,9 +162,7 @@ def _withheld(
         yield Withheld(field="collectives.waiting_ns", reason=reason)
     rows = ((c.algorithm_bandwidth_gb_per_s, c.bus_bandwidth_gb_per_s) for c in collectives)
     if any(algorithm is not None and bus is None for algorithm, bus in rows):
-        reason = (
-            "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
-        )
+        reason = "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
         yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
 
 
@@ -218,12 +215,7 @@ def spread(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Spread:
     """A distribution in five numbers; percentiles interpolate linearly and round to whole nanoseconds."""
     low, middle, high = (round(float(q)) for q in np.quantile(values, (0.1, 0.5, 0.9)))
     return Spread(
-        count=len(values),
-        median_ns=middle,
-        min_ns=int(values.min()),
-        max_ns=int(values.max()),
-        p10_ns=low,
-        p90_ns=high,
+        count=len(values), median_ns=middle, min_ns=int(values.min()), max_ns=int(values.max()), p10_ns=low, p90_ns=high
     )
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import COMMUNICATION
-from harness.analysis.process.intervals import EMPTY, Intervals
+from harness.analysis.process.idle import COMMUNICATION
+from harness.analysis.process.intervals import EMPTY, Intervals, Nesting
 from harness.analysis.process.kinds import Kinds
-from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.view import View
 from harness.traces.trace import I32, I64
@@ -63,20 +62,15 @@ def rows(
     keys: dict[Key, int] = {}
     key = np.concatenate([_recorded_keys(view, keys), _bare_keys(view, bare_at, keys)]).astype(np.int32)
     size, peer = (
-        np.concatenate([column, np.full(len(bare_at), -1, column.dtype)])
-        for column in (recorded.bytes, recorded.peer)
+        np.concatenate([column, np.full(len(bare_at), -1, column.dtype)]) for column in (recorded.bytes, recorded.peer)
     )
     start = np.concatenate([recorded.start_ns, events.start_ns[bare_at]])
     end = np.concatenate([recorded.end_ns, events.end_ns[bare_at]])
     order = np.argsort(start, kind="stable")
     event = np.concatenate([recorded.event, bare_at])[order]
-    phase = (
-        _phases(view, *ranges, (event, start[order]), between) if ranges else np.zeros(len(order), np.int8)
-    )
+    phase = _phases(view, *ranges, (event, start[order]), between) if ranges else np.zeros(len(order), np.int8)
     row = np.arange(len(order))
-    return CollectiveRows(
-        list(keys), key[order], size[order], start[order], end[order], phase, row, peer[order]
-    )
+    return CollectiveRows(list(keys), key[order], size[order], start[order], end[order], phase, row, peer[order])
 
 
 def row_events(view: View, kinds: Kinds) -> I64:

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import Busy
+from harness.analysis.process.idle import Busy
 from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, length, merge, union
 from harness.analysis.process.kinds import MEMSET, copy_label
 from harness.analysis.process.prepared import MeasuredProcess
@@ -136,11 +136,7 @@ def _merged_sizes(rows: list[Copy]) -> list[CopySize]:
     sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     for size in (size for row in rows for size in row.sizes):
         total = sums[size.at_least_bytes]
-        sums[size.at_least_bytes] = [
-            total[0] + size.count,
-            total[1] + size.bytes,
-            total[2] + size.duration_ns,
-        ]
+        sums[size.at_least_bytes] = [total[0] + size.count, total[1] + size.bytes, total[2] + size.duration_ns]
     return [
         CopySize(at_least_bytes=least, count=count, bytes=size, duration_ns=ns)
         for least, (count, size, ns) in sorted(sums.items())

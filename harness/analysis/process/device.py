@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.analysis.process.breakdown import (
-    Busy,
-    split_window,
-    split_windows,
-)
 from harness.analysis.process.host_activities import what_of, where_of
 from harness.analysis.process.host_calls import CAUSES, Cause
-from harness.analysis.process.idle import cause_table
-from harness.analysis.process.intervals import (
-    Intervals,
-    clip,
-    complement,
-    difference,
-    length,
-    merge,
-    union,
-)
+from harness.analysis.process.idle import Busy, cause_table, split_window, split_windows
+from harness.analysis.process.intervals import Intervals, clip, complement, difference, length, merge, union
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
 from harness.traces.operators import counted
@@ -92,9 +79,7 @@ def _after(m: MeasuredProcess, device: int, end: int) -> int:
 def _steps(m: MeasuredProcess, sets: Busy) -> list[StepSplit]:
     chosen = np.flatnonzero(m.steps.counted)
     parts = split_windows(sets, m.steps.start_ns[chosen], m.steps.end_ns[chosen])
-    return [
-        StepSplit(step=m.steps.names[i], **part.model_dump()) for i, part in zip(chosen, parts, strict=True)
-    ]
+    return [StepSplit(step=m.steps.names[i], **part.model_dump()) for i, part in zip(chosen, parts, strict=True)]
 
 
 def _kinds(m: MeasuredProcess, device: int) -> list[KindTime]:

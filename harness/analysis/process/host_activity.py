@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.host_calls import (
     CAUSES,
@@ -25,15 +24,16 @@ from harness.analysis.process.host_calls import (
 from harness.analysis.process.host_stacks import HostStacks
 from harness.analysis.process.idle import (
     CHUNK,
+    COMMUNICATION,
+    NOT_WORK,
     Launching,
     NextEvent,
     pieces_on_cpu,
     pieces_on_gpu,
     usual_latency,
 )
-from harness.analysis.process.intervals import Intervals, complement, overlaps, union
+from harness.analysis.process.intervals import Intervals, Nesting, complement, overlaps, union
 from harness.analysis.process.kinds import Kinds
-from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.phases import PHASES, phase_of_moments, phases
 from harness.analysis.process.ranges import range_label
 from harness.analysis.process.steps import ProcessSteps, counts_steps
@@ -194,9 +194,7 @@ class HostWatch:
             pieces = pieces_on_cpu(gaps, self._told)
         else:
             pieces = pieces_on_gpu(gaps, following.at(some), self._told, launching)
-        return _Rows(
-            pieces.start_ns, pieces.end_ns, pieces.cause, pieces.told, following.row[some][pieces.gap]
-        )
+        return _Rows(pieces.start_ns, pieces.end_ns, pieces.cause, pieces.told, following.row[some][pieces.gap])
 
     def _named(self, rows: _Rows) -> IdleTime:
         """The pieces with their activities; host work is cut where operators begin and end."""

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
-from harness.analysis.process.intervals import EMPTY, Intervals, complement, merge, overlaps, union
-from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.intervals import EMPTY, Intervals, Nesting, complement, merge, overlaps, union
 from harness.analysis.process.view import View
 from harness.traces.columns import distinct
 from harness.traces.trace import I64, U8, Activity, Calls, Events, HostKind
@@ -58,11 +57,10 @@ LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
 FIRST_USE_NS = 1_000_000  # a launch that takes so long, and is the first one of its kernel, loads the kernel
 _FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
 _DATA = re.compile(
-    r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter",
-    re.IGNORECASE,
+    r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter", re.IGNORECASE
 )
 _DATA_CODE = re.compile(
-    r"torch/utils/data/|torchdata/|datasets/(?:arrow|iterable)_dataset\.py|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data",
+    r"torch/utils/data/|torchdata/|datasets/(?:arrow|iterable)_dataset\.py|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data"
 )
 _WAIT = re.compile(r"^(recv|send|wait|barrier|p2p|batch_isend)", re.IGNORECASE)
 _COMMUNICATION_CALL = re.compile(r"c10d|record_param_comms|wait|barrier", re.IGNORECASE)
@@ -72,9 +70,7 @@ _LOADS = re.compile(
     r"Module(Load|GetFunction)|LibraryLoad|LinkAdd|LinkComplete|FuncGetAttributes|FuncSetAttribute|Occupancy|"
     r"FuncLoad|KernelGetFunction|CtxCreate|PrimaryCtxRetain|RegisterFatBinary"
 )
-_DRIVER_LOADS = re.compile(
-    r"(?:lazy|module|function).*loading|compiler", re.IGNORECASE
-)  # of CUPTI's overheads
+_DRIVER_LOADS = re.compile(r"(?:lazy|module|function).*loading|compiler", re.IGNORECASE)  # of CUPTI's overheads
 _LAUNCHES = re.compile(r"Launch")
 # What a call does to the host, by its name; the first that fits. An asynchronous copy counts if it is long.
 _BLOCKING: tuple[tuple[Cause, re.Pattern[str]], ...] = (
@@ -194,9 +190,7 @@ def told_on_cpu(view: View, nesting: Nesting, feeding: I64, dispatch: Intervals)
     waiting = matching(ranges.name, view.names, _WAIT.search) & _on_main(ranges.thread, nesting)
     held = np.flatnonzero(waiting)
     layers.insert(1, _layer(dispatch.start, dispatch.end, Cause.COMMUNICATION))
-    layers.insert(
-        1, _layer(ranges.start_ns[held], ranges.end_ns[held], Cause.COMMUNICATION, Source.RANGE, held)
-    )
+    layers.insert(1, _layer(ranges.start_ns[held], ranges.end_ns[held], Cause.COMMUNICATION, Source.RANGE, held))
     annotated = union(ranges.start_ns, ranges.end_ns)
     return _layered([*layers, _layer(annotated.start, annotated.end, Cause.LAUNCH)])
 
@@ -206,9 +200,7 @@ def _on_main(thread: I64, nesting: Nesting) -> NDArray[np.bool_]:
     return found
 
 
-def _layer(
-    start: I64, end: I64, cause: Cause | U8, source: Source = Source.NOTHING, row: I64 | None = None
-) -> _Layer:
+def _layer(start: I64, end: I64, cause: Cause | U8, source: Source = Source.NOTHING, row: I64 | None = None) -> _Layer:
     causes = np.broadcast_to(np.asarray(cause, np.uint8), start.shape)
     return _Layer(start, end, causes, source, np.full(len(start), -1) if row is None else row)
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import Intervals, lengths_within, overlaps
-from harness.analysis.process.nesting import Nesting, Owners, containing
+from harness.analysis.process.intervals import Intervals, Nesting, Owners, containing, lengths_within, overlaps
 from harness.analysis.process.view import View
 from harness.analysis.summary import CodeLocation
 from harness.traces.python_functions import Owner, python_function
@@ -42,9 +41,7 @@ class HostStacks:
             self._owner[i] = found.owner if found.file else -1
             self._waits[i] = bool(_WAITS.search(self._names[i]))
         self._threads = [int(thread) for thread in feeding]
-        self._flat = {
-            (kind, thread): self._outermost(kind, [thread]) for kind in _FLAT for thread in self._threads
-        }
+        self._flat = {(kind, thread): self._outermost(kind, [thread]) for kind in _FLAT for thread in self._threads}
         self.operators = self._outermost(HostKind.OPERATOR, self._threads)
 
     def _outermost(self, kind: HostKind, threads: list[int]) -> Flat:
@@ -147,9 +144,7 @@ class Flat:
         for name in np.unique(found[found >= 0]).tolist():
             mine = np.flatnonzero(found == name)
             own = self.name == name
-            covered = lengths_within(
-                Intervals(self.start_ns[own], self.end_ns[own]), at.start[mine], at.end[mine]
-            )
+            covered = lengths_within(Intervals(self.start_ns[own], self.end_ns[own]), at.start[mine], at.end[mine])
             found[mine[covered <= HALF * (at.end - at.start)[mine]]] = -1
         return found
 

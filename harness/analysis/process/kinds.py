@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
 from harness.traces.trace import I32, I64, U8, Activity, CopyKind, Events
@@ -23,17 +23,7 @@ from harness.traces.trace import I32, I64, U8, Activity, CopyKind, Events
 RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER = "host", "other"
 NAME_CHARS = 1000  # mangled templates have many thousands; what matters comes first, and searching costs time
-KINDS = (
-    "gemm",
-    "attention",
-    "communication",
-    "normalisation",
-    "optimizer",
-    "embedding",
-    "elementwise",
-    HOST,
-    OTHER,
-)
+KINDS = ("gemm", "attention", "communication", "normalisation", "optimizer", "embedding", "elementwise", HOST, OTHER)
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
 MEMSET = "memset"
@@ -109,10 +99,7 @@ class Rules:
 
 @lru_cache(maxsize=8192)  # a job's ranks run kernels of the same names, and the rules are many
 def _first_match(kinds: tuple[tuple[str, re.Pattern[str]], ...], name: str, on_cpu: bool) -> str:
-    return next(
-        (kind for kind, pattern in kinds if (on_cpu or kind != HOST) and pattern.search(name)),
-        OTHER,
-    )
+    return next((kind for kind, pattern in kinds if (on_cpu or kind != HOST) and pattern.search(name)), OTHER)
 
 
 @cache

@@ -18,16 +18,7 @@ from harness.analysis.process.collective_rows import CollectiveRows, Key
 from harness.analysis.process.pipeline import StagePart
 from harness.analysis.process.ranges import RangeSums
 from harness.analysis.process.rows import RowsByField
-from harness.analysis.summary import (
-    Copy,
-    Device,
-    HtaSplit,
-    NodeNetwork,
-    Problem,
-    SummaryPart,
-    TraceSource,
-    Window,
-)
+from harness.analysis.summary import Copy, Device, HtaSplit, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
 KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
 # name, kind, precision, count, total, shortest, longest; nanoseconds
@@ -132,9 +123,7 @@ def unpack_rows(packed: bytes) -> CollectiveRows:
     start = np.cumsum(columns[2])
     phase, peer = columns[4].astype(np.int8), columns[5].astype(np.int32)
     row = np.arange(len(start))
-    return CollectiveRows(
-        keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase, row, peer
-    )
+    return CollectiveRows(keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase, row, peer)
 
 
 def merge_parts(*groups: Sequence[RankPart]) -> list[RankPart]:

@@ -1,21 +1,25 @@
 """The phase of training that a range or a moment belongs to: forward, backward, optimizer, data loading, sends and
-receives, or the time between two marked steps."""
+receives, or the time between two marked steps.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, NOT_WORK
-from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import Intervals, contains
-from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.idle import COMMUNICATION, COMPUTE, NOT_WORK
+from harness.analysis.process.intervals import Intervals, Nesting, contains
 from harness.analysis.process.ranges import by_depth
+from harness.analysis.process.view import View
 from harness.analysis.summary import PhaseTime
-from harness.traces.operators import counted
-from harness.traces.trace import I64, U8, Events, Ranges
+from harness.traces.columns import sorted_spans
+from harness.traces.operators import counted, operators
+from harness.traces.trace import I64, U8, Activity, Events, RangeKind, Ranges
 
 PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "between steps", "other")
 DATA, BETWEEN, OTHER = 3, 5, 6  # indices into PHASES
@@ -53,9 +57,7 @@ PhaseSum = tuple[int, int, int | None, int | None]  # count, duration, compute, 
 PhaseSums = dict[str, PhaseSum]
 
 
-def phase_sums(
-    events: Events, phase: NDArray[np.int8], event_class: U8, chosen: NDArray[np.bool_]
-) -> PhaseSums:
+def phase_sums(events: Events, phase: NDArray[np.int8], event_class: U8, chosen: NDArray[np.bool_]) -> PhaseSums:
     """Sums per phase of the chosen events; `phase` is of every event."""
     rows = np.flatnonzero(chosen & (event_class != NOT_WORK))
     of = phase[rows]
@@ -66,11 +68,7 @@ def phase_sums(
     for i, name in enumerate(PHASES):
         mine = of == i
         if mine.any():
-            numbers = (
-                duration[mine],
-                duration[mine & (kind == COMPUTE)],
-                duration[mine & (kind == COMMUNICATION)],
-            )
+            numbers = (duration[mine], duration[mine & (kind == COMPUTE)], duration[mine & (kind == COMMUNICATION)])
             total, compute, communication = (int(n.sum()) for n in numbers)
             sums[name] = (int(np.count_nonzero(mine & counts)), total, compute, communication)
     return sums
@@ -80,19 +78,118 @@ def phase_table(sums: PhaseSums) -> list[PhaseTime]:
     """The sums as rows, most time first."""
     total = max(sum(row[1] for row in sums.values()), 1)
     rows = [
-        PhaseTime(
-            phase=name, kernels=n, duration_ns=ns, compute_ns=compute, communication_ns=comm, share=ns / total
-        )
+        PhaseTime(phase=name, kernels=n, duration_ns=ns, compute_ns=compute, communication_ns=comm, share=ns / total)
         for name, (n, ns, compute, comm) in sums.items()
     ]
     return sorted(rows, key=lambda r: (-r.duration_ns, r.phase))
 
 
-def phase_of_moments(
-    owner: I64, phase: NDArray[np.int8], moment_ns: I64, between: Intervals
-) -> NDArray[np.int8]:
+def phase_of_moments(owner: I64, phase: NDArray[np.int8], moment_ns: I64, between: Intervals) -> NDArray[np.int8]:
     """The phases of moments: BETWEEN for those between two marked steps, unless data is loaded there; else by the range
     rows that own them, OTHER without an owner (-1)."""
     found: NDArray[np.int8] = np.append(phase, np.int8(OTHER))[owner]
     found[contains(between, moment_ns) & (found != DATA)] = BETWEEN
     return found
+
+
+_BACKWARD = PHASES.index("backward")
+_BORDERS = (PHASES.index("optimizer"), PHASES.index("data loading"))  # a forward pass begins after these
+INFERRED = " (by its operators)"  # how the names of such phases end
+_INFERRED = (f"forward{INFERRED}", f"backward{INFERRED}")
+_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
+_END_OF_DDP = re.compile(r"^torch\.distributed\.ddp\.reducer")  # DDP waits and copies after autograd's last operator
+
+
+class _Acts(NamedTuple):
+    """What a process did one after the other, n times: outermost operators, or calls that launch. thread: of the
+    program. autograd: of a backward pass. tail: of the end of one."""
+
+    thread: int
+    start_ns: I64
+    end_ns: I64
+    autograd: NDArray[np.bool_]
+    tail: NDArray[np.bool_]
+
+
+def with_inferred_phases(view: View) -> View:
+    """The process with ranges for its forward and backward passes, where autograd's operators show them and no range
+    does."""
+    ranges, names = view.ranges, view.names
+    if matching(ranges.name, names, lambda name: phase_of_name(name) == _BACKWARD).any():
+        return view
+    acts = _on_cpu(view) if view.on_cpu else _on_gpu(view)
+    if acts is None:
+        return view
+    begins, ends = _passes(acts)
+    own = ranges.thread == acts.thread
+    others = own & matching(ranges.name, names, lambda name: phase_of_name(name) in _BORDERS)
+    step = ranges.kind == RangeKind.STEP
+    borders = np.concatenate([ends, ranges.end_ns[others], ranges.start_ns[step]])
+    forward = _before(begins, borders, np.concatenate([acts.start_ns, ranges.start_ns[own & ~step]]))
+    added = _rows(ranges, acts.thread, len(names), (forward, begins), (begins, ends))
+    return replace(view, trace=replace(view.trace, names=[*names, *_INFERRED]), ranges=added)
+
+
+def _on_cpu(view: View) -> _Acts | None:
+    """Without a GPU autograd runs on the program's own thread, and all operators are recorded."""
+    events, names = view.events, view.names
+    autograd = matching(events.name, names, _AUTOGRAD.search) & (events.activity == Activity.CPU_OP)
+    if not autograd.any():
+        return None
+    threads, counts = np.unique(events.stream[autograd], return_counts=True)
+    thread = int(threads[np.argmax(counts)])
+    rows = np.flatnonzero((events.stream == thread) & (events.activity == Activity.CPU_OP))
+    whole = operators(events, rows)
+    outermost = whole.start_ns >= np.append(0, np.maximum.accumulate(whole.end_ns)[:-1])
+    first = whole.first[outermost]
+    tail = matching(events.name[first], names, _END_OF_DDP.search)
+    return _Acts(thread, whole.start_ns[outermost], whole.end_ns[outermost], autograd[first], tail)
+
+
+def _on_gpu(view: View) -> _Acts | None:
+    """With a GPU autograd has a thread of its own, from which it launches while the program's thread waits."""
+    host, calls, ranges = view.host, view.calls, view.ranges
+    threads = np.unique(host.thread[matching(host.name, view.names, _AUTOGRAD.search)])
+    marks = ranges.thread[ranges.kind == RangeKind.STEP]
+    if not len(threads) or not len(marks) or np.isin(marks[0], threads):
+        return None
+    rows = np.flatnonzero(np.isin(calls.thread, np.append(threads, marks[0])))
+    autograd = np.isin(calls.thread[rows], threads)
+    return _Acts(int(marks[0]), calls.start_ns[rows], calls.end_ns[rows], autograd, np.zeros(len(rows), np.bool_))
+
+
+def _passes(acts: _Acts) -> tuple[I64, I64]:
+    """Begin and end of each backward pass: autograd's operators one after the other, with the end of DDP's work."""
+    at = np.flatnonzero(acts.autograd | acts.tail)
+    new = np.append(True, (np.diff(at) > 1) & ~acts.tail[at[1:]])[: len(at)]
+    last = np.append(np.flatnonzero(new)[1:] - 1, len(at) - 1)
+    return acts.start_ns[at[new]], acts.end_ns[at[last]] if len(at) else acts.end_ns[at]
+
+
+def _before(begins: I64, borders: I64, starts: I64) -> I64:
+    """The start of each forward pass: the first start after the last border before a backward pass; where there is no
+    such border or start, the backward pass's own start."""
+    borders, starts = np.sort(np.append(borders, -1)), np.sort(np.append(starts, np.iinfo(np.int64).max))
+    border = borders[np.searchsorted(borders, begins, side="right") - 1]
+    first = starts[np.searchsorted(starts, border)]
+    return np.where(border >= 0, np.minimum(first, begins), begins)
+
+
+def _rows(ranges: Ranges, thread: int, name: int, *passes: tuple[I64, I64]) -> Ranges:
+    """The ranges with a row for each pass that takes time; the passes' names begin at `name`."""
+    start, end = (np.concatenate(column) for column in zip(*passes, strict=True))
+    number = np.repeat(np.arange(name, name + len(passes)), [len(begins) for begins, _ in passes])
+    taken = end > start
+    n = int(taken.sum())
+    more = Ranges(
+        start[taken],
+        end[taken],
+        number[taken].astype(np.int32),
+        np.full(n, thread),
+        np.full(n, RangeKind.ANNOTATION, np.uint8),
+        np.full(n, ranges.process[0] if len(ranges) else -1),
+        np.full(n, -1, np.int32),
+        np.zeros(n, np.uint8),
+    )
+    columns = (np.concatenate([getattr(ranges, f.name), getattr(more, f.name)]) for f in fields(Ranges))
+    return sorted_spans(Ranges(*columns))

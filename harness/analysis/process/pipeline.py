@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.device import communicating_alone
-from harness.analysis.process.intervals import Intervals, clip, difference, intersection, length, union
-from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.idle import COMMUNICATION, NOT_WORK
+from harness.analysis.process.intervals import Intervals, Nesting, clip, difference, intersection, length, union
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.ranges import device_spans
 from harness.analysis.process.steps import ProcessSteps, by_periodicity
 from harness.analysis.process.view import View
 from harness.analysis.summary import Pipeline, PipelineStage, SummaryPart, Withheld
-from harness.theory.pipeline import expected_bubble
+from harness.theory.flops import expected_bubble
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT, collective_kind, is_communication
 
@@ -174,9 +173,7 @@ def _work(m: MeasuredProcess, device: int, found: Microbatches, transfers: Inter
     return _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~_sends_or_receives(m.view))
 
 
-def _iteration(
-    found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals
-) -> Iteration | None:
+def _iteration(found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals) -> Iteration | None:
     """One step's passes, `mine`, as a part of a schedule; None without a forward or without a backward."""
     forward, backward = mine & found.forward, mine & ~found.forward
     if not forward.any() or not backward.any():
@@ -225,9 +222,7 @@ def _pairs(of: Intervals, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
     return list(zip(inside.start.tolist(), inside.end.tolist(), strict=True))
 
 
-def pipeline(
-    parts: list[tuple[int | None, int, StagePart]], world_size: int | None = None
-) -> Pipeline | None:
+def pipeline(parts: list[tuple[int | None, int, StagePart]], world_size: int | None = None) -> Pipeline | None:
     """All ranks' stages together. `parts`: (rank, clock offset to subtract in nanoseconds, stage part).
 
     The schedule of an iteration spans from the first forward of any stage to the last backward of any stage. The
@@ -237,9 +232,7 @@ def pipeline(
         return None
     common = min(len(part.iterations) for _, _, part in parts)
     spans = [_span(parts, i, common) for i in range(common)]
-    stages = [
-        _stage(rank, part, [(a + offset, b + offset) for a, b in spans]) for rank, offset, part in parts
-    ]
+    stages = [_stage(rank, part, [(a + offset, b + offset) for a, b in spans]) for rank, offset, part in parts]
     stages.sort(key=lambda s: (s.stage, -1 if s.rank is None else s.rank))
     depth, virtual = _depth(parts, world_size), max(len(part.stages) for _, _, part in parts)
     microbatches = max(part.microbatches for _, _, part in parts)
@@ -275,10 +268,7 @@ def withheld_theory(found: Pipeline | None) -> list[Withheld]:
 def _span(parts: list[tuple[int | None, int, StagePart]], i: int, common: int) -> tuple[int, int]:
     """The schedule of one iteration on the common clock."""
     chosen = [(part.iterations[len(part.iterations) - common + i], offset) for _, offset, part in parts]
-    return (
-        min(it.start_ns - offset for it, offset in chosen),
-        max(it.end_ns - offset for it, offset in chosen),
-    )
+    return (min(it.start_ns - offset for it, offset in chosen), max(it.end_ns - offset for it, offset in chosen))
 
 
 def _stage(rank: int | None, part: StagePart, spans: list[tuple[int, int]]) -> PipelineStage:

@@ -8,13 +8,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import NOT_WORK, Busy, busy
 from harness.analysis.process.host_activity import HostWatch, IdleTime
 from harness.analysis.process.host_stacks import HostStacks
-from harness.analysis.process.inferred_phases import with_inferred_phases
-from harness.analysis.process.intervals import complement
+from harness.analysis.process.idle import NOT_WORK, Busy, busy
+from harness.analysis.process.intervals import Nesting, complement, nest, owners_of_events
 from harness.analysis.process.kinds import Kinds, Rules, classify
-from harness.analysis.process.nesting import Nesting, nest, owners_of_events
+from harness.analysis.process.phases import with_inferred_phases
 from harness.analysis.process.steps import ProcessSteps, find_steps
 from harness.analysis.process.view import View
 from harness.analysis.summary import Window

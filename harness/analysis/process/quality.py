@@ -67,9 +67,7 @@ def _unordered_rest(m: MeasuredProcess) -> str:
     until = m.view.trace.complete_until_ns
     if until is None or not bool((m.view.events.start_ns[inside(m)] > until).any()):
         return ""
-    return (
-        "the file was cut off and is not in the order of time: events may be missing anywhere in the window"
-    )
+    return "the file was cut off and is not in the order of time: events may be missing anywhere in the window"
 
 
 def _holes(part: RankPart, m: MeasuredProcess) -> str:
@@ -93,9 +91,7 @@ def _whole_graphs(m: MeasuredProcess) -> tuple[int, float]:
 def _graphs(part: RankPart, graphs: int, share: float) -> list[Problem]:
     if not graphs:
         return []
-    evidence = (
-        f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
-    )
+    evidence = f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
     what = problem_texts.WHOLE_GRAPHS
     return [Problem.doubt(what, evidence)]
 
@@ -123,9 +119,7 @@ def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:
         return []
     ranges = len(m.view.ranges)
     if ranges and part.source.tool == "nsys" and not part.source.device_names:
-        evidence = (
-            f"{_who(part)}: {ranges} ranges and no kernel: their times are known, the work inside them is not"
-        )
+        evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times are known, the work inside them is not"
         return [Problem.doubt(problem_texts.NO_GPU, evidence)]
     why = ""
     if part.source.tool == "nsys" and not ranges:

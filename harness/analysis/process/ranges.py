@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import Intervals, lengths_within
-from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.intervals import Intervals, Nesting, lengths_within
 from harness.analysis.summary import RangeTime
 from harness.traces.operators import counted
 from harness.traces.trace import I64, Events, Ranges

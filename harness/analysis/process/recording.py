@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import COMMUNICATION
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
+from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.intervals import (
     Intervals,
     clip,
@@ -39,12 +39,7 @@ WAITED_SHARE = 0.1  # of the window in which launched work waits and nothing tha
 LAUNCHES_KNOWN = 0.1  # of at least ten kernels: with fewer, the host is not in the recording
 FIRST_USE_SHARE = 0.03  # of the window: a smaller loss is not told
 NO_FINDING = ("findings", "replay.what_ifs")
-OF_COMMUNICATION = (
-    "communication_ns",
-    "exposed_communication_ns",
-    "overlapped_communication_ns",
-    "overlap_fraction",
-)
+OF_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns", "overlap_fraction")
 _NO_IDLE = ("idle_ns", "busy_fraction", "idle_causes")
 _LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)")
 _LOAD = re.compile(r"(Module|Library)Load|ModuleGetFunction|GraphInstantiate")
@@ -257,9 +252,4 @@ def _first_launches(m: MeasuredProcess) -> NDArray[np.intp]:
     return long[np.isin(calls.correlation[long], events.correlation[earliest])]
 
 
-_RULES: tuple[Callable[[MeasuredProcess, Intervals], Kind | None], ...] = (
-    _capture,
-    _sample,
-    _part,
-    _device_only,
-)
+_RULES: tuple[Callable[[MeasuredProcess, Intervals], Kind | None], ...] = (_capture, _sample, _part, _device_only)

@@ -17,8 +17,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import Busy
 from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.idle import Busy
 from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
 from harness.traces.trace import I64, Activity, Events, RangeKind, Ranges
 from harness.traces.vocabulary import is_communication
@@ -30,8 +30,7 @@ COVERED = 0.7  # of the device's time
 AHEAD = 0.1  # of a step: by so much the device must be behind the host
 KNOWN_LAUNCHES = 0.9  # of the work: with fewer it is not known which step work belongs to
 _COUNTING = re.compile(
-    r"^(?:##\s*)?(batch|iteration|iter|(?:train|training|global)[_ ]?step|step)[ _#:=-]*(\d+)\b",
-    re.IGNORECASE,
+    r"^(?:##\s*)?(batch|iteration|iter|(?:train|training|global)[_ ]?step|step)[ _#:=-]*(\d+)\b", re.IGNORECASE
 )
 _NUMBER = re.compile(r"(\d+)")
 _PERIODICITY = "periodicity"
@@ -77,9 +76,7 @@ class ProcessSteps:
     def marked_window(self) -> tuple[int, int] | None:
         """The same on the host: first counted mark's start and last counted mark's end."""
         chosen = np.flatnonzero(self.counted)
-        return (
-            (int(self.mark_start_ns[chosen[0]]), int(self.mark_end_ns[chosen[-1]])) if len(chosen) else None
-        )
+        return (int(self.mark_start_ns[chosen[0]]), int(self.mark_end_ns[chosen[-1]])) if len(chosen) else None
 
     @property
     def empty(self) -> int:
@@ -204,9 +201,7 @@ def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
     kernels = kernels[events.device[kernels] == device]
     counts = np.bincount(events.name[kernels])
     extent = int(events.end_ns[kernels].max() - events.start_ns[kernels[0]])
-    by_name = kernels[
-        np.argsort(events.name[kernels], kind="stable")
-    ]  # one sort, not one search per candidate
+    by_name = kernels[np.argsort(events.name[kernels], kind="stable")]  # one sort, not one search per candidate
     ends = np.cumsum(counts)
     for name in np.argsort(counts, kind="stable"):
         count = int(counts[name])
@@ -228,9 +223,7 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
     complete = steps.counted & (steps.end_ns > steps.start_ns) & (steps.start_ns >= 0)
     if until_ns is not None:
         complete &= steps.end_ns <= until_ns
-    work = sum(
-        (lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int)
-    )
+    work = sum((lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int))
     worked = work > 0 if len(events) else complete  # a trace of ranges alone cannot tell an empty step
     if not worked[complete].all():
         worked = worked | _launched_work(steps, events)
@@ -241,9 +234,7 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
 def _launched_work(steps: ProcessSteps, events: Events) -> NDArray[np.bool_]:
     """Which steps launched work: it may run when they are over."""
     launched = np.sort(events.launch_ns[_is_launched(events)])
-    some: NDArray[np.bool_] = np.searchsorted(launched, steps.end_ns) > np.searchsorted(
-        launched, steps.start_ns
-    )
+    some: NDArray[np.bool_] = np.searchsorted(launched, steps.end_ns) > np.searchsorted(launched, steps.start_ns)
     return some
 
 

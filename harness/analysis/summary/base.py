@@ -1,13 +1,47 @@
-"""What every part of a Summary is made of, and how far a reader can trust a recording. Knows no measurement."""
+"""The text below each field of a class, or constant of a module, as its source has it. Docs and schemas read it, so
+that an import pays nothing for it.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
 from enum import Enum
+from types import ModuleType
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
 
-from harness.analysis.summary.described import field_texts
+
+def field_texts(cls: type) -> dict[str, str]:
+    """The text of each field that `cls` declares itself, in order, as one line; empty for a field without a text."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    return dict(_fields(tree.body))
+
+
+def constant_texts(module: ModuleType) -> dict[str, str]:
+    """The text below each constant of `module`, in order, as one line."""
+    return dict(_fields(ast.parse(inspect.getsource(module)).body))
+
+
+def _fields(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for statement, below in zip(body, [*body[1:], ast.Pass()], strict=True):
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=kind) if "ClassVar" not in ast.dump(kind):
+                yield name, _text(below)
+            case ast.Assign(targets=[ast.Name(id=name)]) if _text(below):
+                yield name, _text(below)
+
+
+def _text(statement: ast.stmt) -> str:
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return " ".join(text.split())
+    return ""
+
 
 _Value = TypeVar("_Value")
 
@@ -111,9 +145,7 @@ class Quality(SummaryPart):
     verdict: RecordingVerdict = RecordingVerdict.GOOD
     """The worst severity of any problem. An unreadable file among good ones makes the job `doubtful`."""
     # Summaries that were written before the rename have `findings`, which are causes of lost time only.
-    problems: list[Problem] = Field(
-        default_factory=list, validation_alias=AliasChoices("problems", "findings")
-    )
+    problems: list[Problem] = Field(default_factory=list, validation_alias=AliasChoices("problems", "findings"))
     """Defects of the recording, worst first. Older summaries, which are still read, have `findings`."""
     withheld: list[Withheld] = Field(default_factory=list)
     """The numbers that are not given."""

@@ -254,10 +254,7 @@ class Efficiency(SummaryPart):
 
 
 MOST_COLUMNS = 100  # of a node's rates over time
-LAST_UNIX_NS, LONGEST_NS = (
-    1 << 62,
-    1 << 55,
-)  # in the year 2116, and over a year: all sums of them have 64 bits
+LAST_UNIX_NS, LONGEST_NS = (1 << 62, 1 << 55)  # in the year 2116, and over a year: all sums of them have 64 bits
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Column = Annotated[list[_Rate | None], Field(min_length=1, max_length=MOST_COLUMNS)]
 

@@ -4,14 +4,10 @@ docs/metrics.md is written from them."""
 
 from __future__ import annotations
 
-GRAPH_CAPTURE = (
-    "a CUDA graph is captured here: its kernels do not run, so this shows nothing about the program's speed"
-)
+GRAPH_CAPTURE = "a CUDA graph is captured here: its kernels do not run, so this shows nothing about the program's speed"
 """Captures (from `cudaStreamBeginCapture` to `cudaStreamEndCapture`, or of HIP) fill half of the window; or a tenth,
 with half of the launches, if graphs are not launched more often than captured. Said first; no cause is given."""
-SAMPLED = (
-    "this recording is a sample: events are missing everywhere, so a time without work may not be idle time"
-)
+SAMPLED = "this recording is a sample: events are missing everywhere, so a time without work may not be idle time"
 """Fewer than 1 % of the calls that the profiler numbered are in the file, and half of them are over 30 numbers after
 the one before; or 20 % of kernels lack their launch and 20 % of launches their kernel, in each third of the recording.
 Said first; no cause is given."""

@@ -140,3 +140,242 @@ class Replay(SummaryPart):
     name: per step, of the rank with the most. The missing ranks are charged with nothing."""
     what_ifs: list[WhatIf] = Field(default_factory=list)
     """The step with one thing changed, best first. Empty if `error` is above 2 %."""
+
+
+class Predicted(SummaryPart):
+    """One number of the run's `plan.json` ([theory.md](theory.md)) that the run also measured: as a
+    [metric](#metrics-by-name) of the same name, or for `job_s` as the time from the job's own start to its end. Numbers
+    that were not measured, or measured as 0, are left out."""
+
+    name: str
+    """Of the plan's number and of the metric."""
+    label: str
+    """The number in words."""
+    unit: str
+    """Of all numbers of the row: ns, s, bytes, tokens, tokens/s, share."""
+    predicted: float
+    """Before the run started. For a range its geometric mean √(low · high)."""
+    low: float | None = None
+    """The range's lower end. Null if the plan gave one number."""
+    high: float | None = None
+    """Its upper end."""
+    measured: float
+    """The metric."""
+    ratio: float
+    """`measured` / `predicted`."""
+    formula: str | None = None
+    """The formula of the prediction."""
+    source: str | None = None
+    """Of the formula, or of the numbers in it."""
+
+
+NO_REPLAY = "the time of the same steps with an ideal network was not replayed"
+
+
+class PopEfficiency(SummaryPart):
+    """The hierarchy of the POP Centre of Excellence, with TALP's orchestration efficiency for devices, over the counted
+    steps. Uᵢ is the useful time of device i: its compute (on a CPU: its operators; Python between operators is not
+    useful). Collectives, and waiting in them, are never useful. Aᵢ = Uᵢ + exposed communication + exposed copies is the
+    active time of device i. E is the longest device's time. Each efficiency is a share from 0 to 1, and exactly
+
+        parallel = load balance × communication × orchestration        communication = serialisation × transfer
+
+    The times are those of the devices' windows in `devices`. If ranks counted different steps (another warm-up), they
+    are those of the steps that all counted. Devices without a kernel do not count. Withheld if a rank was not read, the
+    recording has holes, CUDA graphs hide communication, ranks share no counted step, or nothing was computed.
+    Sources: POP standard metrics (co-design.pop-coe.eu/metrics); DLB's TALP, `src/talp/perf_metrics.c`, `gpu_*`;
+    [what differs from them](decisions/010-pop-efficiency.md).
+
+    **A series.** `compare` and `report` of several runs show these side by side. If the runs have different numbers
+    of devices, each is compared with the run of fewest devices: computation scalability = Σ U per step and unit of
+    work of that run / the same of this run, and global efficiency = parallel efficiency × computation scalability.
+    Work is the tokens, else the samples, of a step (in strong scaling the same in every run, so that the ratio is
+    that of Σ U). Both may exceed 1, for example if smaller matrices fit into a cache. Not known if the training did
+    not record its tokens or samples."""
+
+    devices: int
+    """N."""
+    steps: int
+    """Counted steps of each device; 0 if the window is not one of steps."""
+    elapsed_ns: int
+    """E, the largest window of a device."""
+    useful_ns: int
+    """Σ Uᵢ."""
+    max_useful_ns: int
+    """max Uᵢ."""
+    max_active_ns: int
+    """max Aᵢ."""
+    parallel: float
+    """Σ Uᵢ / (N · E)."""
+    load_balance: float
+    """Σ Uᵢ / (N · max Uᵢ)."""
+    communication: float
+    """max Uᵢ / max Aᵢ."""
+    orchestration: float
+    """max Aᵢ / E: the share that is not lost to the host, launches and data loading."""
+    ideal_elapsed_ns: int | None = None
+    """E of a replay of the same steps with a network of zero latency and infinite bandwidth. Null without a replay."""
+    serialisation: float | None = None
+    """`communication` / `transfer`: the loss is the time in which devices wait for each other."""
+    transfer: float | None = None
+    """`ideal_elapsed_ns` / E: the loss is the time in which data move."""
+    split_unknown: str | None = NO_REPLAY
+    """Why `transfer` and `serialisation` are null: no replay; the replay takes longer than the run did; or an ideal
+    network also saves idle time, and `serialisation` would exceed 1."""
+
+
+class ReferenceStep(SummaryPart):
+    """The step time of a [stored reference](references.md) with the same settings: all options that a comparison shows,
+    as resolved. The reference of the run's site comes first, else the newest. The report says how much
+    slower or faster the run is; `reference check` gives the verdict."""
+
+    name: str
+    """Of the reference."""
+    variant: str
+    """Its variant with these settings."""
+    site: str
+    """Where it was recorded."""
+    device_name: str
+    """Its device."""
+    run_count: int
+    """How many runs of the variant there are."""
+    step_ns: int
+    """Median over these runs of the metric `step_ns`."""
+    mean_step_ns: int | None = None
+    """Geometric mean over these runs of the metric `mean_step_ns`, as `reference check` compares it."""
+
+
+class MemoryHolder(SummaryPart):
+    """Blocks of one category with one origin."""
+
+    category: str
+    """As above."""
+    range: str
+    """The innermost range that was open when they were asked for."""
+    module: str
+    """The innermost module then; a star stands for the number of a layer."""
+    operator: str
+    """The innermost operator then."""
+    bytes: int
+    """Of all of them."""
+    block_count: int
+    """Number of blocks."""
+
+
+class MemoryMoment(SummaryPart):
+    """Who held what on one rank at one moment, and what the training did then."""
+
+    rank: int
+    """The rank."""
+    time_ns: int
+    """Since the recording began."""
+    step: str | None = None
+    """The step."""
+    range: str
+    """The innermost range that was open, as the training names it."""
+    module: str
+    """The innermost module. In `backward` no module is known."""
+    operator: str
+    """The innermost operator."""
+    bytes: dict[str, int]
+    """By category."""
+    block_count: int
+    """Storages that were held."""
+    holders: list[MemoryHolder] = Field(default_factory=list)
+    """The 40 with most bytes."""
+    error: str | None = None
+    """The first line of the allocator's message. Null for a peak."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all categories."""
+        return sum(self.bytes.values())
+
+
+class MemoryRank(SummaryPart):
+    """One rank's peak and, on a GPU, its allocator at the end of that part of a step at which most was allocated:
+    `torch.cuda.memory_stats`, each `.all.current`. Null on a CPU, whose allocator does not reserve. The tests have no
+    GPU: that CUDA's numbers are read as meant was not tried."""
+
+    rank: int
+    """The rank."""
+    device: str
+    """`cpu` or `cuda`."""
+    peak_bytes: int
+    """Most that tensors held at once."""
+    ran_out: bool = False
+    """Whether an allocation failed."""
+    complete: bool = True
+    """False if more blocks were made than are kept (2 000 000)."""
+    allocated_bytes: int | None = None
+    """`allocated_bytes` of the allocator."""
+    reserved_bytes: int | None = None
+    """`reserved_bytes` of the allocator."""
+    inactive_split_bytes: int | None = None
+    """`inactive_split_bytes` of the allocator."""
+    peak_allocated_bytes: int | None = None
+    """`torch.cuda.max_memory_allocated` of the process."""
+    fragmentation_bytes: int | None = None
+    """`reserved_bytes` − `allocated_bytes`: taken from CUDA and not in use."""
+
+
+class MemoryTimeline(SummaryPart):
+    """Bytes of each category over time on one rank."""
+
+    rank: int
+    """The rank."""
+    times_ns: list[int]
+    """Since the recording began. Of each of at most 600 slices of time, the moment when most was held."""
+    bytes: dict[str, list[int]]
+    """At those times, by category."""
+    steps: dict[str, int] = Field(default_factory=dict)
+    """When each step began."""
+
+
+class Memory(SummaryPart):
+    """From `memory/rank<R>.json`, which each rank writes with `--memory-snapshot`. The training looks at every
+    operator (PyTorch's `TorchDispatchMode`, as `torch.distributed._tools.MemTracker` does) and follows the storage
+    of every tensor on its device from the operator that made it to its end. So the same is recorded on a CPU and on
+    a GPU, and in plain JSON: PyTorch's own snapshots are pickles, which run code when they are read. The recording
+    begins with the first step and ends before the profiled steps, so that their times and traces are those of any
+    run. If fewer than two optimizer steps come before them, it goes on through them, and a problem says so.
+
+    Bytes are those that tensors asked for: an allocator rounds up, and memory that an operator needs inside itself
+    is not seen. On a GPU `peak_allocated_bytes` − `peak_bytes` says how much both are. Weights, buffers of
+    gradients and the optimizer's copies that no operator made count from the start of the recording; any other
+    block that no operator made (*made elsewhere*) counts from its first use; a block that no operator uses is not
+    seen.
+
+    | category | a block is in it |
+    |---|---|
+    | weights | parameters of a module that ran; of ZeRO-3 the shards, hpZ's copy and what was gathered |
+    | gradients | `.grad` and megatron's `main_grad` of parameters, ZeRO-3's buffer of them; what `backward` leaves |
+    | optimizer | the optimizer's state, its float32 copies of parameters; what its step leaves |
+    | activations | made in `forward` (see below), or by a module in `backward`, which computes it again |
+    | buffers | given to a collective, and none of the above: DDP's buckets |
+    | inputs | made while data are loaded, or numbers other than floating-point ones that came from a loader's process |
+    | temporary | freed before the `forward`, `backward` or optimizer step that made it ended |
+    | other | none of these, such as blocks made before the first step or in code that PyTorch does not dispatch |
+
+    Activations are the blocks that are still there when `forward` ends. If `forward` runs out of memory, they are all
+    blocks that it has made.
+
+    As metrics (`weights_bytes` … `buffers_bytes`, of the peak) they are counted as `plan` counts, so that both can
+    be compared: it has no temporaries of its own, and counts those of `forward` and `backward` with the
+    activations, those of the optimizer's step with the buffers. On the CPU, exercise 1's tiny model (311 872
+    parameters, fp32, 2 ranks): weights 1 247 488 B = 4·N and buffers 1 247 488 B, both the plan's; optimizer 2 495
+    128 B = 8·N + 152 (38 counters of steps); gradients at most 1 247 488 B; activations 14.91 MB, 0.2 % over the
+    plan. Compared with PyTorch's allocator, as torch.profiler records it:
+    tests/exercises/test_memory_snapshot.py."""
+
+    ranks: list[MemoryRank]
+    """One entry per rank whose file could be read."""
+    peak: MemoryMoment | None = None
+    """The moment when the tensors of one rank held most: of the rank with the highest peak, or the highest of those
+    that ran out of memory."""
+    failure: MemoryMoment | None = None
+    """The moment when an allocation failed on that rank. Null if none did."""
+    timeline: MemoryTimeline | None = None
+    """Of that rank."""
+    unread_count: int = 0
+    """Files that could not be read; the problems of the recording name them."""

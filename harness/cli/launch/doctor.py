@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.command_line import RUN, JsonOption, columns
 from harness.cli.commands import run_command
-from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
-from harness.cli.screen import columns
-from harness.cli.script_words import RUN
 from harness.common.errors import RequestError
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
-    from harness.doctor.result import CheckLine
+    from harness.doctor.surroundings import CheckLine
     from harness.experiment.own import Own
     from harness.site.detection import SiteChoice
     from harness.site.site import Site
@@ -45,12 +43,7 @@ def _printed(line: CheckLine, width: int) -> Iterator[str]:
     indent = " " * len(head)
     text = hosts + (result.found if result.what == line.check else f"{result.what}: {result.found}")
     yield from textwrap.wrap(
-        text,
-        width,
-        initial_indent=head,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, width, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     if result.remedy:
         yield f"{indent}→ {result.remedy}"  # never wrapped: it is there to be copied
@@ -100,15 +93,11 @@ def command(
     students: Annotated[
         int,
         typer.Option(
-            "--students",
-            min=1,
-            max=1_000_000,
-            help="students who share this disk, for the space that they need",
+            "--students", min=1, max=1_000_000, help="students who share this disk, for the space that they need"
         ),
     ] = 1,
     nodes: Annotated[
-        int | None,
-        typer.Option("-n", "--nodes", min=1, max=10_000, help="nodes to check with --in-job [2]"),
+        int | None, typer.Option("-n", "--nodes", min=1, max=10_000, help="nodes to check with --in-job [2]")
     ] = None,
     patience: Annotated[
         int,
@@ -124,9 +113,7 @@ def command(
 ) -> int:
     from harness.doctor.checks import examine
     from harness.doctor.in_job import Wanted, look_after, nodes_for
-    from harness.doctor.own import paths_of
-    from harness.doctor.result import Level, worst
-    from harness.doctor.surroundings import Course, look_around
+    from harness.doctor.surroundings import Course, Level, look_around, paths_of, worst
     from harness.site.detection import choose_site
     from harness.site.site import override
     from harness.study.lessons import course_experiments
@@ -147,9 +134,7 @@ def command(
     for line in examine(around, node_follows=in_job):
         _show(line, lines, as_json)
     if in_job:
-        wanted = Wanted(
-            place, nodes or (own.nodes if own else nodes_for(place)), course, 60.0 * patience, own, paths
-        )
+        wanted = Wanted(place, nodes or (own.nodes if own else nodes_for(place)), course, 60.0 * patience, own, paths)
         for line in look_after(lines, around, wanted, lambda said: print(said, file=sys.stderr, flush=True)):
             _show(line, lines, as_json)
     print(json.dumps(_as_json(place, lines), indent=1) if as_json else _sum(lines))
@@ -202,7 +187,7 @@ def _levels(lines: list[CheckLine]) -> list[str]:
 
 
 def _as_json(site: Site, lines: list[CheckLine]) -> dict[str, Any]:
-    from harness.doctor.result import worst
+    from harness.doctor.surroundings import worst
 
     rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]
     return {"site": site.name, "worst": worst(lines).value, "lines": rows}

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.options import JsonOption
-from harness.cli.screen import columns
+from harness.cli.command_line import JsonOption, columns
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.faults import FAULTS, FaultKind, Key
 from harness.common.paths import PROGRAM
@@ -32,9 +31,7 @@ def faults(
         return 0
     print("\n".join(_table(kinds, columns(WIDTH))))
     if name is None:
-        print(
-            f"as in slurm.sh -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} faults NAME shows the keys of one"
-        )
+        print(f"as in slurm.sh -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} faults NAME shows the keys of one")
     else:
         print("\n".join(["", *_keys(kinds[0])]))
     return 0

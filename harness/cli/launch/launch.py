@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from harness.cli.command_line import BEHAVIOUR, LaunchLine, declared, read_launch
-from harness.cli.script_words import RUN
+from harness.cli.command_line import BEHAVIOUR, RUN, LaunchLine, declared, read_launch
 from harness.common.errors import RequestError
 from harness.common.printable import unguarded
 from harness.experiment.exercises import Experiment
@@ -123,13 +122,9 @@ def own_fields(script: tuple[str, ...]) -> dict[str, Any]:
         raise RequestError(f"nothing comes after --: name your script there, as in {HOW_TO_TYPE}")
     if script[0].startswith("-") and (script[0] != "-m" or len(script) == 1):
         what = (
-            "-m: a module's name comes after it"
-            if script[0] == "-m"
-            else f"{script[0]}: it comes before your script"
+            "-m: a module's name comes after it" if script[0] == "-m" else f"{script[0]}: it comes before your script"
         )
-        raise RequestError(
-            f"{what}: after -- comes a script, -m and a module, or a program, as in {HOW_TO_TYPE}"
-        )
+        raise RequestError(f"{what}: after -- comes a script, -m and a module, or a program, as in {HOW_TO_TYPE}")
     from harness.launch.training_python import active_python
 
     return {"command": script, "start_in": str(Path.cwd()), "python": active_python(os.environ)}
@@ -193,9 +188,7 @@ def after_submission(run: Run, behaviour: Behaviour) -> int:
         verb = "started" if local else "submitted"
         print(f"{verb} {run.job_id}: {run.path}", file=sys.stderr)
         if not stays:
-            print(
-                f"next: slurm.sh status {run.job_id} · slurm.sh logs {run.job_id} -f · slurm.sh report {run.job_id}"
-            )
+            print(f"next: slurm.sh status {run.job_id} · slurm.sh logs {run.job_id} -f · slurm.sh report {run.job_id}")
     if stays:
         quiet = behaviour.json or (behaviour.wait and not behaviour.follow)
         return follow(run, quiet=quiet, as_json=behaviour.json)

@@ -7,15 +7,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from harness.cli.command_line import declared, read_launch
+from harness.cli.command_line import RUN, declared, read_launch
 from harness.cli.launch.plan_short import shown
 from harness.cli.page import Page, as_text
-from harness.cli.script_words import RUN
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
+    from harness.study.plan.numbers import Section
     from harness.study.plan.plan import LaunchPlan
-    from harness.study.plan.quantity import Section
 
 
 def page(_: list[str]) -> str:
@@ -52,14 +51,12 @@ def plan(arguments: list[str]) -> int:
         return 0
     is_run = arguments[0] == RUN
     if not is_run and not arguments[0].startswith("-"):
-        raise RequestError(
-            f"plan: takes the flags of a launch, as in slurm.sh plan -e 1, and not {arguments[0]!r}"
-        )
+        raise RequestError(f"plan: takes the flags of a launch, as in slurm.sh plan -e 1, and not {arguments[0]!r}")
     from harness.cli.launch.launch import behaviour_of, request_of, warn
     from harness.launch.job import warnings_of
     from harness.launch.submit import prepare
+    from harness.study.plan.numbers import plan_document
     from harness.study.plan.plan import plan_of
-    from harness.study.plan.stored import plan_document
 
     line = read_launch(arguments[is_run:], declared(), is_run)
     behaviour = behaviour_of(line)

@@ -9,8 +9,8 @@ from harness.format.format import amount, duration, duration_range, quantity, qu
 
 if TYPE_CHECKING:
     from harness.launch.submit import Prepared
+    from harness.study.plan.numbers import Quantity
     from harness.study.plan.plan import LaunchPlan
-    from harness.study.plan.quantity import Quantity
 
 
 def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
@@ -36,9 +36,7 @@ def short_form(found: LaunchPlan) -> list[str]:
 
     rows = {row.name: row for section in sections_of(found) for row in section.rows}
     lines = [_memory_line(found), _step_line(found, rows), _communication_line(found, rows), _cost_line(rows)]
-    return [
-        f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))
-    ]
+    return [f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))]
 
 
 def _memory_line(found: LaunchPlan) -> str:
@@ -59,9 +57,7 @@ def _step_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:
         return ""
     speed = found.step.speed
     mfu = f"an MFU of {shown(rows['mfu'])}" if "mfu" in rows else "the speed"
-    return f"step {shown(rows['step_ns'])}, at {mfu} " + (
-        "of earlier runs here" if speed.earlier else "as usual"
-    )
+    return f"step {shown(rows['step_ns'])}, at {mfu} " + ("of earlier runs here" if speed.earlier else "as usual")
 
 
 def _communication_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:

@@ -6,20 +6,16 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.command_line import DRY_RUN
+from harness.cli.command_line import DRY_RUN, RUN, JsonOption
 from harness.cli.launch.launch import Behaviour, go
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
-from harness.cli.options import JsonOption
-from harness.cli.script_words import RUN
 from harness.experiment.parse import command_of
 from harness.run import Record, find_run
 from harness.site.detection import SiteChoice
 
 
 def rerun(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")
-    ],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
@@ -37,10 +33,7 @@ def rerun(
         return 0
     choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
     return go(
-        record.experiment,
-        choice,
-        Behaviour(dry_run=dry_run, wait=wait, follow=follow, json=json_),
-        again(record),
+        record.experiment, choice, Behaviour(dry_run=dry_run, wait=wait, follow=follow, json=json_), again(record)
     )
 
 

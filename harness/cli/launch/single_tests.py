@@ -28,10 +28,7 @@ _PAGES = {
             ("1", "a slow part was found"),
             ("2", "wrong request"),
         ],
-        examples=[
-            ("health -n 4", "four nodes"),
-            ("health -n 3 -g 1 --slow-rank 2", "a failure, as an example"),
-        ],
+        examples=[("health -n 4", "four nodes"), ("health -n 3 -g 1 --slow-rank 2", "a failure, as an example")],
     ),
 }
 

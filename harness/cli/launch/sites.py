@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.command_line import JsonOption
 from harness.common.paths import PROGRAM, expanded
 from harness.launch.backends.registry import BACKENDS, backend_of
 from harness.site.detection import site_to_show
@@ -59,6 +59,4 @@ def _list(as_json: bool) -> None:
     width = max(len(s.name) for s in rows)
     for site in rows:
         print(f"{'*' if site.name == here.site.name else ' '} {site.name:<{width}}  {site.description}")
-    print(
-        f"* is the site here: {here.reason}. To choose another: --site NAME, --site FILE.yaml, or HARNESS_SITE"
-    )
+    print(f"* is the site here: {here.reason}. To choose another: --site NAME, --site FILE.yaml, or HARNESS_SITE")

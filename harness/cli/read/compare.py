@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.command_line import JsonOption
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
@@ -22,30 +22,24 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="A B [C…]", help="runs, traces, or summary.json files; all others are compared with A"
-        ),
+        typer.Argument(metavar="A B [C…]", help="runs, traces, or summary.json files; all others are compared with A"),
     ],
     *,
     as_json: JsonOption = False,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            "--fail-if",
-            metavar="EXPRESSION",
-            help="exit with 1 if it is true, e.g. 'step_time > 1.05' (B / A)",
+            "--fail-if", metavar="EXPRESSION", help="exit with 1 if it is true, e.g. 'step_time > 1.05' (B / A)"
         ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="also write the comparison as one page")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="compare also if model or sequence length differ")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="compare also if model or sequence length differ")] = False,
 ) -> int:
     """Show the differences between runs: first in configuration, then in results."""
     from harness.analysis.compare import compare_series
-    from harness.measure.stored import load_summary
+    from harness.measure.request import load_summary
     from harness.report.compare.terminal import render_comparisons
     from harness.report.tables.catalogue import numbers
 
@@ -78,9 +72,7 @@ def _refuse_twice(runs: list[str]) -> None:
     whole = [path.parent if path == Run(path.parent).summary else path for path in map(Path.resolve, paths)]
     for token, path in zip(runs, whole, strict=True):
         if whole.count(path) > 1:
-            raise RequestError(
-                f"compare: {printable(token)} is given twice: a run cannot be compared with itself"
-            )
+            raise RequestError(f"compare: {printable(token)} is given twice: a run cannot be compared with itself")
 
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
@@ -104,7 +96,5 @@ def _answer(comparison: Comparison, text: str) -> bool:
     except Unanswerable as why:
         raise RequestError(f"--fail-if {text!r}: {why}") from None
     if not isinstance(value, bool):
-        raise RequestError(
-            f"--fail-if {text!r}: is a number; compare it with one, as in --fail-if '{text} > 1.05'"
-        )
+        raise RequestError(f"--fail-if {text!r}: is a number; compare it with one, as in --fail-if '{text} > 1.05'")
     return value

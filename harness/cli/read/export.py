@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.command_line import JsonOption
 from harness.common.errors import HarnessError, RequestError
 from harness.common.paths import CONFIGS, PROGRAM, expanded
-from harness.export import names
+from harness.export import nsys2prv
 
 if TYPE_CHECKING:
     from harness.launch.argv import Word
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from harness.traces.trace import Trace
 
 TokensArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders"),
+    list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
 ]
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--out",
-        metavar="PREFIX",
-        help="prefix of the new files; default: beside the run's traces, or in this folder",
+        "--out", metavar="PREFIX", help="prefix of the new files; default: beside the run's traces, or in this folder"
     ),
 ]
 
@@ -58,9 +55,7 @@ class Sources:
         return {
             line["rank"]: line["host"]
             for line in lines
-            if line.get("event") == "start"
-            and isinstance(line.get("rank"), int)
-            and isinstance(line.get("host"), str)
+            if line.get("event") == "start" and isinstance(line.get("rank"), int) and isinstance(line.get("host"), str)
         }
 
     def folder(self) -> Path:
@@ -109,17 +104,13 @@ def sources(tokens: list[str]) -> Sources:
         else:
             run = find_run(token)
             kept = run.traces()
-            places += [path for path in kept if path.suffix == ".gz"] or sorted(
-                {path.parent for path in kept}
-            )
+            places += [path for path in kept if path.suffix == ".gz"] or sorted({path.parent for path in kept})
     with Progress("looking for traces") as progress:
         traces, left_out = search(places, progress.say)
     for each in left_out:
         print(f"{PROGRAM}: this folder was not searched for traces: {each}", file=sys.stderr)
     if not traces:
-        raise RequestError(
-            f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it"
-        )
+        raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
     return Sources(traces, run if len(tokens) == 1 else None, reports)
 
@@ -130,24 +121,19 @@ def paraver(
     out: OutOption = None,
     engine: Annotated[
         ParaverEngine,
-        typer.Option(
-            "--engine", help="auto: nsys2prv for nsys reports if it is installed, else the harness's own"
-        ),
+        typer.Option("--engine", help="auto: nsys2prv for nsys reports if it is installed, else the harness's own"),
     ] = ParaverEngine.auto,
     types: Annotated[
-        str | None,
-        typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)"),
+        str | None, typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)")
     ] = None,
     container: Annotated[
-        Path | None,
-        typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys"),
+        Path | None, typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys")
     ] = None,
     container_command: Annotated[
         str, typer.Option("--container-command", help="singularity or apptainer")
     ] = "singularity",
     submit: Annotated[
-        bool,
-        typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs"),
+        bool, typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -157,12 +143,12 @@ def paraver(
     wanted = tuple(types.split(",")) if types else TYPES
     check_types(wanted)
     if out is not None:
-        names.refuse_taken(out, names.PARAVER)
+        nsys2prv.refuse_taken(out, nsys2prv.PARAVER)
     if submit:
         options = _as_options(out, engine, types, container, container_command)
         return _paraver_submitted(tokens, options, as_json)
     found = sources(tokens)
-    prefix, notes = names.prefix_for(out, found.folder(), names.PARAVER)
+    prefix, notes = nsys2prv.prefix_for(out, found.folder(), nsys2prv.PARAVER)
     only_nsys = len(found.reports) == len(found.traces)
     if engine is ParaverEngine.nsys2prv and not only_nsys:
         raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
@@ -208,22 +194,13 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
             f"--submit takes the job's sbatch options from {run.record_file}: {untrusted[0]}: convert it here, without "
             "--submit"
         )
-    argv: list[Word] = [
-        python_of(run.record.site, this_machine()),
-        "-m",
-        "harness",
-        "paraver",
-        str(run.path),
-        *options,
-    ]
+    argv: list[Word] = [python_of(run.record.site, this_machine()), "-m", "harness", "paraver", str(run.path), *options]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
     output = run.log_after(job_id)
     if as_json:
         print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
     else:
-        print(
-            f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {output}"
-        )
+        print(f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {output}")
     return 0
 
 
@@ -270,20 +247,18 @@ def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     from harness.export.perfetto import write_perfetto
-    from harness.monitor.errors import MonitorError
     from harness.monitor.samples import find, read
+    from harness.monitor.source import MonitorError
 
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
-    suffixes = names.AS_GIVEN if out is not None and out.name.endswith(".gz") else names.PERFETTO
+    suffixes = nsys2prv.AS_GIVEN if out is not None and out.name.endswith(".gz") else nsys2prv.PERFETTO
     if out is not None:
-        names.refuse_taken(out, suffixes)
+        nsys2prv.refuse_taken(out, suffixes)
     found = sources(tokens)
-    prefix, notes = names.prefix_for(out, found.folder(), suffixes)
+    prefix, notes = nsys2prv.prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
     recordings: list[Recording] = []
-    for folder in (
-        folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)
-    ):
+    for folder in (folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)):
         try:
             recordings.append(read(folder))
         except MonitorError as error:

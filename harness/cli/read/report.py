@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.command_line import JsonOption
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
@@ -20,18 +20,7 @@ if TYPE_CHECKING:
     from harness.measure.request import Measurement
 
 SBATCH_OPTIONS = (
-    *(
-        "account",
-        "comment",
-        "constraint",
-        "exclude",
-        "gres",
-        "licenses",
-        "mem",
-        "nice",
-        "nodelist",
-        "partition",
-    ),
+    *("account", "comment", "constraint", "exclude", "gres", "licenses", "mem", "nice", "nodelist", "partition"),
     *("qos", "reservation", "time", "wckey"),
 )
 SBATCH_VALUE = re.compile(r"[\w.:,=*@%/\[\]&|+-]+", re.ASCII)
@@ -48,32 +37,24 @@ class ExecutorChoice(str, Enum):
 
 
 def report(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files, or folders with traces")
-    ],
+    paths: Annotated[list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files, or folders with traces")],
     *,
     full: Annotated[bool, typer.Option("--full", help="print every table, not only the answer")] = False,
     as_json: JsonOption = False,
     window: Annotated[
-        WindowChoice,
-        typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event"),
+        WindowChoice, typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event")
     ] = WindowChoice.steps,
     hta_compatible: Annotated[
-        bool,
-        typer.Option("--hta-compatible", help="print the numbers of HolisticTraceAnalysis 0.5.0 instead"),
+        bool, typer.Option("--hta-compatible", help="print the numbers of HolisticTraceAnalysis 0.5.0 instead")
     ] = False,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="DIR", help="also write every table as CSV")
-    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="DIR", help="also write every table as CSV")] = None,
     parquet: Annotated[
         Path | None, typer.Option("--parquet", metavar="DIR", help="also write every table as Parquet")
     ] = None,
     html: Annotated[
         Path | None,
         typer.Option(
-            "--html",
-            metavar="FILE",
-            help="write the page here (default for a run: report.html in its folder)",
+            "--html", metavar="FILE", help="write the page here (default for a run: report.html in its folder)"
         ),
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
@@ -92,25 +73,19 @@ def report(
         str | None, typer.Option("--ranks", metavar="0,3,…", help="ranks whose timeline the page shows")
     ] = None,
     executor: Annotated[
-        ExecutorChoice,
-        typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array"),
+        ExecutorChoice, typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array")
     ] = ExecutorChoice.local,
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array"),
+        int | None, typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array")
     ] = None,
     slurm_option: Annotated[
         list[str] | None,
-        typer.Option(
-            "--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"
-        ),
+        typer.Option("--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"),
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            "--resume",
-            metavar="DIR",
-            help="continue a job array that lost tasks, from the folder that it left",
+            "--resume", metavar="DIR", help="continue a job array that lost tasks, from the folder that it left"
         ),
     ] = None,
 ) -> None:
@@ -118,7 +93,7 @@ def report(
     none."""
     from harness.measure.request import Request, measure_request
     from harness.report.page.write import check_pages, run_among, write_pictures
-    from harness.report.tables.files import check_parquet, write_tables
+    from harness.report.tables.catalogue import check_parquet, write_tables
     from harness.report.tables.terminal import render_hta
 
     wanted = _wants_page(html, window, no_html or hta_compatible)
@@ -160,11 +135,11 @@ def report(
 
 
 def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
-    from harness.cli.screen import columns
+    from harness.cli.command_line import columns
     from harness.measure.request import resolve_path
     from harness.report.compare.terminal import render_series
-    from harness.report.exercise_0.terminal import is_comm_run, render_comm
-    from harness.report.tables.screen import WIDTH
+    from harness.report.exercise_0 import is_comm_run, render_comm
+    from harness.report.tables.table import WIDTH
     from harness.report.tables.terminal import render, render_section, render_short
 
     tests, width = [path for path in map(resolve_path, paths) if is_comm_run(path)], columns(WIDTH)
@@ -180,9 +155,7 @@ def _wants_page(html: Path | None, window: WindowChoice, refused: bool) -> bool:
     return html is not None or (window is WindowChoice.steps and not refused)
 
 
-def _pages(
-    paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None
-) -> list[Path]:
+def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None) -> list[Path]:
     """Write the pages: where asked, else into the run. There, a full or read-only disk is only a warning."""
     from harness.report.page.write import write_pages
     from harness.run import DiskError, naming_flag
@@ -199,26 +172,22 @@ def _pages(
 
 
 def _check_notebook(asked: str, paths: list[str], hta_compatible: bool) -> None:
-    from harness.report.notebook.write import check_notebook
+    from harness.report.notebook import check_notebook
 
     if hta_compatible:
-        raise RequestError(
-            "--notebook with --hta-compatible: a notebook has our own numbers; leave one of them out"
-        )
+        raise RequestError("--notebook with --hta-compatible: a notebook has our own numbers; leave one of them out")
     check_notebook(asked, paths)
 
 
 def _notebook(paths: list[str], summaries: list[Summary], window: WindowChoice, asked: str) -> str:
     """Write the notebook; returns what to say of it."""
     from harness.analysis.summary import Window
-    from harness.report.notebook.write import write_notebook
+    from harness.report.notebook import write_notebook
 
     written = write_notebook(paths, summaries, Window(window.value), asked)
     said = f"The notebook: {printable(str(written.path))} (`jupyter lab` opens it)\n"
     if written.kept is not None:
-        said += (
-            f"{printable(str(written.kept))} differs and is kept; --notebook FILE gives a name of your own\n"
-        )
+        said += f"{printable(str(written.kept))} differs and is kept; --notebook FILE gives a name of your own\n"
     return said
 
 
@@ -226,9 +195,7 @@ def _ranks(text: str | None) -> frozenset[int] | None:
     try:
         return frozenset(int(number) for number in text.split(",")) if text else None
     except ValueError:
-        raise RequestError(
-            f"--ranks {text}: give numbers with commas between them, as in --ranks 0,3"
-        ) from None
+        raise RequestError(f"--ranks {text}: give numbers with commas between them, as in --ranks 0,3") from None
 
 
 def _of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice) -> dict[str, str] | None:

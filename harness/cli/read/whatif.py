@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from harness.cli.command_line import JsonOption
 from harness.cli.launch.untrusted import YesOption
-from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
     from harness.report.tables.replay import Changed
-    from harness.report.tables.screen import Screen
+    from harness.report.tables.table import Screen
 
 MOST_VERIFIED = 20
 MOST_TIMES = 20
@@ -75,8 +75,7 @@ def whatif(
 
 def _jobs(paths: list[str]) -> list[Summary]:
     """The stored summary of a run, where it has a replay; anything else is measured."""
-    from harness.measure.request import Request, measure_request, resolve_path
-    from harness.measure.stored import load_summary
+    from harness.measure.request import Request, load_summary, measure_request, resolve_path
     from harness.run import Run
 
     stored = [resolve_path(token) for token in paths]
@@ -89,11 +88,11 @@ def _jobs(paths: list[str]) -> list[Summary]:
 
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
-    from harness.cli.screen import columns
+    from harness.cli.command_line import columns
     from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
     from harness.format.format import duration, percent
     from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
-    from harness.report.tables.screen import WIDTH, Screen
+    from harness.report.tables.table import WIDTH, Screen
     from harness.report.tables.terminal import place_of
 
     yield place_of(s)

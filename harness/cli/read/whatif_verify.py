@@ -19,7 +19,7 @@ from harness.experiment.exercises import Experiment, Own
 from harness.format.format import duration, duration_range, percent
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
-from harness.measure.stored import load_summary
+from harness.measure.request import load_summary
 from harness.run import Record, Run, find_run
 from harness.site.site import Site
 from harness.study.predictions import Trial, Verified, verify
@@ -71,9 +71,7 @@ def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
 def _with_secrets(record: Record, trial: Trial) -> Experiment:
     """The change of the run's own request: in the summary, words of a script that look like secrets are masked."""
     own = record.experiment
-    return (
-        trial.changed.model_copy(update={"command": own.command}) if isinstance(own, Own) else trial.changed
-    )
+    return trial.changed.model_copy(update={"command": own.command}) if isinstance(own, Own) else trial.changed
 
 
 def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:
@@ -98,14 +96,10 @@ def _names(runs: list[Run]) -> str:
 def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
     """The prediction, its interval, and the measured step, in words."""
     found = _outcome(s, trial, made)
-    held = {True: "the interval held", False: "the interval did not hold", None: "there is no interval"}[
-        found.held
-    ]
+    held = {True: "the interval held", False: "the interval did not hold", None: "there is no interval"}[found.held]
     yield f"\nverified: {trial.what_if.meaning}"
     yield f"  unchanged, {_names(made.unchanged)}: {duration(found.unchanged_ns)} a step"
-    interval = (
-        "" if found.held is None else f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)"
-    )
+    interval = "" if found.held is None else f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)"
     yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
     per = trial.what_if.per
     if abs(found.slower - 1) > _NOTICEABLE:

@@ -14,10 +14,8 @@ from harness.common.printable import printable
 from harness.common.secrets import masked_words
 
 if TYPE_CHECKING:
-    from harness.study.campaign.budget import Estimate
-    from harness.study.campaign.points import Task
+    from harness.study.campaign.points import Estimate, ObservedRun, Task, TaskStatus
     from harness.study.campaign.runner import Change, Limits, SeriesOutcome
-    from harness.study.campaign.task_status import ObservedRun, TaskStatus
 
 OWN = (
     Declared(("--name",), True, "name of the series (default: from the request)"),
@@ -75,9 +73,7 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
     if errors:
         raise RequestError("\n".join(errors))
     given = dict(line.given)
-    ours = {
-        name: given.pop(flag) for name in Wanted._fields if (flag := f"--{name.replace('_', '-')}") in given
-    }
+    ours = {name: given.pop(flag) for name in Wanted._fields if (flag := f"--{name.replace('_', '-')}") in given}
     theirs = {each.names[-1]: str(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
     return Arguments(Wanted(**ours), theirs, given, line.script)  # type: ignore[arg-type]  # a switch is True, a value its word
 
@@ -86,9 +82,7 @@ def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
     is_flag = word.startswith("-")
     what = "unknown flag" if is_flag else "unexpected word"
     where = f"slurm.sh help {command} lists all flags"
-    return f"{what} {printable(word)}" + nearest_or_list(
-        word.partition("=")[0], known if is_flag else (), where
-    )
+    return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], known if is_flag else (), where)
 
 
 def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
@@ -144,7 +138,7 @@ class SeriesPlan(NamedTuple):
     @property
     def estimate(self) -> Estimate:
         """What it took and may take."""
-        from harness.study.campaign.budget import estimate
+        from harness.study.campaign.points import estimate
 
         return estimate(self.places, self.runs, self.to_make)
 
@@ -176,7 +170,7 @@ def hour_word(tasks: Sequence[Task]) -> str:
 
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     """The runs that exist, the runs to make, and their cost."""
-    from harness.study.campaign.budget import hours
+    from harness.study.campaign.points import hours
 
     told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
@@ -235,17 +229,13 @@ def make(plan: SeriesPlan, again: str) -> SeriesOutcome:
 def _tell(change: Change) -> None:
     run = f": {change.run.job_id}" if change.run is not None else ""
     note = f": {change.note}" if change.note else ""
-    print(
-        f"[{count_text(change.counts)}] {change.what}: {change.slot}{run}{note}", file=sys.stderr, flush=True
-    )
+    print(f"[{count_text(change.counts)}] {change.what}: {change.slot}{run}{note}", file=sys.stderr, flush=True)
 
 
 def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
     """The failed runs and the command that repeats them; nothing if all is done."""
     for place in outcome.failed:
-        run = (
-            f" ({place.state}): slurm.sh logs {place.run.job_id}" if place.run is not None else " was refused"
-        )
+        run = f" ({place.state}): slurm.sh logs {place.run.job_id}" if place.run is not None else " was refused"
         yield f"failed: {place.task.point.slot}{run}"
     if outcome.stopped:
         yield outcome.stopped
@@ -272,13 +262,11 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
 
 def state_lines(plan: SeriesPlan) -> Iterator[str]:
     """The table of points and states."""
-    from harness.report.tables.screen import table
+    from harness.report.tables.table import table
 
     rows = []
     for place in plan.places:
-        kept = ", ".join(
-            f"{each.run.job_id} {each.state if each.began else 'never began'}" for each in place.kept
-        )
+        kept = ", ".join(f"{each.run.job_id} {each.state if each.began else 'never began'}" for each in place.kept)
         run = place.run.job_id if place.run is not None else ""
         rows.append([str(place.task.point.slot), place.status, run, place.state or "", kept])
     yield from table(("point", "", "run", "state", "kept, not counted"), rows, left=5)

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import Annotated
 
 import typer
 
+from harness.analysis.change import ChangeVerdict
+from harness.cli.command_line import BEHAVIOUR, RUN, JsonOption, declared, read_launch
 from harness.cli.commands import run_command
-from harness.cli.options import JsonOption
+from harness.cli.launch.launch import request_of
 from harness.cli.page import as_text, of_function
-from harness.cli.script_words import RUN
-from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PROGRAM
-
-if TYPE_CHECKING:
-    from harness.study.check.arms import CheckArm
-    from harness.study.check.result import Checked
+from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.secrets import masked_words
+from harness.format.format import metric_text, percent
+from harness.launch.check import require_training
+from harness.launch.exercises.base import launch_of
+from harness.report.tables.table import table
+from harness.study.campaign.points import Task
+from harness.study.campaign.runner import Change, SeriesOutcome
+from harness.study.check.result import ArmValues, Checked, Differing
+from harness.study.check.series import (
+    ARMS,
+    CheckArm,
+    Launch,
+    Launches,
+    block_of,
+    known_series,
+    make_runs,
+    measured,
+    new_series,
+    slots,
+    tasks_of,
+)
 
 USUAL_RUNS = 4  # of each arm
 MOST_RUNS = 64
@@ -91,9 +111,7 @@ def command(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume",
-            metavar="SERIES",
-            help="keep the runs of this check, and make the missing ones; for launches",
+            "--resume", metavar="SERIES", help="keep the runs of this check, and make the missing ones; for launches"
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -106,20 +124,16 @@ def command(
     question = Question(_share(fail_above), metric, numbers())
     launches = [_is_launch(word) for word in (a, b)]
     if any(launches) and not all(launches):
-        raise RequestError(
-            "check: one of A and B is runs, the other a launch: give two launches, which then alternate"
-        )
+        raise RequestError("check: one of A and B is runs, the other a launch: give two launches, which then alternate")
     if not any(launches) and (runs or resume):
         raise RequestError(f"{'--runs' if runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
     asked = [*_unless(fail_above, USUAL_SHARE, "--fail-above"), *_unless(metric, None, "--metric")]
     if all(launches):
-        from harness.cli.study.check_runs import launches_of, make_arms
-
         asked_for = launches_of([shlex.split(word) for word in (a, b)])
         arms, series = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
         asked += ["--resume", series]
     else:
-        from harness.study.check.arms import arms_of_runs
+        from harness.study.check.series import arms_of_runs
 
         arms = arms_of_runs((a, b))
     checked = check_arms(*arms, question)
@@ -151,7 +165,7 @@ def _unless(value: str | None, usual: str | None, flag: str) -> list[str]:
 
 def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> str | None:
     """The command whose runs would tell; None if it is told, or an arm is no launch of ours."""
-    from harness.study.check.arms import launch_of_arm
+    from harness.study.check.series import launch_of_arm
 
     arguments = [launch_of_arm(arm) for arm in arms]
     if checked.needed_runs is None or None in arguments:
@@ -161,12 +175,199 @@ def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> s
 
 
 def _answer(checked: Checked, as_json: bool) -> int:
-    from harness.cli.screen import columns
-    from harness.cli.study.check_text import lines_of
-    from harness.report.tables.screen import WIDTH
+    from harness.cli.command_line import columns
+    from harness.report.tables.table import WIDTH
 
     if as_json:
         print(checked.model_dump_json(indent=1))
     else:
         sys.stdout.write("\n".join(lines_of(checked, columns(WIDTH))) + "\n")
     return checked.verdict.exit_code
+
+
+_OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
+
+
+def launches_of(arguments: Sequence[Sequence[str]]) -> Launches:
+    """Both arms from the arguments of their launches, program name first.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong, with its arm.
+    """
+    if not IN_CHECKOUT:
+        raise RequestError("check: launching needs the checkout: run `bash slurm.sh check` there, or give runs")
+    return {arm: _launch(arm, each) for arm, each in zip(ARMS, arguments, strict=True)}
+
+
+def _launch(arm: str, arguments: Sequence[str]) -> Launch:
+    argv = list(arguments[arguments.index(PROGRAM) + 1 :])
+    is_run = argv[:1] == [RUN]
+    line = read_launch(argv[is_run:], declared(), is_run)
+    if own := _OWN & line.given.keys():
+        raise RequestError(f"{arm.upper()}: {min(own)} does not go with a launch inside of a check: drop it")
+    try:
+        experiment, choice = request_of(line)
+        launch_of(experiment).refuse_ambiguous(experiment, line.given)
+    except RequestError as error:
+        raise RequestError("\n".join(f"{arm.upper()}: {each}" for each in str(error).splitlines())) from None
+    return Launch(argv, experiment, choice.site)
+
+
+def make_arms(
+    launches: Launches, each: int, resume: str | None, options: Sequence[str]
+) -> tuple[tuple[CheckArm, CheckArm], str]:
+    """The runs of both arms, and the name of their series.
+
+    Raises:
+        RequestError: a run cannot be made, or `resume` names no such check.
+        TrainingNeeded: this machine trains, and only the training packages are missing.
+        WorkError: fewer than two runs of an arm completed.
+    """
+    tasks = tasks_of(launches, each)
+    for task in tasks[: len(ARMS)]:
+        require_training(task.prepared.job, os.environ)
+    series = known_series(resume) if resume else new_series()
+    arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
+    again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", series])
+    order = " ".join(slot.arm.upper() for slot in slots(each))
+    print(f"{series}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
+    outcome = _made(series, tasks, again)
+    arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, arguments, strict=True)]
+    if few := [arm for arm, made in zip(ARMS, arms, strict=True) if len(made.runs) < 2]:
+        notes = [note for arm in arms for note in arm.notes]
+        which = " and ".join(few).upper()
+        raise WorkError("\n".join([*notes, f"{which}: fewer than two runs completed; continue with: {again}"]))
+    return (arms[0], arms[1]), series
+
+
+def _made(series: str, tasks: list[Task], again: str) -> SeriesOutcome:
+    try:
+        return make_runs(series, tasks, lambda change: _tell(change, len(tasks)))
+    except (KeyboardInterrupt, HarnessError) as error:
+        if not isinstance(error, RequestError):
+            print(f"its runs are kept; continue with: {again}", file=sys.stderr)
+        raise
+
+
+def _tell(change: Change, of: int) -> None:
+    run = f": {change.run.job_id}" if change.run else ""
+    note = f" ({change.note})" if change.note else ""
+    place = f"{change.slot.key.upper()}{change.slot.repeat + 1}"
+    print(f"{change.counts['done']} of {of} done; {place} {change.what}{run}{note}", file=sys.stderr)
+
+
+def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
+    made = CheckArm(arguments, [], [])
+    for place in outcome.places:
+        slot = place.task.point.slot
+        if slot.key != arm:
+            continue
+        if place.status == "done" and place.run is not None:
+            made.runs.append(measured(place.run.path, block=block_of(slot.repeat)))
+        else:
+            which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
+            logs = f" ({PROGRAM} logs {which})" if place.run else ""
+            made.notes.append(f"{which} is left out: {place.state or place.status}{logs}")
+    return made
+
+
+_MEANS = {"step_ns": "step time", "step_ns_per_token": "step time per token", "mean_step_ns": "mean step time"}
+
+
+def lines_of(checked: Checked, width: int) -> Iterator[str]:
+    """The verdict first, then what it rests on, then what to do."""
+    yield from _wrapped(f"{checked.verdict.value}: {checked.why}", width)
+    yield ""
+    yield from _arms(checked)
+    yield ""
+    yield from _numbers(checked, width)
+    yield from _differing("Not comparable: these differ", checked.key_differs)
+    yield from _differing("Settings that differ", checked.asked_differently)
+    notes = [f"note: {note}" for note in [*checked.notes, *_doubts(checked)]]
+    yield from (line for note in notes for line in wrap(note, width, subsequent_indent="  "))
+    yield from _advice(checked, width)
+
+
+def _arms(checked: Checked) -> Iterator[str]:
+    for letter, arm in (("A", checked.a), ("B", checked.b)):
+        yield f"{letter}: {arm.asked}"
+        yield f"   {_runs(arm)}"
+        shown = ", ".join(metric_text(checked.metric, run.value) for run in arm.runs)
+        yield f"   {_name(checked)}: {shown or 'no run has it'}"
+
+
+def _runs(arm: ArmValues) -> str:
+    count = len(arm.runs)
+    return f"{count} run{'s' * (count != 1)}: {', '.join(run.run for run in arm.runs)}" if count else "no run"
+
+
+def _name(checked: Checked) -> str:
+    return _MEANS.get(checked.metric, checked.metric)
+
+
+def _numbers(checked: Checked, width: int) -> Iterator[str]:
+    if checked.ratio is None:
+        return
+    text = f"B / A {checked.ratio:.3f}"
+    if checked.low is not None and checked.high is not None and checked.smallest_seen is not None:
+        text += (
+            f", 95 % interval {checked.low:.3f} to {checked.high:.3f}: runs differ by "
+            f"{percent(checked.run_deviation)}, so {len(checked.a.runs)} and {len(checked.b.runs)} runs show a change "
+            f"of {percent(checked.smallest_seen)} nine times in ten"
+        )
+    yield from _wrapped(text, width)
+
+
+def _differing(title: str, rows: list[Differing]) -> Iterator[str]:
+    if rows:
+        yield ""
+        yield title
+        yield from table(("", "A", "B"), [(row.name, _plain(row.a), _plain(row.b)) for row in rows], left=3)
+        yield ""
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value)) or "–"
+    return "–" if value is None else str(value)
+
+
+def _doubts(checked: Checked) -> Iterator[str]:
+    """Each doubt about the machine, with the runs that have it."""
+    for letter, arm in (("A", checked.a), ("B", checked.b)):
+        disturbed = [run for run in arm.runs if run.doubts]
+        if disturbed:
+            names = ", ".join(run.run for run in disturbed)
+            yield f"{letter}: {disturbed[0].doubts[0]} (of {names})"
+
+
+def _advice(checked: Checked, width: int) -> Iterator[str]:
+    if checked.verdict is not ChangeVerdict.UNKNOWN:
+        return
+    if checked.needed_runs is None:
+        text = (
+            f"even {MOST_RUNS} runs of each would not tell, if they vary like these: make the machine "
+            "quieter, or allow more with --fail-above"
+        )
+        yield from _wrapped(text, width)
+        return
+    if _mostly_disturbed(checked):
+        yield from _wrapped(
+            "other programs used the machine during most runs: repeat the check when they do not", width
+        )
+    known = checked.low is not None
+    text = (
+        f"about {checked.needed_runs} runs of each would tell" if known else f"begin with {checked.needed_runs} of each"
+    )
+    yield text + (":" if checked.next else "")
+    if checked.next:
+        yield f"  {checked.next}"
+
+
+def _mostly_disturbed(checked: Checked) -> bool:
+    runs = [*checked.a.runs, *checked.b.runs]
+    return 2 * sum(bool(run.doubts) for run in runs) > len(runs)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return wrap(text, width)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from harness.cli.command_line import JsonOption
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
-from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
 
 if TYPE_CHECKING:
@@ -37,16 +37,10 @@ class LessonAtSite(NamedTuple):
 
 
 def lesson(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; default: list all")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; default: list all")] = None,
     *,
-    hint: Annotated[
-        int, typer.Option("--hint", count=True, help="print a hint; give it twice for two hints")
-    ] = 0,
-    answer: Annotated[
-        bool, typer.Option("--answer", help="print the answer, computed from your two runs")
-    ] = False,
+    hint: Annotated[int, typer.Option("--hint", count=True, help="print a hint; give it twice for two hints")] = 0,
+    answer: Annotated[bool, typer.Option("--answer", help="print the answer, computed from your two runs")] = False,
     run: Annotated[
         bool | None,
         typer.Option(
@@ -56,19 +50,13 @@ def lesson(
         ),
     ] = None,
     again: Annotated[
-        bool,
-        typer.Option("--again", help="start both runs once more, for example because the machine was busy"),
+        bool, typer.Option("--again", help="start both runs once more, for example because the machine was busy")
     ] = False,
     site: Annotated[
         str | None, typer.Option("--site", metavar="NAME|FILE", help="where to run, as for a launch")
     ] = None,
     reference: Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            metavar="NAME",
-            help="the answer from stored runs; starts nothing",
-        ),
+        str | None, typer.Option("--reference", metavar="NAME", help="the answer from stored runs; starts nothing")
     ] = None,
     yes: YesOption = False,
     as_json: JsonOption = False,

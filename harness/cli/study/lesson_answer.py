@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.measure.stored import load_summary
-from harness.study.endings import ending_of
-from harness.study.lesson_arms import LessonArm, because, decide, numbers_text
-from harness.study.lessons import Lesson, RelationOutcome, RelationResult, lesson_command
+from harness.measure.request import load_summary
+from harness.study.lessons import (
+    Lesson,
+    LessonArm,
+    RelationOutcome,
+    RelationResult,
+    because,
+    decide,
+    ending_of,
+    lesson_command,
+    numbers_text,
+)
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -51,9 +59,7 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
 
 
-def as_document(
-    lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list[RelationResult]
-) -> dict[str, object]:
+def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list[RelationResult]) -> dict[str, object]:
     """The answer as --json has it."""
     row: dict[str, object] = {"lesson": lesson.name, "a": arms[0].name, "b": arms[1].name}
     if lesson.ends != "completed":
@@ -79,9 +85,7 @@ def answer_lines(one: RelationResult) -> list[str]:
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 
-def what_to_do(
-    decided: list[RelationResult], doubts: list[dict[str, str]], repeat: str, compare: str
-) -> list[str]:
+def what_to_do(decided: list[RelationResult], doubts: list[dict[str, str]], repeat: str, compare: str) -> list[str]:
     """After a relation that failed: the doubts about the recordings, and the command to try next."""
     failed = [one.relation for one in decided if one.outcome is RelationOutcome.FAILS]
     if not failed:

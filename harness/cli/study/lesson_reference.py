@@ -9,9 +9,8 @@ from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.measure.references import Reference, read_reference, reference_folder
 from harness.run import when
-from harness.study.lesson_arms import because, decide
-from harness.study.lessons import Lesson, RelationOutcome, load_lesson
-from harness.study.reference.lesson import StoredArm, arm_of, on_gpu, stored_pair
+from harness.study.lessons import Lesson, RelationOutcome, because, decide, load_lesson
+from harness.study.reference.collect import StoredArm, arm_of, on_gpu, stored_pair
 
 
 def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_json: bool) -> int:

@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
 
 from harness.cli.all_flags import behaviour_rows
 from harness.cli.command_line import Declared, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
 from harness.cli.page import Page, as_text, of_function
 from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.run import Run, find_run
+from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
 
 if TYPE_CHECKING:
+    from harness.common.faults import Fault
     from harness.experiment.base import Experiment
-    from harness.experiment.training import Training
+    from harness.experiment.training import Mystery, Training
     from harness.study.mysteries import Level, Subject
+    from harness.study.mystery_grades import Result
 
 PARTS = {
-    "answer": (
-        "harness.cli.study.mystery_answer",
-        "RUN --cause C --ms T: name the cause; get points and hints",
-    ),
+    "answer": ("harness.cli.study.mystery_reveal", "RUN --cause C --ms T: name the cause; get points and hints"),
     "reveal": ("harness.cli.study.mystery_reveal", "RUN: end it; show the cause, and the step without it"),
-    "class": (
-        "harness.cli.study.mystery_class",
-        "FILE|FOLDER…: the points of all students, for the instructor",
-    ),
+    "class": ("harness.cli.study.mystery_reveal", "FILE|FOLDER…: the points of all students, for the instructor"),
 }
 _DOCS = "docs/mysteries.md"
 LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
 SEED = "the same number draws the same mystery; default: random"
 KIND = "what it is: slow, hang or crash [slow]"
-OWN = (
-    Declared(("--kind",), True, KIND),
-    Declared(("--level",), True, LEVEL),
-    Declared(("--seed",), True, SEED),
-)
+OWN = (Declared(("--kind",), True, KIND), Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
 NEXT = "slurm.sh mystery answer RUN --cause … --ms … · slurm.sh mystery reveal RUN"
 SUBJECTS = ("slow", "hang", "crash")
 MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
 NEXT_OF_ENDING = NEXT.replace("--ms …", "--rank … --step …")
-REFUSED = {
-    "--fault": "a mystery draws its own faults",
-    "--script": "a mystery runs the exercise's own script",
-}
+REFUSED = {"--fault": "a mystery draws its own faults", "--script": "a mystery runs the exercise's own script"}
 UNTRACED = "--no-profile"
 
 
@@ -55,8 +50,7 @@ def mystery(arguments: list[str]) -> int:
         RequestError: a sentence for each thing that is wrong.
     """
     if arguments and arguments[0] in PARTS:
-        module, _ = PARTS[arguments[0]]
-        return run_command(f"mystery {arguments[0]}", import_module(module).command, arguments[1:])
+        return run_command(f"mystery {arguments[0]}", _command(arguments[0]), arguments[1:])
     if not arguments:
         print(page(arguments))
         return 0
@@ -64,15 +58,18 @@ def mystery(arguments: list[str]) -> int:
         return _start(arguments)
     if (arguments[0] != "last" and nearest(arguments[0], PARTS)) or len(arguments) > 1:
         hint = nearest_or_list(arguments[0], PARTS, "slurm.sh help mystery lists all")
-        raise RequestError(
-            f"mystery: there is no part {arguments[0]!r}{hint}; to start a mystery, begin with -e 1"
-        )
+        raise RequestError(f"mystery: there is no part {arguments[0]!r}{hint}; to start a mystery, begin with -e 1")
     return _show(arguments[0])
+
+
+def _command(part: str) -> Callable[..., int]:
+    command: Callable[..., int] = getattr(import_module(PARTS[part][0]), f"{part}_command")
+    return command
 
 
 def _show(token: str) -> int:
     """Print the public facts of a mystery, and the answers so far."""
-    from harness.cli.study.mystery_request import asked_of
+
     from harness.study.mysteries import level_text, subject_of
 
     asked = asked_of(token)
@@ -88,16 +85,11 @@ def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part in PARTS:
-        return as_text(of_function(f"mystery {part}", import_module(PARTS[part][0]).command, docs=_DOCS))
+        return as_text(of_function(f"mystery {part}", _command(part), docs=_DOCS))
     if nearest(part, PARTS):
         raise RequestError(_no_part(part))
     parts = [f"mystery {name} {text}" for name, (_, text) in PARTS.items()]
-    flags = [
-        ("--kind slow|hang|crash", KIND),
-        ("--level 1|2|3", LEVEL),
-        ("--seed N", SEED),
-        *behaviour_rows(("-h",)),
-    ]
+    flags = [("--kind slow|hang|crash", KIND), ("--level 1|2|3", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
     return as_text(
         Page(
             usage=[
@@ -160,9 +152,7 @@ def _own(line: LaunchLine) -> _OwnFlags:
     subject = str(line.given.get("--kind", "slow"))
     if subject not in SUBJECTS:
         hint = nearest_or_list(subject, SUBJECTS, "slow is the default")
-        raise RequestError(
-            f"--kind takes {', '.join(SUBJECTS[:-1])} or {SUBJECTS[-1]}, not {subject!r}{hint}"
-        )
+        raise RequestError(f"--kind takes {', '.join(SUBJECTS[:-1])} or {SUBJECTS[-1]}, not {subject!r}{hint}")
     if level not in ("1", "2", "3"):
         raise RequestError(f"--level takes 1, 2 or 3, not {level!r} ({LEVEL})")
     if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
@@ -195,7 +185,87 @@ def _training(experiment: Experiment) -> Training:
     if not isinstance(experiment, Training):
         raise RequestError(f"-e {experiment.exercise}: a mystery is a training: use -e 1, -e 2 or -e 3")
     if isinstance(experiment, Megatron) and experiment.uses_megatron_lm:
-        raise RequestError(
-            "--engine megatron-lm: a mystery needs the harness's own training scripts: drop it"
-        )
+        raise RequestError("--engine megatron-lm: a mystery needs the harness's own training scripts: drop it")
     return experiment
+
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="job id, name, path of a mystery's run, or last")]
+RunFlag = Annotated[
+    bool | None,
+    typer.Option(
+        "--run/--no-run",
+        help="start the training without the faults, or not (default: yes on this machine; on a cluster it asks)",
+        show_default=False,
+    ),
+]
+
+
+class GradedMystery(NamedTuple):
+    """A mystery's run, with all that grading needs."""
+
+    run: Run
+    experiment: Training
+    mystery: Mystery
+    faults: tuple[Fault, ...]
+    world_size: int
+
+    @property
+    def answers(self) -> list[Answer]:
+        """The answers that count, oldest first."""
+        lines = before_reveal(read_answers(answers_file(self.run.path)))
+        return [line.answer for line in lines if line.answer is not None]
+
+    @property
+    def ends(self) -> bool:
+        """Whether it hangs or dies, and is not only slow."""
+        from harness.study.mysteries import subject_of
+
+        return subject_of(self.faults) != "slow"
+
+    @property
+    def result(self) -> Result:
+        """All answers graded."""
+        from harness.study.mystery_grades import result
+
+        return result(self.faults, self.answers, self.world_size)
+
+    def answer_lines(self) -> Iterator[str]:
+        """The answers that count, for people."""
+        for number, said in enumerate(self.answers, 1):
+            ranks = "all" if said.ranks is None else ",".join(map(str, said.ranks))
+            words = [f"--ms {said.ms:g}"] if said.ms is not None else []
+            words += [f"--rank {ranks}"]
+            words += [f"--every {said.every}"] if not self.ends else []
+            words += [f"--step {said.step}"] if said.step is not None else []
+            words += [f"--phase {said.phase}"] if said.phase else []
+            yield f"  answer {number}: {said.cause} {' '.join(words)}"
+
+    def line(self, answer: Answer | None) -> AnswerLine:
+        """A line of the answers file, of now."""
+        record = self.run.record
+        return AnswerLine(
+            unix_ns=time.time_ns(),
+            student=record.user,
+            run=self.run.name,
+            exercise=self.experiment.exercise,
+            world_size=self.world_size,
+            mystery=self.mystery,
+            answer=answer,
+        )
+
+
+def asked_of(token: str) -> GradedMystery:
+    """The mystery of a run.
+
+    Raises:
+        RequestError: there is no such run, it is no mystery, or its secret was changed.
+    """
+    from harness.experiment.exercises import Training
+    from harness.study.mysteries import faults_of
+
+    run = find_run(token)
+    experiment = run.record.experiment
+    if not isinstance(experiment, Training) or experiment.mystery is None:
+        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh mystery -e 1")
+    faults = faults_of(experiment.mystery)
+    return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

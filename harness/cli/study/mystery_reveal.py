@@ -6,21 +6,27 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import typer
+
+from harness.cli.command_line import JsonOption
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
-from harness.cli.options import JsonOption
-from harness.cli.study.mystery_request import GradedMystery, RunArgument, RunFlag, asked_of
+from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked_of
 from harness.common.errors import RequestError
+from harness.common.paths import expanded
 from harness.live.hang import reveal_hang
 from harness.run import Run
-from harness.run.mystery import Revealed, add_answer, injected, read_revealed, unseal_records, write_revealed
+from harness.run.mystery import Answer, Revealed, add_answer, injected, read_revealed, unseal_records, write_revealed
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary, TimeLost
     from harness.common.faults import Fault
+    from harness.study.mysteries import Board, Row
+    from harness.study.mystery_grades import Grade, Result
 
 
 class Without(NamedTuple):
@@ -34,14 +40,12 @@ class Without(NamedTuple):
     measured_ns: int | None = None
 
 
-def command(
-    run: RunArgument, start: RunFlag = None, yes: YesOption = False, as_json: JsonOption = False
-) -> int:
+def reveal_command(run: RunArgument, start: RunFlag = None, yes: YesOption = False, as_json: JsonOption = False) -> int:
     """End a mystery: the solution, the answers, the diagnosis of the harness, and the step time without the faults."""
-    return reveal(asked_of(run), start, as_json, yes=yes)
+    return tell(asked_of(run), start, as_json, yes=yes)
 
 
-def reveal(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
+def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
     """Print the solution and, if asked, run the training without the faults; returns the exit code.
 
     Raises:
@@ -50,7 +54,7 @@ def reveal(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool
     """
     from harness.cli.watch.follow import write_report
     from harness.launch.submit import state_of
-    from harness.measure.stored import load_summary
+    from harness.measure.request import load_summary
     from harness.run import FINAL
 
     if state_of(asked.run) not in (*FINAL, "unknown"):
@@ -62,11 +66,7 @@ def reveal(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool
     found = _told(asked.faults, summary)
     before = _without(summary, found)
     if not as_json:
-        print(
-            "\n".join(
-                [*_truth(asked), *_diagnosis(asked, found), *_prediction(before, _unnamed(asked, found))]
-            )
-        )
+        print("\n".join([*_truth(asked), *_diagnosis(asked, found), *_prediction(before, _unnamed(asked, found))]))
     healthy = _healthy(asked, start, as_json, yes)
     plain = load_summary(str(healthy.path))[1] if healthy else None
     measured = before._replace(measured_ns=plain.replay.step_ns if plain and plain.replay else None)
@@ -91,7 +91,7 @@ def _end(asked: GradedMystery) -> None:
 
 def _ending(asked: GradedMystery, as_json: bool) -> int:
     """Why a training hung or died, and what the harness says of it; returns the exit code."""
-    from harness.study.endings import ending_of
+    from harness.study.lessons import ending_of
 
     told = ending_of(asked.run).sentence or "nothing: nobody saw its end"
     if as_json:
@@ -224,9 +224,7 @@ def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
         )
 
 
-def _as_data(
-    asked: GradedMystery, found: list[TimeLost], step: Without, healthy: Run | None
-) -> dict[str, object]:
+def _as_data(asked: GradedMystery, found: list[TimeLost], step: Without, healthy: Run | None) -> dict[str, object]:
     return {
         "run": asked.run.job_id,
         "faults": [str(fault) for fault in asked.faults],
@@ -236,3 +234,119 @@ def _as_data(
         **step._asdict(),
         "without": healthy.job_id if healthy else None,
     }
+
+
+def answer_command(
+    run: RunArgument,
+    *,
+    cause: Annotated[
+        str,
+        typer.Option(
+            "--cause",
+            metavar="NAME",
+            help="the cause: a name of slurm.sh faults; of a hang or crash a kind of slurm.sh faults hang|crash",
+        ),
+    ],
+    ms: Annotated[
+        float | None,
+        typer.Option("--ms", help="time that it costs in one affected step, on one affected rank", show_default=False),
+    ] = None,
+    rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the affected ranks")] = "all",
+    phase: Annotated[
+        str | None, typer.Option("--phase", help="phase of a host stall: forward, backward or optimizer")
+    ] = None,
+    every: Annotated[int, typer.Option("--every", metavar="K", help="it affects every K-th step")] = 1,
+    step: Annotated[
+        int | None, typer.Option("--step", help="of a hang or crash: the step in which it came", show_default=False)
+    ] = None,
+    reveal: Annotated[bool, typer.Option("--reveal", help="also show the solution, as mystery reveal does")] = False,
+    start: RunFlag = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Answer what makes a mystery slow, or why it hangs or dies. Each answer is kept. At level 3, give one answer for
+    each of the two causes."""
+    from harness.study.mystery_grades import checked
+
+    asked = asked_of(run)
+    if read_revealed(asked.run.path) is not None:
+        raise RequestError(f"RUN: {asked.run.job_id} was revealed, so no further answer counts")
+    said = Answer(cause=cause, ms=ms, ranks=_ranks(rank), phase=phase, every=every, step=step)
+    answer = checked(said, asked.faults, asked.world_size)
+    add_answer(asked.run.path, asked.line(answer))
+    found, number = asked.result, len(asked.answers)
+    latest = next(one[1] for one in found.last if one is not None and one[0] == number)
+    if as_json and not reveal:
+        print(json.dumps(_answer_as_data(asked, number, latest, found), indent=1))
+    elif not as_json:
+        print("\n".join(_lines(asked, number, latest, found)))
+    if reveal:
+        return tell(asked, start, as_json)
+    return 0
+
+
+def _ranks(text: str) -> tuple[int, ...] | None:
+    if text == "all":
+        return None
+    try:
+        return tuple(sorted({int(word) for word in text.split(",")}))
+    except ValueError:
+        raise RequestError(f"--rank takes all, or ranks as in 0,3, not {text!r}") from None
+
+
+def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> list[str]:
+    lines = [f"answer {number} to {asked.run.job_id}: {latest.points} of 100"]
+    for part in latest.parts:
+        mark = "✗" if part.hint else "✓"
+        lines.append(f"  {mark} {part.name:<6} {part.points:>3} of {part.of}  {part.hint}".rstrip())
+    if len(found.faults) > 1:
+        lines.append(f"both causes: {found.points} of 100" + "; one has no answer" * found.missing)
+    then = "reveal" if found.points == 100 else "answer"
+    return [*lines, f"next: slurm.sh mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
+
+
+def _answer_as_data(asked: GradedMystery, number: int, latest: Grade, found: Result) -> dict[str, object]:
+    parts = [{"name": p.name, "points": p.points, "of": p.of, "hint": p.hint or None} for p in latest.parts]
+    data = {"run": asked.run.job_id, "answer": number, "points": latest.points, "parts": parts}
+    return {**data, "total": found.points, "not_answered": found.missing}
+
+
+HEAD = ("student", "run", "exercise", "level", "mystery", "answers", "causes", "points", "")
+
+
+def class_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE|FOLDER…", help="answers files, or folders of them, such as HARNESS_RUNS"),
+    ],
+    as_json: JsonOption = False,
+) -> int:
+    """The board of a class: each student's points, and the most common wrong answers."""
+    from harness.study.mysteries import answer_files, read_board
+
+    board = read_board(answer_files([expanded(str(path)) for path in paths]))
+    if as_json:
+        print(json.dumps(asdict(board), indent=1))
+    else:
+        print("\n".join(_class_lines(board)))
+    return 0
+
+
+def _class_lines(board: Board) -> Iterator[str]:
+    rows = [HEAD, *map(_cells, board.rows)]
+    wide = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    for row in rows:
+        yield "  ".join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip()
+    if board.mistakes:
+        yield ""
+        yield "The most common wrong causes"
+    for mistake in board.mistakes:
+        who = "1 student" if mistake.students == 1 else f"{mistake.students} students"
+        yield f"  {mistake.said} instead of {mistake.instead_of}: {mistake.times} × by {who}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    points = "–" if row.points is None else str(row.points)
+    causes = f"{row.causes_right} of {row.causes}" if row.causes else "–"
+    note = row.note or ("revealed" if row.revealed else "")
+    numbers = map(str, (row.exercise, row.level))
+    return (row.student, row.run, *numbers, row.mystery, str(row.tries), causes, points, note)

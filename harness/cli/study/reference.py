@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from harness.cli.command_line import Declared, JsonOption
 from harness.cli.commands import run_command
 from harness.cli.page import Page, as_text, of_function
+from harness.cli.study.campaign import (
+    Arguments,
+    SeriesPlan,
+    Wanted,
+    closing_lines,
+    confirmed,
+    flag_rows,
+    limits_of,
+    make,
+    plan_lines,
+    plan_of,
+    read_arguments,
+    state_lines,
+    state_rows,
+)
+from harness.cli.study.series import repeats_of
 from harness.common.errors import RequestError, nearest_or_list
+from harness.common.paths import PROGRAM
+
+if TYPE_CHECKING:
+    from harness.site.detection import SiteChoice
+    from harness.study.campaign.runner import SeriesOutcome
+    from harness.study.reference.record import Recording, StoredReference
 
 _DOCS = "docs/references.md"
 PARTS = {
-    "record": (
-        "harness.cli.study.reference_record",
-        "[--site S] [--name N]: run a whole list of variants, and store it",
-    ),
+    "record": ("harness.cli.study.reference", "[--site S] [--name N]: run a whole list of variants, and store it"),
     "check": (
-        "harness.cli.study.reference_check",
+        "harness.cli.study.reference_show",
         "[RUN|NAME]: what changed since a reference was recorded, and the likely reason",
     ),
     "show": ("harness.cli.study.reference_show", "[NAME]: all references, or the variants of one"),
-    "package": (
-        "harness.cli.study.reference_package",
-        "NAME -o FILE.tar.gz: an archive for students, to open offline",
-    ),
+    "package": ("harness.cli.study.reference", "NAME -o FILE.tar.gz: an archive for students, to open offline"),
 }
 
 
@@ -37,25 +62,24 @@ def reference(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in PARTS:
         raise RequestError(_no_part(arguments[0]))
-    module, _ = PARTS[arguments[0]]
     if arguments[0] == "record":  # it takes the flags of a launch
-        from harness.cli.study.reference_record import record
-
         return record(arguments[1:])
-    return run_command(f"reference {arguments[0]}", import_module(module).command, arguments[1:])
+    return run_command(f"reference {arguments[0]}", _command(arguments[0]), arguments[1:])
+
+
+def _command(part: str) -> Callable[..., int]:
+    command: Callable[..., int] = getattr(import_module(PARTS[part][0]), f"{part}_command")
+    return command
 
 
 def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part == "record":
-        from harness.cli.study.reference_record import page as of_record
-
-        return of_record()
+        return record_page()
     if part in PARTS:
-        module = import_module(PARTS[part][0])
-        exits = getattr(module, "EXITS", ())
-        return as_text(of_function(f"reference {part}", module.command, exits, docs=_DOCS))
+        exits = CHECK_EXITS if part == "check" else ()
+        return as_text(of_function(f"reference {part}", _command(part), exits, docs=_DOCS))
     if part and not part.startswith("-"):
         raise RequestError(_no_part(part))
     return as_text(
@@ -77,3 +101,188 @@ def page(arguments: list[str]) -> str:
 def _no_part(word: str) -> str:
     hint = nearest_or_list(word, PARTS, "slurm.sh help reference lists all")
     return f"reference: there is no part {word!r}{hint}"
+
+
+FURTHER = (
+    Declared(("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"),
+    Declared(("--only",), True, "only these variants: NAME,NAME…"),
+    Declared(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
+    Declared(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
+)
+CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
+_NOT_HERE = {"csv": "--csv", "png": "--png"}
+
+
+def record(arguments: list[str]) -> int:
+    """Run what is missing of a list and keep it, or say what would run; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    asked = read_arguments(arguments, "reference record", FURTHER)
+    wanted = asked.wanted
+    recording = _recording(asked)
+    limits = limits_of(wanted, recording.tasks)
+    if recording.runs_here and limits.most_at_once > 1:
+        raise RequestError("--max-parallel: runs at the same time on this machine slow each other down: drop it")
+    plan = plan_of(recording.series, recording.tasks, limits)
+    if not wanted.json:
+        print(
+            f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}", file=sys.stderr
+        )
+        print("\n".join(plan_lines(plan)), file=sys.stderr)
+    if wanted.dry_run or wanted.status:
+        return _show(recording, plan, wanted)
+    return _run(recording, plan, asked)
+
+
+def record_page() -> str:
+    """The help page."""
+    left_out = tuple(_NOT_HERE.values())
+    return as_text(
+        Page(
+            usage=["reference record [FLAGS]"],
+            about="Run a whole list of variants and store the result. The same command again continues: a run that is "
+            "done is not repeated.",
+            flags=[row for row in flag_rows(FURTHER) if not row[0].startswith(left_out)],
+            examples=[("reference record --dry-run", "the runs that would be made")],
+            docs="docs/references.md",
+        )
+    )
+
+
+def _recording(asked: Arguments) -> Recording:
+    from harness.study.reference.record import plan_recording
+    from harness.study.reference.variants import device_of
+
+    wanted, further = asked.wanted, asked.further
+    if unused := [flag for name, flag in _NOT_HERE.items() if getattr(wanted, name) is not None]:
+        raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
+    choice = _site(asked)
+    given = further.get("--list") or ("miniatures" if device_of(choice.site) == "cpu" else "workshop")
+    only = [name for name in further.get("--only", "").split(",") if name]
+    return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), choice.site)
+
+
+def _site(asked: Arguments) -> SiteChoice:
+    """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
+    from harness.experiment.options import options_of
+    from harness.site.detection import SiteChoice, choose_site
+    from harness.site.site import Site, override
+
+    fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
+    if unknown := [name for name in asked.launch if name not in fields]:
+        raise RequestError(f"{unknown[0]}: the list has the experiments: write your own list, or drop it")
+    choice = choose_site(asked.wanted.site)
+    changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
+    return SiteChoice(site=override(choice.site, changes), reason=choice.reason)
+
+
+def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
+    if wanted.json:
+        head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
+        print(json.dumps(head | {"runs": state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1))
+    elif wanted.dry_run:
+        rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
+        width = max(map(len, rows), default=0)
+        print("\n".join(f"{name:<{width}}  {command}" for name, command in rows.items()))
+    else:
+        print("\n".join(state_lines(plan)))
+    return 0
+
+
+def _run(recording: Recording, plan: SeriesPlan, asked: Arguments) -> int:
+    from harness.study.campaign.runner import SeriesOutcome
+
+    again = _again(recording)
+    outcome = SeriesOutcome(list(plan.places))
+    if plan.to_make or any(place.status == "running" for place in plan.places):
+        if plan.to_make and not confirmed(plan, asked.wanted):
+            print("nothing was started", file=sys.stderr)
+            return 0
+        outcome = make(plan, again)
+    for line in closing_lines(outcome, again):
+        print(line, file=sys.stderr)
+    return _keep(recording, outcome, asked)
+
+
+def _keep(recording: Recording, outcome: SeriesOutcome, asked: Arguments) -> int:
+    from harness.study.reference.record import keep
+    from harness.traces.progress import Progress
+
+    with Progress("keeping", unit="runs") as progress:
+        kept = keep(recording, "--no-traces" not in asked.further, progress)
+    found = kept.reference
+    if asked.wanted.json:
+        shown = {"name": found.name, "folder": str(kept.folder), "complete": found.complete}
+        variants = [each.name for each in found.variants]
+        print(json.dumps(shown | {"variants": variants, "missing": found.missing}, indent=1))
+    else:
+        print("\n".join(_kept_lines(recording, kept)))
+    return 0 if outcome.complete else 1
+
+
+def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
+    found = kept.reference
+    runs = sum(each.runs for each in found.variants)
+    what = f"{_counted(runs, 'run')} of {_counted(len(found.variants), 'variant')}"
+    lines = [f"{found.name}: kept {what} in {kept.folder}"]
+    lines += found.missing_lines()
+    if not found.complete:
+        lines.append(f"continue with: {_again(recording)}")
+    show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))
+    return [*lines, f"next: {show} · {package} -o {found.name}.tar.gz"]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _again(recording: Recording) -> str:
+    """The command that makes what is missing."""
+    arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
+    arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
+    return shlex.join([PROGRAM, *arguments])
+
+
+def package_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="the reference")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.tar.gz", help="the archive")],
+    no_traces: Annotated[bool, typer.Option("--no-traces", help="only reports and numbers: far smaller")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Make the archive that students copy: reports, traces, and a page of all variants with their lessons."""
+    from harness.common.paths import expanded
+    from harness.format.format import amount
+    from harness.measure.references import reference_folder
+    from harness.study.reference.package import plan_package, refuse_output, write_package
+    from harness.traces.progress import Progress
+
+    file = expanded(str(output))
+    refuse_output(file)
+    folder = reference_folder(name)
+    _write_missing_pages(folder)
+    package = plan_package(folder, with_traces=not no_traces)
+    with Progress("packing") as progress:
+        write_package(package, file, progress)
+    if as_json:
+        entries = {entry.path: entry.size_bytes for entry in package.entries}
+        shown = {"file": str(file), "size_bytes": file.stat().st_size, "entries": entries}
+        print(json.dumps(shown | {"without_report": package.without_report}, indent=1))
+        return 0
+    for variant in package.without_report:
+        print(f"{variant}: without a report: its run is not on this machine, or it left no traces", file=sys.stderr)
+    print(f"{file}: {len(package.entries)} files, {amount(file.stat().st_size)}")
+    print(f"to open it: tar xzf {file.name}, then {package.reference.name}/index.html in any browser")
+    return 0
+
+
+def _write_missing_pages(folder: Path) -> None:
+    """A report for each run on this machine that has none: its page is written with its traces read once."""
+    from harness.cli.watch.follow import write_report
+    from harness.study.reference.package import runs_of
+
+    for runs in runs_of(folder).values():
+        for run in runs:
+            if run is not None and not run.page.is_file():
+                write_report(run)

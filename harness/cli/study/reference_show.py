@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.command_line import JsonOption
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
+from harness.format.format import duration, metric_text
+from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
+from harness.study.reference.differences import StepTimeChange
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.measure.references import Environment, Reference
-    from harness.study.reference.numbers import Row
+    from harness.study.reference.check import ReferenceChecked
+    from harness.study.reference.collect import Row
 
 HEAD = ("variant", "runs", "step", "exposed", "memory", "tokens/s", "lessons")
 
 
-def command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="one reference; default: list all")
-    ] = None,
+def show_command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="one reference; default: list all")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """List the stored references, or the variants of one with their step times."""
     from harness.measure.references import read_reference, reference_folder
-    from harness.study.reference.numbers import rows
+    from harness.study.reference.collect import rows
 
     if name is None:
         return _list(as_json)
@@ -86,8 +90,7 @@ def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
         *_aligned([HEAD, *map(_cells, table)]),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
-        *["step of exercise 0: what its largest messages took."]
-        * any(v.asked.exercise == 0 for v in found.variants),
+        *["step of exercise 0: what its largest messages took."] * any(v.asked.exercise == 0 for v in found.variants),
     ]
     lines += found.missing_lines()
     again = f"{PROGRAM} reference record --name {found.name}"
@@ -129,3 +132,131 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def check_command(
+    new: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN…|NAME]", help="runs, or a reference that was recorded anew; default: last"),
+    ] = None,
+    *,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="NAME", help="the stored reference; default: the one with the same request"),
+    ] = None,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="compare the checksums of the traces; default: their sizes")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """What changed since a reference was recorded, and the likely reason."""
+    from harness.study.reference.request import checked_reference, checked_runs, reference_named
+
+    arguments = new or ["last"]
+    folder = reference_named(arguments[0]) if len(arguments) == 1 else None
+    found = checked_runs(arguments, against) if folder is None else checked_reference(folder, against, traces)
+    return _answer(found, as_json)
+
+
+def _answer(found: ReferenceChecked, as_json: bool) -> int:
+    from harness.cli.command_line import columns
+    from harness.report.tables.table import WIDTH
+    from harness.study.reference.request import likely_reasons
+
+    reasons = likely_reasons(found)
+    if as_json:
+        print(json.dumps(found.model_dump(mode="json") | {"likely": reasons}, indent=1))
+    else:
+        print("\n".join(lines_of(found, reasons, columns(WIDTH))))
+    return found.exit_code
+
+
+WIDEST = 10  # an interval whose ends differ by more says nothing
+MOST_CHANGED = 6  # metrics in words; --json has all
+
+
+def lines_of(found: ReferenceChecked, reasons: list[str], width: int) -> Iterator[str]:
+    """The verdict first, then each variant, then what likely moved them."""
+    yield from wrap(f"{found.outcome.value}: {_heading(found)}", width)
+    yield ""
+    for each in sorted(found.variants, key=lambda v: -list(VariantOutcome).index(v.outcome)):
+        yield from _variant(each, width)
+    if found.missing:
+        yield from wrap(f"not in {found.new}: {', '.join(found.missing)}", width, subsequent_indent="  ")
+    if found.unmatched:
+        yield from wrap(f"not in {found.reference}: {', '.join(found.unmatched)}", width, subsequent_indent="  ")
+    if found.traces_absent:
+        count = len(found.traces_absent)
+        yield f"the traces of {count} variant{'s' * (count != 1)} of {found.reference} are not on this machine"
+    if reasons:
+        yield ""
+        yield "Likely reason"
+        for reason in reasons:
+            yield from wrap(f"  - {reason}", width, subsequent_indent="    ")
+    yield from _next(found)
+
+
+def _heading(found: ReferenceChecked) -> str:
+    if not found.new:
+        return f"{found.reference} as it was recorded; there is no other reference of its site to compare it with"
+    if not found.variants:
+        return f"no variant of {found.new} has the settings of a variant of the reference {found.reference}"
+    counts = [f"{sum(v.outcome is o for v in found.variants)} {o.value}" for o in VariantOutcome]
+    said = ", ".join(text for text in counts if not text.startswith("0 "))
+    return f"{found.new} compared with the reference {found.reference} ({said})"
+
+
+def _variant(each: VariantChecked, width: int) -> Iterator[str]:
+    name = each.variant if each.new == each.variant else f"{each.new} ({each.variant})"
+    parts = [*each.problems, *(_time(each) if each.time else []), *_changed(each)]
+    text = "; ".join(parts) or ("nothing moved" if each.runs[1] else "as recorded")
+    yield from wrap(f"{each.outcome.value}: {name}: {text}", width, subsequent_indent="  ")
+
+
+def _time(each: VariantChecked) -> Iterator[str]:
+    time = each.time
+    assert time is not None
+    yield f"{_step(time)}{_interval(time, each.runs)}"
+    if time.verdict is StepTimeChange.UNKNOWN:
+        yield time.why
+    if time.verdict in (StepTimeChange.SLOWER, StepTimeChange.FASTER) and each.part is not None:
+        part, ns = each.part
+        yield f"mostly {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
+
+
+def _step(time: StepTime) -> str:
+    steps = f"{duration(time.stored_ns)} → {duration(time.new_ns)}"
+    arguments = {
+        StepTimeChange.SLOWER: f"a step takes {time.ratio:.2f} times as long",
+        StepTimeChange.FASTER: f"a step takes {time.ratio:.2f} times as long",
+        StepTimeChange.SAME: f"a step takes as long as before ({time.ratio:.2f} times)",
+        StepTimeChange.UNKNOWN: f"step time is {time.ratio:.2f} times that of the reference",
+    }
+    return f"{arguments[time.verdict]}, {steps}"
+
+
+def _interval(time: StepTime, runs: tuple[int, int]) -> str:
+    counted = f"{runs[0]} and {runs[1]} run{'s' * (max(runs) > 1)}"
+    if time.low is None or time.high is None or time.high > WIDEST * time.low:
+        return f" ({counted})"
+    return f" (95 % interval {time.low:.2f} to {time.high:.2f}, {counted})"
+
+
+def _changed(each: VariantChecked) -> Iterator[str]:
+    """What no load moves."""
+    for change in each.changed[:MOST_CHANGED]:
+        stored, new = (
+            "none" if value is None else metric_text(f"a.{change.name}", value) for value in (change.stored, change.new)
+        )
+        yield f"{change.name} {stored} → {new}"
+    if len(each.changed) > MOST_CHANGED:
+        yield f"and {len(each.changed) - MOST_CHANGED} more (--json)"
+    if not each.changed and all(each.runs):
+        yield "counts and bytes are the same"
+
+
+def _next(found: ReferenceChecked) -> Iterator[str]:
+    if found.outcome is not VariantOutcome.UNKNOWN or found.key or not found.variants:
+        return
+    yield ""
+    yield f"more runs would tell: {PROGRAM} reference check RUN RUN RUN, or {PROGRAM} reference record --repeats 4"

@@ -17,23 +17,15 @@ from harness.cli.study.campaign import (
     read_arguments,
     state_rows,
 )
-from harness.cli.study.series import (
-    Series,
-    begin,
-    carried_out,
-    checked_series,
-    parted,
-    repeats_of,
-    show_state,
-)
+from harness.cli.study.series import Series, begin, carried_out, checked_series, parted, repeats_of, show_state
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 
 if TYPE_CHECKING:
-    from harness.analysis.repeats import PointValues
+    from harness.analysis.scaling import PointValues
     from harness.study.campaign.runner import SeriesOutcome
+    from harness.study.sweeps.axes import Sweep
     from harness.study.sweeps.expand import Expanded
-    from harness.study.sweeps.request import Sweep
 
 FURTHER = (
     Declared(("--repeats",), True, "runs per point; default: the file's"),
@@ -75,7 +67,7 @@ def page(_: list[str]) -> str:
 
 
 def _list(as_json: bool) -> int:
-    from harness.study.sweeps.request import read_sweep, shipped_sweep, sweep_names
+    from harness.study.sweeps.axes import read_sweep, shipped_sweep, sweep_names
     from harness.study.sweeps.stored import all_series, stored_request
 
     shipped = {name: read_sweep(path).title for name in sweep_names() if (path := shipped_sweep(name))}
@@ -140,12 +132,7 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
         states = state_rows(outcome.places)
         print(
             json.dumps(
-                {
-                    "series": series.name,
-                    "points": points,
-                    "states": states,
-                    "stopped": outcome.stopped or None,
-                },
+                {"series": series.name, "points": points, "states": states, "stopped": outcome.stopped or None},
                 indent=1,
             )
         )
@@ -161,9 +148,9 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
 
 
 def _print_table(found: Expanded, points: list[PointValues], metrics: list[str]) -> None:
-    from harness.cli.screen import columns
-    from harness.report.sweeps.table import lines
-    from harness.report.tables.screen import WIDTH, Screen
+    from harness.cli.command_line import columns
+    from harness.report.sweeps import lines
+    from harness.report.tables.table import WIDTH, Screen
 
     title = found.sweep.title or found.sweep.name
     print("\n".join(lines(title[0].upper() + title[1:], points, metrics, Screen(columns(WIDTH)))))
@@ -176,12 +163,12 @@ def _write_files(
 
     wanted, written = arguments.wanted, list[str]()
     if wanted.csv is not None:
-        from harness.report.sweeps.table import write_csv
+        from harness.report.sweeps import write_csv
 
         write_csv(points, expanded(wanted.csv))
         written.append(f"the table: {wanted.csv}")
     if wanted.png is not None:
-        from harness.report.sweeps.plot import plot_series
+        from harness.report.sweeps import plot_series
 
         metric = arguments.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
         known_metric(metric, points, "--plot")

@@ -34,16 +34,11 @@ PAUSE_S = 0.5
 
 def capture(
     what: Annotated[
-        Literal["start", "stop"],
-        typer.Argument(metavar="start|stop", help="start a recording, or end it early"),
+        Literal["start", "stop"], typer.Argument(metavar="start|stop", help="start a recording, or end it early")
     ],
     run: RunArgument = "last",
-    steps: Annotated[
-        int, typer.Option(min=1, max=MOST_STEPS, help="steps to record; a step is a batch")
-    ] = STEPS,
-    wait_s: Annotated[
-        int, typer.Option("--wait-s", min=0, help="seconds to wait for the traces of all ranks")
-    ] = 300,
+    steps: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="steps to record; a step is a batch")] = STEPS,
+    wait_s: Annotated[int, typer.Option("--wait-s", min=0, help="seconds to wait for the traces of all ranks")] = 300,
 ) -> int:
     """Record some steps of a running training, on every rank, without a restart.
 
@@ -79,9 +74,7 @@ def _refuse(run: Run) -> None:
         raise RequestError(f"{run.job_id} belongs to {owner}: only {owner} can record it")
     state = look_at(run).state
     if state != "running":
-        raise RequestError(
-            f"capture: only a running training can be recorded; the state of {run.job_id} is {state}"
-        )
+        raise RequestError(f"capture: only a running training can be recorded; the state of {run.job_id} is {state}")
     asked = run.record.experiment
     if not isinstance(asked, Profiled):
         raise RequestError("capture: this exercise has no training steps to record")
@@ -104,9 +97,7 @@ def _reports(run: Run) -> list[str]:
     from harness.launch.job import reports_of
 
     asked = read_experiment(run.record.job["experiment"])
-    own = (
-        reports_of(asked, "nsys") if isinstance(asked, Own) else []
-    )  # not expected: it may end before its window
+    own = reports_of(asked, "nsys") if isinstance(asked, Own) else []  # not expected: it may end before its window
     return [Path(path).stem for path in run.record.job["expects"] or own]
 
 

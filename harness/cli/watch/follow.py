@@ -1,16 +1,26 @@
-"""Wait for a run: show its output as it comes, then its report."""
+"""The new text of a growing file, without lines that only a tracing tool reads; of a huge one its end. Knows no run.
+
+A pipe or a file gets the log's own bytes. A terminal gets its text and colours, and nothing that moves the cursor, sets
+the title or writes to the clipboard, as git shows what a server says.
+"""
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from harness.cli.watch.tail import Tail
+from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
+from harness.common.printable import printable_lines, unguarded
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import cancel, look_at, state_of
 from harness.run import FINAL, Run, State
@@ -18,6 +28,122 @@ from harness.run import FINAL, Run, State
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
     from harness.measure.request import Measurement
+
+MOST_BYTES = 16 << 20  # of what is there before the first look
+_BLOCK = 1 << 20
+_LONGEST_LINE = 1 << 16  # a cut before the end of a longer line stays in it
+
+# PyTorch's profiler writes these marks to stderr when it starts and stops. A KINETO_LOG_LEVEL that hides them also
+# hides the profiler's errors, as the marks have the highest level. So they stay in the log and are left out here.
+_MARK = rb"USDT:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.cpp:\d+\] profiler_(?:start|stop)"
+# Ranks write at the same time: the line ends may follow all of the marks.
+_MARKS = re.compile(rb"((?:" + _MARK + rb"\n?)+)(\n*)")
+_UNFINISHED = re.compile(rb"USDT:[^\n]{0,200}\Z")
+# Colours and bold face; and what a bar of progress begins its line anew with.
+_KEPT_AT_TERMINAL = re.compile(r"(\x1b\[[0-9;:]{0,60}m|\r)")
+_UNFINISHED_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]{0,60})?\Z")
+_PLAIN = "\x1b[0m"
+
+
+class Tail:
+    """The text that was added to a file since the last read; the file may not exist yet.
+
+    Of a file that is huge at the first look only the end, with a note on stderr. trouble: why it cannot be read.
+    """
+
+    def __init__(self, path: Path, out: TextIO) -> None:
+        self.path, self._out = path, unguarded(out)
+        self.trouble = ""
+        self._position: int | None = None
+        self._terminal = self._out.isatty()
+        self._held, self._coloured = b"", False
+        # A read may end within a character; the next read gets its other bytes.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def pump(self, last: bool = False) -> None:
+        """Write the new text; `last`: no more text follows, so nothing is held back."""
+        try:
+            with open_regular(self.path) as file:
+                self._pump(file)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            self.trouble = f"{self.path}: {why_unread(error)}"
+        if last:
+            self._show(b"", last)
+
+    def _pump(self, file: BinaryIO) -> None:
+        size = os.fstat(file.fileno()).st_size
+        if self._position is None:
+            self._position = self._beginning(file, size)
+        file.seek(self._position)
+        while self._position < size and (new := file.read(min(_BLOCK, size - self._position))):
+            self._position += len(new)
+            self._show(new, last=False)
+
+    def _beginning(self, file: BinaryIO, size: int) -> int:
+        """Where the text begins that is shown: at a line's start."""
+        if size <= MOST_BYTES:
+            return 0
+        from harness.format.format import amount
+
+        begin = size - MOST_BYTES
+        file.seek(begin)
+        begin += file.read(_LONGEST_LINE).find(b"\n") + 1
+        print(
+            f"{self.path} has {amount(size)}: the first {amount(begin)} are not shown; "
+            f"to see all: less {shlex.quote(str(self.path))}",
+            file=sys.stderr,
+        )
+        return begin
+
+    def _show(self, new: bytes, last: bool) -> None:
+        text = self._held + new
+        self._held = b"" if last else self._unfinished(text)
+        self._write(_MARKS.sub(_without, text[: len(text) - len(self._held)]), last)
+        self._out.flush()
+
+    def _unfinished(self, text: bytes) -> bytes:
+        colour = _UNFINISHED_COLOUR.search(text) if self._terminal else None
+        return colour[0] if colour else _unfinished(text)
+
+    def _write(self, new: bytes, last: bool) -> None:
+        raw = None if self._terminal else getattr(self._out, "buffer", None)
+        if raw is not None:
+            self._out.flush()  # what was written as text comes first
+            raw.write(new)
+            return
+        text = self._decoder.decode(new, final=last)
+        if self._terminal:
+            self._coloured |= "\x1b[" in text
+            text = at_terminal(text) + _PLAIN * (last and self._coloured)
+        self._out.write(text)
+
+
+def at_terminal(text: str) -> str:
+    """A log's text for a terminal: with its colours, without other control characters.
+
+    >>> at_terminal("\\x1b[31mred\\x1b[0m \\x1b]0;title\\x07\\x1b[2Jgone")
+    '\\x1b[31mred\\x1b[0m ]0;title[2Jgone'
+    """
+    parts = _KEPT_AT_TERMINAL.split(text)
+    return "".join(part if i % 2 else printable_lines(part) for i, part in enumerate(parts))
+
+
+def _unfinished(text: bytes) -> bytes:
+    """The end of the text that may become a mark, or a mark whose line end has not come yet."""
+    begun = _UNFINISHED.search(text)
+    last = [m for m in _MARKS.finditer(text) if m.end() == len(text)]
+    marks = [m for m in last if m[0].count(b"\n") < m[0].count(b"USDT:")]
+    starts = [m.start() for m in (begun, *marks) if m]
+    return text[min(starts) :] if starts else b""
+
+
+def _without(found: re.Match[bytes]) -> bytes:
+    """Marks and the line ends after them are replaced by the line ends that are not theirs."""
+    theirs = found[1].count(b"USDT:") - found[1].count(b"\n")
+    return found[2][theirs:]
+
 
 GRACE_S = 60
 
@@ -67,9 +193,7 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
             tail.pump(last=state in FINAL)
         if state in FINAL:
             return state
-        unknown_since = (
-            (unknown_since or time.monotonic()) if state == "unknown" and not look.silent else None
-        )
+        unknown_since = (unknown_since or time.monotonic()) if state == "unknown" and not look.silent else None
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
             return state
         if reason and reason != shown:
@@ -88,10 +212,7 @@ def _interruptible(run: Run) -> Iterator[None]:
             next_commands = f"slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}"
             print(f"\nstill running: {next_commands}", file=sys.stderr)
             raise
-        print(
-            "\nstopping: the traces so far are kept (a second Ctrl-C ends this wait, not the run)",
-            file=sys.stderr,
-        )
+        print("\nstopping: the traces so far are kept (a second Ctrl-C ends this wait, not the run)", file=sys.stderr)
         cancel(run)
         wait_for_end(run, [])
 
@@ -116,7 +237,7 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
     Returns the summaries, and whether the page was written.
     """
-    from harness.study.finish import can_be_measured, measured
+    from harness.study.start import can_be_measured, measured
 
     if not can_be_measured(run):
         return [], False
@@ -130,9 +251,9 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
     """The report, without the lines that the run's own output has just shown."""
-    from harness.cli.screen import columns
-    from harness.report.exercise_0.terminal import is_comm_run, render_comm
-    from harness.report.tables.screen import WIDTH
+    from harness.cli.command_line import columns
+    from harness.report.exercise_0 import is_comm_run, render_comm
+    from harness.report.tables.table import WIDTH
     from harness.report.tables.terminal import render_short
 
     if is_comm_run(run.path):

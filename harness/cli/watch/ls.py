@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterable
+from statistics import median
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
-from harness.cli.options import JsonOption
-from harness.cli.screen import columns
+from harness.cli.command_line import JsonOption, columns
+from harness.common.bounded_read import read_bounded
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.users import whose
 from harness.launch.backends.protocol import PolledState
-from harness.run import Run, all_runs, closed, no_runs, runs_root, when
+from harness.run import Run, all_runs, closed, no_runs, read_json_lines, runs_root, when
 
 HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
 NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
@@ -23,9 +26,7 @@ NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
 
 def ls(
     as_json: JsonOption = False,
-    limit: Annotated[
-        int, typer.Option("-n", "--limit", min=1, help="number of runs to show, newest first")
-    ] = 20,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="number of runs to show, newest first")] = 20,
 ) -> int:
     """List the runs with their states and step times, newest last."""
     runs = all_runs()
@@ -45,7 +46,6 @@ def ls(
 
 
 def _row(run: Run) -> dict[str, Any]:
-    from harness.cli.watch.step_time import step_time
 
     try:
         record = run.record
@@ -120,9 +120,67 @@ def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list
     if any(row["own_word"] for row in rows):
         notes.append("?: Slurm does not answer; this is the last state that the job wrote")
     if len(rows) < there_are:
-        notes.append(
-            f"{len(rows)} of {there_are} runs are shown, the newest: {PROGRAM} ls -n {there_are} shows all"
-        )
+        notes.append(f"{len(rows)} of {there_are} runs are shown, the newest: {PROGRAM} ls -n {there_are} shows all")
     if cut_names:
         notes.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json shows them in full")
     return notes
+
+
+class _Duration(msgspec.Struct):
+    median_ns: float
+
+
+class _Steps(msgspec.Struct):
+    duration: _Duration | None = None
+
+
+class _Rank(msgspec.Struct):
+    median_step_ns: float | None = None
+
+
+class _Summary(msgspec.Struct):
+    steps: _Steps | None = None
+    training: list[_Rank] = []
+
+
+class StepTime(NamedTuple):
+    """A median. `traced`: measured from the trace; else by the training's own clock."""
+
+    ns: float
+    traced: bool
+
+
+_decoder = msgspec.json.Decoder(_Summary)
+
+
+def step_time(run: Run) -> StepTime | None:
+    """The run's step time; None where no file has it."""
+    return _of_summary(run) or _of_metrics(run)
+
+
+def _of_summary(run: Run) -> StepTime | None:
+    try:
+        found = _decoder.decode(read_bounded(run.summary))
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+    if found.steps and found.steps.duration:
+        return StepTime(found.steps.duration.median_ns, traced=True)
+    return _slowest(rank.median_step_ns for rank in found.training)
+
+
+def _of_metrics(run: Run) -> StepTime | None:
+    """Of the first rank only: a run without a summary may have hundreds of ranks."""
+    for path in run.metrics()[:1]:
+        try:
+            steps = [line for line in read_json_lines(path) if line.get("event") == "step"]
+        except (OSError, ValueError):
+            continue
+        counted = [line for line in steps if line.get("phase") == "active"] or steps
+        times = [line["step_ns"] for line in counted if isinstance(line.get("step_ns"), int)]
+        return _slowest([median(times)] if times else [])
+    return None
+
+
+def _slowest(times: Iterable[float | None]) -> StepTime | None:
+    known = [ns for ns in times if ns]
+    return StepTime(max(known), traced=False) if known else None

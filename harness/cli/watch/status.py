@@ -1,25 +1,156 @@
-"""Commands about a run: status and logs."""
+"""The states of several runs, asked with one question for all that are in a queue. A final state is not asked again."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import JsonOption
-from harness.common.errors import WorkError
+from harness.cli.command_line import JsonOption
+from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.common.users import owner_of
+from harness.launch.backends.protocol import Backend, Listed, PolledState
+from harness.launch.backends.registry import BACKENDS, backend_of_run
+from harness.launch.submit import Cancelled, look_at
+from harness.launch.submit import cancel as cancel_run
 from harness.live.hang import Hang, read_hang
-from harness.live.losses import first_bad_loss
+from harness.live.notes import first_bad_loss
 from harness.live.text import span
+from harness.live.view import RunState
 from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:
-    from harness.cli.watch.tail import Tail
+    from harness.cli.watch.follow import Tail
     from harness.live.notes import Note
+
+NS = 1_000_000_000
+ASK_S = 5.0  # between two questions to a queue
+PLACES_S = 60.0  # between two of them that ask for places in the queue: then all its jobs are listed
+AGAIN_S = 10.0  # between two questions about a run that has left it, and whose end is not known yet
+MOST_ASKED = 1000  # runs in one question, the newest
+NO_ANSWER = "its queue does not answer; this is the last known state"
+
+
+class States:
+    """The states of runs. Between two questions to a queue, its last answer is valid."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told: dict[Path, RunState] = {}
+        self._next_s: dict[str, float] = {}  # a backend's name, or a run's path
+
+    def look(self, runs: Sequence[Run]) -> list[RunState]:
+        """Their states now, in their order."""
+        for run in runs:
+            self._take_own_end(run)
+        for name, backend, several in _by_backend([run for run in runs if not self._of(run).final]):
+            if self._is_due(name, 0 if backend.RUNS_HERE else ASK_S):
+                waits = any(map(self._waits, several))
+                self._ask(backend, several, waits and self._is_due(f"places of {name}", PLACES_S))
+        return [self._of(run) for run in runs]
+
+    def _waits(self, run: Run) -> bool:
+        """Whether it waits in a queue, as far as is known. If why is a sentence, its allocation runs already."""
+        told = self._told.get(run.path)
+        if told is None:
+            return run.status() is None
+        return told.state == "queued" and " " not in told.why
+
+    def _ask(self, backend: Backend, runs: list[Run], places: bool) -> None:
+        entries = backend.listed(runs, places=places)
+        if entries is None:
+            for run in runs:
+                self._told[run.path] = self._of(run)._replace(why=NO_ANSWER)
+            return
+        for run in runs:
+            entry = entries.get(run.path)
+            if entry is not None and entry.polled.state not in FINAL:
+                before, now = self._of(run), _state(run, entry)
+                if now.state == "queued" and before.place and not places:  # it is still as it was last told
+                    partition, place, length = before.partition, before.queue_place, before.queue_length
+                    now = now._replace(partition=partition, queue_place=place, queue_length=length)
+                self._told[run.path] = now
+        left = [run for run in runs if run.path not in entries or entries[run.path].polled.state in FINAL]
+        for run in left:
+            if self._is_due(str(run.path), AGAIN_S):
+                self._told[run.path] = _state(run, Listed(_polled(run)))
+                if not backend.RUNS_HERE:  # of many that end together, one with each look
+                    break
+
+    def _take_own_end(self, run: Run) -> None:
+        """An end that the run itself wrote down, if it is certain."""
+        if self._of(run).final:
+            return
+        own = run.status()
+        if own is not None and own.is_settled:
+            self._told[run.path] = RunState(own.state, own.why or own.note, began_ns=own.started_ns)
+
+    def _of(self, run: Run) -> RunState:
+        return self._told.get(run.path, RunState())
+
+    def _is_due(self, what: str, pause_s: float) -> bool:
+        now_s = self._clock()
+        if now_s < self._next_s.get(what, now_s):
+            return False
+        self._next_s[what] = now_s + pause_s
+        return True
+
+
+def unfinished(runs: Sequence[Run]) -> list[Run]:
+    """Those that have not ended, as far as their own files and one question to each queue say, in their order."""
+    waiting = [run for run in runs if _may_run(run)][-MOST_ASKED:]
+    found: set[Path] = set()
+    for _, backend, several in _by_backend(waiting):
+        entries = backend.listed(several)
+        if entries is None:
+            found |= {run.path for run in several if (own := run.status()) and own.state not in FINAL}
+        else:
+            found |= {path for path, entry in entries.items() if entry.polled.state not in (*FINAL, "unknown")}
+    return [run for run in waiting if run.path in found]
+
+
+def _may_run(run: Run) -> bool:
+    own = run.status()
+    return own is None or own.state not in FINAL
+
+
+def _by_backend(runs: Sequence[Run]) -> Iterator[tuple[str, Backend, list[Run]]]:
+    """The runs of each backend; one whose backend is not here, or whose record is lost, is left out."""
+    names: dict[str, list[Run]] = {}
+    for run in runs:
+        try:
+            names.setdefault(run.record.backend, []).append(run)
+        except HarnessError:
+            continue
+    yield from ((name, BACKENDS[name], several) for name, several in names.items() if name in BACKENDS)
+
+
+def _state(run: Run, entry: Listed) -> RunState:
+    polled, own = entry.polled, run.status()
+    began_ns, ends_ns = own.started_ns if own else None, entry.ends_ns
+    if ends_ns is None and began_ns is not None:
+        ends_ns = began_ns + run.record.site.time_s * NS
+    partition, place, length = entry.place or (entry.partition, None, None)
+    found = RunState(polled.state, polled.why, partition=partition, queue_place=place, queue_length=length)
+    if polled.state == "queued":
+        return found._replace(starts_ns=entry.starts_ns)
+    return found._replace(began_ns=began_ns, deadline_ns=ends_ns, suspended=polled.suspended)
+
+
+def _polled(run: Run) -> PolledState:
+    try:
+        return look_at(run)
+    except HarnessError as error:
+        return PolledState("unknown", str(error))
+
 
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
@@ -71,7 +202,7 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
 def _time_limit(run: Run) -> Note | None:
     """What is to be said if the time limit of a run comes before its last step, as far as its heartbeats tell."""
-    from harness.cli.watch.states import States
+
     from harness.live.notes import time_limit
     from harness.live.read import Reader
 
@@ -94,9 +225,7 @@ def _of_hang(hang: Hang) -> list[str]:
 
 def logs(
     run: RunArgument = "last",
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="show new output until the run ends")
-    ] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="show new output until the run ends")] = False,
 ) -> int:
     """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
     what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
@@ -143,3 +272,72 @@ def _why_no_logs(run: Run) -> str:
     if (state := state_of(run)) not in FINAL:
         return "has not printed anything yet"
     return f"is {state}, and its logs are missing: there is no {run.out}"
+
+
+QUIET_S = 2.0  # most runs have ended by then, and nothing is said about the wait
+UNHEARD_S = 30.0  # a busy controller needs time
+MORE_S = 5.0  # after the kill, until it is known
+MOST_S = 120.0  # of a site that leaves its jobs more time, the wait is not the command's
+
+
+def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
+    """Stop a run. The traces it has so far are kept and marked."""
+    found = find_run(run)
+    owner = owner_of(found.record_file)
+    if owner is not None and os.geteuid() != 0:
+        raise RequestError(f"{found.job_id} belongs to {owner}: only {owner} can cancel it")
+    try:
+        met = cancel_run(found)
+        after = met.before if met.before.state in FINAL else _end_of(found)
+    except WorkError as error:
+        raise WorkError(f"{error}; its state: {PROGRAM} status {found.job_id}") from None
+    except KeyboardInterrupt:
+        print(f"\n{found.job_id} may have been asked to stop: {PROGRAM} status {found.job_id}", file=sys.stderr)
+        raise
+    told = after.state in FINAL or after.ending
+    if as_json:
+        said = {"job_id": found.job_id, "before": met.before.state, "state": after.state, "ending": after.ending}
+        print(json.dumps(said))
+    else:
+        print(_sentence(found, met, after), file=sys.stdout if told else sys.stderr)
+    return 0 if told else 1
+
+
+def _end_of(run: Run) -> PolledState:
+    """Wait for the run's end, at most as long as its scheduler lets it close its traces; returns its state."""
+    backend = backend_of_run(run)
+    began_s, patience_s, pause_s = time.monotonic(), UNHEARD_S, 0.3
+    said = False
+    while True:
+        after = look_at(run)
+        waited_s = time.monotonic() - began_s
+        if after.state in FINAL or after.silent or waited_s > patience_s:
+            return after
+        if after.ending and not said and waited_s > QUIET_S:
+            said, kill_s = True, backend.kill_s(run)
+            patience_s = min(kill_s + MORE_S, MOST_S)
+            print(
+                f"{run.job_id} is ending: it has {kill_s:g} s to close its traces (Ctrl-C ends this wait, not the run)",
+                file=sys.stderr,
+            )
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, max(backend.POLL_S, 0.3))
+
+
+def _sentence(run: Run, met: Cancelled, after: PolledState) -> str:
+    others = f", and with it {_names(met.others)} of the same allocation" * bool(met.others)
+    again = f"{PROGRAM} status {run.job_id}"
+    if met.before.state in FINAL:
+        return f"{run.job_id} has already ended: {met.before.state}"
+    if after.state in FINAL:
+        return f"{run.job_id}: {after.state}{others}"
+    if after.ending:
+        return f"{run.job_id} is ending, its last processes still run{others}: {again}"
+    if after.silent:
+        return f"{run.job_id} was asked to stop, but Slurm does not answer now: {again}"
+    return f"{run.job_id} was asked to stop and is still {after.state}{others}: {again}"
+
+
+def _names(runs: list[Run]) -> str:
+    names = sorted(run.job_id for run in runs)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")

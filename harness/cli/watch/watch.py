@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import JsonOption
-from harness.cli.screen import NARROWEST, columns
+from harness.cli.command_line import NARROWEST, JsonOption, columns
 from harness.common.errors import RequestError
 from harness.common.paths import PYTHON_PATH
 from harness.common.printable import unguarded
@@ -23,23 +22,17 @@ ONCE_WIDTH, ONCE_HEIGHT = 100, 60  # where there is no terminal
 
 RunsArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[RUN …]", help="job ids, names or paths; default: the newest run that has not ended"
-    ),
+    typer.Argument(metavar="[RUN …]", help="job ids, names or paths; default: the newest run that has not ended"),
 ]
 
 
 def watch(
     runs: RunsArgument = None,
     *,
-    all_: Annotated[
-        bool, typer.Option("--all", help="every run that has not ended, a line for each")
-    ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="every run that has not ended, a line for each")] = False,
     interval: Annotated[
         float | None,
-        typer.Option(
-            "--interval", min=0.2, metavar="S", help="seconds between two looks; default: 2, or 30 for lines"
-        ),
+        typer.Option("--interval", min=0.2, metavar="S", help="seconds between two looks; default: 2, or 30 for lines"),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="look once, print the screen, and end")] = False,
     as_json: JsonOption = False,
@@ -49,9 +42,8 @@ def watch(
     On a terminal it is one screen, with keys: c records five steps, l shows the output, x cancels, q quits. Without a
     terminal it prints a line every 30 s until the run has ended; with --json an object with everything, a line each.
     """
-    from harness.cli.watch.states import States
-    from harness.live.terminal import has_screen
-    from harness.live.watching import Watching, print_screen, watch_lines, watch_screen
+    from harness.cli.watch.status import States
+    from harness.live.watching import Watching, has_screen, print_screen, watch_lines, watch_screen
 
     watching = Watching(_chosen(runs or [], all_), States().look)
     if not watching.runs:
@@ -68,7 +60,7 @@ def watch(
 
 def _chosen(tokens: list[str], every: bool) -> list[Run]:
     """Raises RequestError: there is no such run, or none at all."""
-    from harness.cli.watch.states import unfinished
+    from harness.cli.watch.status import unfinished
 
     if tokens and every:
         raise RequestError("watch: give runs, or --all")

@@ -1,8 +1,4 @@
-"""The local backend: the same script on this machine, kept alive by submitit's local executor.
-
-submitit's controller outlives the command that started it, warns the script before its time limit and ends it there. A
-Ctrl-C on the terminal reaches only that command, which then stops the run.
-"""
+"""The processes of this machine, as /proc shows them: whose they are, and how they are ended. Knows no run."""
 
 from __future__ import annotations
 
@@ -15,21 +11,205 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
+from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PYTHON_PATH, TEMPLATES
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
-from harness.launch.backends import local_poll, processes
-from harness.launch.backends.local_poll import SUBMITTER, asked_to_end, controller, is_alive, is_kept
-from harness.launch.backends.protocol import Joint, Listed, Submission, Together
-from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically
+from harness.launch.backends.protocol import Joint, Listed, PolledState, Submission, Together
+from harness.run import FINAL, Run, State, Status, claim_local_id, disk_error, release_local_id, write_atomically
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
+LAST_S = 10.0  # for what a killed script leaves behind, between the request to end and the kill
+
+
+class Process(NamedTuple):
+    """A process that lives: its own id, its parent's, and its session's."""
+
+    pid: int
+    parent: int
+    session: int
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process lives; a zombie does not."""
+    return _read(pid) is not None
+
+
+def was_started_with(pid: int, path: Path) -> bool:
+    """True when process `pid` lives and has an argument that ends like `path`, whose start may be a link."""
+    end = "/".join(("", *path.parts[-2:])).encode()
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    if not words:  # a zombie, a thread of the kernel, or so new that its words are not there yet
+        return is_alive(pid) and _has_program(pid)
+    return any(word.endswith(end) for word in words.split(b"\0"))
+
+
+def below(pid: int) -> list[int]:
+    """The children of a process, their children, and so on."""
+    everyone = list(_everyone())
+    found = [pid]
+    for parent in found:  # grows as it is read
+        found += [each.pid for each in everyone if each.parent == parent]
+    return found[1:]
+
+
+def end_session(session: int) -> None:
+    """End what is left of a session whose first process has ended: asked first, killed after LAST_S."""
+    left = [each.pid for each in _everyone() if each.session == session]
+    left += [child for pid in left for child in below(pid)]
+    _send(signal.SIGTERM, left)
+    end_s = time.monotonic() + LAST_S
+    while any(map(is_alive, left)) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    _send(signal.SIGKILL, [pid for pid in left if is_alive(pid)])
+
+
+def _has_program(pid: int) -> bool:
+    """False for a thread of the kernel: after a reboot one may have the number of a run's script."""
+    try:
+        return bool(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return False
+
+
+def _send(number: signal.Signals, pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _everyone() -> Iterator[Process]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and (process := _read(int(folder.name))) is not None:
+            yield process
+
+
+def _read(pid: int) -> Process | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    state, parent, _group, session = text[text.rindex(b")") + 1 :].split()[:4]  # the name may hold blanks
+    return None if state in (b"Z", b"X") else Process(pid, int(parent), int(session))
+
+
+SUBMITTER = "submitter"  # in the controller's folder: the process that starts it
+_LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
+STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
+ENDING = "it was asked to end, and is closing its traces"
+
+
+def poll(run: Run) -> PolledState:
+    """The state that the run itself wrote, checked against its process."""
+    own = run.status()
+    if own is not None and own.told_by is not None:
+        return PolledState(own.state, own.why)
+    state = _state(run, own)
+    if state in FINAL:
+        killed = state == "failed" and (own is None or own.state == "running")
+        return PolledState(state, _how_it_ended(run), told_by=socket.gethostname()) if killed else PolledState(state)
+    if state == "unknown":
+        return PolledState(state, _why_unknown(run, own))
+    ending = asked_to_end(run).is_file()
+    return PolledState(state, ENDING if ending else "", ending=ending)
+
+
+def _state(run: Run, own: Status | None) -> State:
+    if own is None:
+        return _state_before_it_began(run)
+    if own.state == "running" and not runs_here(run, own.pid, own.host):
+        later = run.status()  # it may have written its end since the first reading
+        if later is not None and later.state != "running":
+            return later.state
+        return "unknown" if _is_elsewhere(run) or controller(run) is None or is_kept(run) else "failed"
+    return own.state
+
+
+def _state_before_it_began(run: Run) -> State:
+    if _is_elsewhere(run):
+        return "unknown"
+    young = time.time_ns() - run.record.created_ns < STARTING_S * 1_000_000_000
+    if is_kept(run) or (young and controller(run) is None and _submitter_lives(run)):
+        return "queued"
+    own = run.status()  # as in `_state`
+    return own.state if own is not None else "failed"
+
+
+def _why_unknown(run: Run, own: Status | None) -> str:
+    if not _is_elsewhere(run) and is_kept(run):
+        return "its script was killed; the processes that it started are being ended"
+    last = "it has written nothing yet" if own is None else f"the last state that it wrote: {own.state}"
+    if _is_elsewhere(run):
+        return f"it was started on {run.record.submit_host}, whose processes cannot be seen from here; {last}"
+    return f"its processes cannot be found; {last}"
+
+
+def _submitter_lives(run: Run) -> bool:
+    """False when the process that would start the run's controller was killed."""
+    try:
+        pid = int(read_bounded_text(run.controller_dir / SUBMITTER))
+    except (OSError, ValueError):
+        return True  # it does not say who it is
+    return is_alive(pid)
+
+
+def _how_it_ended(run: Run) -> str:
+    """Why a failed run did not write its end, with the last line of its controller's log."""
+    lines = [
+        line
+        for log in sorted(run.controller_dir.glob("*_log.err"))
+        for line in _end_of(log).splitlines()
+        if line.strip() and not line.startswith("submitit ")
+    ]
+    message = f": {lines[-1].strip()}" if lines else ""
+    return f"it ended without an exit status: a full disk, a very short time limit, or a kill{message}"
+
+
+def _end_of(log: Path) -> str:
+    """The last lines of a log; empty if it cannot be read."""
+    try:
+        return read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def controller(run: Run) -> int | None:
+    """The id of the process that started the run and waits for its end, from the names of submitit's files."""
+    numbers = [p.name.partition("_")[0] for p in run.controller_dir.glob("*_submitted.pkl")]
+    return next((int(n) for n in numbers if n.isdigit()), None)
+
+
+def asked_to_end(run: Run) -> Path:
+    return run.controller_dir / "asked-to-end"
+
+
+def runs_here(run: Run, pid: int | None, host: str | None) -> bool:
+    """True when `pid` still is this run's script: another process may have the number now."""
+    if host != socket.gethostname():
+        return False
+    return pid is not None and was_started_with(pid, run.script)
+
+
+def _is_elsewhere(run: Run) -> bool:
+    """True when another machine started the run: its processes cannot be seen from here."""
+    return run.record.submit_host != socket.gethostname()
+
+
+def is_kept(run: Run) -> bool:
+    """True while the run's controller lives."""
+    pid = None if _is_elsewhere(run) else controller(run)
+    return pid is not None and was_started_with(pid, run.controller_dir)
+
+
 TEMPLATE = TEMPLATES / "local.j2"
 RUNS_HERE = True
-poll = local_poll.poll
 POLL_S = 0.3
 # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal.
 KILL_S = 40.0
@@ -49,9 +229,7 @@ def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int
     """
     if os.getpgrp() != os.getpid():
         os.setpgrp()  # the terminal's Ctrl-C does not reach it; the controller ends it with SIGINT
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # bash cannot trap a signal that was ignored at its start
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # bash cannot trap a signal that was ignored at its start
     variables = {name: text for name, text in {**os.environ, **environment}.items() if text is not None}
     process = subprocess.Popen(["bash", script], env=variables, start_new_session=True)
 
@@ -61,7 +239,7 @@ def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int
     for number in PASSED_ON:
         signal.signal(number, pass_on)
     code = process.wait()
-    processes.end_session(process.pid)  # of a script that was killed, the training would run on
+    end_session(process.pid)  # of a script that was killed, the training would run on
     return code
 
 
@@ -93,9 +271,7 @@ def submit(asked: Submission) -> Run:
         write_atomically(folder / SUBMITTER, str(os.getpid()))
         Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job_id}))
         run = stage.publish(asked.name_for(job_id), job_id)
-        start_controller(
-            run.script, job_id, folder, time_s=site.time_s, warning_s=site.warning_s, gpus=asked.gpus
-        )
+        start_controller(run.script, job_id, folder, time_s=site.time_s, warning_s=site.warning_s, gpus=asked.gpus)
     except (OSError, WorkError) as error:
         if run is not None:
             stage.withdraw(run)
@@ -126,9 +302,7 @@ def most_together(_way: Together) -> int:
     return 0
 
 
-def start_controller(
-    script: Path, job_id: str, folder: Path, *, time_s: int, warning_s: int, gpus: int
-) -> None:
+def start_controller(script: Path, job_id: str, folder: Path, *, time_s: int, warning_s: int, gpus: int) -> None:
     """Start the script in the background as run `job_id`; `folder` is submitit's.
 
     time_s: its limit. warning_s: how long before the limit it is warned. gpus: how many of this machine's it sees.
@@ -212,7 +386,7 @@ def cancel(run: Run) -> list[Run]:
     if own is None and keeper is not None and is_kept(run):
         _end(run, keeper)  # it passes the signal on when the script has started
         return []
-    if own is None or own.pid is None or not is_alive(run, own.pid, own.host):
+    if own is None or own.pid is None or not runs_here(run, own.pid, own.host):
         raise WorkError(f"{run.name}: its process is not on this machine (any more): nothing was cancelled")
     _end(run, own.pid)
     return []
@@ -228,7 +402,7 @@ def _end(run: Run, pid: int) -> None:
         with suppress(OSError):  # a full disk: then it is only not said that it is ending
             asked.touch()
     try:
-        for child in processes.below(pid) if overdue else ():
+        for child in below(pid) if overdue else ():
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         os.kill(pid, signal.SIGTERM)

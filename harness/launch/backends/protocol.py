@@ -101,9 +101,7 @@ class Backend(Protocol):
             WorkError: the backend refused, or a write failed; nothing is left behind.
         """
 
-    def joint(
-        self, way: Together, site: Site, directives: list[str], runs: int, at_once: int | None, /
-    ) -> Joint:
+    def joint(self, way: Together, site: Site, directives: list[str], runs: int, at_once: int | None, /) -> Joint:
         """How `runs` runs with these directives become one submission. at_once: of an array, the most that run.
 
         Raises:

@@ -19,9 +19,7 @@ def backend_of(site: Site) -> Backend:
     """
     if site.scheduler in BACKENDS:
         return BACKENDS[site.scheduler]
-    raise RequestError(
-        f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(BACKENDS)}"
-    )
+    raise RequestError(f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(BACKENDS)}")
 
 
 def backend_of_run(run: Run) -> Backend:

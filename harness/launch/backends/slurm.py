@@ -6,7 +6,8 @@ A run's id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.common.errors import WorkError
@@ -14,11 +15,10 @@ from harness.common.paths import TEMPLATES
 from harness.common.programs import Answer
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
-from harness.launch.backends import slurm_poll, slurm_together
-from harness.launch.backends.protocol import Submission
-from harness.launch.backends.slurm_options import log_option, options_of, words_of
+from harness.launch.backends import slurm_poll
+from harness.launch.backends.protocol import Joint, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
-from harness.run import FINAL, Run, disk_error
+from harness.run import FINAL, Run, Stage, disk_error
 from harness.site.site import Site
 from harness.site.slurm_commands import (
     JobId,
@@ -26,10 +26,80 @@ from harness.site.slurm_commands import (
     fields_of,
     in_queue,
     kill_wait_s,
+    max_array_size,
     sbatch,
     scancel,
     scontrol,
 )
+
+
+def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list[str]:
+    """The script's directives again, for the command line, where SBATCH_ variables cannot overrule them.
+
+    Split and unquoted as sbatch reads them in the script. Only the log's path is absolute, as sbatch would read a `%`
+    in a folder's name as a pattern.
+    """
+    return [f"--chdir={workdir}", *words_of(lines), log_option(workdir / "logs" / log)]
+
+
+def words_of(lines: list[str]) -> Iterator[str]:
+    """The words of these lines, split and unquoted as sbatch reads them in a script."""
+    return (word for line in lines for word in shlex.split(line, comments=True))
+
+
+def log_option(path: Path) -> str:
+    """The option for a log whose name holds the job's id as `%j`, in a folder of any name."""
+    return f"--output={str(path.parent).replace('%', '%%')}/{path.name}"
+
+
+BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its runs
+MOST_IN_SERIES = 1000
+
+
+def joint(way: Together, site: Site, lines: list[str], runs: int, at_once: int | None) -> Joint:
+    """An array of tasks, or an allocation for the sum of the runs' time limits."""
+    kept = [line for line in lines if not line.startswith(("--output=", "--time="))]
+    if way == "array":
+        most = f"%{at_once}" if at_once else ""
+        own = [f"--time={site.time}", f"--array=0-{runs - 1}{most}", "--output=logs/slurm-%A_%a.out"]
+        return Joint(TEMPLATES / "slurm_array.j2", kept + own, lambda job, number: f"{job}_{number}")
+    own = [f"--time={_clock(runs * (site.time_s + BETWEEN_S))}", "--output=logs/slurm-%j.out"]
+    return Joint(TEMPLATES / "slurm_series.j2", kept + own, lambda job, number: f"{job}-{number}")
+
+
+def _clock(seconds: int) -> str:
+    """A time limit as sbatch reads it, rounded up to minutes."""
+    minutes = -(-seconds // 60)
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
+
+
+def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> list[Run]:
+    """Submit the script that starts all the staged runs; returns them.
+
+    Raises:
+        WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
+    """
+    log = joint.directives[-1].removeprefix("--output=logs/")
+    job = sbatch(*options_of(asked[0].stage.output_dir, joint.directives, log), str(script))
+    made: list[tuple[Stage, Run]] = []
+    try:
+        for number, each in enumerate(asked):
+            job_id, stage = joint.job_id(job.number, number), each.stage
+            Run(stage.path).write_record(each.record.model_copy(update={"job_id": job_id, "cluster": job.cluster}))
+            made.append((stage, stage.publish(each.name_for(job_id), job_id)))
+    except (OSError, WorkError) as error:
+        scancel(job)
+        for stage, run in made:
+            stage.withdraw(run)
+        why = error if isinstance(error, WorkError) else disk_error(asked[0].stage.output_dir, error)
+        raise WorkError(f"job {job.number} was cancelled again: {why}") from None
+    return [run for _, run in made]
+
+
+def most_together(way: Together) -> int:
+    """Slurm's own limit of an array's size; an allocation has none."""
+    return max_array_size() if way == "array" else MOST_IN_SERIES
+
 
 TEMPLATE = TEMPLATES / "slurm.j2"
 RUNS_HERE = False
@@ -37,8 +107,6 @@ POLL_S = 2.0  # a controller serves hundreds of students
 KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 
 poll, listed = slurm_poll.poll, slurm_poll.listed
-joint, submit_together = slurm_together.joint, slurm_together.submit_together
-most_together = slurm_together.most_together
 
 AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
 # Site lines with the size of a training, which a process that only converts does not need.
@@ -119,9 +187,7 @@ def submit(asked: Submission) -> Run:
     except WorkError as refusal:
         raise WorkError(f"{refusal}{_asked_cpus(asked, str(refusal))}") from None
     try:
-        Run(stage.path).write_record(
-            asked.record.model_copy(update={"job_id": job.number, "cluster": job.cluster})
-        )
+        Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job.number, "cluster": job.cluster}))
         return stage.publish(asked.name_for(job.number), job.number)
     except (OSError, WorkError) as error:
         scancel(job)

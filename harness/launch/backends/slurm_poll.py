@@ -6,17 +6,18 @@ forgotten the job knows better.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.launch.backends.protocol import Listed, PolledState
-from harness.launch.backends.slurm_queue import of_these, places_of
-from harness.launch.backends.slurm_states import Meaning, meaning_of, plain
-from harness.run import FINAL, ITSELF, Run, Status
+from harness.launch.backends.protocol import Listed, PolledState, QueuePlace
+from harness.run import FINAL, ITSELF, Run, State, Status
 from harness.site.slurm_commands import (
     JobId,
     JobReply,
+    QueueEntry,
     fields_of,
     sacct,
     scontrol,
@@ -24,6 +25,172 @@ from harness.site.slurm_commands import (
     squeue_all,
     squeue_everybody,
 )
+
+# Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
+NOT_IN_TURN = frozenset(
+    {"Dependency", "DependencyNeverSatisfied", "BeginTime", "JobArrayTaskLimit", "JobHeldUser", "JobHeldAdmin"}
+)
+_NUMBER = re.compile(r"(\d+)(?:_\[?([\d,:-]+))?")
+_TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?")
+
+
+class _Waiting(NamedTuple):
+    """An entry that waits for its turn: a job, or tasks of an array (empty: it is no array)."""
+
+    priority: int
+    job: int
+    tasks: tuple[range, ...]
+
+    @property
+    def first(self) -> int:
+        return self.tasks[0].start if self.tasks else 0
+
+    @property
+    def jobs(self) -> int:
+        return sum(map(len, self.tasks)) or 1
+
+
+def of_these(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[str, QueueEntry]:
+    """The entries of these jobs, by number; a task of an array that waits has its array's entry."""
+    wanted = _by_job(numbers)
+    found: dict[str, QueueEntry] = {}
+    for entry in entries:
+        job, tasks = _parsed(entry.number)
+        for number, task in wanted.get(job, ()):
+            if not tasks or any(task in each for each in tasks):
+                found.setdefault(number, entry)
+    return found
+
+
+def places_of(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[str, QueuePlace]:
+    """The place of each of these jobs that waits for its turn, by number. Of a job in several partitions, the one in
+    which the fewest are before it.
+
+    entries: those of all users. A list of tasks that squeue has cut counts as far as it is written.
+    """
+    queues: dict[str, list[_Waiting]] = defaultdict(list)
+    for entry in entries:
+        if entry.word == "PENDING" and _in_turn(entry.reason) and entry.priority not in ("", "0"):
+            queues[entry.partition].append(_Waiting(_whole(entry.priority), *_parsed(entry.number)))
+    wanted = _by_job(numbers)
+    found: dict[str, QueuePlace] = {}
+    for partition, queue in queues.items():
+        length = sum(each.jobs for each in queue)
+        for number, place in _in(queue, wanted):
+            other = found.get(number)
+            if other is None or place < other.place:
+                found[number] = QueuePlace(partition, place, length)
+    return found
+
+
+def _in_turn(reason: str) -> bool:
+    """Whether it waits for its turn. Of an array's tasks, which are one entry, squeue writes each reason once.
+
+    >>> _in_turn("Priority"), _in_turn("JobArrayTaskLimit,JobHeldUser"), _in_turn("None,JobHeldUser")
+    (True, False, True)
+    """
+    return not NOT_IN_TURN.issuperset(reason.split(","))
+
+
+def _in(queue: list[_Waiting], wanted: dict[int, list[tuple[str, int]]]) -> Iterator[tuple[str, int]]:
+    """The wanted jobs of one partition, each with its place from 1."""
+    before = 0
+    for waiting in sorted(queue, key=lambda each: (-each.priority, each.job, each.first)):
+        for number, task in wanted.get(waiting.job, ()):
+            if not waiting.tasks:
+                yield number, before + 1
+            elif any(task in each for each in waiting.tasks):
+                earlier = sum(len(range(each.start, min(each.stop, task), each.step)) for each in waiting.tasks)
+                yield number, before + earlier + 1
+        before += waiting.jobs
+
+
+def _by_job(numbers: Collection[str]) -> dict[int, list[tuple[str, int]]]:
+    """Numbers as ours by their job: each with its task, -1 if it is none of an array."""
+    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for number in numbers:
+        job, tasks = _parsed(number)
+        found[job].append((number, tasks[0].start if tasks else -1))
+    return found
+
+
+def _parsed(number: str) -> tuple[int, tuple[range, ...]]:
+    """
+    >>> _parsed("4711"), _parsed("4711_3"), _parsed("4711_[0-3,8-12:2%4]")
+    ((4711, ()), (4711, (range(3, 4),)), (4711, (range(0, 4), range(8, 13, 2))))
+    """
+    found = _NUMBER.match(number)
+    if found is None:
+        return -1, ()
+    tasks = (_TASKS.match(part) for part in (found[2] or "").split(","))
+    return int(found[1]), tuple(
+        range(int(each[1]), int(each[2] or each[1]) + 1, int(each[3] or 1)) for each in tasks if each
+    )
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+class Meaning(NamedTuple):
+    """The state of the run; a sentence if the state alone is not enough; whether its processes are being ended, or do
+    not run for a while."""
+
+    state: State
+    why: str = ""
+    ending: bool = False
+    suspended: bool = False
+
+
+_AGAIN = "Slurm puts it back into the queue, and it will run again under the same id"
+_HELD = "Slurm put it back into the queue and holds it there: scontrol release {job}, or cancel it"
+_PAUSED = "Slurm has suspended it: its step times will not be valid"
+
+MEANINGS: dict[str, Meaning] = {
+    "PENDING": Meaning("queued"),
+    "CONFIGURING": Meaning("queued", "its nodes are being configured"),
+    "POWER_UP_NODE": Meaning("queued", "its nodes are being powered up"),
+    "REQUEUED": Meaning("queued", _AGAIN),
+    "REQUEUE_FED": Meaning("queued", _AGAIN),
+    "EXPEDITING": Meaning("queued", _AGAIN),
+    "REQUEUE_HOLD": Meaning("queued", _HELD),
+    "SPECIAL_EXIT": Meaning("queued", _HELD),
+    "RESV_DEL_HOLD": Meaning("queued", "its reservation was deleted, so Slurm holds it: cancel it and submit again"),
+    "RUNNING": Meaning("running"),
+    "SIGNALING": Meaning("running"),
+    "RESIZING": Meaning("running"),
+    "STAGE_OUT": Meaning("running", "its commands have ended, and Slurm still copies its files"),
+    "SUSPENDED": Meaning("running", _PAUSED, suspended=True),
+    "STOPPED": Meaning("running", _PAUSED, suspended=True),
+    "COMPLETING": Meaning("running", "it is ending: Slurm waits for its last processes", ending=True),
+    "COMPLETED": Meaning("completed"),
+    "FAILED": Meaning("failed"),
+    "OUT_OF_MEMORY": Meaning("failed", "Slurm ended it because it used more memory than the job requested"),
+    "CANCELLED": Meaning("cancelled"),
+    "PREEMPTED": Meaning("cancelled", "a job of higher priority took its nodes: submit it again"),
+    "REVOKED": Meaning("cancelled", "another cluster of the federation runs this job"),
+    "TIMEOUT": Meaning("timeout"),
+    "DEADLINE": Meaning("timeout", "it could not have ended before its deadline (--deadline)"),
+    "NODE_FAIL": Meaning("node_fail", "one of its nodes failed: submit it again"),
+    "BOOT_FAIL": Meaning("node_fail", "one of its nodes could not be started: submit it again"),
+    "LAUNCH_FAILED": Meaning("node_fail", "its nodes could not start it: submit it again"),
+    "RECONFIG_FAIL": Meaning("node_fail", "one of its nodes could not be set up for it: submit it again"),
+}
+
+
+def meaning_of(word: str, job: str) -> Meaning:
+    """What a word means for job number `job`; as sacct writes it too, `CANCELLED by 1000` and `CANCELLED+`."""
+    name = plain(word)
+    if name not in MEANINGS:  # not an end: who waits goes on waiting
+        return Meaning("unknown", f"Slurm's state {name} is not known here")
+    found = MEANINGS[name]
+    return found._replace(why=found.why.format(job=job))
+
+
+def plain(word: str) -> str:
+    """The word alone."""
+    return (word.split() or [""])[0].rstrip("+")
+
 
 NO_REASON = ("", "None", "(null)")
 WENT_ON = "Slurm reported one of its nodes as lost, but it ran to its end: its reports are there"
@@ -101,18 +268,14 @@ def _by_accounts(job: JobId, queue: JobReply, shown: JobReply, has_ended: bool) 
     if accounts.text and meaning_of(accounts.text, job.number).state in FINAL:
         return SlurmReply(accounts.text)
     if accounts.text and not (forgotten or has_ended):
-        return SlurmReply(
-            accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind"
-        )
+        return SlurmReply(accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind")
     if not forgotten:
         silent = queue.silent or shown.silent
         return SlurmReply(
             gap="Slurm does not answer" if silent else "Slurm's commands do not answer here", silent=silent
         )
     if accounts.silent:
-        return SlurmReply(
-            gap="Slurm's controller has forgotten the job, and its accounts do not answer", silent=True
-        )
+        return SlurmReply(gap="Slurm's controller has forgotten the job, and its accounts do not answer", silent=True)
     return SlurmReply(gap=f"Slurm does not know job {job.number} any more", forgotten=True)
 
 
@@ -139,9 +302,7 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
         # Which rank was killed for memory, and that Slurm saw it too.
         why = "; ".join(filter(None, [own.why, why]))
     return PolledState(
-        means.state,
-        why,
-        told_by=None if by_itself and own is not None and own.is_settled else plain(reply.word),
+        means.state, why, told_by=None if by_itself and own is not None and own.is_settled else plain(reply.word)
     )
 
 
@@ -167,11 +328,7 @@ def _no_reply(reply: SlurmReply, own: Status | None) -> PolledState:
     if own is not None and own.state in FINAL:
         last = f"{reply.gap}; the last state that the job wrote: {own.state}" if reply.silent else ""
         return PolledState(own.state, last, told_by=ITSELF if reply.forgotten else None)
-    last = (
-        "the job has written nothing yet"
-        if own is None
-        else f"the last state that the job wrote: {own.state}"
-    )
+    last = "the job has written nothing yet" if own is None else f"the last state that the job wrote: {own.state}"
     return PolledState("unknown", f"{reply.gap}; {last}", silent=reply.silent)
 
 
@@ -180,9 +337,7 @@ def _in_allocation(found: PolledState, own: Status | None) -> PolledState:
     if own is not None and own.state in FINAL and own.is_own_word:
         return PolledState(own.state, told_by=ITSELF)
     if found.state == "running" and own is None:
-        return PolledState(
-            "queued", "runs before it in the same allocation have not ended", ending=found.ending
-        )
+        return PolledState("queued", "runs before it in the same allocation have not ended", ending=found.ending)
     if found.state == "completed":  # the allocation ended, and the run had not
         return found._replace(state="failed", why="its allocation ended before it")
     return found

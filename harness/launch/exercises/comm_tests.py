@@ -15,10 +15,7 @@ class CommTestsLaunch(Launch[CommTests]):
         measured = asked.only or "collectives"
         verdict = _verdict(asked, place)
         return ExercisePlan(
-            commands=[
-                *_topology(asked, place),
-                Command(_TITLES[measured], _measurement(asked, place, measured)),
-            ],
+            commands=[*_topology(asked, place), Command(_TITLES[measured], _measurement(asked, place, measured))],
             after=[Command("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
             expects=[f"comm/{measured}.json"],
         )

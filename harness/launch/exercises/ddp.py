@@ -9,10 +9,11 @@ from pathlib import Path, PurePosixPath
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
-from harness.launch.exercises.accelerate import accelerate, accelerate_files
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
 from harness.launch.exercises.training import (
     TrainingLaunch,
+    accelerate,
+    accelerate_files,
     around_each_rank,
     training_argv,
     training_plan,
@@ -46,9 +47,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
 
     def with_whole_paths(self, asked: DDP) -> DDP:
         whole = super().with_whole_paths(asked)
-        return (
-            whole.model_copy(update={"script": _script_path(asked, asked.script)}) if asked.script else whole
-        )
+        return whole.model_copy(update={"script": _script_path(asked, asked.script)}) if asked.script else whole
 
     def refuse_ambiguous(self, asked: DDP, typed: Container[str]) -> None:
         if "--script" not in typed or asked.script is None or "/" in asked.script:

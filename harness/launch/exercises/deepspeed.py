@@ -2,19 +2,164 @@
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.argv import RUN_DIR, Word, join
-from harness.launch.exercises.accelerate import accelerate, accelerate_files
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
-from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.launch.exercises.training import (
     TrainingLaunch,
+    accelerate,
+    accelerate_files,
     around_each_rank,
     training_argv,
     training_plan,
 )
+
+Auto = Literal["auto"]  # the training script fills it in from its own arguments
+ZeroStage = Literal[1, 2, 3]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
+
+
+# How much is communicated at once, in parameters (not bytes), by DeepSpeed's names; of the workshop. Without overlap
+# only the overlap differs, so that the pair shows its effect alone.
+USUAL = {
+    "reduce_bucket_size": 100_000_000,
+    "allgather_bucket_size": 100_000_000,
+    "stage3_prefetch_bucket_size": 100_000_000,
+    "stage3_param_persistence_threshold": 1_000_000,
+    "stage3_max_live_parameters": 1_000_000_000,
+    "stage3_max_reuse_distance": 1_000_000_000,
+}
+HEAVY = USUAL | {
+    "reduce_bucket_size": 500_000_000,
+    "allgather_bucket_size": 500_000_000,
+    "stage3_prefetch_bucket_size": 50_000_000,
+}
+# A model of a million parameters would fit into one usual bucket: smaller, so that it takes several.
+TINY = {
+    "reduce_bucket_size": 200_000,
+    "allgather_bucket_size": 200_000,
+    "stage3_prefetch_bucket_size": 150_000,
+    "stage3_param_persistence_threshold": 0,
+    "stage3_max_live_parameters": 150_000,
+    "stage3_max_reuse_distance": 150_000,
+}
+TINY_HEAVY = TINY | {
+    "reduce_bucket_size": 1_000_000,
+    "allgather_bucket_size": 1_000_000,
+    "stage3_prefetch_bucket_size": 75_000,
+}
+
+
+class ZeroOptimization(_Section):
+    """`zero_optimization`: what is partitioned, and when it is communicated. None: not for this stage."""
+
+    stage: ZeroStage
+    overlap_comm: bool
+    contiguous_gradients: bool = True
+    reduce_scatter: bool = True
+    reduce_bucket_size: int
+    allgather_bucket_size: int | None = None
+    stage3_prefetch_bucket_size: int | None = None
+    stage3_param_persistence_threshold: int | None = None
+    stage3_max_live_parameters: int | None = None
+    stage3_max_reuse_distance: int | None = None
+    zero_hpz_partition_size: int | None = None
+
+
+class Bf16(_Section):
+    """`bf16`: parameters, gradients and arithmetic in bfloat16; the optimizer keeps float32."""
+
+    enabled: bool
+
+
+class ActivationCheckpointing(_Section):
+    """`activation_checkpointing`: present when activations are computed again in the backward pass."""
+
+    partition_activations: bool = False
+    cpu_checkpointing: bool = False
+
+
+class DeepSpeedConfig(_Section):
+    """The whole file."""
+
+    train_micro_batch_size_per_gpu: int | Auto
+    gradient_accumulation_steps: int | Auto
+    gradient_clipping: float = 1.0
+    zero_allow_untested_optimizer: bool = True  # the script brings PyTorch's AdamW
+    steps_per_print: int = 1_000_000_000  # the script writes its own metrics
+    wall_clock_breakdown: bool = False  # its timers would synchronise the device in every step
+    bf16: Bf16
+    activation_checkpointing: ActivationCheckpointing | None = None
+    zero_optimization: ZeroOptimization
+
+    def to_json(self) -> str:
+        """The file's text."""
+        return json.dumps(self.model_dump(by_alias=True, exclude_none=True), indent=2) + "\n"
+
+
+def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool = False) -> DeepSpeedConfig:
+    """The configuration for what was asked.
+
+    tiny: thresholds for a model of about a million parameters, so that it is gathered and reduced in several messages
+    like a large one. auto_batch: the training script fills the batch in from its own arguments.
+    """
+    usual, heavy = (TINY, TINY_HEAVY) if tiny else (USUAL, HEAVY)
+    return DeepSpeedConfig(
+        train_micro_batch_size_per_gpu="auto" if auto_batch else asked.micro_batch_size or 1,
+        gradient_accumulation_steps="auto" if auto_batch else asked.gradient_accumulation_steps,
+        bf16=Bf16(enabled=asked.in_bf16),
+        activation_checkpointing=ActivationCheckpointing() if asked.activation_checkpointing else None,
+        zero_optimization=_zero(asked, heavy if asked.heavy_comm else usual),
+    )
+
+
+def _zero(asked: DeepSpeed, buckets: dict[str, int]) -> ZeroOptimization:
+    other_stage = "allgather_" if asked.zero_stage == 3 else "stage3_"
+    fields: dict[str, object] = {k: v for k, v in buckets.items() if not k.startswith(other_stage)}
+    fields |= {"stage": asked.zero_stage, "overlap_comm": asked.overlap_comm}
+    if asked.zero_stage == 3 and asked.copy_ranks > 1:
+        fields["zero_hpz_partition_size"] = asked.hpz_partition
+    return ZeroOptimization.model_validate(fields)
+
+
+def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:
+    """Every valid combination, with its path below configs/deepspeed; batch sizes are `auto`."""
+    mixed = {"mixed_precision": True}
+    precisions = {"full-precision": {}, "mixed-precision": mixed}
+    precisions["mixed-precision-activation-checkpointing"] = mixed | {"activation_checkpointing": True}
+    messages = {"": {}, "-no-overlap": {"overlap_comm": False}, "-heavy-comm": {"heavy_comm": True}}
+    for stage, precision, suffix in product((2, 3), precisions, messages):
+        fields = {"zero_stage": stage} | precisions[precision] | messages[suffix]
+        asked = DeepSpeed.model_validate(fields)
+        if not any(asked.broken_rules()):
+            yield Path(f"stage-{stage}/{precision}{suffix}.json"), deepspeed_config(asked, auto_batch=True)
+
+
+def main() -> None:
+    """Write the files of `checked_in` into a folder."""
+    parser = argparse.ArgumentParser(description="Write every valid DeepSpeed configuration of exercise 2.")
+    parser.add_argument("--write", type=Path, required=True, metavar="FOLDER", help="configs/deepspeed")
+    folder: Path = parser.parse_args().write
+    for name, config in checked_in():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(config.to_json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
 
 
 class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):

@@ -5,6 +5,7 @@ Nothing of the checkout is on the training's path but the observer: the user's o
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -13,20 +14,200 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from harness.common.errors import nearest
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.paths import ROOT, expanded
+from harness.common.printable import printable
 from harness.experiment.own import Own
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
-from harness.launch.exercises.accelerate import accelerate_files
+from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
-from harness.launch.exercises.own_missing import program_missing, python_missing, without_torch
 from harness.launch.exercises.training import (
+    accelerate_files,
     around_each_rank,
     paraver_command,
     whole_trace_list,
     wrong_trace_list,
 )
+from harness.launch.training_python import TrainingPython, ask_python
 from harness.site.site import Site
+
+_SHELL_NAMES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
+
+
+def program_missing(asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with the words after `--`."""
+    folder = Path(asked.start_in)
+    if not folder.is_dir():
+        yield f"{folder}: the folder where the training starts is not there any more"
+    elif asked.form == "script":
+        yield from _wrong_script(folder, asked.program, in_container=site.container is not None)
+    elif asked.form == "module":
+        yield from _wrong_module(folder, asked, site)
+    else:
+        yield from _wrong_command(folder, asked.program, site, environ)
+
+
+def _wrong_script(folder: Path, name: str, in_container: bool) -> Iterator[str]:
+    path = folder / name
+    if path.is_dir():
+        yield f"{printable(name)} is a folder{_script_in(path, name)}"
+    elif not path.exists():
+        if not (in_container and Path(name).is_absolute()):  # it may be one of the image
+            yield f"{printable(name)}: there is no such script in {path.parent}{_near_file(path, name)}"
+    elif not path.is_file():
+        yield f"{printable(name)} is no file"
+    elif not os.access(path, os.R_OK):
+        yield f"{printable(name)} cannot be read (Permission denied)"
+
+
+def _near_file(path: Path, name: str) -> str:
+    near = nearest(path.name, _names(path.parent, (".py",)))
+    return f": did you mean {printable(str(Path(name).with_name(near)))}?" if near else ""
+
+
+def _script_in(folder: Path, name: str) -> str:
+    """The script of a folder that is probably meant."""
+    there = sorted(_names(folder, (".py",)))
+    usual = [each for each in there if each in ("train.py", "main.py", "__main__.py")] or there
+    return f": name a script in it, such as {printable(str(Path(name) / usual[0]))}" if usual else ""
+
+
+def _names(folder: Path, endings: tuple[str, ...]) -> list[str]:
+    try:
+        return [each.name for each in folder.iterdir() if each.suffix in endings and each.is_file()]
+    except OSError:
+        return []
+
+
+def _wrong_module(folder: Path, asked: Own, site: Site) -> Iterator[str]:
+    """A module whose first package lies in the folder must be there; any other may be installed."""
+    parts = asked.program.split(".")
+    if not all(part.isidentifier() for part in parts):
+        hint = f": a script is named without -m, as in -- {printable(asked.program)}"
+        yield f"-m {printable(asked.program)}: is not the name of a module{hint if '/' in asked.program else ''}"
+        return
+    place, first = folder.joinpath(*parts), folder / parts[0]
+    if any(map(_is_module, (place, place / "__main__"))):
+        return
+    if first.is_dir() and _names(first, (".py",)):
+        near = nearest(parts[-1], [Path(name).stem for name in _names(place.parent, (".py",))])
+        hint = f": did you mean -m {'.'.join([*parts[:-1], near])}?" if near else ""
+        yield f"-m {asked.program}: there is no such module in {folder}{hint}"
+
+
+def _is_module(place: Path) -> bool:
+    return place.with_name(f"{place.name}.py").is_file()
+
+
+def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+    path = folder / name
+    if path.is_dir():
+        yield f"{printable(name)} is a folder{_script_in(path, name)}"
+    elif path.is_file() and ("/" in name or shutil.which(name, path=environ.get("PATH")) is None):
+        if not os.access(path, os.X_OK):
+            yield f"{printable(name)} {_how_to_start(path, name)}"
+    elif path.is_file() or site.container is not None or site.modules or site.setup or site.node_setup:
+        return
+    elif "/" in name:
+        if not path.exists():
+            yield f"{printable(name)}: there is no such file{_near_program(path, name)}"
+    elif shutil.which(name, path=environ.get("PATH")) is None:
+        yield f"{printable(name)}: there is no such program on PATH, and no such file in {folder}" + (
+            _near_program(path, name) or _near_on_path(name, environ)
+        )
+
+
+def _how_to_start(path: Path, name: str) -> str:
+    interpreter = _interpreter(path)
+    if path.suffix in _SHELL_NAMES or interpreter in ("sh", "bash", "zsh"):
+        shell = interpreter if interpreter in ("sh", "zsh") else "bash"
+        return f"is a shell script: say what runs it, as in -- {shell} {printable(name)}"
+    if interpreter.startswith("python"):
+        return f"is a Python script without the ending .py: start it as -- python {printable(name)}"
+    return f"is not executable: say what runs it, or use chmod +x {printable(name)}"
+
+
+def _interpreter(path: Path) -> str:
+    """The name of the program in the first line of a script; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(200).decode(errors="replace")
+    except OSError:
+        return ""
+    words = first.removeprefix("#!").split() if first.startswith("#!") else []
+    return Path(words[1] if words[:1] and words[0].endswith("/env") and words[1:] else words[0]).name if words else ""
+
+
+def _near_program(path: Path, name: str) -> str:
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith(".")]
+    except OSError:
+        return ""
+    near = nearest(path.name, names)
+    return f": did you mean {printable(str(Path(name).with_name(near)))}?" if near else ""
+
+
+def _near_on_path(name: str, environ: Mapping[str, str]) -> str:
+    names: set[str] = set()
+    for place in environ.get("PATH", "").split(os.pathsep):
+        try:
+            names.update(os.listdir(place) if place else ())  # noqa: PTH208 - names only, of many folders
+        except OSError:
+            continue
+    near = nearest(name, [each for each in names if each[:1] == name[:1]])
+    return f": did you mean {printable(near)}?" if near else ""
+
+
+def python_missing(asked: Own, site: Site) -> Iterator[str]:
+    """What is wrong with the Python that trains, and what its launcher needs of it."""
+    if asked.python is None:
+        yield from _lacking_ours(asked, site)
+        return
+    found = ask_python(asked.python)
+    if isinstance(found, str):
+        yield f"{printable(asked.python)} {found}: name another with --python, or none for that of the site"
+    elif asked.form != "command" and not _may_come_later(site):
+        yield from _lacking(asked, found)
+
+
+def _may_come_later(site: Site) -> bool:
+    """Whether the job's own lines may bring packages that are not here."""
+    return bool(site.modules or site.setup or site.node_setup)
+
+
+def _lacking(asked: Own, found: TrainingPython) -> Iterator[str]:
+    needed = ["torch"] if asked.launcher != "python" else []
+    needed += [asked.launcher] if asked.launcher in ("accelerate", "deepspeed") else []
+    for name in needed:
+        if name not in found.modules:
+            whom = f"which {asked.launcher} needs" if name == "torch" else "which --launcher asks for"
+            yield (
+                f"{asked.python} has no {name}, {whom}: install it there, activate the environment that has it, or "
+                "name another Python with --python"
+            )
+            return
+
+
+def _lacking_ours(asked: Own, site: Site) -> Iterator[str]:
+    """Our own Python trains on this machine: it has what the training extra brings."""
+    launcher = asked.launcher
+    if launcher not in ("accelerate", "deepspeed") or site.container is not None or site.job_python:
+        return
+    here = backend_of(site).RUNS_HERE and importlib.util.find_spec("torch") is not None
+    if here and importlib.util.find_spec(launcher) is None:
+        yield f"--launcher {launcher}: our Python has no {launcher}: name one that has with --python"
+
+
+def without_torch(asked: Own) -> str:
+    """The warning for a plain script whose Python has no PyTorch; empty if it has, or is not known."""
+    if asked.python is None or asked.form == "command" or asked.launcher != "python":
+        return ""
+    found = ask_python(asked.python)
+    if isinstance(found, str) or "torch" in found.modules:
+        return ""
+    return f"{asked.python} has no PyTorch: the script is started, and no step of it can be observed"
+
 
 START_RANKS = f"{ROOT}/exercises/utils/launch.py"
 OBSERVER = f"{ROOT}/harness/observe/site"
@@ -74,9 +255,7 @@ class OwnLaunch(Launch[Own]):
         return whole.model_copy(update={"python_trace": whole_trace_list(asked)})
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
-        training = Command(
-            "training", _argv(asked, place), observed=place.profiler == "nsys", folder=asked.start_in
-        )
+        training = Command("training", _argv(asked, place), observed=place.profiler == "nsys", folder=asked.start_in)
         files = {OBSERVE_FILE: observe_text(asked, place.profiler)}
         if asked.launcher == "accelerate":
             files |= accelerate_files(asked, "ddp")
@@ -85,9 +264,7 @@ class OwnLaunch(Launch[Own]):
             [paraver_command(place)] if asked.nsys2prv else [],
             files,
             folders=list(_folders(asked)),
-            environment={
-                "HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}"),
-            },
+            environment={"HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}")},
             python_path=OBSERVER,
             keeps_users=True,
             expects=[],
@@ -96,12 +273,7 @@ class OwnLaunch(Launch[Own]):
 
 def observe_text(asked: Own, profiler: str) -> str:
     """What the observer in each rank reads."""
-    told = {
-        "profiler": profiler,
-        "window": asdict(asked.window),
-        "profile_memory": False,
-        "faults": list(asked.faults),
-    }
+    told = {"profiler": profiler, "window": asdict(asked.window), "profile_memory": False, "faults": list(asked.faults)}
     return json.dumps(told, indent=1) + "\n"
 
 
@@ -113,12 +285,7 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
         return ["env", *node, python, *ranks, *asked.command]
-    words: list[Word] = [
-        python,
-        START_RANKS,
-        asked.launcher or "torchrun",
-        *_LAUNCHERS[asked.launcher](asked),
-    ]
+    words: list[Word] = [python, START_RANKS, asked.launcher or "torchrun", *_LAUNCHERS[asked.launcher](asked)]
     # A launcher has a flag of its own for a module, unless a script of ours stands before the module.
     module = ["--module"] if asked.form == "module" and not ranks else []
     program = list(asked.command) if ranks or not module else list(asked.command[1:])

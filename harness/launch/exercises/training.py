@@ -5,27 +5,85 @@ Knows the training scripts' command line; knows no exercise by name and no sched
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.mystery import sealed_file
-from harness.common.paths import ROOT, expanded
+from harness.common.paths import CONFIGS, ROOT, expanded
+from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.options import options_of
-from harness.experiment.profiled import Profiled
-from harness.experiment.training import Training
-from harness.launch.argv import NODE, RUN_DIR, Word, from_site, join, parent
-from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
-from harness.launch.exercises.device_needs import device_misfits
+from harness.experiment.training import Profiled, Training
+from harness.experiment.yaml_file import read_yaml
+from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
+from harness.launch.exercises.base import Command, CommandPlace, DeviceKind, ExercisePlan, Launch, Target
 from harness.launch.lookup import holds, why_missing
 from harness.launch.profilers.nsys import check_trace_list, is_trace_list, trace_list
 from harness.site.site import Site
+from harness.theory.devices import Device, find_device
+
+
+class Need(NamedTuple):
+    """Something that a flag asks of a GPU.
+
+    met: by a device of the table. who: devices that can, for people. instead: what works on this one.
+    """
+
+    flag: str
+    met: Callable[[Device], bool]
+    who: str
+    instead: Callable[[Device], str]
+
+
+def device_misfits(asked: Training, target: Target) -> Iterator[str]:
+    """Why the site's devices cannot do it, one sentence each; none if the table does not have them."""
+    site, found = target.site, find_device(target.site.gpus.name)
+    if target.device == "cpu":
+        if asked.precision in ("tf32", "fp8"):
+            other = "fp32" if asked.precision == "tf32" else "bf16"
+            yield (
+                f"--precision {asked.precision} works on GPUs only, and site {site.name} runs on CPUs: use "
+                f"--precision {other}, or a --site with GPUs"
+            )
+        return
+    for need in _needs(asked):
+        if found is not None and not need.met(found):
+            yield (
+                f"{need.flag} needs {need.who}, and site {site.name} has {site.gpus.name}: {need.instead(found)}, or "
+                "use another --site"
+            )
+
+
+def device_doubts(asked: Experiment, site: Site, device: DeviceKind) -> Iterator[str]:
+    """The same where the table does not have the site's GPUs, so that nobody can say it before the training starts."""
+    if device == "cuda" and isinstance(asked, Training) and find_device(site.gpus.name) is None:
+        for need in _needs(asked):
+            yield (
+                f"{need.flag} needs {need.who}, but the GPUs of site {site.name} are not known (gpus.name): the "
+                "training checks them when it starts"
+            )
+
+
+def _needs(asked: Training) -> Iterator[Need]:
+    if asked.precision == "tf32":
+        who = "GPUs from Ampere on (A100, H100 and newer)"
+        yield Need("--precision tf32", lambda d: "tf32" in d.tflops, who, lambda d: "use --precision fp32")
+    if asked.precision == "fp8":
+        who = "GPUs from Hopper on (H100, H200, GH200 and newer)"
+        yield Need("--precision fp8", lambda d: "fp8" in d.tflops, who, _nearest_to_fp8)
+    if getattr(asked, "unified_memory", False):
+        yield Need("--unified-memory", lambda d: "GH200" in d.match, "GH200", lambda d: "leave it out")
+
+
+def _nearest_to_fp8(device: Device) -> str:
+    return f"use --precision {'bf16' if 'bf16' in device.tflops else 'fp32'}"
+
 
 Trained = TypeVar("Trained", bound=Training)
 
@@ -61,10 +119,7 @@ class TrainingLaunch(Launch[Trained]):
         model = expanded(asked.model or "")
         is_own = asked.model is not None and asked.model not in model_names() and holds(Path.exists, model)
         return whole.model_copy(
-            update={
-                "model": str(model.absolute()) if is_own else asked.model,
-                "python_trace": whole_trace_list(asked),
-            }
+            update={"model": str(model.absolute()) if is_own else asked.model, "python_trace": whole_trace_list(asked)}
         )
 
     def missing(self, asked: Trained, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
@@ -94,9 +149,7 @@ def wrong_trace_list(asked: Profiled) -> Iterator[str]:
             yield f"--python-trace: {error}"
 
 
-def training_plan(
-    asked: Training, place: CommandPlace, argv: list[Word], files: dict[str, str]
-) -> ExercisePlan:
+def training_plan(asked: Training, place: CommandPlace, argv: list[Word], files: dict[str, str]) -> ExercisePlan:
     """The plan that runs `argv` with `files` beside it."""
     if place.model is not None and place.model_file is None:
         given = {name: value for name, value in asdict(place.model).items() if value is not None}
@@ -142,3 +195,28 @@ def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
         words += option.arguments(getattr(asked, option.field))
     words += ["--profiler", place.profiler]
     return [*words, "--device", "cpu"] if place.device == "cpu" else words
+
+
+ACCELERATE = CONFIGS / "accelerate"
+
+
+def accelerate(place: CommandPlace) -> list[Word]:
+    """The words before the script."""
+    program: list[Word] = [place.python, "-m", "exercises.utils.launch", "accelerate"]
+    config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]
+    meeting: list[Word] = ["--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
+    return [*program, *config, *meeting]
+
+
+def accelerate_files(asked: Experiment, base: str) -> dict[str, str]:
+    """One file per node, from `base`.yaml, as each node has a machine rank of its own."""
+    common = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
+        "num_machines": asked.nodes,
+        "num_processes": asked.world_size,
+        "mixed_precision": "bf16" if asked.in_bf16 else "no",
+    }
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # 10× faster: a dry run writes one per node
+    return {
+        f"accelerate_node{node}.yaml": yaml.dump(common | {"machine_rank": node}, Dumper=dumper, sort_keys=False)
+        for node in range(asked.nodes)
+    }

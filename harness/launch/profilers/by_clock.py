@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-_RECORDED = "HARNESS_RECORDED_NS"  # as harness.common.profile_window reads it
+_RECORDED = "HARNESS_RECORDED_NS"  # as harness.common.metrics_lines reads it
 _LOOK_AGAIN_S = 0.5
 
 

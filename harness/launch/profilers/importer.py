@@ -28,14 +28,7 @@ def left(prefix: Path) -> list[Path]:
 def imported(importer: Path, recording: Path) -> str:
     """Make the report; the reason if that failed. What was recorded goes away only with a report."""
     unfinished = recording.with_name(f".unfinished-{recording.stem}.nsys-rep")
-    argv: list[str | Path] = [
-        importer,
-        "--force-overwrite",
-        "--input-file",
-        recording,
-        "--output-file",
-        unfinished,
-    ]
+    argv: list[str | Path] = [importer, "--force-overwrite", "--input-file", recording, "--output-file", unfinished]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
     if done.returncode or not unfinished.is_file():
         unfinished.unlink(missing_ok=True)

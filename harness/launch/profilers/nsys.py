@@ -71,15 +71,11 @@ def load_options(name_or_path: str) -> Options:
         options = read_bounded_json(path)
     except OSError as error:
         names = ", ".join(sorted(p.stem for p in OPTION_SETS.glob("*.json")))
-        raise RequestError(
-            f"nsys options {path}: cannot be read ({error.strerror}); there are {names}"
-        ) from None
+        raise RequestError(f"nsys options {path}: cannot be read ({error.strerror}); there are {names}") from None
     except ValueError as error:
         raise RequestError(f"nsys options {path}: {error}") from None
     if not isinstance(options, dict) or not all(isinstance(v, str | list | None) for v in options.values()):
-        raise RequestError(
-            f"nsys options {path}: must be one JSON object of option names and texts, lists or null"
-        )
+        raise RequestError(f"nsys options {path}: must be one JSON object of option names and texts, lists or null")
     return options
 
 
@@ -122,19 +118,14 @@ def _names_functions(entry: object) -> bool:
 def changed(options: Options, words: Sequence[str]) -> Options:
     """The option set with a run's own `--NAME=VALUE`, or `--no-NAME` for one to leave out."""
     named = (word.removeprefix("--").partition("=") for word in words)
-    own = {
-        name.removeprefix("no-") if not equal else name: text if equal else None
-        for name, equal, text in named
-    }
+    own = {name.removeprefix("no-") if not equal else name: text if equal else None for name, equal, text in named}
     return {**options, **own}
 
 
 def understood(version_text: str, help_text: str, start_help: str = "") -> Nsys:
     """An nsys, from the output of `nsys --version`, `nsys profile --help` and `nsys start --help`."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", version_text)
-    values = {
-        flag: _words_about(flag, help_text) for flag in ("trace", *(flag for flag, _ in RENAMED_VALUES))
-    }
+    values = {flag: _words_about(flag, help_text) for flag in ("trace", *(flag for flag, _ in RENAMED_VALUES))}
     version = tuple(int(x) for x in found.groups()) if found else ()
     return Nsys(version, _flags_in(help_text), values, of_start=_flags_in(start_help))
 
@@ -253,9 +244,9 @@ def without_secrets(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Words to put before nsys, and a warning where there are some. The job began without the submitting shell's
     secrets: these come from the site's own lines."""
     names = kept_from_nsys(environ)
-    return ["env", *(word for name in names for word in ("-u", name))] * bool(names), [
-        told_of_nsys(names)
-    ] * bool(names)
+    return ["env", *(word for name in names for word in ("-u", name))] * bool(names), [told_of_nsys(names)] * bool(
+        names
+    )
 
 
 def _output(*argv: str) -> str:

@@ -47,9 +47,7 @@ def _watch(recorder: Recorder) -> None:
     nsys = os.getppid()
     if os.fork():  # nsys shall not find a child that it did not start
         os._exit(0)
-    sys.path.insert(
-        0, str(Path(__file__).parents[3])
-    )  # the environment is the training's, and stays unchanged
+    sys.path.insert(0, str(Path(__file__).parents[3]))  # the environment is the training's, and stays unchanged
     while Path(f"/proc/{nsys}").exists():
         try:
             recorder.look()
@@ -66,9 +64,7 @@ class Recorder:
         self._nsys, self._session, self._options = nsys, session, options
         self._output, self._run = output, output.parent.parent
         self._served = 0  # number of the last request that this nsys was made ready for
-        self._prepared: Path | None = (
-            None  # where the recording that it is ready for will be, without a suffix
-        )
+        self._prepared: Path | None = None  # where the recording that it is ready for will be, without a suffix
         self._next_try_s = 0.0
 
     def look(self) -> None:
@@ -135,9 +131,7 @@ class Recorder:
     def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [self._nsys, *words]
         try:
-            return subprocess.run(
-                argv, capture_output=True, text=True, check=False, timeout=_ANSWERS_WITHIN_S
-            )
+            return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_ANSWERS_WITHIN_S)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(argv, 1, "", f"no answer within {_ANSWERS_WITHIN_S} s")
 

@@ -28,9 +28,7 @@ def program(named: Path) -> Path:
         return real
     folder = real.parent.parent
     found = {
-        path.resolve()
-        for where in ("", "nsight-systems-*/")
-        for path in folder.glob(f"{where}target-linux-*/nsys")
+        path.resolve() for where in ("", "nsight-systems-*/") for path in folder.glob(f"{where}target-linux-*/nsys")
     }
     return found.pop() if len(found) == 1 else named
 
@@ -43,10 +41,7 @@ def words_of(asked: Prepared, nsys: str, output: str) -> dict[str, list[str | No
     """
     asked = asked._replace(nsys=asked.nsys._replace(of_start=frozenset()))
     alone: Options = {name: value for name, value in asked.options.items() if name not in WHOLE_NODE}
-    return {
-        "first": _words(asked, nsys, output),
-        "others": _words(asked._replace(options=alone), nsys, output),
-    }
+    return {"first": _words(asked, nsys, output), "others": _words(asked._replace(options=alone), nsys, output)}
 
 
 def _words(asked: Prepared, nsys: str, output: str) -> list[str | None]:

@@ -19,9 +19,7 @@ def main(argv: list[str]) -> str:
     """`FILE SCRIPT ARGUMENT…`; returns only an error. FILE: as per_rank.py wrote it."""
     told = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
     rank, local = (os.environ.get(name, "0") for name in ("RANK", "LOCAL_RANK"))
-    words = [
-        sys.executable if word is None else str(word) for word in told["first" if local == "0" else "others"]
-    ]
+    words = [sys.executable if word is None else str(word) for word in told["first" if local == "0" else "others"]]
     words[-1] += rank  # --output
     # Two of nsys 2022.4 that began in one moment: one ended with "sem_open: No such file or directory".
     time.sleep(_APART_S * int(local))

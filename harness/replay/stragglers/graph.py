@@ -1,17 +1,305 @@
-"""The operations of all data-parallel ranks of a step as one graph. Steps with the same operations share it."""
+"""What each operation of one pipeline waits for: the order on its worker, the pass before it, and its communication.
+
+The model is that of Lin et al., *Understanding Stragglers in Large Model Training Using What-if Analysis* (OSDI 2025),
+section 3.2: compute is one stream per worker, each kind of send and receive another, data-parallel communication one
+more; the members of a communication start to transfer when the last of them has begun.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.job import NoOrderError, Schedule, schedule, solve
-from harness.replay.stragglers.dependencies import Dependencies, IncompleteError, Pipeline, dependencies
 from harness.traces.operations.timeline import Operations
-from harness.traces.trace import I64
+from harness.traces.operations.vocabulary import BETWEEN_STAGES, COMPUTE, SENDS, Role
+from harness.traces.trace import I64, U8
+
+_CLOCK_NS = 50_000  # by which clocks of two streams may differ
+_PEER = {
+    Role.FORWARD_SEND: (Role.FORWARD_RECV, 1),
+    Role.FORWARD_RECV: (Role.FORWARD_SEND, -1),
+    Role.BACKWARD_SEND: (Role.BACKWARD_RECV, -1),
+    Role.BACKWARD_RECV: (Role.BACKWARD_SEND, 1),
+}
+_SYNCED = (Role.GATHER, Role.REDUCE, Role.SEPARATE, Role.CLIP)  # over the data-parallel ranks
+_AFTER = (Role.GC, Role.LAYERNORM, Role.EMBEDDING)  # follow the last pass in this order, on every worker
+
+
+class IncompleteError(ValueError):
+    """Operations are missing, in words."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The operations of one data-parallel rank in one step, sorted by stage, kind and start. Columns of length n."""
+
+    role: U8
+    stage: I64
+    chunk: I64
+    start_ns: I64
+    end_ns: I64
+    micro_batch: I64
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """source, target: each operation (target) begins after another one (source) has ended. group: of each operation the
+    communication that it is a member of, -1 for what only its own worker does; of other data-parallel ranks those are
+    members too whose group is `synced`. replayed: all but sends and receives whose other half is missing in the whole
+    file."""
+
+    source: I64
+    target: I64
+    group: I64
+    synced: list[int]
+    replayed: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+def dependencies(pipe: Pipeline) -> Dependencies:
+    """The dependencies of one pipeline.
+
+    Raises:
+        IncompleteError: sends and receives do not fit together.
+    """
+    try:
+        return _Builder(pipe, only_launched=True).built()
+    except IncompleteError:  # by clocks that differ, what was launched may seem not to be
+        return _Builder(pipe, only_launched=False).built()
+
+
+class _Builder:
+    """Arcs and groups while they are collected."""
+
+    def __init__(self, pipe: Pipeline, only_launched: bool) -> None:
+        self.pipe = pipe
+        self.only_launched = only_launched
+        self.stages = int(pipe.stage.max()) + 1
+        self.chunks = int(pipe.chunk.max()) + 1
+        self.arcs: list[tuple[int, int]] = []
+        self.group = np.full(len(pipe.role), -1, np.int64)
+        self.groups = 0
+        self.synced: list[int] = []
+        self.replayed = np.ones(len(pipe.role), bool)
+        self._rows = self._by_stage_and_role()
+        self.valid: dict[tuple[int, Role], list[int]] = {}  # sends and receives with a partner
+
+    def _by_stage_and_role(self) -> dict[tuple[int, Role], list[int]]:
+        found: dict[tuple[int, Role], list[int]] = {}
+        order = np.argsort(self.pipe.start_ns, kind="stable").tolist()
+        stage, role = self.pipe.stage.tolist(), self.pipe.role.tolist()
+        for row in order:
+            found.setdefault((stage[row], Role(role[row])), []).append(row)
+        return found
+
+    def rows(self, stage: int, *roles: Role) -> list[int]:
+        """The operations of some roles on a stage, in the order of their start."""
+        if len(roles) == 1:
+            return self._rows.get((stage, roles[0]), [])
+        mine = [row for role in roles for row in self._rows.get((stage, role), [])]
+        key = self.pipe.start_ns
+        return sorted(mine, key=lambda row: (int(key[row]), -int(self.pipe.role[row])))
+
+    def chain(self, rows: Sequence[int]) -> None:
+        """Each operation begins after the one before it."""
+        self.arcs += pairwise(rows)
+
+    def join(self, rows: Sequence[int], synced: bool = False) -> None:
+        """The operations as one communication."""
+        self.group[list(rows)] = self.groups
+        if synced:
+            self.synced.append(self.groups)
+        self.groups += 1
+
+    def built(self) -> Dependencies:
+        self._passes()
+        for stage in range(self.stages):
+            self.chain(self.rows(stage, *COMPUTE))
+            self._streams(stage)
+            self._data_parallel(stage)
+            self._after_the_passes(stage)
+        self._pair_stages()
+        self._whole_job()
+        source, target = np.array(self.arcs or np.empty((0, 2)), np.int64).T
+        return Dependencies(source, target, self.group, self.synced, self.replayed)
+
+    # --- sends and receives
+
+    def _passes(self) -> None:
+        """The passes of both directions; where one half of the sends and receives is missing, a pass follows that of
+        the stage before it."""
+        for forward in (True, False):
+            send, receive = (
+                (Role.FORWARD_SEND, Role.FORWARD_RECV) if forward else (Role.BACKWARD_SEND, Role.BACKWARD_RECV)
+            )
+            whole = self._total(send) and self._total(receive)
+            if not whole:
+                self._directly(forward)
+                for role in (send, receive):
+                    self.replayed[self.pipe.role == role] = False
+                continue
+            for stage in range(self.stages):
+                self._match(stage, send)
+                self._match(stage, receive)
+
+    def _total(self, role: Role) -> int:
+        return int((self.pipe.role == role).sum())
+
+    def _match(self, stage: int, role: Role) -> None:
+        """Each send follows its pass; each receive goes before its pass, and follows the pass before that one."""
+        is_send = role in SENDS
+        passes = self.rows(stage, _pass_of(role))
+        mine = self.rows(stage, role)
+        launched = self._launched(mine, passes, is_send)
+        self.valid[stage, role] = []
+        if not launched or not passes:
+            return
+        needed = self._needed(stage, role, passes, len(launched))
+        for row, number in zip(launched, needed, strict=False):
+            its_pass = passes[number]
+            if is_send:
+                self.arcs.append((its_pass, row))
+            else:
+                self.arcs.append((row, its_pass))
+                self.arcs += [(passes[number - 1], row)] if number else []
+            if self._has_partner(role, its_pass, stage):
+                self.valid[stage, role].append(row)
+
+    def _needed(self, stage: int, role: Role, passes: list[int], count: int) -> Sequence[int]:
+        """Which passes so many sends or receives belong to: all of them, also where the model ends and nothing is sent;
+        or only those where it goes on. Of the first stage the first receive may not be recorded."""
+        partners = [i for i, row in enumerate(passes) if self._has_partner(role, row, stage)]
+        if count == len(partners):
+            return partners
+        missing = len(passes) - count
+        if missing not in (0, 1):
+            raise IncompleteError(f"stage {stage} has {count} {_word(role)} for {len(partners)} passes")
+        return range(0 if role in SENDS else missing, len(passes))
+
+    def _launched(self, mine: list[int], passes: list[int], is_send: bool) -> list[int]:
+        """Without those that a profiler records and no pass uses: receives after the last pass, sends before any."""
+        if not passes or not self.only_launched:
+            return mine
+        if is_send:
+            least = int(self.pipe.end_ns[passes].min()) - _CLOCK_NS
+            return [row for row in mine if self.pipe.end_ns[row] >= least]
+        most = int(self.pipe.start_ns[passes].max()) + _CLOCK_NS
+        return [row for row in mine if self.pipe.start_ns[row] <= most]
+
+    def _has_partner(self, role: Role, its_pass: int, stage: int) -> bool:
+        """Whether the model goes on in that direction: its first chunk receives no forward, its last sends none."""
+        model_chunk = int(self.pipe.chunk[its_pass]) * self.stages + stage
+        return 0 <= model_chunk + _PEER[role][1] < self.chunks * self.stages
+
+    def _pair_stages(self) -> None:
+        """The n-th send to a stage is the n-th receive there; the others are alone."""
+        for (stage, role), rows in self.valid.items():
+            if role not in SENDS:
+                continue
+            other, step = _PEER[role]
+            peer = (stage + step) % self.stages
+            theirs = self.valid.get((peer, other), [])
+            if len(rows) != len(theirs):
+                raise IncompleteError(
+                    f"stage {stage} has {len(rows)} {_word(role)}, and stage {peer} has {len(theirs)} {_word(other)}"
+                )
+            for pair in zip(rows, theirs, strict=True):
+                self.join(pair)
+        between = np.isin(self.pipe.role, BETWEEN_STAGES) & self.replayed
+        for row in np.flatnonzero(between & (self.group < 0)).tolist():
+            self.join([row])
+
+    def _directly(self, forward: bool) -> None:
+        """Each pass follows that of the same micro-batch on the chunk before it."""
+        role = Role.FORWARD if forward else Role.BACKWARD
+        chunks: dict[int, dict[int, int]] = {}
+        for stage in range(self.stages):
+            counts: dict[int, int] = {}
+            for row in self.rows(stage, role):
+                chunk = int(self.pipe.chunk[row])
+                number = counts[chunk] = counts.get(chunk, -1) + 1
+                batch = int(self.pipe.micro_batch[row])
+                chunks.setdefault(chunk * self.stages + stage, {})[batch if batch >= 0 else number] = row
+        for place, passes in chunks.items():
+            before = chunks.get(place - 1 if forward else place + 1, {})
+            self.arcs += [(before[batch], row) for batch, row in passes.items() if batch in before]
+
+    # --- the streams of one worker
+
+    def _streams(self, stage: int) -> None:
+        for role in BETWEEN_STAGES:
+            self.chain([row for row in self.rows(stage, role) if self.replayed[row]])
+        passes = self.rows(stage, *COMPUTE)
+        backward = next((i for i, row in enumerate(passes) if self.pipe.role[row] == Role.BACKWARD), 0)
+        if backward < 2:
+            return
+        for role in (Role.BACKWARD_RECV, Role.BACKWARD_SEND):  # they are posted before the last forward
+            for row in self.rows(stage, role)[:1]:
+                self.arcs += [(passes[backward - 2], row)] if self.replayed[row] else []
+
+    def _data_parallel(self, stage: int) -> None:
+        """Parameters of a chunk are gathered before its first forward; overlapped gradients are reduced after its last
+        backward."""
+        self.chain(self.rows(stage, Role.GATHER, Role.REDUCE))
+        last: dict[int, int] = {int(self.pipe.chunk[row]): row for row in self.rows(stage, Role.GATHER)}
+        for chunk, row in last.items():
+            first = next((p for p in self.rows(stage, Role.FORWARD) if self.pipe.chunk[p] == chunk), None)
+            self.arcs += [(row, first)] if first is not None else []
+        if not self._overlaps():
+            return
+        for chunk, row in self._first_of_chunks(stage):
+            mine = [p for p in self.rows(stage, Role.BACKWARD) if self.pipe.chunk[p] == chunk]
+            self.arcs += [(max(mine, key=lambda p: int(self.pipe.end_ns[p])), row)] if mine else []
+
+    def _first_of_chunks(self, stage: int) -> Iterator[tuple[int, int]]:
+        seen: set[int] = set()
+        for row in self.rows(stage, Role.REDUCE):
+            chunk = int(self.pipe.chunk[row])
+            if chunk not in seen:
+                seen.add(chunk)
+                yield chunk, row
+
+    def _overlaps(self) -> bool:
+        """Whether gradients are reduced during backward: the job then reduces some of them separately."""
+        return self._total(Role.SEPARATE) > 0
+
+    def _after_the_passes(self, stage: int) -> None:
+        passes = self.rows(stage, *COMPUTE)
+        reduced = self.rows(stage, Role.REDUCE)
+        chain = [max(passes, key=lambda row: int(self.pipe.end_ns[row]))] if passes else []
+        gc, *others = (self.rows(stage, role) for role in _AFTER)
+        chain += gc
+        rest = [row for rows in others for row in rows]
+        rest += self.rows(stage, Role.SEPARATE) if self._overlaps() else reduced
+        rest += [*self.rows(stage, Role.CLIP), *self.rows(stage, Role.OPTIMIZER)]
+        self.chain([*chain, *rest])
+        if self._overlaps() and reduced and rest:
+            self.arcs.append((reduced[-1], rest[0]))
+
+    def _whole_job(self) -> None:
+        """Communication of all stages, or of all data-parallel ranks."""
+        for role in (Role.GATHER, Role.REDUCE, Role.SEPARATE):
+            for stage in range(self.stages):
+                for row in self.rows(stage, role):
+                    self.join([row], synced=True)
+        for role in (Role.EMBEDDING, Role.CLIP):
+            every = [self.rows(stage, role) for stage in range(self.stages)]
+            for number in range(max(map(len, every), default=0)):
+                members = [rows[number] for rows in every if len(rows) > number]
+                self.join(members, synced=role in _SYNCED)
+
+
+def _pass_of(role: Role) -> Role:
+    return Role.FORWARD if role in (Role.FORWARD_SEND, Role.FORWARD_RECV) else Role.BACKWARD
+
+
+def _word(role: Role) -> str:
+    return role.name.lower().replace("_", "-")
+
 
 _AT_ONCE_NUMBERS = 16 << 20  # of arcs' lengths in memory
 
@@ -40,9 +328,7 @@ class StepGraph:
             some = lengths[first : first + at_once]
             whole = np.zeros((len(some), self.arcs), np.int64)
             whole[:, : some.shape[1]] = some * self.replayed
-            found[first : first + at_once] = solve(self.plan, np.zeros(self.nodes, np.int64), whole).max(
-                axis=1
-            )
+            found[first : first + at_once] = solve(self.plan, np.zeros(self.nodes, np.int64), whole).max(axis=1)
         return found
 
 
@@ -72,9 +358,7 @@ def graphs_of(ops: Operations) -> Graphs:
     return Graphs(graphs, left_out)
 
 
-Found = list[
-    tuple[int, int, int, bytes]
-]  # data-parallel rank, its first and last row in the step, what it consists of
+Found = list[tuple[int, int, int, bytes]]  # data-parallel rank, its first and last row in the step, what it consists of
 
 
 def _without_workers(ops: Operations) -> dict[int, str]:
@@ -82,10 +366,7 @@ def _without_workers(ops: Operations) -> dict[int, str]:
     key = np.unique(np.stack([ops.step, ops.dp, ops.stage]), axis=1)
     count = np.bincount(key[0], minlength=len(ops.steps))
     whole = int(count.max())
-    return {
-        int(step): f"{count[step]} of {whole} workers have operations"
-        for step in np.flatnonzero(count < whole)
-    }
+    return {int(step): f"{count[step]} of {whole} workers have operations" for step in np.flatnonzero(count < whole)}
 
 
 def _pipelines(ops: Operations) -> dict[int, Found]:
@@ -100,9 +381,7 @@ def _pipelines(ops: Operations) -> dict[int, Found]:
     return found
 
 
-def _graph(
-    ops: Operations, found: Sequence[Found], steps: list[int], known: dict[bytes, Dependencies]
-) -> StepGraph:
+def _graph(ops: Operations, found: Sequence[Found], steps: list[int], known: dict[bytes, Dependencies]) -> StepGraph:
     """The graph of steps with the same operations, by the order in the first of them."""
     source: list[I64] = []
     target: list[I64] = []
@@ -127,18 +406,11 @@ def _graph(
 
 def _pipeline(ops: Operations, rows: slice) -> Pipeline:
     return Pipeline(
-        ops.role[rows],
-        ops.stage[rows],
-        ops.chunk[rows],
-        ops.start_ns[rows],
-        ops.end_ns[rows],
-        ops.micro_batch[rows],
+        ops.role[rows], ops.stage[rows], ops.chunk[rows], ops.start_ns[rows], ops.end_ns[rows], ops.micro_batch[rows]
     )
 
 
-def _numbered(
-    one: Dependencies, ops: Operations, first: int, groups: dict[tuple[int, ...], int], pipeline: int
-) -> I64:
+def _numbered(one: Dependencies, ops: Operations, first: int, groups: dict[tuple[int, ...], int], pipeline: int) -> I64:
     """The groups of one pipeline, numbered over all: those over all data-parallel ranks by what they are."""
     if not len(one.group):
         return one.group
@@ -149,9 +421,7 @@ def _numbered(
     return found
 
 
-def _keys(
-    one: Dependencies, ops: Operations, first: int, pipeline: int
-) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _keys(one: Dependencies, ops: Operations, first: int, pipeline: int) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Of each group what other pipelines know it by: kind, stage and place; of one of this pipeline its number."""
     synced = set(one.synced)
     begins = np.full(int(one.group.max(initial=-1)) + 1, len(one.group))

@@ -1,22 +1,70 @@
-"""A job's slowdown by stragglers, and how much of it belongs to a kind of operation, a stage, a worker.
-
-S = T / T_ideal: the mean step replayed with the operations' own lengths, and with ideal ones. S of a part: with the
-lengths of the part, and ideal ones elsewhere (Lin et al., OSDI 2025, equations 1, 2 and 4).
-"""
+"""The time that each operation takes for itself, and the ideal one of its kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.stragglers.graph import StepGraph
-from harness.replay.stragglers.lengths import Lengths, means_of
 from harness.traces.operations.timeline import Operations
-from harness.traces.operations.vocabulary import COMPUTE, SHOWN
+from harness.traces.operations.vocabulary import BY_MEAN, COMPUTE, SHOWN, Role
 from harness.traces.trace import F64, I64
+
+_MOST_EARLY_NS = 10_000_000  # a communication that seems to end so long before its last member begins took no time
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of each operation of a timeline (length n): own_ns, its duration, or of a communication the time from the start
+    of its last member to its own end; ideal_ns, of its kind over the whole job: the mean of what computes, the median
+    of what communicates. used: those of the replayed steps."""
+
+    own_ns: I64
+    ideal_ns: I64
+    used: NDArray[np.bool_]
+
+
+def lengths_of(ops: Operations, graphs: Sequence[StepGraph]) -> Lengths:
+    """The lengths of a job's operations, over the steps of its graphs."""
+    own = ops.end_ns - ops.start_ns
+    used = np.zeros(len(ops), bool)
+    for graph in graphs:
+        used[graph.rows[:, graph.replayed].ravel()] = True
+        own[graph.rows] = _transfers(ops, graph)
+    ideal = np.zeros(len(ops), np.int64)
+    for kind, role in enumerate(ops.roles):
+        mine = (ops.kind == kind) & used
+        if mine.any():
+            ideal[ops.kind == kind] = round(float(np.mean(own[mine]) if role in BY_MEAN else np.median(own[mine])))
+    return Lengths(own, ideal, used)
+
+
+def _transfers(ops: Operations, graph: StepGraph) -> I64:
+    """Shape (steps, n): each operation's own time, without the waiting for the other members of its group."""
+    start, end = ops.start_ns[graph.rows], ops.end_ns[graph.rows]
+    member = np.flatnonzero(graph.group >= 0)
+    if not len(member):
+        return end - start
+    order = member[np.argsort(graph.group[member], kind="stable")]
+    begins = np.flatnonzero(np.diff(graph.group[order], prepend=-1))
+    last = np.maximum.reduceat(start[:, order], begins, axis=1)
+    sizes = np.diff(np.append(begins, len(order)))
+    own = end - start
+    transfer = end[:, order] - np.repeat(last, sizes, axis=1)
+    own[:, order] = np.where(transfer <= -_MOST_EARLY_NS, 0, transfer)
+    return own
+
+
+def means_of(values: I64, group: I64) -> F64:
+    """Of each value the mean of its group."""
+    total = np.bincount(group, values.astype(np.float64))
+    found: F64 = (total / np.maximum(np.bincount(group), 1))[group]
+    return found
+
 
 Mask = NDArray[np.bool_]
 
@@ -73,8 +121,7 @@ def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, 
     shares = Shares(
         **_evened(replay, own, lost),
         operations={
-            name: float((own - replay.without(of_kind == number)).sum()) / lost
-            for number, name in enumerate(names)
+            name: float((own - replay.without(of_kind == number)).sum()) / lost for number, name in enumerate(names)
         },
     )
     return replace(found, shares=shares)
@@ -125,10 +172,7 @@ class _Replay:
     def ideal(self) -> I64:
         """All ideal: steps with the same operations take the same time."""
         return np.concatenate(
-            [
-                np.repeat(graph.step_ns(self.lengths.ideal_ns[graph.rows[:1]]), len(graph.rows))
-                for graph in self._graphs
-            ]
+            [np.repeat(graph.step_ns(self.lengths.ideal_ns[graph.rows[:1]]), len(graph.rows)) for graph in self._graphs]
         )
 
     def ratio(self, kept: Mask, ideal: I64) -> float:
@@ -177,3 +221,99 @@ def _passes(ops: Operations, lengths: Lengths, role: int) -> dict[Key, float]:
     columns = (column[rows].tolist() for column in (ops.step, ops.dp, ops.stage, ops.chunk))
     keys = zip(*columns, batch.tolist(), strict=True)
     return dict(zip(keys, lengths.own_ns[rows].astype(float).tolist(), strict=True))
+
+
+LEAST_SLOWDOWN = 1.03  # below it, no stragglers count; the authors' tool attributes nothing either
+_LEAST_SHARE = 0.25
+_PASSES = (SHOWN[Role.FORWARD], SHOWN[Role.BACKWARD])
+
+
+class Cause(NamedTuple):
+    """what: `none`, `stages`, `workers`, `micro-batches`, `operation` or `several`. share: of the lost time."""
+
+    what: str
+    share: float | None = None
+    operation: str | None = None
+
+
+def cause_of(shares: Shares | None) -> Cause:
+    """The largest share, if it is large enough. Without shares there is no slowdown that counts."""
+    if shares is None:
+        return Cause("none")
+    found = [Cause(what, share) for what, share in even_shares(shares).items()]
+    found += [Cause("operation", share, name) for name, share in shares.operations.items() if name not in _PASSES]
+    largest = max(found, key=lambda cause: cause.share or 0.0)
+    return largest if (largest.share or 0.0) >= _LEAST_SHARE else Cause("several", largest.share)
+
+
+def even_shares(shares: Shares) -> dict[str, float]:
+    """The shares of what passes would save, by cause."""
+    return {"stages": shares.even_stages, "workers": shares.even_workers, "micro-batches": shares.even_passes}
+
+
+_LEAST_SLOWER = 0.05
+_MOST_NAMED = 16
+
+
+@dataclass(frozen=True)
+class Work:
+    """passes: the mean pass in nanoseconds, shape (data-parallel ranks, stages, 2): forward and backward, NaN where
+    there is none."""
+
+    dps: list[int]
+    stages: list[int]
+    passes: F64
+
+    def of_stage(self, role: Role) -> F64:
+        """The mean pass of each stage."""
+        return _mean(self.passes[:, :, int(role)], 0)
+
+    def beside_stages(self) -> F64:
+        """Of each stage its passes over the mean of the other stages, minus one; NaN of a single one."""
+        return _beside(_mean(self.passes.sum(axis=2), 0))
+
+    def beside_workers(self) -> F64:
+        """Shape (data-parallel ranks, stages): of each worker the same beside the others of its stage."""
+        whole = self.passes.sum(axis=2)
+        return np.stack([_beside(whole[:, stage]) for stage in range(whole.shape[1])], axis=1)
+
+
+def work_of(ops: Operations, lengths: Lengths) -> Work:
+    """The passes of the replayed steps."""
+    dps, dp = np.unique(ops.dp, return_inverse=True)
+    stages, stage = np.unique(ops.stage, return_inverse=True)
+    role = ops.role
+    used = lengths.used & np.isin(role, COMPUTE)
+    cell = (dp.ravel() * len(stages) + stage.ravel()) * 2 + role
+    size = len(dps) * len(stages) * 2
+    total = np.bincount(cell[used], lengths.own_ns[used], size)
+    count = np.bincount(cell[used], minlength=size)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        passes = (total / count).reshape(len(dps), len(stages), 2)
+    return Work(dps.tolist(), stages.tolist(), passes)
+
+
+def slowest(work: Work) -> list[tuple[int, int]]:
+    """The workers, by the positions of their data-parallel rank and stage, that are slower than the others of their
+    stage: the slowest first."""
+    slower = np.nan_to_num(work.beside_workers(), nan=0.0)
+    least = max(_LEAST_SLOWER, float(slower.max()) / 2)
+    order = np.argsort(-slower, axis=None)[:_MOST_NAMED]
+    places = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, slower.shape), strict=True)]
+    return [place for place in places if slower[place] >= least]
+
+
+def _mean(values: F64, axis: int) -> F64:
+    known = ~np.isnan(values)
+    total = np.where(known, values, 0.0).sum(axis=axis)
+    found: F64 = total / np.maximum(known.sum(axis=axis), 1)
+    return found
+
+
+def _beside(values: F64) -> F64:
+    """Of each value how much it is above the mean of the others, relative to that."""
+    known = ~np.isnan(values) & (values > 0)
+    others = known.sum() - known
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: F64 = values / ((np.where(known, values, 0.0).sum() - values) / others) - 1
+    return np.where(known & (others > 0), found, np.nan)

@@ -1,19 +1,29 @@
 """A step of several runs in parts that add up, and a sentence about the part that makes the difference. Knows no
-plot."""
+plot.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
-from harness.analysis.compare import Comparison
+import numpy as np
+
+from harness.analysis.compare import Comparison, Ratio
 from harness.analysis.metrics import step_durations_ns, tokens_per_step
+from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.format.device_time import with_known
-from harness.format.format import rate
+from harness.format.format import duration, percent, rate
 from harness.format.labels import are_cpus, cause_word
-from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS
+from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letter, letters
+from harness.report.elements import Figure, Section, Table, table
+from harness.report.palette import of_series
+from harness.report.plots import plotly_json
+from harness.report.tables.efficiency import METRICS, efficiency_label
+from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS, part_label
 
 _WORTH_SAYING = 0.1  # of the difference
 
@@ -33,9 +43,7 @@ class StepParts:
         return sum(self.parts.values())
 
 
-def steps_in_parts(
-    labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]
-) -> list[StepParts]:
+def steps_in_parts(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> list[StepParts]:
     """The parts of every run with a trace: per step, or per 1,000 tokens if the runs' steps differ in size."""
     per_token = is_per_token(summaries, pairs)
     return [
@@ -89,9 +97,7 @@ def signed(value: float) -> str:
 def _parts(s: Summary, tokens: float) -> dict[str, float]:
     window = sum(d.window_ns for d in s.devices)
     step_ns = median(step_durations_ns(s) or [window / len(s.devices)])
-    return {
-        name: sum(map(part.ns, s.devices)) / window * step_ns / 1e6 / tokens for name, part in PARTS.items()
-    }
+    return {name: sum(map(part.ns, s.devices)) / window * step_ns / 1e6 / tokens for name, part in PARTS.items()}
 
 
 def _withheld(devices: Sequence[Device]) -> frozenset[str]:
@@ -102,3 +108,210 @@ def _withheld(devices: Sequence[Device]) -> frozenset[str]:
     if len(with_known(devices, "idle_ns")) < len(devices):
         found |= {name for name in PARTS if name.startswith("idle")} | {NOT_KNOWN}
     return frozenset(found)
+
+
+_WORTH_SHOWING = 0.0005  # of the longest bar
+
+
+def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
+    """A bar per run, and the same in numbers with each part's difference to the base's."""
+    title = "Where the time went"
+    if not found:
+        return Section("split", title)
+    unit = "ms per 1,000 tokens" if per_token else "ms"
+    most = max(run.whole for run in found)
+    shown = [name for name in PARTS if max(run.parts[name] for run in found) > _WORTH_SHOWING * most]
+    labels = [run.label for run in found]
+    cpu = all(run.cpu for run in found)
+    data = [_bar(name, [run.parts[name] for run in found], labels, unit, cpu) for name in shown]
+    x = f"time of the median step ({unit}), mean of the devices"
+    axes = plotly_json.layout(x, plotly_json.NAMES, barmode="stack")
+    each = "; ".join(f"{run.label} {run.whole:.4g} {unit}" for run in found)
+    words = f"The median step of each run: {each}."
+    lead = (
+        "Each bar is the median step of one run. Its parts have the shares that they have in the devices' windows. "
+        "Striped: communication hidden behind compute. Orange: communication without compute."
+        + (" Sand: not known." if any(run.withheld for run in found) else "")
+    )
+    numbers = _numbers(found, shown, unit)
+    figure = Figure("time-split", words, data, axes, plotly_json.bars_height(len(found)), numbers, wide=True)
+    return Section("split", title, lead, [figure])
+
+
+def _bar(name: str, values: Sequence[float], labels: Sequence[str], unit: str, cpu: bool) -> dict[str, Any]:
+    label, striped = part_label(name, cpu), name == OVERLAPPED
+    bar = plotly_json.part_of_window(label, values, labels, PARTS[name].color, striped=striped)
+    return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{label}</extra>"}
+
+
+def _value(run: StepParts, name: str) -> str:
+    """Milliseconds; a dash for a part of which nothing is known."""
+    return "–" if name in run.withheld and not run.parts[name] else rate(run.parts[name])
+
+
+def _difference(run: StepParts, base: StepParts, name: str) -> str:
+    """Milliseconds more than the base; a dash if one of the runs withholds the part."""
+    return "–" if name in run.withheld | base.withheld else signed(run.parts[name] - base.parts[name])
+
+
+def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Table:
+    others, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
+    rows = []
+    for name in shown:
+        differences = (_difference(run, found[0], name) for run in others)
+        rows.append([part_label(name, cpu), *(_value(run, name) for run in found), *differences])
+    differences = (signed(run.whole - found[0].whole) for run in others)
+    rows.append(["step", *(rate(run.whole) for run in found), *differences])
+    names = (letter(run.index) for run in found)
+    head = ("", *names, *(f"{letter(run.index)} − a" for run in others))
+    return Table(f"Parts of the median step, {unit}", head, rows)
+
+
+CAPTION = "Efficiency as POP defines it; an indented efficiency is a factor of the one above it"
+_NOT_KNOWN = "not known"
+
+
+def rows_of(pairs: Sequence[Comparison]) -> list[Scaling]:
+    """The places in their series of all compared runs, the base's first."""
+    return [pairs[0].scaling[0], *(pair.scaling[1] for pair in pairs)]
+
+
+def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> Table:
+    """A column per run. With `rows` also its devices and work, and what follows from the smallest run's compute."""
+    of_runs: list[tuple[str, list[str]]] = [
+        (efficiency_label(field, "· "), [_metric(s, field) for s in summaries]) for field in METRICS
+    ]
+    if rows:
+        unit = f"{rows[0].unit} per step" if rows[0].unit else "work per step"
+        of_runs = [
+            ("devices", [_or_unknown(row.devices, rate) for row in rows]),
+            (unit, [_or_unknown(row.work_per_step, rate) for row in rows]),
+            ("global efficiency", [_or_unknown(row.global_efficiency, percent) for row in rows]),
+            ("· computation scalability", [_or_unknown(row.computation_scalability, percent) for row in rows]),
+            *((f"· {label}", cells) for label, cells in of_runs),
+        ]
+    return Table(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
+
+
+def _metric(s: Summary, field: str) -> str:
+    return _or_unknown(getattr(s.pop, field) if s.pop is not None else None, percent)
+
+
+def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
+    return _NOT_KNOWN if value is None else text(value)
+
+
+def series_notes(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> list[str]:
+    """How the series scales, relative to which run, and why numbers are not known."""
+    return [*(_scaling_notes(names, rows) if rows else ()), *_split_notes(names, summaries)]
+
+
+def _split_notes(names: Sequence[str], summaries: Sequence[Summary]) -> Iterator[str]:
+    why = [(name, s.pop.split_unknown) for name, s in zip(names, summaries, strict=True) if s.pop is not None]
+    for reason, of in _by_reason(why):
+        yield f"Serialisation and transfer are not known for {of}: {reason}"
+
+
+def _by_reason(reasons: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:
+    """Each reason once, with the names of the runs that have it."""
+    found: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        if reason is not None:
+            found.setdefault(reason, []).append(name)
+    return [(reason, ", ".join(of)) for reason, of in found.items()]
+
+
+def _scaling_notes(names: Sequence[str], rows: Sequence[Scaling]) -> Iterator[str]:
+    smallest = min((row.devices, i) for i, row in enumerate(rows) if row.devices)[1]
+    if how := how_it_scales(rows):
+        yield (
+            f"{how[0].upper()}{how[1:]}. Computation scalability: the compute time of {names[smallest]}'s devices "
+            "per unit of work, divided by this run's"
+        )
+    for reason, of in _by_reason([(name, row.unknown) for name, row in zip(names, rows, strict=True)]):
+        yield f"Computation scalability is not known for {of}: {reason}"
+
+
+_FAR = 6.0  # interquartile ranges above the box: a step beyond would flatten the boxes of all runs
+
+
+def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> Section:
+    """Distributions beside ratios, and the ratios' numbers."""
+    times = [(i, label, durations_ms(s)) for i, (label, s) in enumerate(zip(labels, summaries, strict=True))]
+    known = [run for run in times if run[2]]
+    if not known:
+        return Section("steps", "Step time")
+    ratios = [
+        (i, other, pair, pair.step_time)
+        for i, (other, pair) in enumerate(zip(letters(pairs)[1:], pairs, strict=True), 1)
+        if pair.step_time is not None
+    ]
+    rows = [
+        [other, pair.normalisation, duration(r.a_ns), duration(r.b_ns), f"{r.steps_a} and {r.steps_b}",
+         f"{r.ratio:.3f}", f"{r.low:.3f} to {r.high:.3f}", conclusion(r, other, bool(pair.doubts))]
+        for _, other, pair, r in ratios
+    ]  # fmt: skip
+    head = ("run", "", "median of a", "of this run", "steps", "ratio", "95 % interval", "")
+    figures = [_boxes(known), *([_ratios([(i, labels[i], r) for i, _, _, r in ratios])] if ratios else [])]
+    periods = any(pair.periods for pair in pairs)
+    what = "period" if periods else "step time"
+    tables = table(f"Median {what}, and the ratio with its bootstrap interval", head, rows, left=2)
+    one_each = [] if periods else [ONE_RUN_EACH]
+    lead = " ".join([*one_each, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))]) if ratios else ""
+    return Section("steps", "Periods of a kernel" if periods else "Step time", lead, figures, tables)
+
+
+def durations_ms(s: Summary) -> list[float]:
+    """Every profiled step of every rank, else the steps of the training's own clock."""
+    traced = [ns for rank in s.steps.per_rank for ns in rank.durations_ns]
+    return [ns / 1e6 for ns in traced or [ns for t in s.training for ns in t.step_durations_ns]]
+
+
+def _boxes(known: Sequence[tuple[int, str, list[float]]]) -> Figure:
+    data = plotly_json.boxes((label, times, of_series(i)) for i, label, times in known)
+    limit = max(map(_whisker, (times for *_, times in known)))
+    everything = [t for *_, times in known for t in times]
+    beyond = [t for t in everything if t > limit]
+    low = min(everything)
+    room = 0.05 * (limit - low) or 0.05 * limit
+    y = plotly_json.axis("step time (ms)", **({"range": [low - room, limit + room]} if beyond else {}))
+    words = "Step times of all ranks of each run. The box is the middle half of the steps; its line is the median."
+    if beyond:
+        words += f" {len(beyond)} far longer steps are not shown, up to {duration(max(beyond) * 1e6)}."
+    return Figure("steps", words, data, plotly_json.layout("", y, showlegend=False), 320)
+
+
+def _whisker(times: Sequence[float]) -> float:
+    """The longest step that is not far from the others."""
+    first, third = np.percentile(times, (25, 75))
+    return max(t for t in times if t <= third + _FAR * (third - first))
+
+
+def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
+    """The ratios with their intervals beside the line at 1."""
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": label,
+            "x": [r.ratio],
+            "y": [label],
+            "marker": {"color": of_series(i), "size": 11},
+            "error_x": {
+                "type": "data", "symmetric": False, "array": [r.high - r.ratio],
+                "arrayminus": [r.ratio - r.low], "thickness": 2, "width": 8, "color": of_series(i),
+            },
+            "hovertemplate": f"%{{y}}: %{{x:.3f}}, {r.low:.3f} to {r.high:.3f}<extra></extra>",
+        }
+        for i, label, r in ratios
+    ]  # fmt: skip
+    one = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
+    low, high = min(1.0, *(r.low for *_, r in ratios)), max(1.0, *(r.high for *_, r in ratios))
+    room = 0.08 * (high - low)
+    x = plotly_json.axis("median step / median step of a (ratio)", range=[low - room, high + room])
+    shapes = [one | {"line": {"color": "#888888", "width": 1.5, "dash": "dash"}}]
+    words = "Ratio of the median step time to a's, with its 95 % interval: " + "; ".join(
+        f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {r.verdict}" for _, label, r in ratios
+    )
+    axes = plotly_json.layout(x, plotly_json.NAMES, showlegend=False, shapes=shapes)
+    return Figure("step-ratios", words + ".", data, axes, max(200, 130 + 46 * len(ratios)))

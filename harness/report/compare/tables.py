@@ -1,18 +1,27 @@
 """The tables of a comparison of two or more runs, for terminal and page. The first run, a, is the base; every pair is
-another run against it."""
+another run against it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from string import ascii_lowercase
+from typing import Any
 
+from harness.analysis.change import MovedStatistic, What
 from harness.analysis.compare import Comparison, MetricChange, Ratio
 from harness.analysis.metrics import IDLE_LABEL
+from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, metric_text, per_step, percent, rate, short
 from harness.format.labels import cause_word
-from harness.report.elements import Table
+from harness.report.elements import Figure, Section, Table, table
+from harness.report.palette import of_series
+from harness.report.plots import plotly_json, plots
 from harness.report.tables.catalogue import labels
+from harness.report.tables.efficiency import pace_sentences
+from harness.report.tables.time import kind_label
 
 Pairs = Sequence[Comparison]
 
@@ -185,3 +194,160 @@ def _plain(value: object) -> str:
     if isinstance(value, tuple | list):
         return " ".join(map(str, value)) or "–"
     return "–" if value is None else str(value)
+
+
+_IN_TERMINAL = 5
+_WIDTH = 90
+_KINDS: tuple[tuple[What, str, str], ...] = (
+    ("node", "Nodes of both runs: median step", "ranks"),
+    ("range", "Ranges: time on the host, per rank and step", "calls"),
+    ("kernel", "Kernels: time on the device, per rank and step", "calls"),
+)
+
+
+def moved_section(pairs: Sequence[Comparison]) -> Section:
+    """Nodes, ranges and kernels of each pair, a table each."""
+    others = zip(letters(pairs)[1:], pairs, strict=True)
+    tables = [table for other, pair in others for table in _tables(pair, other)]
+    lead = (
+        "The largest changes in milliseconds are first. Ranges and kernels that changed by less than 0.5 % of a's step "
+        "are left out."
+    )
+    return Section("moved", "Largest changes", lead if tables else "", tables=tables)
+
+
+def _tables(pair: Comparison, other: str) -> list[Table]:
+    found = []
+    for what, caption, calls in _KINDS:
+        rows = [x for x in pair.moved if x.what == what]
+        if rows:
+            head = (what, "a", other, f"{other} − a", f"{calls} a", f"{calls} {other}")
+            found.append(Table(f"{caption}, {other} against a", head, _rows(rows)))
+    return found
+
+
+def _rows(rows: Sequence[MovedStatistic], width: int = _WIDTH) -> list[tuple[str, ...]]:
+    names = short([x.name for x in rows], width)
+    return [
+        (name, duration(x.a_ns), duration(x.b_ns), signed(x.by_ns), per_step(x.a_calls), per_step(x.b_calls))
+        for name, x in zip(names, rows, strict=True)
+    ]
+
+
+def signed(ns: float) -> str:
+    """A difference of durations with its sign.
+
+    >>> signed(1_500_000), signed(-20_000), signed(0)
+    ('+1.50 ms', '-20.0 µs', '0 ns')
+    """
+    return f"+{duration(ns)}" if ns > 0 else duration(ns)
+
+
+def moved_in_short(pair: Comparison, other: str) -> Table:
+    """The ranges and kernels with the largest changes."""
+    rows = sorted((x for x in pair.moved if x.what != "node"), key=lambda x: -abs(x.by_ns))[:_IN_TERMINAL]
+    cells = [(x.what, *row[:4]) for x, row in zip(rows, _rows(rows, 60), strict=True)]
+    return Table("", ("", "", "a", other, f"{other} − a"), cells)
+
+
+def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
+    """The plot of each run, two beside each other; and which ranks or nodes are slower."""
+    known = [
+        (label, letter, s, s.pacing)
+        for label, letter, s in zip(labels, map(str, range(len(labels))), summaries, strict=True)
+        if s.pacing is not None and s.pacing.heat is not None
+    ]
+    if not known:
+        return Section("pacing", "Pacing")
+    ends = plots.pace_scale_of([pace for *_, pace in known])
+    drawn = [(plots.pace_figure(pace, f"pacing-{number}", label, ends)) for label, number, _, pace in known]
+    figures = [replace(figure, wide=len(known) == 1) for figure in drawn if figure is not None]
+    behind = [f"{label}: {text}" for label, _, s, _ in known for text in pace_sentences(s)]
+    lead = " ".join(["All plots have the same colour scale.", *behind])
+    return Section("pacing", "Pacing", lead, figures)
+
+
+def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
+    """The network of each run's nodes over time, two beside each other."""
+    top = plots.scale_of(summaries)
+    drawn = [
+        plots.network_figure(s, f"network-{number}", label, top)
+        for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
+    ]
+    figures = [figure for figure in drawn if figure is not None]
+    lead = "All plots have the same colour scale. Time 0 is the first sample of each run." if figures else ""
+    return Section("network", "Network", lead, [replace(f, wide=len(figures) == 1) for f in figures])
+
+
+_SMALL = 0.003  # share of all work: kinds below it in every run are left out
+_KERNELS = 20  # per run
+_KERNEL_WIDTH = 100
+
+
+def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> Section:
+    """Time per kind of work, per step and rank, and which precision changed."""
+    title = "Kernels by kind"
+    runs = [
+        (i, label, s) for i, (label, s) in enumerate(zip(labels, summaries, strict=True)) if s.kinds and s.steps.counted
+    ]
+    kinds = list(dict.fromkeys(kind_label(k) for *_, s in runs for k in s.kinds if k.share >= _SMALL))
+    if not kinds:
+        return Section("kinds", title)
+    times = [
+        (i, label, {kind_label(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, label, s in runs
+    ]
+    data = [
+        plotly_json.bars(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
+        for i, label, known in times
+    ]
+    words = "Time per kind of work in one step of one rank, a bar per run. Kernels that overlap both count."
+    rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
+    numbers = Table("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
+    figure = _grouped("kinds", words, data, "time per step and rank (ms)", numbers)
+    return Section("kinds", title, figures=[figure], tables=_precisions(pairs))
+
+
+def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> Section:
+    """Per kind of collective and run: count, bytes and time of a step."""
+    title = "Collectives"
+    numbers = collective_table(pairs)
+    if not numbers.rows:
+        return Section("collectives", title)
+    kinds = collective_kinds(pairs)
+    times = {kind: in_every_run(pairs, f"{kind}_ns") for kind in kinds}
+    data = [
+        plotly_json.bars(label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds], kinds, of_series(i))
+        for i, label in enumerate(labels)
+    ]
+    words = "Time in collectives in one step of one rank, a bar per run. It includes waiting for other ranks."
+    figure = _grouped("collectives", words, data, "time per step and rank (ms)", None)
+    return Section("collectives", title, figures=[figure], tables=[numbers])
+
+
+def kernels_section(pairs: Sequence[Comparison]) -> Section:
+    """Kernels that appeared or vanished."""
+    found = [
+        (pair, kernel_rows(pair, other, _KERNELS, _KERNEL_WIDTH))
+        for other, pair in zip(letters(pairs)[1:], pairs, strict=True)
+    ]
+    more = sum(len(pair.kernels) - len(rows) for pair, rows in found)
+    tables = table(
+        "The share is of the time of all kernels in the run that launched it",
+        ("", "share", "kind", "kernel"),
+        [row for _, rows in found for row in rows],
+        left=4,
+    )
+    note = f"{more} shorter kernels are left out; `{PROGRAM} compare --json` has all." if more else ""
+    return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
+
+
+def _grouped(name: str, words: str, data: list[dict[str, Any]], axis: str, numbers: Table | None) -> Figure:
+    """Bars of all runs beside each other, in the order of the command line."""
+    axes = plotly_json.layout(axis, plotly_json.NAMES, barmode="group")
+    height = plotly_json.bars_height(max(len(data[0]["y"]) * (len(data) + 1) // 2, 2))
+    return Figure(name, words, data, axes, height, numbers, wide=True)
+
+
+def _precisions(pairs: Sequence[Comparison]) -> list[Table]:
+    found = (precision_table(pair, other) for other, pair in zip(letters(pairs)[1:], pairs, strict=True))
+    return [shown for shown in found if shown.rows]

@@ -10,9 +10,15 @@ from textwrap import wrap
 from harness.analysis.compare import Comparison
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
-from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
-from harness.report.compare.moved import moved_in_short
-from harness.report.compare.series import CAPTION, rows_of, series_notes, series_table
+from harness.report.compare.breakdown import (
+    CAPTION,
+    explained,
+    is_per_token,
+    rows_of,
+    series_notes,
+    series_table,
+    steps_in_parts,
+)
 from harness.report.compare.tables import (
     ONE_RUN_EACH,
     SHOWN_KERNELS,
@@ -26,12 +32,13 @@ from harness.report.compare.tables import (
     letter,
     letters,
     medians,
+    moved_in_short,
     precision_table,
     remarks,
     result_table,
 )
 from harness.report.elements import Table
-from harness.report.tables.screen import WIDTH, Screen, table
+from harness.report.tables.table import WIDTH, Screen, table
 from harness.report.tables.terminal import place_of
 
 _KERNEL_WIDTH = 70
@@ -45,8 +52,7 @@ def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
         "\n".join(f"{x}: {name}" for x, name in zip(letters(pairs), names(pairs), strict=True)),
         _configuration(pairs),
         "\n".join(
-            _step_time(pair, other) + why
-            for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
+            _step_time(pair, other) + why for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
         )
         + _how_sure(pairs),
         _titled("Results", result_table(pairs)),

@@ -10,49 +10,196 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from harness.analysis.expected import resolved
 from harness.analysis.summary import RecordingVerdict, Summary
+from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, TEMPLATES
 from harness.common.printable import printable, printable_json
 from harness.explain.answer import answer
+from harness.format.format import shown_in_page, with_scripts
 from harness.format.labels import are_cpus, cause_word
-from harness.format.page_policy import shown_in_page, with_scripts
 from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Link, Page, Section
-from harness.report.page.code import code_of
-from harness.report.page.communication import communication_section, transport_section
-from harness.report.page.efficiency import efficiency_section
-from harness.report.page.exercise_0 import answer_sentences, tests_section
-from harness.report.page.help import help_section
+from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
 from harness.report.page.inputs import Inputs, gather
-from harness.report.page.links import links_of_run, links_of_site
-from harness.report.page.machine import host_section, machine_section
-from harness.report.page.memory import memory_section
-from harness.report.page.pipeline import pipeline_section
-from harness.report.page.run import quality_section, run_section, title
-from harness.report.page.steps import steps_section
-from harness.report.page.stragglers import stragglers_section
-from harness.report.page.time import split_section
-from harness.report.page.work import work_section
+from harness.report.page.run import host_section, machine_section, quality_section, run_section, title
+from harness.report.page.sections import (
+    code_of,
+    efficiency_section,
+    help_section,
+    memory_section,
+    pipeline_section,
+    split_section,
+    stragglers_section,
+    work_section,
+)
+from harness.report.page.steps import (
+    answer_sentences,
+    communication_section,
+    steps_section,
+    tests_section,
+    transport_section,
+)
 from harness.report.palette import CAUSES, KINDS
-from harness.report.plots.time import gantt_figure, heat_figure
+from harness.report.plots.plots import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.timeline_model import TimelineModel, choose, draw, notes
-from harness.run import Run, write_atomically
+from harness.run import Record, Run, all_runs, write_atomically
 from harness.traces.progress import OnProgress, silent
+
+_PLACES = {"intra": "inside a node", "inter": "one per node", "world": "over all nodes"}
+
+
+@dataclass(frozen=True)
+class LinkResults:
+    """The results, a sentence for every damaged file that was skipped, and a note why some results are missing."""
+
+    fits: Sequence[Result] = ()
+    left_out: Sequence[str] = ()
+    note: str = ""
+    verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
+
+
+@dataclass(frozen=True)
+class NodeLayout:
+    """The number of nodes and of ranks on each, which say where a group of ranks can be."""
+
+    nodes: int
+    per_node: int
+
+    def scopes(self, ranks: int) -> list[str]:
+        """The scopes of exercise 0 in which a group of this size can be.
+
+        >>> NodeLayout(2, 4).scopes(8), NodeLayout(2, 4).scopes(4), NodeLayout(2, 2).scopes(2)
+        (['world'], ['intra'], ['intra', 'inter'])
+        """
+        several = self.nodes > 1
+        found = {
+            "intra": 1 < ranks <= self.per_node,
+            "inter": several and ranks == self.nodes,
+            "world": several and self.per_node > 1 and ranks == self.nodes * self.per_node,
+        }
+        return [scope for scope, holds in found.items() if holds]
+
+    def command(self, scope: str, ranks: int) -> str:
+        """The command that measures groups of this size."""
+        nodes, per_node = (1, ranks) if scope == "intra" else (self.nodes, self.per_node)
+        return f"bash slurm.sh -e 0 -n {nodes} -g {per_node}"
+
+
+_File = TypeVar("_File")
+_Found = dict[tuple[str, int], list[Result]]  # by scope and ranks
+
+
+def links_of_site(record: Record | None, summary: Summary) -> LinkResults:
+    """For each group of this run the fits of the newest run of exercise 0 that measured as many ranks in the same
+    scope, on the same site, over the same backend. Empty when exercise 0 never ran there."""
+    layout = _layout(summary)
+    if record is None or layout is None:
+        return LinkResults()
+    groups = {c.group_size for c in summary.collectives if c.group_size}
+    wanted = {ranks: layout.scopes(ranks) for ranks in sorted(groups)}
+    left_out: list[str] = []
+    found: _Found = {}
+    for run, measured in _measured_on(record.site.name, summary.backend, left_out):
+        if not _missing(wanted, found):
+            break
+        found = _by_place(_results(run, measured)) | found
+    fits = [fit for ranks, scopes in wanted.items() for s in scopes for fit in found.get((s, ranks), [])]
+    return LinkResults(fits, left_out, _note(layout, _missing(wanted, found)) if found else "")
+
+
+def _by_place(results: Sequence[Result]) -> _Found:
+    found: _Found = {}
+    for result in results:
+        if result.fit is not None:
+            found.setdefault((result.scope, result.ranks), []).append(result)
+    return found
+
+
+def _missing(wanted: dict[int, list[str]], found: _Found) -> dict[int, list[str]]:
+    """The groups with a scope for which no result was found."""
+    return {
+        ranks: scopes
+        for ranks, scopes in wanted.items()
+        if scopes and not any((scope, ranks) in found for scope in scopes)
+    }
+
+
+def _layout(summary: Summary) -> NodeLayout | None:
+    asked = resolved(summary)
+    if asked is None:
+        return None
+    per_node = asked.gpus_per_node or (summary.world_size or 0) // asked.nodes
+    return NodeLayout(asked.nodes, per_node) if per_node else None
+
+
+def _note(layout: NodeLayout, missing: dict[int, list[str]]) -> str:
+    """A group of this run that exercise 0 has not measured on this site, and the command to measure it."""
+    if not missing:
+        return ""
+    ranks, scopes = next(reversed(missing.items()))
+    where = " or ".join(_PLACES[scope] for scope in scopes)
+    return (
+        f"There is no bandwidth to compare with: no run of exercise 0 on this site measured groups of {ranks} ranks "
+        f"{where}. This command measures it: `{layout.command(scopes[-1], ranks)}`"
+    )
+
+
+def _measured_on(site: str, backend: str | None, left_out: list[str]) -> Iterator[tuple[Run, CollectiveResults]]:
+    """Runs of exercise 0 on this site over this backend, the newest first; damaged ones go to `left_out`."""
+    for run in reversed(all_runs()):
+        if not run.collectives.is_file() or _site(run) != site:
+            continue
+        measured = _unless_damaged(read_results, run.path, left_out)
+        if measured is not None and backend in (None, measured.backend):
+            yield run, measured
+
+
+def _site(run: Run) -> str | None:
+    try:
+        return str(read_bounded_json(run.record_file)["site"]["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def links_of_run(run: Run | None) -> LinkResults:
+    """The results of this run itself; empty when it is not a run of exercise 0."""
+    if run is None:
+        return LinkResults()
+    left_out: list[str] = []
+    measured = _unless_damaged(read_results, run.path, left_out)
+    verdict = _unless_damaged(read_verdict, run.path, left_out)
+    return LinkResults(_results(run, measured) if measured else (), left_out, verdict=verdict)
+
+
+def _unless_damaged(read: Callable[[Path], _File | None], run: Path, left_out: list[str]) -> _File | None:
+    """The result of `read`; of a damaged file None, and the error's text is added to `left_out`."""
+    try:
+        return read(run)
+    except WorkError as error:
+        left_out.append(str(error))
+        return None
+
+
+def _results(run: Run, measured: CollectiveResults) -> list[Result]:
+    """The collectives that were measured, each with the run's job id."""
+    return [r.model_copy(update={"run": run.job_id}) for r in measured.results if r.points]
+
 
 MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
 DOCS = {"numbers": "metrics.md", "what would help": "whatif.md", "finding a cause": "investigate.md"}
@@ -159,9 +306,7 @@ def docs_from(folder: Path) -> list[Link]:
     """Links from a page in this folder to the checkout's documentation; none if no documentation is installed."""
     files = {name: ROOT / "docs" / file for name, file in DOCS.items()} if IN_CHECKOUT else {}
     return [
-        Link(name, quote(os.path.relpath(file, folder.absolute())))
-        for name, file in files.items()
-        if file.is_file()
+        Link(name, quote(os.path.relpath(file, folder.absolute()))) for name, file in files.items() if file.is_file()
     ]
 
 
@@ -180,10 +325,7 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
             policy=with_scripts([*scripts, plotly.text]),
             scripts=scripts,
             timeline=packed(page.timeline) if page.timeline else "",
-            colors=[
-                *KINDS.items(),
-                *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items()),
-            ],
+            colors=[*KINDS.items(), *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items())],
             figures=packed(_drawn(page).encode()),
             plotly=plotly.packed,
         )
@@ -222,9 +364,7 @@ def _plotly() -> Packed:
     if script is None or not script.is_file():
         raise WorkError("the page needs plotly's script: pip install plotly")
     content = script.read_bytes()
-    return Packed(
-        content.decode("utf-8-sig"), packed(content)
-    )  # a browser's decoder leaves a mark of order out too
+    return Packed(content.decode("utf-8-sig"), packed(content))  # a browser's decoder leaves a mark of order out too
 
 
 @cache
@@ -246,9 +386,7 @@ def _prose(text: str) -> Markup:
     parts = printable(text).split("`")
     if len(parts) % 2 == 0:
         return escape(printable(text))
-    marked = (
-        Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)
-    )
+    marked = (Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts))
     return Markup("").join(marked)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import WorkError
 from harness.measure.run_files import read_events
-from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
+from harness.monitor.source import MonitorError
 from harness.report.elements import Figure
-from harness.report.exercise_0.results import LinkVerdict, Result
+from harness.report.exercise_0 import LinkVerdict, Result
 from harness.run import NodeStatus, Record, Run, Status
 
 

@@ -7,17 +7,18 @@ from statistics import median
 from typing import Any
 
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import PaceChange, Summary
-from harness.format.format import duration
+from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
+from harness.format.format import amount, binary_size, duration, percent, rate
 from harness.format.labels import step_parts
-from harness.report.elements import Figure, Section, Table
+from harness.report.elements import Figure, Section, Table, table
+from harness.report.exercise_0 import Fit, Result
 from harness.report.page.inputs import Inputs, StepRecord
-from harness.report.palette import CAUSES, COMPUTE, SERIES, of_series
+from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.plots import plotly_json
-from harness.report.plots.pacing import pace_figure
+from harness.report.plots.plots import pace_figure
 from harness.report.tables.catalogue import page_tables
-from harness.report.tables.pace_changes import pace_change_sentences
-from harness.report.tables.pacing import pace_sentences
+from harness.report.tables.communication import SHOWN, inverse
+from harness.report.tables.efficiency import pace_change_sentences, pace_sentences
 
 _MANY_RANKS = len(SERIES)
 _FEW = 12  # steps, each with its own mark on the axis
@@ -29,10 +30,7 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
     """Step time over steps and its distribution, per rank; empty without a step."""
     recorded = {_who(rank, rank): list(steps) for rank, steps in sorted(inputs.steps.items())}
     if recorded:
-        figures = [
-            _over_steps(recorded, s.pace_changes),
-            _distribution({r: _counted(x) for r, x in recorded.items()}),
-        ]
+        figures = [_over_steps(recorded, s.pace_changes), _distribution({r: _counted(x) for r, x in recorded.items()})]
         lead = "Measured by the training's own clock."
         if any(x.phase == "active" for steps in inputs.steps.values() for x in steps):
             lead += " Blue: the profiled steps. All numbers from the traces are of these steps."
@@ -86,9 +84,7 @@ def _over_steps(recorded: dict[str, list[StepRecord]], changes: Sequence[PaceCha
         "step-time",
         "Step time of each rank over the steps of the training, milliseconds. " + _range_in_words(series),
         [*_lines(series), *bands, *marks],
-        plotly_json.layout(
-            _step_axis("step", series), "step time (ms)", shapes=[*shapes, *onsets], showlegend=True
-        ),
+        plotly_json.layout(_step_axis("step", series), "step time (ms)", shapes=[*shapes, *onsets], showlegend=True),
         table=_phase_table(recorded),
     )
 
@@ -175,3 +171,235 @@ def _distribution(by_rank: dict[str, list[float]]) -> Figure:
         how = f"the number of steps of all {len(by_rank)} ranks that took this time"
     words = f"Distribution of the times of the counted steps: {how}."
     return Figure("step-distribution", words, data, axes, height=300)
+
+
+_AROUND = 4  # to either side of a message size that stands alone
+_FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
+
+
+def communication_section(s: Summary, inputs: Inputs) -> Section:
+    """Per kind of collective: count, bytes, bandwidth, waiting and transfer, last arrivals; empty without any."""
+    if not s.collectives:
+        return Section("collectives", "Collectives")
+    figures = [_wait_and_transfer(s)]
+    if s.message_sizes:
+        figures += [_histogram(s), _times(s.message_sizes, inputs.links)]
+    lead = (
+        "Waiting is how much longer a rank is in a collective than the fastest rank, since others have not started it. "
+        "Transfer is the rest. If a rank was not read or not matched, the two cannot be separated. "
+        "Bus bandwidth is as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
+    ).strip()
+    tables = [*page_tables(s, "collectives"), *_fits(inputs.links)]
+    return Section("collectives", "Collectives", lead, figures, tables)
+
+
+def transport_section(s: Summary, inputs: Inputs) -> Section:
+    """The transport that NCCL chose, from its own log; empty without a log."""
+    if s.nccl is None:
+        return Section("nccl", "Transport chosen by NCCL")
+    lead = "From NCCL's own log, which --nccl-debug keeps."
+    return Section("nccl", "Transport chosen by NCCL", lead, tables=page_tables(s, "nccl"))
+
+
+def _label(c: Collective) -> str:
+    group = f" · group {c.group}" if c.group else ""
+    return f"{c.kind} {c.dtype or ''}{group}".strip()
+
+
+def _labels(collectives: Sequence[Collective]) -> list[str]:
+    """Distinct labels: Plotly draws two bars with one name as one bar."""
+    labels: list[str] = []
+    for c in collectives:
+        label, n = _label(c), 2
+        while label in labels:
+            label, n = f"{_label(c)} ({n})", n + 1
+        labels.append(label)
+    return labels
+
+
+def _wait_and_transfer(s: Summary) -> Figure:
+    chosen = s.collectives[:SHOWN]
+    labels = _labels(chosen)
+    known = [c for c in chosen if c.waiting_ns is not None]
+    waiting = [(c.waiting_ns or 0) / 1e6 for c in chosen]
+    whole = [0.0 if c.waiting_ns is not None else c.duration_ns / 1e6 for c in chosen]
+    transfer = [(c.transfer_ns or 0) / 1e6 for c in chosen]
+    profiler = [c.profiler_ns / 1e6 for c in chosen]
+    both = plotly_json.stripes(COMMUNICATION, CAUSES["communication"])
+    data = [
+        plotly_json.bars("transfer", transfer, labels, COMMUNICATION),
+        plotly_json.bars("waiting for other ranks", waiting, labels, CAUSES["communication"]),
+        plotly_json.bars("waiting for a profiler", profiler, labels, IDLE),
+        plotly_json.bars("transfer and waiting together", whole, labels, "", marker=both),
+    ]
+    axes = plotly_json.layout("time, all ranks (ms)", plotly_json.NAMES, barmode="stack")
+    share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns - c.profiler_ns for c in known), 1)
+    words = f"Time in collectives by kind. {percent(share)} of it is waiting for other ranks." if known else (
+        "Time in collectives by kind. It includes waiting for other ranks, because the ranks could not be matched."
+    )  # fmt: skip
+    drawn = [trace for trace in data if any(trace["x"])]
+    return Figure("collectives-time", words, drawn, axes, plotly_json.bars_height(len(chosen)), wide=True)
+
+
+def _histogram(s: Summary) -> Figure:
+    """Messages by size, in powers of two, stacked by kind."""
+    sizes = s.message_sizes
+    kinds = list(dict.fromkeys(m.kind for m in sizes))
+    buckets = sorted({_bucket(m.bytes) for m in sizes})
+    span = range(buckets[0], buckets[-1] + 1)
+    labels = [binary_size(2**b) for b in span]
+    data: list[dict[str, Any]] = []
+    for i, kind in enumerate(kinds):
+        counts = [sum(m.count for m in sizes if m.kind == kind and _bucket(m.bytes) == b) for b in span]
+        data.append({"type": "bar", "name": kind, "x": labels, "y": counts, "marker": {"color": _tone(i)}})
+    x = plotly_json.axis("message size (from this power of two to the next)", type="category")
+    low, high = (amount(f(m.bytes for m in sizes)) for f in (min, max))
+    words = f"Number of messages by size: {sum(m.count for m in sizes):,} messages from {low} to {high}."
+    return Figure("message-sizes", words, data, plotly_json.layout(x, "messages", barmode="stack"), 300)
+
+
+def _tone(index: int) -> str:
+    return COLLECTIVES[index % len(COLLECTIVES)]
+
+
+def _bucket(size: int) -> int:
+    return max(size, 1).bit_length() - 1
+
+
+def _times(sizes: Sequence[MessageSize], links: Sequence[Result]) -> Figure:
+    """Transfer time against size, log-log, beside the lines that exercise 0 measured here."""
+    data: list[dict[str, Any]] = []
+    for i, kind in enumerate(dict.fromkeys(m.kind for m in sizes)):
+        points, color = [m for m in sizes if m.kind == kind], _tone(i)
+        x, times = [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points]
+        marker = {"color": color, "size": 9, "symbol": MARKS[i % len(MARKS)]}
+        data.append(plotly_json.line(kind, x, times, color, mode="markers") | {"marker": marker})
+        fitted = [(r, r.fit) for r in links if r.fit and r.collective == _FITTED_AS.get(kind, kind)]
+        data += [_fit_line(result, fit, sizes, color) for result, fit in fitted]
+    size = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
+    what, remark = _what_is_timed(sizes)
+    y = plotly_json.axis(f"median {what.rstrip(',')} (µs)", type="log")
+    beside = " Lines: α + β·bytes, as exercise 0 measured on this site." if links else ""
+    words = f"Median {what} of each message size, both axes logarithmic.{remark}{beside}"
+    return Figure("transfer-times", words, data, plotly_json.layout(size, y), 340)
+
+
+def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
+    """What the times contain: transfer, and waiting too if ranks could not be matched; a remark if kinds differ."""
+    waits = list(dict.fromkeys(m.kind for m in sizes if m.includes_waiting))
+    if not waits:
+        return "transfer time", ""
+    if all(m.includes_waiting for m in sizes):
+        return "time, waiting included,", ""
+    return (
+        "time",
+        f" The time of {', '.join(waits)} includes waiting for other ranks. The other times are transfer alone.",
+    )
+
+
+def _fit_line(result: Result, fit: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
+    low, high = max(min(m.bytes for m in sizes), 1), max(m.bytes for m in sizes)
+    if high <= low:  # a single size gives a line without length
+        low, high = max(low // _AROUND, 1), low * _AROUND
+    xs = [low * (high / low) ** (i / 20) for i in range(21)]
+    ys = [(fit.alpha_ns + fit.beta_ns_per_byte * x) / 1e3 for x in xs]
+    style = {"mode": "lines", "line": {"color": color, "dash": "dot", "width": 1.5}}
+    return plotly_json.line(f"{result.collective} {result.scope}, exercise 0", xs, ys, color) | style
+
+
+def _fits(links: Sequence[Result]) -> list[Table]:
+    rows = [
+        [r.collective, r.scope, str(r.ranks), duration(r.fit.alpha_ns), inverse(r.fit.beta_ns_per_byte), r.run]
+        for r in links
+        if r.fit is not None
+    ]
+    head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
+    return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
+
+
+_WORDS = {"intra": "inside a node", "inter": "between nodes", "world": "among all ranks"}
+_GROUPS = {"intra": "of {} ranks inside a node", "inter": "of {} ranks, one on each node,", "world": "of all {} ranks"}
+
+
+def tests_section(s: Summary, inputs: Inputs) -> Section:
+    """Curves per scope; empty for any other exercise."""
+    tested = inputs.tested
+    if not tested:
+        return Section("links", "Collectives measured")
+    scopes = list(dict.fromkeys(t.scope for t in tested))
+    figures = [f for scope in scopes for f in _scope(scope, [t for t in tested if t.scope == scope])]
+    rows = [[t.collective, t.scope, str(t.ranks), *_fit_cells(t), rate(_best(t))] for t in tested]
+    bandwidths = ("1/β (alg GB/s)", "1/β (bus GB/s)", "best measured (bus GB/s)")
+    tables = table("time = α + β·bytes", ("collective", "scope", "ranks", "α", *bandwidths), rows, left=2)
+    lead = (
+        "Algorithm bandwidth (alg) is message size over time. Bus bandwidth (bus) is scaled to the bytes that each "
+        "link carries, as nccl-tests defines it. α is the time of an empty message. 1/β is the bandwidth of an "
+        "infinitely long message."
+    )
+    if not all(t.fit for t in tested):
+        lead += " If α and 1/β are missing, too few message sizes were measured for a line."
+    return Section("links", "Collectives measured", lead, figures, tables)
+
+
+def answer_sentences(inputs: Inputs) -> list[str]:
+    """The verdict with its problems, and what was measured, in a sentence per scope; empty for another exercise."""
+    verdict = inputs.verdict
+    sentences = [verdict.verdict.removeprefix("VERDICT: ")] if verdict else []
+    sentences += [f"Problem: {f.message}." for f in verdict.findings if f.level == "problem"] if verdict else []
+    return sentences + [
+        f"An all-reduce {_GROUPS.get(t.scope, 'of {} ranks').format(t.ranks)} {_speed(t)}."
+        for t in inputs.tested
+        if t.collective == "all_reduce"
+    ]
+
+
+def _speed(t: Result) -> str:
+    best = f"reaches {rate(_best(t))} GB/s of bus bandwidth"
+    if t.fit is None:
+        return f"{best}; α is not known, because too few message sizes were measured"
+    half = t.fit.half_bytes()
+    return f"starts in {duration(t.fit.alpha_ns)} and {best}" + (
+        f"; messages of about {amount(half)} reach half of the highest bandwidth" if half is not None else ""
+    )
+
+
+def _best(t: Result) -> float:
+    return max(p.busbw_gbytes_per_s for p in t.points)
+
+
+def _fit_cells(t: Result) -> tuple[str, str, str]:
+    """α, and 1/β in both definitions of a bandwidth."""
+    if t.fit is None:
+        return "–", "–", "–"
+    bus = t.fit.endless_bus_gb_per_s(t.collective, t.ranks)
+    return duration(t.fit.alpha_ns), rate(t.fit.endless_gb_per_s()), rate(bus)
+
+
+def _scope(scope: str, tested: Sequence[Result]) -> list[Figure]:
+    size = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
+    bandwidth, time = [], []
+    for i, t in enumerate(tested):
+        color = COLLECTIVES[i % len(COLLECTIVES)]
+        marker = {"color": color, "size": 7, "symbol": MARKS[i % len(MARKS)]}
+        mark = {"mode": "lines+markers", "marker": marker}
+        sizes = [p.message_bytes for p in t.points]
+        busbw, microseconds = [p.busbw_gbytes_per_s for p in t.points], [p.time_ns / 1e3 for p in t.points]
+        bandwidth.append(plotly_json.line(t.collective, sizes, busbw, color) | mark)
+        time.append(plotly_json.line(t.collective, sizes, microseconds, color) | mark)
+    where = _WORDS.get(scope, scope)
+    return [
+        Figure(
+            f"bus-bandwidth-{scope}",
+            f"Bus bandwidth of each collective {where} against message size.",
+            bandwidth,
+            plotly_json.layout(size, plotly_json.axis("bus bandwidth (GB/s)", rangemode="tozero")),
+            340,
+        ),
+        Figure(
+            f"message-time-{scope}",
+            f"Time of each collective {where} against message size, both axes logarithmic.",
+            time,
+            plotly_json.layout(size, plotly_json.axis("time (µs)", type="log")),
+            340,
+        ),
+    ]

@@ -60,11 +60,7 @@ def write_pages(
 
 
 def _write(
-    run: Run | None,
-    summary: Summary,
-    path: Path,
-    ranks: frozenset[int] | None,
-    page_data: Sequence[PageData],
+    run: Run | None, summary: Summary, path: Path, ranks: frozenset[int] | None, page_data: Sequence[PageData]
 ) -> Path:
     with Progress("drawing the page") as progress:
         write_page(run, summary, path, ranks, page_data, progress=progress)

@@ -19,11 +19,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 def layout(x: str | dict[str, Any], y: str | dict[str, Any], **more: Any) -> dict[str, Any]:
     """The layout of a plot with these axes; a text is the title of its axis."""
-    return {
-        "xaxis": axis(x) if isinstance(x, str) else x,
-        "yaxis": axis(y) if isinstance(y, str) else y,
-        **more,
-    }
+    return {"xaxis": axis(x) if isinstance(x, str) else x, "yaxis": axis(y) if isinstance(y, str) else y, **more}
 
 
 def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any) -> PlotTrace:
@@ -44,14 +40,7 @@ def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any)
 def band(low: float, high: float, color: str) -> dict[str, Any]:
     """A shade behind a part of the x axis."""
     ends = {"xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1}
-    return {
-        "type": "rect",
-        **ends,
-        "fillcolor": color,
-        "opacity": 0.16,
-        "line": {"width": 0},
-        "layer": "below",
-    }
+    return {"type": "rect", **ends, "fillcolor": color, "opacity": 0.16, "line": {"width": 0}, "layer": "below"}
 
 
 def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
@@ -68,9 +57,7 @@ def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, 
     }
 
 
-def percent_bars(
-    name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any
-) -> PlotTrace:
+def percent_bars(name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
     """Horizontal bars in per cent."""
     hover = f"%{{y}}: %{{x:.1f}} %<extra>{escape(name)}</extra>"
     return bars(name, percents, labels, color, hovertemplate=hover, **more)

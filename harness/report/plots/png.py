@@ -1,6 +1,5 @@
-"""The page's figures as PNG for slides, drawn by matplotlib from the same Plotly JSON.
-
-Knows the few kinds of Plotly traces that the page uses (elements.Figure), and not their meaning.
+"""Names for matplotlib, which takes a text between two dollar signs for a formula, and a wrong formula for an error.
+Knows no plot.
 """
 
 from __future__ import annotations
@@ -18,7 +17,25 @@ from matplotlib.figure import Figure as Canvas
 from harness.common.errors import WorkError
 from harness.common.printable import printable_value
 from harness.report.elements import Figure
-from harness.report.plots.plain import plain_values
+
+
+def plain(text: str) -> str:
+    """The text in which every dollar sign is only a dollar sign.
+
+    >>> plain("$x$ and $frac")
+    '\\\\$x\\\\$ and \\\\$frac'
+    """
+    return text.replace("$", r"\$")
+
+
+def plain_values(value: Any) -> Any:
+    """Plotly's JSON with each of its texts so."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, dict):
+        return {name: plain_values(inner) for name, inner in value.items()}
+    return [plain_values(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
 
 _PIXELS_PER_INCH = 96
 _INK = "#1b2129"
@@ -133,13 +150,7 @@ def _heatmap(axes: Axes, trace: _Trace, _stacks: dict[str, float]) -> None:
     half = (x[1] - x[0]) / 2 if len(x) > 1 else 0.5
     extent = (x[0] - half, x[-1] + half, len(z) - 0.5, -0.5)
     image = axes.imshow(
-        z,
-        aspect="auto",
-        extent=extent,
-        cmap=scale,
-        vmin=trace["zmin"],
-        vmax=trace["zmax"],
-        interpolation="nearest",
+        z, aspect="auto", extent=extent, cmap=scale, vmin=trace["zmin"], vmax=trace["zmax"], interpolation="nearest"
     )
     few = len(z) <= 40
     axes.set_yticks(range(len(z)), trace["y"]) if few else axes.set_ylabel("device")

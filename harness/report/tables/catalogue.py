@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from harness.analysis.metrics import LABELS, Number
 from harness.analysis.summary import Summary
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import IN_CHECKOUT
+from harness.format.format import cells
 from harness.report.elements import Table
-from harness.report.tables import (
-    communication,
-    efficiency,
-    machine,
-    memory,
-    nccl,
-    pace_changes,
-    pacing,
-    pipeline,
-    plan,
-    replay,
-    stragglers,
-    time,
-    work,
-)
-from harness.report.tables.table import File, TableOf, file_of, file_per_device
+from harness.report.tables import communication, efficiency, machine, memory, replay, time
+from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device
 
-# A table in one of these modules is shown; the terminal shows them in the order in which they stand there.
-_MODULES = (
-    replay,
-    stragglers,
-    efficiency,
-    time,
-    pace_changes,
-    pacing,
-    work,
-    communication,
-    nccl,
-    pipeline,
-    plan,
-    memory,
-    machine,
-)
-TABLES: tuple[TableOf[Any], ...] = tuple(
-    found for module in _MODULES for found in vars(module).values() if isinstance(found, TableOf)
+# Every table, in the order in which the terminal shows them.
+TABLES: tuple[TableOf[Any], ...] = (
+    *(replay.LOST, replay.WHAT_IFS, replay.BY_OPERATION, replay.BY_STAGE, replay.BY_WORKER),
+    efficiency.EFFICIENCY,
+    *(time.SPLIT, time.KINDS, time.PHASES, time.CAUSES, time.HOST_ACTIVITIES, time.GAPS),
+    *(efficiency.PACE_CHANGES, efficiency.PACING, efficiency.RANGES, efficiency.KERNELS, efficiency.UNCLASSIFIED),
+    *(communication.COLLECTIVES, communication.ISSUED, communication.TRAFFIC, communication.MESSAGE_SIZES),
+    *(communication.FITS, communication.STRAGGLERS, communication.CLOCKS),
+    *(communication.NCCL, communication.CONNECTIONS, communication.COMMUNICATORS, communication.RANKS),
+    *(communication.CHOICES, communication.WARNINGS),
+    *(efficiency.STAGES, efficiency.PREDICTIONS),
+    *(memory.CATEGORIES, memory.BY_PLAN, memory.HOLDERS, memory.RANKS, memory.ALLOCATOR),
+    *(machine.LAUNCHES, machine.COPIES, machine.COUNTERS, machine.TRAINING, machine.SPEED, machine.MONITOR),
+    machine.NETWORK,
 )
 
 _STEPS = File(
@@ -86,3 +74,54 @@ def numbers() -> list[Number]:
 def labels() -> dict[str, str]:
     """The label of every number that has its line in a comparison, in order."""
     return LABELS | {number.name: number.label for number in numbers() if number.label}
+
+
+def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = False) -> list[Path]:
+    """Write every table that has rows; the column `job` is the number of the job.
+
+    Raises:
+        RequestError: Parquet was asked for and pyarrow is not installed.
+        WorkError: the disk is full or not writable.
+    """
+    write, ending = (_parquet_writer(), "parquet") if parquet else (_write, "csv")
+    jobs = list(enumerate(summaries))
+    tables = {
+        file.name: _even([{"job": number, **row} for number, s in jobs for row in file.records(s)]) for file in files()
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [write(folder / f"{name}.{ending}", rows) for name, rows in tables.items() if rows]
+    except OSError as error:
+        raise WorkError(f"--{ending} {folder}: cannot be written ({error.strerror})") from error
+
+
+def _even(rows: Sequence[FileRow]) -> list[FileRow]:
+    """The rows with the columns that all rows have: a list in one row can be missing in another."""
+    shared = set.intersection(*map(set, rows)) if rows else set()
+    return [{name: value for name, value in row.items() if name in shared} for row in rows]
+
+
+def check_parquet() -> None:
+    """Check before the work starts that Parquet can be written. Raises RequestError: pyarrow is not installed."""
+    if find_spec("pyarrow") is None:
+        install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
+        raise RequestError(f"--parquet needs pyarrow: run `{install}`, or use --csv")
+
+
+def _parquet_writer() -> Callable[[Path, list[FileRow]], Path]:
+    check_parquet()
+    from pyarrow import Table, parquet
+
+    def write(path: Path, rows: list[FileRow]) -> Path:
+        parquet.write_table(Table.from_pylist(rows), path)
+        return path
+
+    return write
+
+
+def _write(path: Path, rows: list[FileRow]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(cells(rows[0]))
+        writer.writerows(cells(row[name] for name in rows[0]) for row in rows)
+    return path

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from harness.analysis.metrics import Number
-from harness.analysis.summary import PopEfficiency, Summary
-from harness.format.format import percent
-from harness.format.labels import are_cpus
-from harness.report.tables.table import Column, File, TableOf, plain
+from harness.analysis.summary import (
+    KernelTime,
+    PaceChange,
+    PaceOutlier,
+    PacePlace,
+    Pacing,
+    PipelineStage,
+    PopEfficiency,
+    Predicted,
+    RangeTime,
+    Summary,
+)
+from harness.format.format import apart, duration, percent, quantity, quantity_range, short
+from harness.format.labels import are_cpus, work_word
+from harness.live.pace import Change
+from harness.live.pace_words import Slowest, change_sentence, returns, slowest_sentence, worth_telling
+from harness.measure.page_data import Pass
+from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 _NAMES = {
     "parallel": "parallel efficiency",
@@ -48,9 +63,7 @@ Row = tuple[str, float | None, str]  # the field, its value, and of what it is a
 def efficiency_rows(p: PopEfficiency) -> list[Row]:
     """Each efficiency below the one of which it is a factor."""
     values = [(field, getattr(p, field)) for field in _NAMES]
-    return [
-        (field, value, _OF[field] if value is not None else p.split_unknown or "") for field, value in values
-    ]
+    return [(field, value, _OF[field] if value is not None else p.split_unknown or "") for field, value in values]
 
 
 def _rows(s: Summary) -> Sequence[Row]:
@@ -96,7 +109,277 @@ EFFICIENCY = TableOf[Row](
     topic="efficiency",
     file=File("pop", lambda s: [plain(s.pop)] if s.pop is not None else []),
     numbers=tuple(
-        Number(name, efficiency_label(field, "  "), _value(field), f"`pop.{field}`.")
-        for field, name in METRICS.items()
+        Number(name, efficiency_label(field, "  "), _value(field), f"`pop.{field}`.") for field, name in METRICS.items()
     ),
 )
+
+
+TOP = 12  # shown rows of long tables
+_UNKNOWN = 8
+
+
+def _works(s: Summary) -> str:
+    return work_word(s.devices)
+
+
+def _work(s: Summary) -> str:
+    return work_word(s.devices).removesuffix("s")
+
+
+_Range = tuple[RangeTime, bool]  # and whether the job has a device: without a device no work is shown
+
+
+def _ranges(s: Summary) -> list[_Range]:
+    """The program's own ranges, without the operators of PyTorch."""
+    shown = [r for r in s.ranges if r.instances and not r.name.startswith("aten::")]
+    return [(r, bool(s.devices)) for r in shown[:TOP]]
+
+
+RANGES = TableOf[_Range](
+    caption="The program's own ranges, on the host and on the devices",
+    rows=_ranges,
+    columns=(
+        Column("range", lambda x: x[0].name, apart, page=60),
+        Column("instances", lambda x: f"{x[0].instances:,}"),
+        Column("host each", lambda x: duration(x[0].host_ns / x[0].instances)),
+        Column(lambda s: f"{_works(s)} each", lambda x: duration(x[0].kernel_ns / x[0].instances) if x[1] else "–"),
+        Column(_works, lambda x: f"{x[0].kernels:,}" if x[1] else "–"),
+        Column("idle inside it", lambda x: duration(x[0].idle_ns) if x[1] else "–"),
+    ),
+    section="kernels",
+    topic="ranges",
+    spare=("idle inside it",),
+    file=file_of("ranges"),
+)
+
+KERNELS = TableOf[KernelTime](
+    caption=lambda s: f"The {len(s.kernels[:TOP])} {_works(s)} that take most time",
+    rows=lambda s: s.kernels[:TOP],
+    columns=(
+        Column(_work, lambda k: k.name, short, page=70),
+        Column("kind", lambda k: " ".join(filter(None, (k.kind, k.precision)))),
+        Column("time", lambda k: duration(k.duration_ns)),
+        Column("share", lambda k: percent(k.share)),
+        Column("count", lambda k: f"{k.count:,}"),
+        Column("mean", lambda k: duration(k.mean_ns)),
+        Column("shortest", lambda k: duration(k.min_ns)),
+        Column("longest", lambda k: duration(k.max_ns)),
+    ),
+    left=2,
+    section="kernels",
+    page_order=-1,
+    topic="kernels",
+    spare=("longest", "shortest", "mean"),
+    file=file_of("kernels"),
+)
+
+UNCLASSIFIED = TableOf[KernelTime](
+    caption="Not recognised (kind `other`); configs/kernels.yaml holds the rules",
+    rows=lambda s: s.unclassified[:_UNKNOWN],
+    columns=(
+        Column(_work, lambda k: k.name, short, page=80),
+        Column("time", lambda k: duration(k.duration_ns)),
+        Column("count", lambda k: f"{k.count:,}"),
+    ),
+    section="kernels",
+    file=file_of("unclassified"),
+)
+
+
+def _expected(row: Predicted) -> str:
+    if row.low is None or row.high is None:
+        return quantity(row.predicted, row.unit)
+    return quantity_range(row.low, row.high, row.unit)
+
+
+PREDICTIONS = TableOf[Predicted](
+    caption="Numbers of the plan, and measured numbers",
+    rows=lambda s: s.predictions,
+    columns=(
+        Column("what", lambda p: p.label),
+        Column("predicted", _expected),
+        Column("measured", lambda p: quantity(p.measured, p.unit)),
+        Column("measured / predicted", lambda p: f"{p.ratio:.2f}"),
+    ),
+    section="steps",
+    topic="the plan",
+    file=file_of("predictions"),
+)
+
+
+def stage_label(x: PipelineStage | Pass) -> str:
+    """The stage, and its rank where the rank is known."""
+    return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
+
+
+def pipeline_words(s: Summary) -> str:
+    """The pipeline in one sentence: its shape, its bubble, and the schedule's own."""
+    p = s.pipeline
+    if p is None:
+        return ""
+    virtual = f", {p.virtual_stages} virtual stages" if p.virtual_stages > 1 else ""
+    measured = f"{p.microbatches} micro-batches{virtual}. Bubble: {percent(p.mean_bubble_fraction)} measured"
+    if p.stages is None or p.expected_bubble_fraction is None:
+        return f"stages may be missing, {measured}; the expected bubble is therefore not known."
+    alone = f"{percent(p.expected_bubble_fraction)}, (p − 1) / (m·v + p − 1)"
+    return f"{p.stages} stages, {measured}; the schedule alone predicts {alone}."
+
+
+def _stages(s: Summary) -> Sequence[PipelineStage]:
+    return s.pipeline.per_stage if s.pipeline else ()
+
+
+STAGES = TableOf[PipelineStage](
+    caption="Stages; times are sums over the counted iterations",
+    rows=_stages,
+    columns=(
+        Column("stage", stage_label),
+        Column("bubble", lambda x: percent(x.schedule_bubble_fraction)),
+        Column("of window", lambda x: percent(x.bubble_fraction)),
+        Column("warm-up", lambda x: duration(x.warmup_ns)),
+        Column("steady", lambda x: duration(x.steady_ns)),
+        Column("cool-down", lambda x: duration(x.cooldown_ns)),
+        Column("send/recv", lambda x: duration(x.send_recv_ns)),
+    ),
+    figure="pipeline-stages",
+    topic="the pipeline",
+    terminal_caption=lambda s: f"Pipeline: {pipeline_words(s)}",
+    file=File("pipeline", lambda s: map(plain, _stages(s))),
+)
+
+
+_FEW = 4  # changes with a sentence of their own
+_RANKS = 8  # by their numbers
+
+
+def pace_change_sentences(s: Summary) -> list[str]:
+    """What changed when, and which rank the others wait for; empty if the pace is steady and no rank stands out."""
+    changes = [_change(each) for each in s.pace_changes]
+    told = [
+        " ".join(filter(None, (change_sentence(change, each.phase), _shown(each))))
+        for before, change, each in zip([None, *changes], changes, s.pace_changes, strict=False)
+        if before is None or not returns(before, change)
+    ]
+    more = [f"{len(told) - _FEW} more changes of pace are in the table."] if len(told) > _FEW else []
+    return [*told[:_FEW], *more, *_slowest(s, changes)]
+
+
+def _shown(change: PaceChange) -> str:
+    return f"({change.evidence[:1].upper()}{change.evidence[1:]}.)" if change.evidence else ""
+
+
+def _slowest(s: Summary, changes: Sequence[Change]) -> list[str]:
+    found = s.slowest_rank
+    if found is None or found.rank is None:
+        return []
+    slowest = Slowest(found.kind, found.rank, found.share, found.costs_ns, found.chance)
+    return [slowest_sentence(slowest, found.step_ns)] if worth_telling(slowest, changes) else []
+
+
+def _change(each: PaceChange) -> Change:
+    ends = each.step, each.low_step, each.high_step, each.before_ns, each.after_ns
+    return Change(*ends, each.ratio, tuple(each.ranks), each.named, each.last_step)
+
+
+def _who(each: PaceChange) -> str:
+    if not each.named:
+        return "not known"
+    more = f" and {len(each.ranks) - _RANKS} more" if len(each.ranks) > _RANKS else ""
+    return ", ".join(map(str, each.ranks[:_RANKS])) + more
+
+
+PACE_CHANGES = TableOf[PaceChange](
+    caption="Changes of pace of the whole training, by its own clock",
+    rows=lambda s: s.pace_changes,
+    columns=(
+        Column("step", lambda x: str(x.step)),
+        Column("95 % interval", lambda x: f"{x.low_step} to {x.high_step}"),
+        Column("until", lambda x: "the end" if x.last_step is None else str(x.last_step)),
+        Column("before", lambda x: duration(x.before_ns)),
+        Column("after", lambda x: duration(x.after_ns)),
+        Column("change", lambda x: f"{'+' if x.ratio >= 1 else '−'}{percent(abs(x.ratio - 1))}"),
+        Column("ranks", _who),
+        Column("phase", lambda x: x.phase or "–"),
+    ),
+    section="steps",
+    topic="changes of pace",
+    spare=("95 % interval", "until"),
+    advice=pace_change_sentences,
+    file=file_of("pace_changes"),
+)
+
+
+_NAMED = 3  # outliers with a sentence of their own
+_SHOWN = 8  # places in the terminal
+_MEASURES = {"step": "behind the median step", "own work": "behind the median in its own work"}
+
+
+def pace_sentences(s: Summary) -> list[str]:
+    """Who is behind, the farthest first; of many the first few and how many more there are."""
+    pace = s.pacing
+    if pace is None or not pace.outliers:
+        return []
+    texts = [f"{who(x)} is {percent(x.behind_share)} {_MEASURES[x.measure]} in {x.steps_behind} of {x.steps} steps."
+             for x in pace.outliers[:_NAMED]]  # fmt: skip
+    more = pace.outlier_count - len(texts)
+    if more <= 0:
+        return texts
+    on = Counter(x.switch for x in pace.outliers if x.switch)
+    most = f"; {on.most_common(1)[0][1]} of all are on switch {on.most_common(1)[0][0]}" if on else ""
+    places = {x.place for x in pace.outliers}
+    what = f"{places.pop() if len(places) == 1 else 'place'}{'s are' if more > 1 else ' is'}"
+    return [*texts, f"{more} more {what} behind in the same way{most}."]
+
+
+def who(x: PaceOutlier) -> str:
+    """The place with what it hangs on: `node0412 (switch leaf07, slowest rank 1648)`, or `rank 5 (node1)`."""
+    rank = "a process without a rank" if x.rank is None else f"rank {x.rank}"
+    slowest = "" if x.rank is None else f"slowest {rank}"
+    name, other = (x.node or "", slowest) if x.place == "node" else (rank, x.node)
+    inside = ", ".join(filter(None, (x.switch and f"switch {x.switch}", other)))
+    return f"{name} ({inside})" if inside else name
+
+
+def how_grouped(pace: Pacing) -> str:
+    """What the rows of the picture stand below, in words."""
+    if pace.switches_count:
+        return f"by the switch that Slurm's topology names ({pace.switches_count}), and by node"
+    nodes = "by node" if pace.nodes_count else "in the order of ranks: no trace names its node"
+    return f"{nodes}; Slurm named no switches" if pace.nodes_count > 1 else nodes
+
+
+def _places(s: Summary) -> Sequence[PacePlace]:
+    """The farthest behind first."""
+    if s.pacing is None:
+        return ()
+    return sorted(s.pacing.places, key=lambda x: -max(x.step_share, x.own_share or 0.0))
+
+
+PACING = TableOf[PacePlace](
+    caption=lambda s: "Pacing: lag behind the first rank, and time above the median step",
+    rows=_places,
+    columns=(
+        Column("node", lambda x: x.node or "–"),
+        Column("switch", lambda x: x.switch or "–"),
+        Column("rank", lambda x: "–" if x.rank is None else str(x.rank)),
+        Column("step", lambda x: _signed(x.step_share)),
+        Column("own work", lambda x: _signed(x.own_share)),
+        Column("lag at the first step", lambda x: duration(x.first_lag_ns)),
+        Column("lag at the last step", lambda x: duration(x.lag_ns)),
+        Column("variation", lambda x: percent(x.variation_fraction)),
+    ),
+    left=2,
+    section="steps",
+    page_order=2,
+    topic="pacing",
+    in_terminal=lambda s: s.pacing is not None and len(s.pacing.places) > 1,
+    spare=("lag at the first step", "variation"),
+    most=_SHOWN,
+    rest="places",
+    advice=pace_sentences,
+    file=File("pacing", lambda s: map(plain, s.pacing.places) if s.pacing else ()),
+)
+
+
+def _signed(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:+.1f} %"

@@ -14,7 +14,7 @@ from harness.analysis.summary import (
     Summary,
 )
 from harness.format.format import amount, duration, percent, rate
-from harness.replay.copy_causes import CopiedJob, copy_causes
+from harness.replay.device_causes import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _MANY_RANKS = 16  # more than these are not all listed in a terminal

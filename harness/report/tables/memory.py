@@ -9,7 +9,7 @@ from typing import NamedTuple
 from harness.analysis.metrics import MEMORY_OF_PLAN
 from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, Predicted, Summary
 from harness.format.format import amount, percent
-from harness.report.tables import plan
+from harness.report.tables import efficiency
 from harness.report.tables.table import Column, File, TableOf, plain
 
 MEANING = {
@@ -75,7 +75,7 @@ CATEGORIES = TableOf[_Row](
 BY_PLAN = TableOf[Predicted](
     caption="Beside the plan, which counts temporaries as activations, and in the optimizer's step as buffers",
     rows=lambda s: [p for p in s.predictions if s.memory is not None and p.name in MEMORY_OF_PLAN],
-    columns=plan.PREDICTIONS.columns,
+    columns=efficiency.PREDICTIONS.columns,
     section="memory",
     in_terminal=lambda s: False,  # the plan's own table has these lines
 )

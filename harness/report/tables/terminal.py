@@ -17,12 +17,9 @@ from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
 from harness.format.labels import device_names, field_word, host_names, recording, step_parts, work_word
 from harness.report.tables import catalogue
-from harness.report.tables.efficiency import efficiency_words
+from harness.report.tables.efficiency import efficiency_words, pace_change_sentences, pace_sentences
 from harness.report.tables.machine import SPEED
-from harness.report.tables.pace_changes import pace_change_sentences
-from harness.report.tables.pacing import pace_sentences
-from harness.report.tables.screen import WIDTH, CommandLine, Screen, table
-from harness.report.tables.table import TableOf
+from harness.report.tables.table import WIDTH, CommandLine, Screen, TableOf, table
 from harness.report.tables.time import SPLIT, labelled
 from harness.run import TRACE_FOLDERS
 
@@ -38,9 +35,7 @@ def render(summary: Summary, width: int = WIDTH) -> str:
     blocks = [section(summary, screen) for section in (_header, _answer, _quality, _steps)]
     blocks += [_split(summary, screen, *_MANY_DEVICES)]
     blocks += [_table(declared, summary, screen) for declared in catalogue.TABLES]
-    narrowed = (
-        f"Some columns do not fit into {width} characters: a wider terminal, the page or --csv DIR has them."
-    )
+    narrowed = f"Some columns do not fit into {width} characters: a wider terminal, the page or --csv DIR has them."
     return _joined([*blocks, screen.wrapped(narrowed, "  ") if screen.narrowed else []], screen)
 
 
@@ -161,12 +156,8 @@ def _each(what: str, found: list[Problem], screen: Screen) -> list[str]:
     """A line for each of some files, since each lacks for another reason."""
     rest = len(found) - _MOST_FILES if len(found) > _MOST_FILES + 1 else 0
     lines = [f"{what}, {len(found)} in all:"]
-    lines += [
-        line for one in found[: len(found) - rest] for line in screen.wrapped(f"    {one.evidence}", "      ")
-    ]
-    return (
-        [*lines, f"    … and {rest} more: the page (--html FILE) and --json name each"] if rest > 0 else lines
-    )
+    lines += [line for one in found[: len(found) - rest] for line in screen.wrapped(f"    {one.evidence}", "      ")]
+    return [*lines, f"    … and {rest} more: the page (--html FILE) and --json name each"] if rest > 0 else lines
 
 
 def _alike(problems: Iterable[Problem]) -> dict[tuple[RecordingVerdict, str], list[Problem]]:
@@ -179,11 +170,7 @@ def _alike(problems: Iterable[Problem]) -> dict[tuple[RecordingVerdict, str], li
 def _steps(s: Summary, screen: Screen) -> list[str]:
     if s.steps.duration is None:
         none = f"{s.steps.found} found, none can be counted" if s.steps.found else "none found"
-        return (
-            [f"Steps: {none}; the window is from the first to the last event of the devices"]
-            if s.sources
-            else []
-        )
+        return [f"Steps: {none}; the window is from the first to the last event of the devices"] if s.sources else []
     d, left_out = s.steps.duration, []
     for count, why in (
         (s.steps.excluded_warmup, "warm-up"),
@@ -203,9 +190,7 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
     if s.steps.on_device:
         lines.append("  on the device, since the host is ahead of it")
     if s.steps.straggler_score is not None and s.steps.slowest_rank is not None:
-        lines.append(
-            f"  slowest rank {s.steps.slowest_rank}: {s.steps.straggler_score:.3f} × the median rank"
-        )
+        lines.append(f"  slowest rank {s.steps.slowest_rank}: {s.steps.straggler_score:.3f} × the median rank")
     return [part for line in lines for part in screen.wrapped(line)]
 
 
@@ -216,9 +201,7 @@ def _over(s: Summary) -> str:
 def _speed(s: Summary, screen: Screen) -> list[str]:
     """The job's speed in one sentence; empty where it is not known."""
     rows = SPEED.rows(s)
-    texts = [
-        text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(rows) if i == 0 or name == "MFU"
-    ]
+    texts = [text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(rows) if i == 0 or name == "MFU"]
     return screen.wrapped(f"Speed: {'; '.join(texts)}", "  ") if rows else []
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.host_calls import CAUSES
 from harness.format.format import percent
 from harness.format.labels import cause_word
-from harness.measure.tracks import KINDS, Lane, ProcessTrack
+from harness.measure.page_data import KINDS, Lane, ProcessTrack
 from harness.report.palette import CAUSES as CAUSE_COLORS
 from harness.report.palette import KINDS as KIND_COLORS
 from harness.traces.trace import I64
@@ -24,9 +24,7 @@ MOST_BYTES = 2_600_000  # compressed; with Plotly's 1.5 MB and in base64 about 5
 _LARGEST = 2**32 - 1
 
 
-def pack(
-    tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None, notes: Sequence[str] = ()
-) -> bytes:
+def pack(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None, notes: Sequence[str] = ()) -> bytes:
     """All tracks on one time axis that begins at 0 with the earliest window.
 
     `offsets_ns`: how far a clock is ahead of the reference (Summary.clocks). None: tracks of several runs, each
@@ -84,16 +82,12 @@ def _before(lane: Lane, end: int) -> Lane:
     return replace(lane, **columns)
 
 
-def _origins(
-    tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None
-) -> tuple[list[int], list[str]]:
+def _origins(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None) -> tuple[list[int], list[str]]:
     """The zero of each track's times, and a remark if clocks cannot be compared."""
     if offsets_ns is None:
         return [track.window[0] for track in tracks], []
     if len(tracks) > 1 and any(track.epoch_ns is None for track in tracks):
-        remark = (
-            "the ranks' clocks cannot be compared: the time of each rank begins with its first shown step"
-        )
+        remark = "the ranks' clocks cannot be compared: the time of each rank begins with its first shown step"
         return [track.window[0] for track in tracks], [remark]
     shifts = [offsets_ns.get(track.clock, 0) - (track.epoch_ns or 0) for track in tracks]
     begin = min(track.window[0] - shift for track, shift in zip(tracks, shifts, strict=True))
@@ -122,8 +116,7 @@ def _head(track: ProcessTrack, origin: int, unit_ns: int) -> dict[str, Any]:
         "window": [at(track.window[0]), at(track.window[1])],
         "steps": [[name, at(start), at(end)] for name, start, end in track.steps],
         "lanes": [
-            {"group": lane.group, "label": lane.label, "device": lane.device, "n": len(lane)}
-            for lane in track.lanes
+            {"group": lane.group, "label": lane.label, "device": lane.device, "n": len(lane)} for lane in track.lanes
         ],
         "begin": at(track.window[0]),
         "causes": [cause_word(cause, track.cpu) for cause in CAUSES],

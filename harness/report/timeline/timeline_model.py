@@ -12,8 +12,7 @@ import numpy as np
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import Summary
-from harness.measure.page_data import BINS, MOST_TRACKS, PageData, Utilisation, read_page_data
-from harness.measure.tracks import Lane, Pass, ProcessTrack
+from harness.measure.page_data import BINS, MOST_TRACKS, Lane, PageData, Pass, ProcessTrack, Utilisation, read_page_data
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import F64
 
@@ -64,9 +63,7 @@ def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> Sh
     count = max(len(chosen) if chosen is not None else len(s.devices), 1)
     lengths = next((r.durations_ns for r in s.steps.per_rank if r.durations_ns), [])
     each = MOST_EVENTS // (count * runs)
-    per_step = max((d.gpu_events for d in s.devices), default=1) / max(
-        s.steps.found // max(len(s.devices), 1), 1
-    )
+    per_step = max((d.gpu_events for d in s.devices), default=1) / max(s.steps.found // max(len(s.devices), 1), 1)
     steps = max(1, min(len(lengths), int(each / max(per_step, 1))))
     longest = max((d.window_ns for d in s.devices), default=1)
     first = _most_usual(lengths, steps)
@@ -79,9 +76,7 @@ def _most_usual(lengths: Sequence[int], steps: int) -> int:
     if len(lengths) <= steps:
         return 0
     usual = median(lengths)
-    return min(
-        range(len(lengths) - steps + 1), key=lambda i: (abs(median(lengths[i : i + steps]) - usual), i)
-    )
+    return min(range(len(lengths) - steps + 1), key=lambda i: (abs(median(lengths[i : i + steps]) - usual), i))
 
 
 def _worth_showing(s: Summary, known: Sequence[int]) -> frozenset[int] | None:
@@ -118,9 +113,7 @@ def draw(
     """The model of the choice. A trace without page data is read, if its file still exists; of very many ranks only
     those that are shown."""
     many = len(s.sources) > MOST_DETAILED
-    at_hand: dict[str, list[PageData]] = {
-        x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)
-    }
+    at_hand: dict[str, list[PageData]] = {x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)}
     for one in page_data:
         if one.path in at_hand:
             at_hand[one.path].append(one)
@@ -165,11 +158,7 @@ def _bins(u: Utilisation, bin_ns: int) -> DeviceBins:
     edges = np.minimum(start + bin_ns * np.arange(BINS + 1, dtype=np.int64), end)
     length = np.diff(edges)
     shares = [
-        np.where(
-            length > 0,
-            np.diff(np.interp(edges - start, u.at_ns - start, done)) / np.maximum(length, 1),
-            np.nan,
-        )
+        np.where(length > 0, np.diff(np.interp(edges - start, u.at_ns - start, done)) / np.maximum(length, 1), np.nan)
         for done in (u.compute_ns, u.communication_ns, u.overlap_ns)
     ]
     return DeviceBins(u.rank, u.device, *shares)
@@ -188,9 +177,7 @@ def _cut(track: ProcessTrack, choice: ShownRanks) -> ProcessTrack | None:
     steps = track.steps[choice.first_step : choice.first_step + choice.steps]
     marks = track.marks[choice.first_step : choice.first_step + choice.steps]
     low, high = (min(steps[0][1], marks[0]), steps[-1][2]) if steps else track.window
-    starts = np.sort(
-        np.concatenate([np.empty(0, np.int64), *(x.start_ns for x in track.lanes if x.group == "stream")])
-    )
+    starts = np.sort(np.concatenate([np.empty(0, np.int64), *(x.start_ns for x in track.lanes if x.group == "stream")]))
     starts = starts[np.searchsorted(starts, low) : np.searchsorted(starts, high)]
     notes: list[str] = []
     if len(starts) > choice.events_each:

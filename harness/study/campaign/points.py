@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import mean
+from typing import Literal, NamedTuple
 
-from harness.common.errors import RequestError
+from harness.common.bounded_read import read_bounded_json
+from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.experiment.exercises import Experiment
-from harness.launch.submit import Prepared, prepare
-from harness.run import Part
+from harness.launch.submit import Prepared, prepare, state_of
+from harness.run import FINAL, Part, Run, State, write_atomically
 from harness.site.site import Site
 
 HOUR_NS = 3_600_000_000_000
@@ -77,3 +85,218 @@ def prepared(points: Sequence[Point]) -> list[Task]:
     if wrong:
         raise RequestError("\n".join(dict.fromkeys(wrong)))
     return tasks
+
+
+TaskState = Literal["to do", "running", "done", "failed"]
+# Of a run that may still be running; `unknown` is a scheduler that does not answer.
+OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
+
+
+class ObservedRun(NamedTuple):
+    """A run of the series and its state. began: its script started."""
+
+    run: Run
+    state: State
+    began: bool
+
+    @property
+    def slot(self) -> Slot:
+        return slot_of(self.run)
+
+
+class TaskStatus(NamedTuple):
+    """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
+
+    task: Task
+    status: TaskState
+    run: Run | None = None
+    state: State | None = None
+    kept: tuple[ObservedRun, ...] = ()
+
+
+def slot_of(run: Run) -> Slot:
+    """The place that the run was made for."""
+    part = run.record.part
+    return Slot(part.point, part.repeat) if part else Slot("", 0)
+
+
+def began(run: Run) -> bool:
+    """Whether the run's script ever started: its first act is to open its log."""
+    own = run.status()
+    return (own is not None and own.started_ns is not None) or run.out.exists()
+
+
+def observed(run: Run) -> ObservedRun:
+    """The run with its state now."""
+    own = run.status() or run.record.status
+    if own is not None and own.state in FINAL:
+        return ObservedRun(run, own.state, own.told_by is None or began(run))
+    try:
+        state = state_of(run)
+    except WorkError:  # the backend of another installation
+        state = "unknown"
+    return ObservedRun(run, state, began(run))
+
+
+def task_statuses(tasks: Sequence[Task], runs: Sequence[ObservedRun]) -> list[TaskStatus]:
+    """Each task's place. runs: of the whole series, oldest first.
+
+    A completed run makes it done; a run that waits or runs, or may (unknown), is waited for. A run that never began, as
+    its submitter was killed, or that was cancelled is kept, and the task is to do. Any other end is a failure.
+    """
+    own: dict[Slot, list[ObservedRun]] = defaultdict(list)
+    for each in runs:
+        own[each.slot].append(each)
+    return [_task_status(task, own[task.point.slot]) for task in tasks]
+
+
+def _task_status(task: Task, runs: list[ObservedRun]) -> TaskStatus:
+    for status, states in (("done", {"completed"}), ("running", OPEN)):
+        for each in runs:
+            if each.state in states:
+                others = tuple(other for other in runs if other is not each)
+                return TaskStatus(task, status, each.run, each.state, others)  # type: ignore[arg-type]  # a literal
+    if not runs or not runs[-1].began or runs[-1].state == "cancelled":
+        return TaskStatus(task, "to do", kept=tuple(runs))
+    return TaskStatus(task, "failed", runs[-1].run, runs[-1].state, tuple(runs[:-1]))
+
+
+def refuse_other_settings(series: str, places: Sequence[TaskStatus]) -> None:
+    """Raises RequestError: runs of this series were made with other settings for the same points."""
+    for place in places:
+        asked, site = place.task.prepared.asked, place.task.point.site.name
+        for run in [*([place.run] if place.run else []), *(each.run for each in place.kept)]:
+            if run.record.experiment != asked or run.record.site.name != site:
+                raise RequestError(
+                    f"series {series}: its run {run.job_id} for {place.task.point.slot} was made with other settings "
+                    f"({_difference(run, place.task)}): give the new one another name with --name"
+                )
+
+
+def _difference(run: Run, task: Task) -> str:
+    before, now = run.record.experiment.model_dump(), task.prepared.asked.model_dump()
+    changed = [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
+    site = run.record.site.name
+    return ", ".join(changed) or f"site {site}, now {task.point.site.name}"
+
+
+def devices_of(run: Run) -> int:
+    """GPUs or processes of a run, as it was resolved."""
+    asked = run.record.job["experiment"]
+    return int(asked["nodes"]) * int(asked.get("gpus_per_node") or 1)
+
+
+def elapsed_ns(run: Run) -> int | None:
+    """From the script's start to its end; None if it did not write both."""
+    own = run.status()
+    if own is None or own.started_ns is None or own.ended_ns is None:
+        return None
+    return max(0, own.ended_ns - own.started_ns)
+
+
+def cost_ns(each: ObservedRun) -> int:
+    """Devices × time of a run: elapsed if it is known, 0 if it never began, else its time limit."""
+    limit_ns = each.run.record.site.time_s * 1_000_000_000
+    if each.state in OPEN:
+        return devices_of(each.run) * limit_ns
+    if not each.began:
+        return 0
+    known = elapsed_ns(each.run)
+    return devices_of(each.run) * (limit_ns if known is None else known)
+
+
+def hours(device_ns: float) -> str:
+    """Device hours for people: `1.25`, `0.004`."""
+    value = device_ns / HOUR_NS
+    return f"{value:.2f}" if value >= 1 else f"{value:.2g}" if value else "0"
+
+
+class Estimate(NamedTuple):
+    """What a series took and will take, in device nanoseconds. expected_ns: None without a completed run."""
+
+    spent_ns: int
+    running_ns: int
+    worst_ns: int  # of the runs to make
+    expected_ns: float | None
+
+
+def estimate(places: Sequence[TaskStatus], runs: Sequence[ObservedRun], to_make: Sequence[Task]) -> Estimate:
+    """runs: all of the series. to_make: the tasks to start.
+
+    Expected: each task takes its devices × the mean elapsed time of the completed runs of its key, else of the series.
+    """
+    spent = sum(cost_ns(each) for each in runs if each.state not in OPEN)
+    running = sum(cost_ns(each) for each in runs if each.state in OPEN)
+    worst = sum(task.worst_ns for task in to_make)
+    return Estimate(spent, running, worst, _expected(_elapsed_by_slot(places), to_make))
+
+
+def _elapsed_by_slot(places: Sequence[TaskStatus]) -> dict[Slot, int]:
+    done = {place.task.point.slot: elapsed_ns(place.run) for place in places if place.status == "done" and place.run}
+    return {slot: known for slot, known in done.items() if known is not None}
+
+
+def _expected(took_ns: dict[Slot, int], to_make: Sequence[Task]) -> float | None:
+    if not took_ns:
+        return None
+    of_all = mean(took_ns.values())
+    total = 0.0
+    for task in to_make:
+        same = [ns for slot, ns in took_ns.items() if slot.key == task.point.key]
+        total += task.devices * (mean(same) if same else of_all)
+    return total
+
+
+def affordable(tasks: Sequence[Task], committed_ns: int, cap_ns: int | None, most: int) -> list[Task]:
+    """The first tasks, at most `most`, that cannot pass the cap together with what is committed."""
+    found: list[Task] = []
+    for task in tasks[: max(0, most)]:
+        committed_ns += task.worst_ns
+        if cap_ns is not None and committed_ns > cap_ns:
+            break
+        found.append(task)
+    return found
+
+
+def why_too_much(task: Task, spent_ns: int, cap_ns: int) -> str:
+    """The sentence of a series that stops before its cap."""
+    each = f"{task.devices} × {task.point.site.time} = {hours(task.worst_ns)}"
+    return (
+        f"stopped before the cap: {hours(spent_ns)} device hours are spent, the next run ({task.point.slot}) may take "
+        f"{each}, and --max-gpu-hours is {hours(cap_ns)}: raise it, or shorten the worst case with --time"
+    )
+
+
+GIVES_UP_NS = 90 * 1_000_000_000  # its minute of waiting, its start and its end
+_PENDING = "submitting-*.json"
+
+
+@contextmanager
+def submitting(folder: Path, tasks: Sequence[Task], runs_here: bool) -> Iterator[None]:
+    """Note a submission to a queue while it is under way. On this machine there is no job without a run."""
+    if runs_here:
+        yield
+        return
+    note = folder / f"submitting-{time.time_ns()}-{os.getpid()}.json"
+    devices = {str(task.point.slot): task.devices for task in tasks}
+    write_atomically(note, json.dumps({"since_ns": time.time_ns(), "devices": devices}))
+    try:
+        yield
+    except HarnessError:  # refused: there is no job
+        note.unlink(missing_ok=True)
+        raise
+    note.unlink(missing_ok=True)
+
+
+def orphaned_ns(folder: Path, runs: Sequence[Run]) -> int:
+    """Device nanoseconds of jobs that may have waited for nothing, for each task that no run followed."""
+    return sum(_cost(note, runs) for note in folder.glob(_PENDING))
+
+
+def _cost(note: Path, runs: Sequence[Run]) -> int:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        told = read_bounded_json(note)
+        since = int(told["since_ns"])
+        followed = {str(slot_of(run)) for run in runs if 0 <= run.record.created_ns - since < GIVES_UP_NS}
+        return sum(int(n) * GIVES_UP_NS for slot, n in told["devices"].items() if slot not in followed)
+    return 0

@@ -14,21 +14,25 @@ from typing import NamedTuple
 
 from harness.common.errors import HarnessError, RequestError
 from harness.run import FINAL, Run, State
-from harness.study.campaign.budget import affordable, cost_ns, why_too_much
-from harness.study.campaign.orphaned_submissions import orphaned_ns, submitting
-from harness.study.campaign.points import HOUR_NS, Slot, Task
-from harness.study.campaign.series import driving, runs_of
-from harness.study.campaign.submitter import Submitter, submitter_for
-from harness.study.campaign.task_status import (
+from harness.study.campaign.points import (
+    HOUR_NS,
     OPEN,
     ObservedRun,
+    Slot,
+    Task,
     TaskStatus,
+    affordable,
     began,
+    cost_ns,
     observed,
+    orphaned_ns,
     refuse_other_settings,
     slot_of,
+    submitting,
     task_statuses,
+    why_too_much,
 )
+from harness.study.campaign.series import Submitter, driving, runs_of, submitter_for
 
 UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
 MOST_REFUSALS = 3  # in a row: then it is not the point
@@ -116,12 +120,7 @@ def carry_out(
 
 class _Runner:
     def __init__(
-        self,
-        folder: Path,
-        tasks: Sequence[Task],
-        limits: Limits,
-        tell: Callable[[Change], None],
-        submitter: Submitter,
+        self, folder: Path, tasks: Sequence[Task], limits: Limits, tell: Callable[[Change], None], submitter: Submitter
     ) -> None:
         self.series, self.folder = folder.name, folder
         self.limits, self.tell, self.submitter = limits, tell, submitter
@@ -195,9 +194,7 @@ class _Runner:
         again = run.name in self.adopted and (not ended.began or self.limits.retry_failed)
         if status == "failed" and again:
             self.todo.append(place.task)
-            self.places[slot] = place._replace(
-                status="to do", run=None, state=None, kept=(*place.kept, ended)
-            )
+            self.places[slot] = place._replace(status="to do", run=None, state=None, kept=(*place.kept, ended))
         self._say(state if ended.began else "never began", slot, run)
         if status == "done":
             self._measure(slot, run)
@@ -249,7 +246,7 @@ class _Runner:
         return f"stopped: {self.refusals} submissions in a row were refused, the last with: {error}"
 
     def _measure(self, slot: Slot, run: Run) -> None:
-        from harness.study.finish import write_summary  # numpy: not for a plan
+        from harness.study.start import write_summary  # numpy: not for a plan
 
         if reason := write_summary(run):
             self._say("not measured", slot, run, reason)

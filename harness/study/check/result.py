@@ -9,15 +9,88 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.analysis.change.key import differences, key_of, unrecorded
-from harness.analysis.change.verdict import ChangeVerdict, JudgedChange, judge
+from harness.analysis.change import ChangeVerdict, JudgedChange, differences, judge, key_of, more_is_worse, unrecorded
 from harness.analysis.compare import settings
 from harness.analysis.machine import disturbances
-from harness.analysis.metrics import Number
-from harness.analysis.statistics import CONFIDENCE, POWER
+from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
+from harness.analysis.statistics import CONFIDENCE, POWER, Sample
+from harness.common.errors import RequestError, nearest_or_list
 from harness.format.format import percent
-from harness.study.check.arms import CheckArm
-from harness.study.check.values import MEAN_STEP, STEP, Metric, Value, choose_metric, lacking, values
+from harness.study.check.series import CheckArm, MeasuredRun
+
+STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
+MEAN_STEP = "mean_step_ns"
+USUAL = "step_time"  # as `compare --fail-if` calls it
+_SAME_TOKENS = 1e-9
+
+
+class Metric(NamedTuple):
+    """What is judged, and why it is not the usual one; more_is_worse: else less is."""
+
+    name: str
+    more_is_worse: bool
+    note: str | None = None
+
+
+class Value(NamedTuple):
+    """One run's number."""
+
+    run: MeasuredRun
+    value: float
+
+    @property
+    def sample(self) -> Sample:
+        """As the statistics take it."""
+        return Sample(self.value, self.run.block)
+
+
+def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence[Number]) -> Metric:
+    """The metric asked for; else the median step time, per token if A and B have different tokens per step.
+
+    Raises:
+        RequestError: no run has it, or neither more nor less of it is worse.
+    """
+    if asked in (None, USUAL):
+        return _step_time(arms)
+    known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, numbers)}
+    judged = [name for name in known if more_is_worse(name) is not None]
+    if asked not in known:
+        hint = nearest_or_list(str(asked), judged, "compare --json lists all")
+        raise RequestError(f"--metric {asked}: these runs have no such number{hint}")
+    worse = more_is_worse(asked)
+    if worse is None:
+        raise RequestError(
+            f"--metric {asked}: a larger value is neither better nor worse; take one of {', '.join(judged)}"
+        )
+    return Metric(asked, worse)
+
+
+def _step_time(arms: Sequence[CheckArm]) -> Metric:
+    tokens = [tokens_per_step(run.summary) for arm in arms for run in arm.runs]
+    known = [count for count in tokens if count]
+    if len(known) < len(tokens) or not known or max(known) / min(known) - 1 < _SAME_TOKENS:
+        return Metric(STEP, True)
+    counts = " and ".join(f"{count:,.0f}" for count in sorted(set(known)))
+    return Metric(PER_TOKEN, True, f"per token, since a step is not the same work: {counts} tokens")
+
+
+def values(arm: CheckArm, metric: str, numbers: Sequence[Number]) -> list[Value]:
+    """The number of each run that has it."""
+    return list(_values(arm, metric, numbers))
+
+
+def _values(arm: CheckArm, metric: str, numbers: Sequence[Number]) -> Iterator[Value]:
+    for run in arm.runs:
+        value = metrics_by_name(run.summary, numbers).get(metric)
+        if value is not None:
+            yield Value(run, value)
+
+
+def lacking(arm: CheckArm, found: Sequence[Value], metric: str) -> list[str]:
+    """A sentence for each run that lacks the number."""
+    having = {value.run.name for value in found}
+    return [f"{run.name} is left out: it has no {metric}" for run in arm.runs if run.name not in having]
+
 
 _OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too
 
@@ -102,14 +175,7 @@ def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
     found = judged.found
     low, high = found.interval if found else (None, None)
     lost = [*lacking(a, of_a, metric.name), *lacking(b, of_b, metric.name)]
-    notes = [
-        *filter(None, [metric.note]),
-        *a.notes,
-        *b.notes,
-        *lost,
-        *_unrecorded(unrecorded(*keys)),
-        *_commits(a, b),
-    ]
+    notes = [*filter(None, [metric.note]), *a.notes, *b.notes, *lost, *_unrecorded(unrecorded(*keys)), *_commits(a, b)]
     return Checked(
         verdict=ChangeVerdict.NOT_COMPARABLE if differs else judged.verdict,
         why="A and B did not run on the same hardware and software" if differs else judged.why,
@@ -192,19 +258,13 @@ def _asked_differently(a: CheckArm, b: CheckArm) -> Iterator[Differing]:
             yield Differing(name=name, a=of_a.get(name), b=of_b.get(name))
 
 
-def _other_steps(
-    a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judged: JudgedChange
-) -> list[str]:
+def _other_steps(a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judged: JudgedChange) -> list[str]:
     """A sentence if only the mean step shows the change: one that affects few of the steps."""
     if metric.name != STEP:
         return []
     of_a, of_b = (values(arm, MEAN_STEP, ()) for arm in (a, b))
     of_means = _judged(of_a, of_b, asked.fail_above, Metric(MEAN_STEP, True))
-    if (
-        of_means.verdict is not ChangeVerdict.WORSE
-        or judged.verdict is ChangeVerdict.WORSE
-        or of_means.found is None
-    ):
+    if of_means.verdict is not ChangeVerdict.WORSE or judged.verdict is ChangeVerdict.WORSE or of_means.found is None:
         return []
     return [
         f"the mean step is {percent(of_means.found.ratio - 1)} worse (its interval is above 1), the median step is "

@@ -1,27 +1,157 @@
-"""The runs of a check that makes its own: in turn, under one name, and found again by it. Prints nothing.
-
-The campaign makes them, waits for them and resumes; here is their order, and what must agree before one is made.
-"""
+"""The two arms of a check: arguments → runs, and runs → numbers. Neither launches nor judges."""
 
 from __future__ import annotations
 
 import secrets
+import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from pathlib import Path
 from typing import NamedTuple
 
+from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError, nearest
-from harness.common.paths import PROGRAM
+from harness.common.paths import PROGRAM, expanded
 from harness.experiment.exercises import Experiment, Profiled
+from harness.explain.commands import same_command
 from harness.launch.job import Job
-from harness.run import all_runs, part_of
+from harness.measure.request import load_summary, resolve_path
+from harness.run import Run, all_runs, part_of
 from harness.site.site import Site
 from harness.study.campaign.points import Point, Task, prepared
 from harness.study.campaign.runner import Change, Limits, SeriesOutcome, carry_out
-from harness.study.campaign.series import runs_of
-from harness.study.check.order import ARMS, slots
-from harness.study.check.submitter import submitter_for
+from harness.study.campaign.series import Chain, Submitter, Together, most_together, runs_of
+
+_SHOWN_POINTS = 4
+
+
+class MeasuredRun(NamedTuple):
+    """A run with its summary. block: of neighbouring runs, in a check that made its runs itself."""
+
+    name: str
+    summary: Summary
+    block: int | None = None
+
+
+class CheckArm(NamedTuple):
+    """One arm: its arguments, its runs, and a note for each run that is left out."""
+
+    arguments: str
+    runs: list[MeasuredRun]
+    notes: list[str]
+
+
+def arms_of_runs(
+    arguments: tuple[str, str], load: Callable[[str], tuple[str, Summary]] = load_summary
+) -> tuple[CheckArm, CheckArm]:
+    """Both arms from arguments that name runs.
+
+    Raises:
+        RequestError: an argument names no run, or a run is given twice.
+    """
+    paths = [list(_paths(text)) for text in arguments]
+    every = [path for arm in paths for path in arm]
+    if twice := next((path for path in every if every.count(path) > 1), None):
+        raise RequestError(f"check: {twice.name} is given twice: a run cannot be compared with itself")
+    return _arm(arguments[0], paths[0], load), _arm(arguments[1], paths[1], load)
+
+
+def _arm(arguments: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Summary]]) -> CheckArm:
+    states = [(path, _state(path)) for path in paths]
+    whole = [path for path, state in states if state in ("completed", "")]
+    notes = [f"{_short(path)} is left out: it is not complete ({state})" for path, state in states if path not in whole]
+    return CheckArm(arguments, [measured(path, load) for path in whole], notes)
+
+
+def measured(
+    path: Path, load: Callable[[str], tuple[str, Summary]] = load_summary, block: int | None = None
+) -> MeasuredRun:
+    """A run, or stored numbers, with its summary."""
+    return MeasuredRun(_short(path), load(str(path))[1], block)
+
+
+def _paths(arguments: str) -> Iterator[Path]:
+    """The runs, traces or stored summaries that the argument names: several with commas between them, or a series."""
+    for word in arguments.split(","):
+        if not word:
+            raise RequestError(f"check: {arguments!r} has a comma without a run: drop it")
+        runs = [] if expanded(word).exists() else series_runs(word)
+        yield from (run.path for run in runs) if runs else (resolve_path(word).resolve(),)
+
+
+def series_runs(word: str) -> list[Run]:
+    """The runs of a series, oldest first: of `NAME`, or of one setting, `NAME:POINT`; empty if there is none.
+
+    Raises:
+        RequestError: the series has several settings, so its runs are not of one command.
+    """
+    found = [(run, part) for run in all_runs() if (part := part_of(run)) is not None]
+    whole = [run for run, part in found if part.series == word]
+    points = sorted({part.point for _, part in found if part.series == word})
+    if len(points) > 1:
+        named = ", ".join(f"{word}:{point}" for point in points[:_SHOWN_POINTS])
+        raise RequestError(f"check: {word} has {len(points)} settings: name one of them, as in {named}")
+    return whole or [run for run, part in found if f"{part.series}:{part.point}" == word]
+
+
+def _state(path: Path) -> str:
+    """How the run ended by its own word; empty for anything else than a run, which has no end."""
+    own = Run(path).status() if Run(path).is_run else None
+    return own.state if own is not None else ("not started" if Run(path).is_run else "")
+
+
+def _short(path: Path) -> str:
+    try:
+        return Run(path).job_id if Run(path).is_run else path.name
+    except WorkError:
+        return path.name
+
+
+def launch_of_arm(arm: CheckArm) -> str | None:
+    """The arguments of the launch that made the first run of an arm; None if it is no launch of ours."""
+    command = same_command(arm.runs[0].summary) if arm.runs else None
+    return None if command is None else shlex.join(shlex.split(command)[2:])
+
+
+ARMS = ("a", "b")
+BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
+OF_AN_ARM = len(BLOCKS[0]) // len(ARMS)  # runs of an arm in a block
+
+
+class Slot(NamedTuple):
+    """One run to be made: of which arm, and the index of the repetition, from 0."""
+
+    arm: str
+    repeat: int
+
+
+def slots(each: int) -> list[Slot]:
+    """The runs of both arms, `each` times each, in order. With more runs the first ones stay the same."""
+    return list(islice(_endless(), len(ARMS) * each))
+
+
+def block_of(repeat: int) -> int:
+    """The block of an arm's run."""
+    return repeat // OF_AN_ARM
+
+
+def _endless() -> Iterator[Slot]:
+    for block in count():
+        made = dict.fromkeys(ARMS, block * OF_AN_ARM)
+        for arm in BLOCKS[block % len(BLOCKS)]:
+            yield Slot(arm, made[arm])
+            made[arm] += 1
+
+
+def submitter_for(tasks: Sequence[Task]) -> Submitter:
+    """One allocation if the backend has a queue; on this machine one run after the other."""
+    largest = most_together(tasks, "series")
+    if largest < 2:
+        return Chain(tasks, most_at_once=1)
+    return Together(tasks, "series", (largest, len(BLOCKS[0]), 1))
+
 
 MOST_FAILED = 2  # of an arm of which none completed: the next would fail, too
 
@@ -75,9 +205,7 @@ def tasks_of(launches: Launches, each: int) -> list[Task]:
 
 def _refuse_unlike(jobs: Mapping[str, Job]) -> None:
     if not all(isinstance(job.experiment, Profiled) for job in jobs.values()):
-        raise RequestError(
-            "check: only trainings have steps: use -e 1, -e 2 or -e 3, or a training of your own"
-        )
+        raise RequestError("check: only trainings have steps: use -e 1, -e 2 or -e 3, or a training of your own")
     a, b = (_sort(jobs[arm]) for arm in ARMS)
     differing = [f"{name} {of_a} and B {b[name]}" for name, of_a in a.items() if of_a != b[name]]
     if differing:
@@ -116,9 +244,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
             failed[change.slot.key] = -len(tasks)
         if failed[change.slot.key] >= MOST_FAILED and not change.counts["running"]:
             where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
-            raise WorkError(
-                f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}"
-            )
+            raise WorkError(f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}")
 
     return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_for(tasks))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common.bounded_read import read_bounded_json
-from harness.common.precision import DTYPES, Precision
+from harness.common.model_config import DTYPES, Precision
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.run import Run, runs_root
-from harness.study.plan.workload import Workload
-from harness.theory.links import MeasuredLink
+from harness.study.plan.memory import Workload
+from harness.theory.communication import MeasuredLink
 
 NEWEST = 6
 LARGEST_FILE = 8_000_000
@@ -88,9 +88,7 @@ def _speed(summary: dict[str, Any], precision: Precision) -> EarlierRun | None:
         return None
     mfu = _at(summary, "efficiency", "mfu")
     job_id = str(_at(summary, "run", "job_id") or "?")
-    return EarlierRun(
-        job_id, float(mfu) if isinstance(mfu, int | float) and 0 < mfu <= 1 else None, float(flops)
-    )
+    return EarlierRun(job_id, float(mfu) if isinstance(mfu, int | float) and 0 < mfu <= 1 else None, float(flops))
 
 
 def _start_s(run: Run, summary: dict[str, Any]) -> float | None:

@@ -1,17 +1,172 @@
-"""The memory of one rank of a workload: theory's state, activations and buffers of its strategy, at its peak.
-
-With a pipeline the stage that needs most: the first holds most micro-batches, the last the logits.
-"""
+"""What a job trains, as the numbers that theory takes: model, layout, batch, precision, device. Computes nothing."""
 
 from __future__ import annotations
 
-from harness.common.model_config import ModelConfig
-from harness.study.plan.workload import Workload
-from harness.theory import buffers as theory
-from harness.theory.activations import Activations, Arithmetic, chunks_in_flight, of_megatron, of_transformers
-from harness.theory.buffers import Buffers, ZeroBuckets
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import singledispatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.common.errors import RequestError
+from harness.common.megatron_layout import Layout
+from harness.common.model_config import ModelConfig, Precision
+from harness.experiment.base import Sharding
+from harness.experiment.ddp import DDP
+from harness.experiment.deepspeed import DeepSpeed
+from harness.experiment.exercises import Experiment
+from harness.experiment.megatron import Megatron
+from harness.experiment.parse import command_of, validate
+from harness.experiment.training import Training
+from harness.launch.backends.registry import backend_of
+from harness.launch.exercises.base import DeviceKind
+from harness.launch.exercises.deepspeed import deepspeed_config
+from harness.launch.job import Job
+from harness.launch.submit import prepare
+from harness.site.site import site_names
+from harness.theory import peak as theory
+from harness.theory.devices import TABLE, Device, find_device
 from harness.theory.memory import megatron_parameters, megatron_state_bytes, state_bytes
-from harness.theory.peak import Peak, peak_of
+from harness.theory.peak import (
+    Activations,
+    Arithmetic,
+    Buffers,
+    Peak,
+    ZeroBuckets,
+    chunks_in_flight,
+    of_megatron,
+    of_transformers,
+    peak_of,
+)
+
+DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's bucket_cap_mb
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One training, resolved.
+
+    micro_batches: of one rank (of a replica, if ranks share a model) per optimizer step. micro_batches_per_step: of
+    those in what the training counts as a step: one in exercises 1 and 2. sharding: None if Megatron's layout says
+    it. bf16: the type of weights and messages; precision: of the products, as the device table has it. bucket_bytes:
+    of DDP's gradients. lora: rank of the adapters that are trained, and not the weights.
+    """
+
+    exercise: int
+    model: ModelConfig
+    device: DeviceKind
+    nodes: int
+    ranks_per_node: int
+    micro_batch: int
+    seq_length: int
+    micro_batches: int
+    micro_batches_per_step: int
+    steps: int
+    precision: Precision
+    bf16: bool
+    checkpointing: bool
+    layout: Layout
+    sharding: Sharding | None = None
+    hpz: int = 1
+    buckets: ZeroBuckets | None = None
+    bucket_bytes: float = DDP_BUCKET_BYTES
+    lora: int | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Of the whole model, adapters included."""
+        return self.model.parameters() + (self.trained or 0)
+
+    @property
+    def trained(self) -> int | None:
+        """Parameters of the adapters; None: all are trained."""
+        return None if self.lora is None else self.model.lora_parameters(self.lora)
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of all ranks in one step of the training's loop."""
+        replicas = self.layout.dp
+        return self.micro_batch * self.seq_length * self.micro_batches_per_step * replicas
+
+
+def workload_of(job: Job) -> Workload | None:
+    """What the job trains; None: it trains nothing."""
+    asked = job.experiment
+    if not isinstance(asked, Training) or job.model is None or not asked.gpus_per_node:
+        return None
+    common: dict[str, Any] = {
+        "exercise": asked.exercise,
+        "model": job.model,
+        "device": job.device,
+        "nodes": asked.nodes,
+        "ranks_per_node": asked.gpus_per_node,
+        "micro_batch": asked.micro_batch_size or 1,
+        "seq_length": asked.seq_length or 1,
+        "steps": asked.steps or asked.window.end,
+        "precision": asked.precision,
+        "checkpointing": asked.activation_checkpointing,
+    }
+    return Workload(**(common | _own(asked, job)))
+
+
+@singledispatch
+def _own(asked: Experiment, job: Job) -> dict[str, Any]:
+    """What one exercise adds: here a data-parallel training whose weights stay in float32."""
+    return {
+        "micro_batches": getattr(asked, "gradient_accumulation_steps", 1),
+        "micro_batches_per_step": 1,
+        "bf16": False,
+        "layout": Layout(asked.world_size or 1),
+        "sharding": asked.sharding or "none",
+    }
+
+
+@_own.register
+def _(asked: DDP, job: Job) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "micro_batches": asked.gradient_accumulation_steps,
+        "micro_batches_per_step": 1,
+        "bf16": asked.fsdp is not None and asked.in_bf16,
+        "layout": Layout(asked.world_size or 1),
+        "sharding": asked.sharding,
+        "hpz": asked.copy_ranks,
+        "lora": asked.lora,
+    }
+    return fields if asked.bucket_cap_mb is None else fields | {"bucket_bytes": asked.bucket_cap_mb * 2**20}
+
+
+@_own.register
+def _(asked: DeepSpeed, job: Job) -> dict[str, Any]:
+    zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny).zero_optimization
+    live = zero.stage3_max_live_parameters or 0
+    return {
+        "micro_batches": asked.gradient_accumulation_steps,
+        "micro_batches_per_step": 1,
+        "bf16": asked.in_bf16,
+        "layout": Layout(asked.world_size or 1),
+        "sharding": asked.sharding,
+        "hpz": asked.copy_ranks,
+        "buckets": ZeroBuckets(zero.reduce_bucket_size, live, zero.overlap_comm),
+    }
+
+
+@_own.register
+def _(asked: Megatron, job: Job) -> dict[str, Any]:
+    micro_batches = max(1, asked.batch.num_microbatches(asked.layout.dp))
+    return {
+        "micro_batches": micro_batches,
+        "micro_batches_per_step": micro_batches,
+        "bf16": asked.in_bf16,
+        "layout": asked.layout,
+    }
+
 
 FRAMEWORK_BYTES = {"cuda": 1.5e9, "cpu": 0.6e9}
 FRAMEWORK_SOURCE = {
@@ -76,9 +231,7 @@ def _buffers(w: Workload, parameters: int) -> Buffers:
 
 def layers_of(model: ModelConfig) -> int:
     """Parameters in the layers: without embedding, final norm and output."""
-    outside = (
-        model.vocab_size * model.hidden_size * (1 if model.tie_word_embeddings else 2) + model.hidden_size
-    )
+    outside = model.vocab_size * model.hidden_size * (1 if model.tie_word_embeddings else 2) + model.hidden_size
     return model.parameters() - outside
 
 
@@ -98,9 +251,148 @@ def of_stage(w: Workload, stage: int, checkpointing: bool, framework: float) -> 
     return peak_of(
         state,
         activations,
-        theory.of_megatron(dense + experts, shard, largest_tensor(w) // layout.tp, on_gpu=w.device == "cuda"),
+        theory.buffers_of_megatron(dense + experts, shard, largest_tensor(w) // layout.tp, on_gpu=w.device == "cuda"),
         checkpointing=checkpointing,
         in_flight=chunks_in_flight(layout.pp, stage, w.micro_batches, layout.vpp),
         gradients_stay=True,
         framework=framework,
     )
+
+
+FITS, TIGHT = 0.9, 1.0  # shares of the memory: the allocator fragments it, and an estimate is within a tenth
+
+
+class Capacity(NamedTuple):
+    """Bytes for one rank and where that is from; None and the reason if it is not known."""
+
+    total_bytes: float | None
+    source: str
+
+
+def capacity_of(job: Job, ranks_per_node: int) -> Capacity:
+    """The memory of one rank of the job."""
+    if job.device == "cpu":
+        return _of_this_machine(job, ranks_per_node)
+    name = device_name(job)
+    device = find_device(name)
+    if getattr(job.experiment, "unified_memory", False):
+        return Capacity(None, "with --unified-memory what does not fit on the GPU is in the host's memory")
+    if device is None or device.memory_bytes is None:
+        return Capacity(None, _nameless(job, name))
+    return Capacity(device.memory_bytes, f"{name}: {device.memory_gib:g} GiB, {TABLE}")
+
+
+def _nameless(job: Job, name: str | None) -> str:
+    if name is None:
+        return f"site {job.site.name} does not say what GPUs it has (gpus.name), so there is no verdict"
+    return f"configs/devices.yaml has no memory for {name!r}, so there is no verdict"
+
+
+def _of_this_machine(job: Job, ranks_per_node: int) -> Capacity:
+    if not backend_of(job.site).RUNS_HERE:
+        return Capacity(None, f"the memory of a CPU node of {job.site.name} is not known here")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Capacity(
+        total / ranks_per_node, f"this machine's {total / 1e9:.1f} GB, shared by {ranks_per_node} processes"
+    )
+
+
+def device_of(job: Job) -> Device | None:
+    """The device table's entry for the job's GPUs; None: it trains on CPUs, or there is no entry."""
+    return find_device(device_name(job)) if job.device == "cuda" else None
+
+
+def device_name(job: Job) -> str | None:
+    """The model of the job's GPUs: as the site names it, or as this machine's driver does."""
+    if job.site.gpus.name is not None or not backend_of(job.site).RUNS_HERE:
+        return job.site.gpus.name
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        found = re.search(r"^Model:\s*(.+)$", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return None
+
+
+Fields = dict[str, Any]
+
+
+class NearestFit(NamedTuple):
+    """A setting, as a command, and whether it fits or is tight."""
+
+    command: str
+    verdict: str
+
+
+def nearest_fit(asked: Experiment, job: Job) -> NearestFit | None:
+    """The first of the changes that fits, else the first that is tight; None: none of them does.
+
+    asked: the request of which `job` is the resolved one.
+    """
+    tight = None
+    site = job.site.name if job.site.name in site_names() else None
+    for experiment in _candidates(asked, job.site.max_nodes):
+        share = _share_of_memory(experiment, job)
+        if share is None or share > TIGHT:
+            continue
+        arguments = command_of(experiment, site, job.site.defaults)
+        if arguments is None:
+            continue
+        found = NearestFit(f"slurm.sh {shlex.join(arguments)}", "fits" if share <= FITS else "is tight")
+        if share <= FITS:
+            return found
+        tight = tight or found
+    return tight
+
+
+def _share_of_memory(experiment: Experiment, job: Job) -> float | None:
+    """None: the change cannot be launched, or there is no memory to compare it with."""
+    try:
+        changed = prepare(experiment, job.site).job
+    except RequestError:
+        return None
+    w = workload_of(changed)
+    total = capacity_of(changed, w.ranks_per_node).total_bytes if w else None
+    return peak_memory(w).highest.total / total if w and total else None
+
+
+def _candidates(asked: Experiment, max_nodes: int | None) -> Iterator[Experiment]:
+    for change in _changes(asked, max_nodes):
+        kind = change.get("as", type(asked))
+        given = {k: v for k, v in {**asked.model_dump(exclude_unset=True), **change}.items() if k in kind.model_fields}
+        given["exercise"] = kind.model_fields["exercise"].default
+        experiment, _ = validate(kind, given)
+        if experiment is not None:
+            yield experiment
+
+
+def _changes(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
+    """Fields to change: on the same ranks first, then over more of them."""
+    half: Fields = {} if asked.in_bf16 else {"mixed_precision": True}
+    again: Fields = {"activation_checkpointing": True} | half
+    smaller = list(_halves(getattr(asked, "micro_batch_size", None)))
+    yield from (*smaller, half, again, *(again | each for each in smaller))
+    for spread in _spread(asked, max_nodes):
+        yield spread
+        yield spread | half
+        yield spread | again
+        yield spread | again | {"micro_batch_size": 1}
+
+
+def _halves(size: int | None) -> Iterator[Fields]:
+    size = size or 2
+    while size > 1:
+        size //= 2
+        yield {"micro_batch_size": size}
+
+
+def _spread(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
+    """The model over more ranks: another stage or exercise, then more nodes."""
+    if isinstance(asked, Megatron):
+        sizes: list[Fields] = [{"tp": None, "pp": stages} for stages in (1, 2, 4)]
+    elif isinstance(asked, DDP):
+        sizes = [{"as": DeepSpeed, "model": asked.model or asked.default_model}]
+    else:
+        sizes = [{"zero_stage": 3, "hpz_partition": None}, {"zero_stage": 3, "hpz_partition": 1}]
+    nodes = [asked.nodes * factor for factor in (1, 2, 4, 8)]
+    for number in (n for n in nodes if n == asked.nodes or n <= (max_nodes or n)):
+        yield from (one | {"nodes": number} for one in sizes)

@@ -1,20 +1,151 @@
-"""A plan as numbers with names, formulas and sources, by subject: what the terminal prints and a run keeps."""
+"""How each part of a rank's memory was computed, in words: its formula and its source. Computes nothing."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any
 
 from harness.experiment.exercises import Own
-from harness.study.plan.formulas import in_round_numbers, memory_formulas
+from harness.study.plan.memory import FRAMEWORK_SOURCE, Workload
 from harness.study.plan.plan import LaunchPlan, MemoryPlan, StepPlan
-from harness.study.plan.quantity import Quantity, Section, ranged
-from harness.study.plan.speed import bubble, flops_per_step
-from harness.study.plan.traffic import NOMINAL, PlannedMessage
-from harness.study.plan.workload import Workload
+from harness.study.plan.speed import NOMINAL, PlannedMessage, bubble, flops_per_step
 from harness.theory.communication import Group
 from harness.theory.devices import TABLE
 from harness.theory.flops import flops_per_token
+
+STAGES = ("none", "zero1", "zero2", "zero3")
+ZERO = "Rajbhandari et al., ZeRO, 2020, section 3"
+KORTHIKANTI = "the method of Korthikanti et al., 2022"
+
+Formula = tuple[str, str]
+
+
+def memory_formulas(w: Workload) -> dict[str, Formula]:
+    """(formula, source) of each part, by the names of `Parts`."""
+    batch = f"micro-batch {w.micro_batch} × {w.seq_length} tokens"
+    library = "megatron-core" if w.sharding is None else "transformers"
+    again = ", computed again in backward" if w.checkpointing else ""
+    return {
+        **(_megatron(w) if w.sharding is None else _replica(w)),
+        "activations": (batch + again, f"{KORTHIKANTI}, for the layers of {library}"),
+        "buffers": _buffers(w),
+        "framework": ("", FRAMEWORK_SOURCE[w.device]),
+    }
+
+
+def _megatron(w: Workload) -> dict[str, Formula]:
+    ranks = w.layout.dp * w.layout.cp
+    return {
+        "weights": (f"{_width(w)}·P", "P: this rank's parameters, by TP and PP"),
+        "gradients": ("4·P", "summed in float32"),
+        "optimizer": (f"{12 if w.bf16 else 8}·P/{ranks}", "over DP × CP ranks; Megatron-LM, dist_optimizer.md"),
+    }
+
+
+def _replica(w: Workload) -> dict[str, Formula]:
+    if w.sharding == "fsdp":
+        return _fsdp(w)
+    stage = STAGES.index(w.sharding or "none")
+    weights, gradients, optimizer = (f"/{w.ranks}" if stage >= least else "" for least in (3, 2, 1))
+    copies = stage == 3 and w.hpz > 1
+    copy = f" + {_width(w)}·N/{w.hpz}" if copies else ""
+    width, n = 12 if stage or w.bf16 else 8, _trained(w)
+    master = " and float32 weights" if width == 12 else ""
+    return {
+        "weights": (
+            f"{_width(w)}·N{weights}{copy}",
+            f"N = {w.parameters:,}" + (", and hpZ's copy" if copies else "") + _kept(w),
+        ),
+        "gradients": (f"{_width(w)}·{n}{gradients}", ZERO if stage else "float32, as the weights"),
+        "optimizer": (f"{width}·{n}{optimizer}", f"AdamW's two moments{master}" + (f"; {ZERO}" if stage else "")),
+    }
+
+
+def _fsdp(w: Workload) -> dict[str, Formula]:
+    shards = w.hpz if w.hpz > 1 else w.ranks
+    return {
+        "weights": (f"4·N/{shards}", f"N = {w.parameters:,}; float32, FSDP2"),
+        "gradients": (f"4·{_trained(w)}/{shards}", "float32, as the weights"),
+        "optimizer": (f"8·{_trained(w)}/{shards}", "AdamW's two moments"),
+    }
+
+
+def _trained(w: Workload) -> str:
+    return "N" if w.trained is None else f"{w.trained:,}"
+
+
+def _kept(w: Workload) -> str:
+    return "; float32: fp8 is of the products alone" if w.precision == "fp8" else ""
+
+
+def _width(w: Workload) -> int:
+    return 2 if w.bf16 else 4
+
+
+def _buffers(w: Workload) -> Formula:
+    if w.sharding is None:
+        return "temporaries of AdamW", "PyTorch's code"
+    if w.sharding == "fsdp":
+        return (f"({2 * _width(w)} + 4)·U", "U: parameters of the largest unit, gathered twice, and its gradients")
+    if w.buckets is None:
+        return (f"4·{_trained(w)}" if w.ranks > 1 else "0"), "DDP's buckets hold a copy of the gradients"
+    reduce = f"{_width(w)}·{w.buckets.reduce:.3g}"
+    if w.sharding == "zero3":
+        live = f"{_width(w)}·min(N, {w.buckets.live:.3g})"
+        return f"{live} + {reduce}", "gathered layers and the reduction buffer; ds_config.json"
+    twice = "2·" if w.buckets.overlap else ""
+    return f"{twice}{reduce}", "reduction buffers, or copies of gradients in the step; ds_config.json"
+
+
+def in_round_numbers(w: Workload) -> str:
+    """The state as the workshop's slides count it."""
+    billions = round(w.model.parameters() / 1e9) or 1
+    parts = (2 * billions, 2 * billions, 12 * billions)
+    return (
+        f"in round numbers, {billions} billion parameters: {parts[0]} + {parts[1]} + {parts[2]} = {sum(parts)} GB of "
+        f"weights, gradients and optimizer states; {sum(parts) / w.ranks:.4g} GB per rank, if all are sharded over "
+        f"{w.ranks}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number. value: for a range its geometric mean. formula: what was computed; source: where that is from."""
+
+    name: str
+    label: str
+    value: float
+    unit: str
+    formula: str = ""
+    source: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that it has."""
+        return {key: value for key, value in asdict(self).items() if value not in (None, "")}
+
+
+def ranged(
+    name: str, label: str, span: tuple[float, float], unit: str, *, formula: str = "", source: str = ""
+) -> Quantity:
+    """A number of which a range is known, from the lower end to the higher."""
+    low, high = span
+    return Quantity(name, label, sqrt(low * high), unit, formula, source, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Numbers of one subject. notes: sentences below them: what is not known, and why."""
+
+    title: str
+    rows: list[Quantity]
+    notes: list[str]
+
 
 NEEDS_A_MODEL = (
     "memory, step and messages are computed for a model that the harness knows, and not for a training of your own: "
@@ -36,9 +167,7 @@ def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
     moment = "at the end of the forward pass" if at_turn else "in the optimizer's step"
     otherwise = memory.peak.step if at_turn else memory.peak.turn
     rows = [
-        Quantity(
-            f"{name}_bytes", name, held, "bytes", _at_moment(formula, held, getattr(otherwise, name)), source
-        )
+        Quantity(f"{name}_bytes", name, held, "bytes", _at_moment(formula, held, getattr(otherwise, name)), source)
         for name, (formula, source) in memory_formulas(w).items()
         for held in [getattr(parts, name)]
     ]
@@ -48,9 +177,7 @@ def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
     rows.append(Quantity("peak_memory_bytes", "  peak memory, as measured", measured, "bytes", of))
     other = memory.other.highest
     label = f"  {'without' if w.checkpointing else 'with'} activation checkpointing"
-    rows.append(
-        Quantity("other_memory_bytes", label, other.total, "bytes", f"activations {_gb(other.activations)}")
-    )
+    rows.append(Quantity("other_memory_bytes", label, other.total, "bytes", f"activations {_gb(other.activations)}"))
     if memory.capacity.total_bytes is not None:
         there, source = memory.capacity.total_bytes, memory.capacity.source
         rows.append(Quantity("memory_of_rank_bytes", "available", there, "bytes", "", source))
@@ -93,9 +220,7 @@ def _per_weight(w: Workload) -> str:
 def _work(w: Workload) -> Section:
     per_token = flops_per_token(w.model, w.seq_length, w.lora)
     rows = [
-        Quantity(
-            "tokens_per_step", "tokens per step, all ranks", w.tokens_per_step, "tokens", _tokens_formula(w)
-        ),
+        Quantity("tokens_per_step", "tokens per step, all ranks", w.tokens_per_step, "tokens", _tokens_formula(w)),
         Quantity(
             "flops_per_token",
             "FLOPs per token",
@@ -104,20 +229,12 @@ def _work(w: Workload) -> Section:
             f"{_per_weight(w)} + 12·L·h·S",
             f"PaLM, 2022, appendix B; {per_token.over_rule:.3f} × 6N",
         ),
-        Quantity(
-            "flops_per_step",
-            "FLOPs per step, all ranks",
-            flops_per_step(w),
-            "FLOP",
-            "tokens · FLOPs per token",
-        ),
+        Quantity("flops_per_step", "FLOPs per step, all ranks", flops_per_step(w), "FLOP", "tokens · FLOPs per token"),
     ]
     if w.layout.pp > 1:
         v = f"{w.layout.vpp}·" if w.layout.vpp > 1 else ""
         formula = f"(p−1)/({v}m+p−1), p = {w.layout.pp}, m = {w.micro_batches}"
-        rows.append(
-            Quantity("bubble", "pipeline bubble", bubble(w), "share", formula, "Narayanan et al., SC 2021")
-        )
+        rows.append(Quantity("bubble", "pipeline bubble", bubble(w), "share", formula, "Narayanan et al., SC 2021"))
     return Section("Work", rows, [])
 
 
@@ -155,11 +272,7 @@ def _communication(w: Workload, step: StepPlan) -> Section:
     if step.exposed is not None:
         whole, least = step.exposed.total_ns, step.exposed.least_ns
         source = step.sent[0].source
-        rows.append(
-            Quantity(
-                "communication_ns", "time of all messages", whole, "ns", _formula_of_time(source), source
-            )
-        )
+        rows.append(Quantity("communication_ns", "time of all messages", whole, "ns", _formula_of_time(source), source))
         rows.append(Quantity("least_exposed_ns", "  exposed at best", least, "ns", _hiding(step)))
     return Section("Communication of one rank in a step", rows, notes)
 
@@ -198,11 +311,7 @@ def _bytes(w: Workload, sent: list[PlannedMessage]) -> Iterator[Quantity]:
     for kind, total in sums.items():
         if kind != "send_recv":
             yield Quantity(
-                f"{kind}_bytes",
-                f"{kind}, total",
-                total,
-                "bytes",
-                "larger of input and output, as in nccl-tests",
+                f"{kind}_bytes", f"{kind}, total", total, "bytes", "larger of input and output, as in nccl-tests"
             )
 
 
@@ -223,10 +332,27 @@ def _cost(plan: LaunchPlan) -> Section:
     if energy is not None:
         source = f"an upper bound: {cost.watts:g} W of each GPU, {TABLE}; without hosts and cooling"
         rows.append(
-            Quantity(
-                "most_energy_kwh", "energy, at most", energy, "kWh", "GPUs · TDP · the longer time", source
-            )
+            Quantity("most_energy_kwh", "energy, at most", energy, "kWh", "GPUs · TDP · the longer time", source)
         )
     notes = [] if cost.gpus else ["no GPU is used: no GPU hours"]
     notes += [NEEDS_A_MODEL] * isinstance(plan.job.experiment, Own)
     return Section("Cost", rows, notes)
+
+
+def plan_document(plan: LaunchPlan) -> dict[str, Any]:
+    """The document. Each number has its value or range, its unit, its formula and its source."""
+    memory = plan.memory
+    numbers = [row for section in sections_of(plan) for row in section.rows]
+    return {
+        "schema_version": 1,
+        "verdict": memory.verdict if memory else None,
+        "fits_with": memory.nearest.command if memory and memory.nearest else None,
+        "warnings": plan.warnings,
+        "numbers": {row.name: row.as_json() for row in numbers},
+        "notes": [note for section in sections_of(plan) for note in section.notes],
+    }
+
+
+def plan_text(plan: LaunchPlan) -> str:
+    """The document's text."""
+    return json.dumps(plan_document(plan), indent=1, ensure_ascii=False) + "\n"

@@ -10,14 +10,29 @@ from dataclasses import dataclass, field
 from harness.experiment.exercises import Experiment
 from harness.launch.job import Job
 from harness.launch.submit import Prepared
-from harness.study.plan.capacity import FITS, TIGHT, Capacity, capacity_of
-from harness.study.plan.cost import Cost, cost_of
 from harness.study.plan.history import EarlierRun, earlier_runs, measured_links
-from harness.study.plan.memory import peak_memory
-from harness.study.plan.nearest_fit import NearestFit, nearest_fit
-from harness.study.plan.speed import Speed, compute_range_ns, expected_speed
-from harness.study.plan.traffic import Exposed, PlannedMessage, exposed, sent_per_step
-from harness.study.plan.workload import Workload, workload_of
+from harness.study.plan.memory import (
+    FITS,
+    TIGHT,
+    Capacity,
+    NearestFit,
+    Workload,
+    capacity_of,
+    nearest_fit,
+    peak_memory,
+    workload_of,
+)
+from harness.study.plan.speed import (
+    Cost,
+    Exposed,
+    PlannedMessage,
+    Speed,
+    compute_range_ns,
+    cost_of,
+    expected_speed,
+    exposed,
+    sent_per_step,
+)
 from harness.theory.peak import Peak
 
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import NamedTuple
 
 from harness.launch.job import Job
-from harness.study.plan.capacity import device_name
-from harness.study.plan.history import EarlierRun
-from harness.study.plan.workload import Workload
+from harness.site.site import Network
+from harness.study.plan.history import EarlierRun, MeasuredLinks
+from harness.study.plan.memory import Workload, device_name, device_of
+from harness.theory.communication import (
+    Pieces,
+    Rates,
+    StepPart,
+    Traffic,
+    megatron_traffic_per_step,
+    ranks_in_node,
+    time_by_line_ns,
+    time_by_rates_ns,
+    traffic_per_step,
+)
 from harness.theory.devices import peak_flops_per_s
-from harness.theory.flops import RECOMPUTED, USUAL_MFU, flops_per_token, step_seconds
-from harness.theory.pipeline import expected_bubble
+from harness.theory.flops import RECOMPUTED, USUAL_MFU, expected_bubble, flops_per_token, step_seconds
+from harness.theory.memory import megatron_parameters
 
 AROUND_ONE_RUN = 1.1  # a single earlier run says as much, up and down
 
@@ -41,16 +55,12 @@ def expected_speed(job: Job, w: Workload, earlier: list[EarlierRun]) -> Speed | 
     again = RECOMPUTED if w.checkpointing else 1.0
     slower = 1.0 if w.layout.pp == 1 else 1.0 - bubble(w)
     text = f"MFU {usual.low:.0%} to {usual.high:.0%} of {peak[0] / 1e12:g} TFLOP/s, {peak[1]}; {usual.source}"
-    return Speed(
-        usual.low * peak[0] / again * slower, usual.high * peak[0] / again * slower, peak[0], text, False
-    )
+    return Speed(usual.low * peak[0] / again * slower, usual.high * peak[0] / again * slower, peak[0], text, False)
 
 
 def _no_peak(w: Workload, name: str | None) -> str:
     if w.device == "cpu":
-        return (
-            "no peak of these CPU cores is known, and no earlier run of this model here: its report will say"
-        )
+        return "no peak of these CPU cores is known, and no earlier run of this model here: its report will say"
     if name is None:
         return "the site does not say what GPUs it has (gpus.name), so no peak is known"
     return f"configs/devices.yaml has no {w.precision} peak for {name!r}"
@@ -70,3 +80,172 @@ def compute_range_ns(w: Workload, speed: Speed) -> tuple[float, float]:
     """(shortest, longest) time of a step's FLOPs."""
     flops = flops_per_step(w)
     return tuple(1e9 * step_seconds(flops, w.ranks, rate, 1.0) for rate in (speed.high, speed.low))  # type: ignore[return-value]  # two
+
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def gpu_hours(gpus: int, seconds: float) -> float:
+    """GPU hours of a job that holds `gpus` devices for `seconds`.
+
+    >>> gpu_hours(8, 1800)
+    4.0
+    """
+    return gpus * seconds / SECONDS_PER_HOUR
+
+
+def energy_kwh(gpus: int, seconds: float, watts: float) -> float:
+    """kWh of `gpus` devices that draw `watts` each for `seconds`.
+
+    With the device's thermal design power it is an upper bound of what the GPUs use, and knows nothing of hosts,
+    network and cooling.
+
+    >>> energy_kwh(4, 3600, 500)
+    2.0
+    """
+    return gpus * seconds / SECONDS_PER_HOUR * watts / 1000
+
+
+START_S = {"cuda": 120.0, "cpu": 15.0}
+START_SOURCE = "an assumption: container, imports, weights and the profiler's report"
+
+
+class Cost(NamedTuple):
+    """gpus: 0 if the job holds none. expected_s: of the whole job, with the fastest step and with the slowest; None:
+    not known. least_s: without a start. watts: of one GPU; None: not known."""
+
+    gpus: int
+    limit_s: float
+    expected_s: tuple[float, float] | None
+    least_s: float | None
+    watts: float | None
+    start_source: str = START_SOURCE
+
+    def gpu_hours(self) -> tuple[float, float] | None:
+        """Expected, from and to."""
+        if self.expected_s is None or not self.gpus:
+            return None
+        low, high = (gpu_hours(self.gpus, min(s, self.limit_s)) for s in self.expected_s)
+        return low, high
+
+    @property
+    def most_gpu_hours(self) -> float:
+        """All GPUs until the time limit."""
+        return gpu_hours(self.gpus, self.limit_s)
+
+    def most_kwh(self) -> float | None:
+        """What the GPUs use if each draws its thermal design power for the longer expected time, else the limit."""
+        if self.watts is None or not self.gpus:
+            return None
+        seconds = self.limit_s if self.expected_s is None else min(self.expected_s[1], self.limit_s)
+        return energy_kwh(self.gpus, seconds, self.watts)
+
+
+def cost_of(
+    job: Job, w: Workload | None, step_ns: tuple[float, float] | None, earlier: Sequence[EarlierRun] = ()
+) -> Cost:
+    """The cost of a job; step_ns: of one step, the shortest and the longest that are expected."""
+    asked = job.experiment
+    gpus = (asked.nodes * (asked.gpus_per_node or 0)) if job.device == "cuda" else 0
+    device = device_of(job)
+    watts = device.watts if device else None
+    limit = float(job.site.time_s)
+    if w is None or step_ns is None:
+        return Cost(gpus, limit, None, None, watts)
+    low, high = (w.steps * each / 1e9 for each in step_ns)
+    starts = [each.start_s for each in earlier if each.start_s is not None]
+    shortest, longest = (min(starts), max(starts)) if starts else 2 * (START_S[job.device],)
+    source = "as long as those of the earlier runs" if starts else START_SOURCE
+    return Cost(gpus, limit, (low + shortest, high + longest), low, watts, source)
+
+
+NOMINAL = "the site's nominal rates"
+OF_A_STEP: dict[StepPart, float] = {"forward": 1 / 3, "backward": 2 / 3, "optimizer_step": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMessage:
+    """One kind of message: the traffic of one step of the loop, whether it crosses nodes, and its time if known."""
+
+    traffic: Traffic
+    across: bool
+    time_ns: float | None
+    source: str
+
+
+def sent_per_step(w: Workload, network: Network, measured: MeasuredLinks | None) -> list[PlannedMessage]:
+    """Everything that a rank sends in one step of the training's loop, groups of one rank left out."""
+    return [_timed(w, each, network, measured) for each in traffic_of(w) if each.group_size > 1]
+
+
+def traffic_of(w: Workload) -> list[Traffic]:
+    """Per step of the loop: if gradients are accumulated, an optimizer step's messages are spread over its steps."""
+    if w.sharding is None:
+        return megatron_traffic_per_step(w.model, w.layout, _pieces(w))
+    width = 2 if w.bf16 else 4
+    found = traffic_per_step(
+        w.parameters,
+        w.ranks,
+        sharding=w.sharding,
+        element_bytes=width,
+        micro_batches=w.micro_batches,
+        hpz=w.hpz,
+        trained=w.trained,
+    )
+    bucket = w.bucket_bytes if w.buckets is None else w.buckets.reduce * width
+    overlaps = w.buckets is None or w.buckets.overlap
+    share = w.micro_batches_per_step / w.micro_batches
+    units = (w.model.num_hidden_layers + 1) * w.micro_batches if w.sharding == "fsdp" else 0
+    return [
+        replace(
+            each,
+            message_bytes=each.message_bytes * share,
+            messages=(units or ceil(each.message_bytes / bucket)) * share,
+            hides=each.hides and overlaps,
+        )
+        for each in found
+    ]
+
+
+def _pieces(w: Workload) -> Pieces:
+    stages = range(w.layout.pp)
+    parameters = sum(megatron_parameters(w.model, w.layout, stage)[0] for stage in stages) / len(stages)
+    return Pieces(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
+
+
+def _timed(w: Workload, traffic: Traffic, network: Network, measured: MeasuredLinks | None) -> PlannedMessage:
+    inside = ranks_in_node(traffic.group, w.layout, w.ranks_per_node, w.hpz)
+    across = inside < traffic.group_size
+    if measured is not None:
+        by_line = time_by_line_ns(traffic, across, measured.lines)
+        if by_line is not None:
+            return PlannedMessage(traffic, across, by_line, f"α and β of {measured.job_id}, exercise 0")
+    rates = Rates(network.link_intra_gbps, network.link_inter_gbps)
+    return PlannedMessage(traffic, across, time_by_rates_ns(traffic, across, inside, rates), NOMINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Nanoseconds of a step in which messages travel: all of them, and what is exposed at best."""
+
+    total_ns: float
+    least_ns: float
+
+
+def exposed(sent: list[PlannedMessage], compute_ns: float | None) -> Exposed | None:
+    """How long messages take, and what cannot hide; None if a time is not known, or nothing is sent.
+
+    compute_ns: of one step; a third of it is the forward pass, behind which its messages can hide at best. Where it is
+    not known, all that can hide does at best.
+    """
+    times = [each.time_ns for each in sent]
+    if not times or None in times:
+        return None
+    total = sum(time or 0.0 for time in times)
+    least = sum(each.time_ns or 0.0 for each in sent if not each.traffic.hides)
+    if compute_ns is None:
+        return Exposed(total, least)
+    for part, share in OF_A_STEP.items():
+        hiding = sum(e.time_ns or 0.0 for e in sent if e.traffic.hides and e.traffic.part == part)
+        least += max(0.0, hiding - share * compute_ns)
+    return Exposed(total, least)

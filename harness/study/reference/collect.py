@@ -1,38 +1,136 @@
-"""What a reference keeps of a run: its metrics, its steps, its traces' checksums, and with what it was made.
-
-Leaves out private data: user names, the host of a run without a scheduler, absolute paths.
-"""
+"""The numbers of exercise 0 as metrics by name, and its device: its runs have no steps. Reads their one file."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
+from typing import Any, Literal, NamedTuple
 
-from harness.analysis.metrics import Metrics, metrics_by_name, step_durations_ns
+from harness.analysis.metrics import Metrics, judged_step_ns, metrics_by_name, step_durations_ns
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.bounded_read import BoundedReadError, why_unread
-from harness.common.errors import WorkError
+from harness.common.bounded_read import BoundedReadError, read_bounded_json, why_unread
+from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import Experiment
 from harness.format.labels import device_names
 from harness.launch.backends.registry import backend_of_run
-from harness.measure.matching import Settings, compared_settings, device_kind
 from harness.measure.references import (
     UNKNOWN_DEVICE,
     Environment,
     Hardware,
+    Reference,
+    Settings,
     StoredRun,
     StoredTrace,
+    StoredVariant,
+    compared_settings,
+    device_kind,
     file_digest,
+    read_runs,
 )
-from harness.measure.request import Request, measure_request
-from harness.measure.stored import load_summary
-from harness.monitor.errors import MonitorError
+from harness.measure.request import Request, load_summary, measure_request
 from harness.monitor.samples import read as read_monitor
+from harness.monitor.source import MonitorError
 from harness.run import Run
-from harness.study.reference.links import link_device, link_metrics
+from harness.study.lessons import Lesson, LessonArm, fixed_fields, is_asked, open_fields
+
+LARGEST = "largest_messages_ns"
+_CPU_BACKEND = "gloo"
+
+
+class LinkDevice(NamedTuple):
+    """Between which devices exercise 0 measured."""
+
+    kind: Literal["cpu", "gpu"]
+    name: str
+
+
+def link_device(run: Run) -> LinkDevice | None:
+    """The devices of a run of exercise 0; None for other exercises, or if the file cannot be read."""
+    found = _results(run)
+    if found is None or not isinstance(found.get("device_name"), str):
+        return None
+    return LinkDevice("cpu" if found.get("backend") == _CPU_BACKEND else "gpu", found["device_name"])
+
+
+def link_metrics(run: Run) -> Metrics:
+    """Of each collective and scope the largest message's bus bandwidth and the latency α, and the time of all largest
+    messages together; empty for other exercises, or if the file cannot be read."""
+    found: Metrics = {}
+    total = 0.0
+    try:
+        for result in (_results(run) or {}).get("results", []):
+            name = f"{result['collective']}_{result['scope']}".replace("-", "_")
+            if result.get("fit"):
+                found[f"{name}_alpha_ns"] = float(result["fit"]["alpha_ns"])
+            if points := result.get("points"):
+                largest = max(points, key=lambda point: point["message_bytes"])
+                found[f"{name}_bus_gb_per_s"] = float(largest["busbw_gbytes_per_s"])
+                total += float(largest["time_ns"])
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        return {}
+    return found | ({LARGEST: total} if total else {})
+
+
+def _results(run: Run) -> dict[str, Any] | None:
+    try:
+        content = read_bounded_json(run.collectives)
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+class Row(NamedTuple):
+    """A variant in a table. Times in nanoseconds per step, memory in bytes; None: not measured."""
+
+    variant: str
+    command: str
+    runs: int
+    step_ns: int | None
+    exposed_communication_share: float | None
+    peak_memory_bytes: float | None
+    tokens_per_s: float | None
+    lessons: tuple[str, ...]
+
+
+def shown_ns(run: StoredRun) -> float | None:
+    """What a step of the run took: its median; of exercise 0 what its largest messages took."""
+    return run.metrics.get("step_ns", run.metrics.get(LARGEST))
+
+
+def judged_ns(run: StoredRun) -> float | None:
+    """The time by which runs are judged: the mean step, in which also what comes in some steps only is seen."""
+    return judged_step_ns(run.metrics) or shown_ns(run)
+
+
+def medians(runs: Sequence[StoredRun]) -> Metrics:
+    """Each metric's median over the runs, of those that all of them have."""
+    first, *others = (run.metrics for run in runs)
+    shared = [name for name in first if all(name in other for other in others)]
+    return {name: median(run.metrics[name] for run in runs) for name in shared}
+
+
+def rows(folder: Path, reference: Reference) -> list[Row]:
+    """A row for each variant, in the list's order. Raises WorkError: a file is damaged."""
+    return [_row(folder, variant) for variant in reference.variants]
+
+
+def _row(folder: Path, variant: StoredVariant) -> Row:
+    found = medians(read_runs(folder, variant).runs)
+    return Row(
+        variant=variant.name,
+        command=variant.command,
+        runs=variant.runs,
+        step_ns=variant.step_ns,
+        exposed_communication_share=found.get("exposed_communication_share"),
+        peak_memory_bytes=found.get("peak_memory_bytes"),
+        tokens_per_s=found.get("tokens_per_s"),
+        lessons=variant.lessons,
+    )
+
 
 MOST_STEPS = 100  # more are kept as their percentiles
 DRIVER = "nvidia driver"  # as the training names it, which does not say it on every system
@@ -71,12 +169,7 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
         doubts=_doubts(summary),
         traces=tuple(_stored_traces(run)) if traces else (),
     )
-    return Collected(
-        stored,
-        environment_of(run, summary, container),
-        run.record.experiment,
-        compared_settings(summary),
-    )
+    return Collected(stored, environment_of(run, summary, container), run.record.experiment, compared_settings(summary))
 
 
 def _summary(run: Run) -> Summary:
@@ -156,11 +249,69 @@ def _steps(durations_ns: Sequence[float]) -> tuple[int, ...]:
         return tuple(map(round, durations_ns))
     ordered = sorted(durations_ns)
     last = len(ordered) - 1
-    return tuple(
-        round(ordered[round(last * percentile / MOST_STEPS)]) for percentile in range(MOST_STEPS + 1)
-    )
+    return tuple(round(ordered[round(last * percentile / MOST_STEPS)]) for percentile in range(MOST_STEPS + 1))
 
 
 def _doubts(summary: Summary) -> tuple[str, ...]:
     findings = [found for found in summary.quality.problems if found.severity is not RecordingVerdict.GOOD]
     return tuple(dict.fromkeys(found.what for found in findings))
+
+
+class StoredArm(NamedTuple):
+    """One arm of a lesson from a reference: the medians over its runs."""
+
+    variant: StoredVariant
+    runs: tuple[StoredRun, ...]
+    metrics: Metrics
+
+    @property
+    def over_network(self) -> bool:
+        """Whether it ran on several nodes."""
+        return all(len(run.nodes) > 1 for run in self.runs)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why its numbers may not be trusted."""
+        return list(dict.fromkeys(doubt for run in self.runs for doubt in run.doubts))
+
+
+def on_gpu(reference: Reference) -> bool:
+    """Whether the reference was recorded on GPUs."""
+    return reference.hardware.device_kind == "gpu"
+
+
+def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[StoredArm, StoredArm]:
+    """The two arms, which agree in everything that the lesson leaves open.
+
+    Raises:
+        RequestError: the reference has no such pair.
+        WorkError: a file of it is damaged.
+    """
+    pair = lesson.pair(cpu=not on_gpu(reference))
+    fixed = fixed_fields(pair)
+    of_a, of_b = ([each for each in reference.variants if is_asked(each.asked, arm, fixed)] for arm in (pair.a, pair.b))
+    for a in of_a:
+        for b in of_b:
+            if open_fields(a.asked, fixed) == open_fields(b.asked, fixed):
+                return _arm(folder, a), _arm(folder, b)
+    answered = lessons_of(reference)
+    there = f"it answers {', '.join(answered)}" if answered else "it answers none"
+    raise RequestError(f"--reference {reference.name}: has no two runs for lesson {lesson.name}; {there}")
+
+
+def lessons_of(reference: Reference) -> list[str]:
+    """The lessons of which the reference has both arms, by name."""
+    named = Counter(name for each in reference.variants for name in each.lessons)
+    return sorted(name for name, arms in named.items() if arms > 1)
+
+
+def arm_of(stored: StoredArm, reference: Reference) -> LessonArm:
+    """An arm as a lesson's relations read it."""
+    name = stored.variant.name
+    doubts = [{"run": name, "what": doubt, "evidence": ""} for doubt in stored.doubts]
+    return LessonArm(name, stored.metrics, on_gpu(reference), stored.over_network, doubts)
+
+
+def _arm(folder: Path, variant: StoredVariant) -> StoredArm:
+    runs = read_runs(folder, variant).runs
+    return StoredArm(variant, runs, medians(runs))

@@ -1,36 +1,175 @@
-"""A recording: the runs of a list, made by the campaign as one series, then kept as a reference. Prints nothing.
-
-What is done is read from the runs on disk, so that the same recording asked for again continues.
-"""
+"""Writes a reference: whole, under a temporary name, then renamed. A complete one is never replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import Experiment
 from harness.experiment.parse import command_of
 from harness.launch.backends.registry import backend_of
-from harness.measure.references import Reference
-from harness.run import Run
+from harness.measure.references import (
+    INDEX,
+    Environment,
+    Reference,
+    StoredRun,
+    StoredRuns,
+    StoredVariant,
+    file_digest,
+    own_place,
+    read_reference,
+    reference_folders,
+    variant_file,
+)
+from harness.run import Run, disk_error
 from harness.site.site import Site
 from harness.study.campaign.points import Point, Task, prepared
 from harness.study.campaign.series import checked_name
-from harness.study.reference.gather import (
+from harness.study.reference.collect import Collected, shown_ns
+from harness.study.reference.variants import (
+    Variant,
+    VariantList,
+    at_site,
     collect_all,
     device_of,
     image_digest,
+    keep_runs,
+    load_list,
     missing_variants,
     recorded_runs,
     same_kind,
     series_of,
 )
-from harness.study.reference.store import assemble, refuse_taken, write_reference
-from harness.study.reference.traces import keep_runs
-from harness.study.reference.variants import VariantList, at_site, load_list
 from harness.traces.progress import OnProgress, silent
+
+ByVariant = Mapping[str, Sequence[Collected]]
+
+
+def refuse_taken(name: str) -> None:
+    """Raises RequestError: there is a complete reference of this name."""
+    taken = {folder.name: folder for folder in reference_folders()}.get(name)
+    if taken is None:
+        return
+    try:
+        complete = read_reference(taken).complete or taken.parent != own_place()
+    except WorkError:
+        complete = True  # whatever it is, it is not ours to replace
+    if complete:
+        raise RequestError(
+            f"--name {name}: there is a reference of this name in {taken}, which is not overwritten: give another name"
+        )
+
+
+def write_reference(head: Reference, runs: Mapping[str, StoredRuns]) -> Path:
+    """Write a reference to one's own place, and return its folder; an incomplete one of this name is replaced.
+
+    head: `sha256` of its variants is set here.
+
+    Raises:
+        RequestError: there is a complete one of this name.
+        DiskError: the disk refuses it; what was there stays.
+    """
+    refuse_taken(head.name)
+    folder = own_place() / head.name
+    with _new_folder(folder) as made:
+        for name, content in runs.items():
+            _write(variant_file(made, name), content.model_dump_json(indent=1, exclude_defaults=True))
+        digests = {name: file_digest(variant_file(made, name)) for name in runs}
+        variants = tuple(each.model_copy(update={"sha256": digests[each.name]}) for each in head.variants)
+        whole = head.model_copy(update={"variants": variants})
+        _write(made / INDEX, whole.model_dump_json(indent=1))
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which gets its name when it is whole; what had the name before is there until then."""
+    made, before = (folder.with_name(f".{what}-{folder.name}-{os.getpid()}") for what in ("new", "before"))
+    try:
+        made.mkdir(parents=True)
+        yield made
+        _exchange(folder, made, before)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _exchange(folder: Path, made: Path, before: Path) -> None:
+    if folder.exists():
+        folder.rename(before)
+    try:
+        made.rename(folder)
+    except OSError:
+        with suppress(OSError):
+            before.rename(folder)
+        raise
+
+
+def assemble(
+    name: str, chosen: VariantList, found: ByVariant, missing: Mapping[str, str], traces_in: str | None
+) -> tuple[Reference, dict[str, StoredRuns]]:
+    """The index of a reference, and the runs of its variants. found: per variant at least one run.
+
+    Raises:
+        WorkError: no variant has a run.
+    """
+    environments: list[Environment] = []
+    runs: dict[str, StoredRuns] = {}
+    variants: list[StoredVariant] = []
+    for variant in chosen.variants:
+        of_variant = found.get(variant.name, ())
+        if of_variant:
+            stored = tuple(_numbered(one, environments) for one in of_variant)
+            runs[variant.name] = StoredRuns(variant=variant.name, runs=stored)
+            variants.append(_entry(variant, of_variant, stored))
+    if not variants:
+        raise WorkError(f"{name}: no run of the list completed, so nothing was stored")
+    newest = max((one for of_variant in found.values() for one in of_variant), key=lambda one: one.run.created_ns)
+    head = Reference(
+        name=name,
+        variants_from=chosen.name,
+        created_ns=newest.run.created_ns,
+        site=newest.environment.site,
+        traces_in=traces_in,
+        environments=tuple(environments),
+        variants=tuple(variants),
+        missing=dict(missing),
+    )
+    return head, runs
+
+
+def _numbered(one: Collected, environments: list[Environment]) -> StoredRun:
+    if one.environment not in environments:
+        environments.append(one.environment)
+    return one.run.model_copy(update={"environment": environments.index(one.environment)})
+
+
+def _entry(variant: Variant, found: Sequence[Collected], stored: Sequence[StoredRun]) -> StoredVariant:
+    first = found[0]
+    steps = [ns for run in stored if (ns := shown_ns(run)) is not None]
+    return StoredVariant(
+        name=variant.name,
+        lessons=variant.lessons,
+        command=" ".join(["bash slurm.sh", *(command_of(first.asked) or ["rerun"])]),
+        asked=first.asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        compared=first.compared,
+        runs=len(stored),
+        step_ns=round(median(steps)) if steps else None,
+        sha256="",
+    )
 
 
 class Recording(NamedTuple):
@@ -62,9 +201,7 @@ class StoredReference(NamedTuple):
     reference: Reference
 
 
-def plan_recording(
-    name: str | None, list_given: str, only: Sequence[str], repeats: int, site: Site
-) -> Recording:
+def plan_recording(name: str | None, list_given: str, only: Sequence[str], repeats: int, site: Site) -> Recording:
     """The runs of a recording, in turn: every variant once, then every variant again.
 
     name: None: the list's and the site's. list_given: a list's name or file. only: these variants alone, if any.

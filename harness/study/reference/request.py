@@ -1,23 +1,70 @@
-"""What `reference check` is asked, carried out: which arm a name means, and what it is compared with."""
+"""The likely reasons for the result of a check, from what was recorded: one sentence each, the likeliest first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
-from harness.measure.matching import INJECTED, Settings, differing
 from harness.measure.references import (
     INDEX,
+    INJECTED,
     Reference,
+    Settings,
+    differing,
     read_reference,
     reference_folder,
     reference_folders,
 )
 from harness.run import find_run
-from harness.study.reference.arms import arm_of_reference, arm_of_runs, other_reference, without_runs
-from harness.study.reference.check import ReferenceChecked, check, check_alone
+from harness.study.reference.check import (
+    Difference,
+    ReferenceChecked,
+    VariantOutcome,
+    arm_of_reference,
+    arm_of_runs,
+    check,
+    check_alone,
+    other_reference,
+    without_runs,
+)
+
+_WORDS = {"machine": "another machine", "container": "another container image", "device": "another device"}
+_COMMIT_DIGITS = 12
+
+
+def likely_reasons(checked: ReferenceChecked) -> list[str]:
+    """The reasons; or that no recorded difference explains a change."""
+    found = list(dict.fromkeys(_reasons(checked)))
+    if found or checked.outcome is not VariantOutcome.MOVED:
+        return found
+    return ["no recorded difference: hardware, software, the harness and the settings are the same"]
+
+
+def _reasons(checked: ReferenceChecked) -> Iterator[str]:
+    for each in checked.variants:
+        for asked in each.asked:
+            yield f"{each.new} has {asked.name} {_text(asked.new)}, the reference {_text(asked.stored)}"
+    yield from map(_changed, checked.key)
+    unsettled = [each for each in checked.variants if each.outcome is not VariantOutcome.SAME]
+    for doubt in dict.fromkeys(doubt for each in unsettled for doubt in each.doubts):
+        who = ", ".join(each.new for each in unsettled if doubt in each.doubts)
+        yield f"{doubt} (of {who})"
+    if any(each.changed for each in checked.variants):
+        yield from map(_changed, checked.beside)
+
+
+def _changed(each: Difference) -> str:
+    stored, new = (_text(value)[:_COMMIT_DIGITS] if each.name in ("harness", "container", "machine") else _text(value)
+                   for value in (each.stored, each.new))  # fmt: skip
+    return f"{_WORDS.get(each.name, each.name)}: {stored} → {new}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
 
 
 def reference_named(word: str) -> Path | None:
@@ -57,9 +104,7 @@ def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceChec
     """
     runs = [find_run(word) for word in arguments]
     new = arm_of_runs(runs)
-    folder = (
-        reference_folder(against) if against is not None else _like(new.variants[0].compared, arguments[0])
-    )
+    folder = reference_folder(against) if against is not None else _like(new.variants[0].compared, arguments[0])
     found = check(without_runs(arm_of_reference(folder, whole=False), new), new, whole=False)
     if not found.variants:
         raise RequestError(_unlike(read_reference(folder), new.variants[0].compared, arguments[0]))

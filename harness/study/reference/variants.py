@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.common.bounded_read import BoundedReadError
+from harness.common.errors import RequestError, WorkError, nearest, nearest_or_list
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
+from harness.launch.argv import from_site, read_here
+from harness.measure.references import Reference, StoredRun, StoredTrace, file_digest
+from harness.run import Run, disk_error, part_of, runs_root
+from harness.site.detection import visible_gpus
+from harness.site.site import Site
+from harness.study.campaign.series import runs_of
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
+from harness.study.reference.collect import Collected, collect
+from harness.traces.progress import OnProgress, silent
 
 LISTS = CONFIGS / "references"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -145,3 +158,152 @@ def at_site(asks: Experiment, defaults: Mapping[str, Any]) -> Experiment:
     if made is None:
         raise RequestError("\n".join(errors))
     return made
+
+
+def series_of(name: str) -> str:
+    """The series whose parts the runs of a recording are."""
+    return f"reference-{name}"
+
+
+def recorded_runs(name: str) -> dict[str, list[Run]]:
+    """Variant -> its completed runs, in the order of their repeats; of one that was made twice the first."""
+    found: dict[tuple[str, int], Run] = {}
+    for run in runs_of(series_of(name)):
+        part, status = part_of(run), run.status()
+        if part is not None and status is not None and status.state == "completed":
+            found.setdefault((part.point, part.repeat), run)
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for (variant, _), run in sorted(found.items(), key=lambda item: item[0]):
+        runs[variant].append(run)
+    return dict(runs)
+
+
+def collect_all(
+    runs: dict[str, list[Run]], container: str | None, traces: bool = True, progress: OnProgress = silent
+) -> dict[str, list[Collected]]:
+    """What a reference keeps of each run. container, traces: as in `collect`."""
+    every = sum(map(len, runs.values()))
+    found: dict[str, list[Collected]] = {variant: [] for variant in runs}
+    for done, (variant, run) in enumerate(((v, r) for v, of_v in runs.items() for r in of_v), 1):
+        found[variant].append(collect(run, container, traces))
+        progress(done, every)
+    return found
+
+
+def missing_variants(
+    whole: VariantList, chosen: VariantList, runs: dict[str, list[Run]], repeats: int
+) -> dict[str, str]:
+    """Variant -> why the reference is not complete without it."""
+    asked = {variant.name for variant in chosen.variants}
+    lacking: dict[str, str] = {}
+    for variant in whole.variants:
+        there = len(runs.get(variant.name, ()))
+        if variant.name not in asked and not there:
+            lacking[variant.name] = "not asked for (--only)"
+        elif variant.name in asked and there < repeats:
+            lacking[variant.name] = f"{there} of {repeats} runs completed"
+    return lacking
+
+
+def image_digest(site: Site) -> str | None:
+    """sha256 of the site's container image; None without one, or if it cannot be read from here."""
+    path = here(site.container.image) if site.container else None
+    return file_digest(path) if path is not None and path.is_file() else None
+
+
+def here(text: str) -> Path | None:
+    """A path of a site file as this machine expands it; None if a variable of it is not set."""
+    found = read_here(from_site(text), os.environ)
+    return None if found.unset else Path(found.text)
+
+
+def device_of(site: Site) -> Literal["cpu", "gpu"]:
+    """What runs at the site run on."""
+    cpu = site.device == "cpu" or (site.device == "auto" and not visible_gpus())
+    return "cpu" if cpu else "gpu"
+
+
+def same_kind(chosen: VariantList, kind: Literal["cpu", "gpu"]) -> None:
+    """Raises RequestError: the list is about the other kind of device."""
+    if chosen.device != kind:
+        words = {"cpu": "CPUs", "gpu": "GPUs"}
+        other = "miniatures" if kind == "cpu" else "workshop"
+        raise RequestError(
+            f"--list {chosen.name}: its runs are for {words[chosen.device]}, and this site has {words[kind]}: "
+            f"use --list {other}"
+        )
+
+
+def traces_root(reference: Reference) -> Path | None:
+    """The folder from which the paths of the reference's runs go; None if this machine does not have it."""
+    if reference.traces_in is None:
+        root: Path | None = runs_root()
+    else:
+        place = here(reference.traces_in)
+        root = None if place is None else place / reference.name
+    return root if root is not None and root.is_dir() else None
+
+
+def damaged_traces(root: Path | None, runs: Iterable[StoredRun], whole: bool) -> list[str]:
+    """A sentence for each trace that is not what it was. whole: compare every byte with the checksum; else the sizes.
+
+    A run that is not here as a whole is not damaged: its traces may be elsewhere.
+    """
+    if root is None:
+        return []
+    return [
+        sentence
+        for run in runs
+        if (root / run.path).is_dir()
+        for trace in run.traces
+        for sentence in _damage(root / trace.path, trace, whole)
+    ]
+
+
+def runs_here(root: Path | None, runs: Iterable[StoredRun]) -> int:
+    """How many of the runs are here with their folders."""
+    return 0 if root is None else sum((root / run.path).is_dir() for run in runs)
+
+
+def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
+    try:
+        size = path.stat().st_size
+        if size < trace.size_bytes:
+            yield f"trace truncated: {trace.path} has {size:,} of {trace.size_bytes:,} bytes"
+        elif size > trace.size_bytes or (whole and file_digest(path) != trace.sha256):
+            yield f"trace changed: {trace.path} is not what was recorded"
+    except OSError as error:
+        yield f"trace missing: {trace.path} ({error.strerror})"
+    except BoundedReadError as error:
+        yield f"trace changed: {trace.path} {error}"
+
+
+def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:
+    """Copy the runs of a recording to the site's folder for traces, if it names one; those there stay as they are.
+
+    Raises:
+        WorkError: the folder cannot be written, or a variable in its name is not set here.
+    """
+    if site.reference_traces is None:
+        return
+    place = here(site.reference_traces)
+    if place is None:
+        raise WorkError(
+            f"site {site.name}: reference_traces is {site.reference_traces}, and a variable in it is not set here"
+        )
+    for run in runs:
+        _copy(run.path, place / name / run.path.relative_to(run.path.parents[2]))
+
+
+def _copy(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copytree(source, part)
+        part.rename(target)
+    except (OSError, shutil.Error) as error:
+        with suppress(OSError):
+            shutil.rmtree(part)
+        cause = error if isinstance(error, OSError) and error.strerror else OSError(5, str(error))
+        raise disk_error(target, cause) from None

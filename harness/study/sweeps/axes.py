@@ -1,18 +1,172 @@
-"""What varies in a sweep, checked against the options of its exercise: every error at once. Knows no run."""
+"""A sweep of a user's own training: its command, and axes that are flags of its script. Knows no run."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from harness.common.errors import RequestError, nearest
+from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import EXERCISES, Experiment, Own, listing
 from harness.experiment.options import options_of
+from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import values_of
+from harness.experiment.yaml_file import read_yaml
 from harness.site.site import Site
-from harness.study.sweeps.request import OWN, Sweep
-from harness.study.sweeps.script_flags import command_words, is_script_flag, wrong_values
+
+EXAMPLE = 'command: "train.py --lr 1e-4"'
+
+
+def is_script_flag(cls: type[Experiment], name: str) -> bool:
+    """Whether an axis is a flag of the user's script: `--lr`, or `optim.lr=` where the value is joined."""
+    return cls is Own and (name.startswith("-") or name.endswith("="))
+
+
+def command_words(text: object) -> tuple[str, ...]:
+    """The command of a sweep's base: a text, or a list of words. Raises RequestError: it is none."""
+    try:
+        words = shlex.split(text) if isinstance(text, str) else text
+    except ValueError as error:
+        raise RequestError(f"base.command {text!r} cannot be split into words ({error})") from None
+    if not isinstance(words, list | tuple) or not words or not all(isinstance(word, str) for word in words):
+        raise RequestError(f"base.command is {text!r}: give the words after -- of {HOW_TO_TYPE}, as in {EXAMPLE}")
+    return tuple(words)
+
+
+def wrong_values(name: str, values: Sequence[Any]) -> Iterator[str]:
+    """Why these are no values of a flag, one sentence each."""
+    for value in values:
+        if value is not None and not isinstance(value, str | int | float):
+            yield f"{name}: got {value!r}, takes a text, a number, true or false"
+
+
+def with_flags(command: Sequence[str], settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command with these flags, in the place of those that it has, else at its end. true: the flag alone; false and
+    null: without the flag.
+
+    >>> with_flags(["train.py", "--lr", "1", "--fused"], {"--lr": 2, "--fused": False, "--batch": 8})
+    ('train.py', '--lr', '2', '--batch', '8')
+    """
+    words = list(command)
+    for name, value in settings.items():
+        words = _with_flag(words, name, value)
+    return tuple(words)
+
+
+def _with_flag(words: list[str], name: str, value: Any) -> list[str]:
+    at = next((n for n, word in enumerate(words) if n and _is_flag(word, name)), None)
+    kept = list(words)
+    if at is not None:
+        has_value = words[at] == name and not isinstance(value, bool) and _is_value(words[at + 1 : at + 2])
+        del kept[at : at + 1 + has_value]
+    place = len(kept) if at is None else at
+    return [*kept[:place], *_written(name, value), *kept[place:]]
+
+
+def _is_flag(word: str, name: str) -> bool:
+    return word.startswith(name) if name.endswith("=") else word == name or word.startswith(f"{name}=")
+
+
+def _is_value(following: list[str]) -> bool:
+    return bool(following) and re.match(r"[^-]|-[0-9.]|$", following[0]) is not None
+
+
+def _written(name: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if name.endswith("="):
+        return [f"{name}{str(value).lower() if value is True else value}"]
+    return [name] if value is True else [name, str(value)]
+
+
+SWEEPS = CONFIGS / "sweeps"
+OWN = "own"  # of base.exercise: a training of the user's own
+
+Metric = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+Values = Annotated[list[Any], Field(min_length=1)]
+
+
+class Sweep(BaseModel):
+    """One file. `base`: the exercise, options by their field names, and the site's own options (time, partition …).
+    With `exercise: own` it also has `command`, the words after `--`, and axes may be flags of the script, as `--lr`.
+
+
+    `matrix`: every combination of these values. `zip`: lists of one length, taken together. `exclude`: combinations to
+    leave out; `skip_invalid`: also combinations that the rules refuse. `seeds`: their number or a list; each is a
+    repeat. `show`: the measured values of the table, the first of which is plotted.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str = ""
+    base: dict[str, Any]
+    matrix: dict[str, Values] = {}
+    zip: dict[str, Values] = {}
+    exclude: list[dict[str, Any]] = []
+    skip_invalid: bool = False
+    repeats: int = Field(default=1, ge=1, le=1000)
+    seeds: Annotated[int, Field(ge=1, le=1000)] | Values | None = None
+    show: list[Metric] = Field(default=["step_ns", "tokens_per_s"], min_length=1)
+
+    @property
+    def axes(self) -> list[str]:
+        """The options that vary, in the file's order."""
+        return [*self.matrix, *self.zip]
+
+
+def sweep_names() -> list[str]:
+    """The sweeps that come with the harness."""
+    return sorted(path.stem for path in SWEEPS.glob("*.yaml"))
+
+
+def shipped_sweep(name: str) -> Path | None:
+    """The file of a sweep that comes with the harness."""
+    return SWEEPS / f"{name}.yaml" if name in sweep_names() else None
+
+
+def is_path(word: str) -> bool:
+    """Whether the word on the command line means a file."""
+    return "/" in word or word.endswith((".yaml", ".yml"))
+
+
+def read_sweep(path_or_word: Path | str) -> Sweep:
+    """A sweep from its file.
+
+    Raises:
+        RequestError: it cannot be read or is not one; a line for each thing that is wrong.
+    """
+    path = expanded(path_or_word) if isinstance(path_or_word, str) else path_or_word
+    data = read_yaml(path, "sweep file")
+    if not isinstance(data, dict):
+        raise RequestError(f"sweep file {path}: it must be a mapping of fields: {', '.join(Sweep.model_fields)}")
+    try:
+        return Sweep.model_validate(data)
+    except ValidationError as error:
+        lines = [f"sweep file {path}: {_sentence(dict(each))}" for each in error.errors()]
+        raise RequestError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    where = ".".join(str(part) for part in error["loc"] if part not in ("int", "list[any]", "constrained-int"))
+    if error["type"] == "extra_forbidden":
+        near = nearest(where, Sweep.model_fields)
+        return f"unknown field {where}" + (f": did you mean {near}?" if near else f"; there are {_fields()}")
+    if error["type"] == "missing":
+        return f"field {where} is missing"
+    said = error["msg"].removeprefix("Value error, ")
+    return f"field {where} is {error['input']!r}: {said[0].lower()}{said[1:]}"
+
+
+def _fields() -> str:
+    return ", ".join(Sweep.model_fields)
+
 
 Settings = dict[str, Any]
 """Option → its own value."""

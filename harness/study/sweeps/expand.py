@@ -15,9 +15,17 @@ from harness.experiment.parse import command_of, validate
 from harness.launch.submit import Prepared, prepare
 from harness.site.site import Site, override
 from harness.study.campaign.points import Point, Task
-from harness.study.sweeps.axes import SITE_FIELDS, Settings, exercise_of, fields_of, varying
-from harness.study.sweeps.request import Sweep
-from harness.study.sweeps.script_flags import command_words, is_script_flag, with_flags
+from harness.study.sweeps.axes import (
+    SITE_FIELDS,
+    Settings,
+    Sweep,
+    command_words,
+    exercise_of,
+    fields_of,
+    is_script_flag,
+    varying,
+    with_flags,
+)
 
 _NAMED = 3  # points that a message names
 
@@ -90,10 +98,7 @@ def expand(
 
 def key_of(settings: Settings) -> str:
     """A point's name, the same for the same settings: `micro_batch_size=2 mixed_precision=true`."""
-    return (
-        " ".join(f"{name.removesuffix('=')}={value_text(value)}" for name, value in settings.items())
-        or "base"
-    )
+    return " ".join(f"{name.removesuffix('=')}={value_text(value)}" for name, value in settings.items()) or "base"
 
 
 def value_text(value: Any) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from harness.analysis.metrics import Metrics, Number, metrics_by_name
-from harness.analysis.repeats import PointValues, over_runs
+from harness.analysis.scaling import PointValues, over_runs
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
-from harness.measure.stored import load_summary
+from harness.measure.request import load_summary
 from harness.run import Run
-from harness.study.campaign.task_status import TaskStatus
+from harness.study.campaign.points import TaskStatus
 from harness.study.sweeps.axes import Settings
 from harness.study.sweeps.expand import value_text
 
@@ -50,9 +50,7 @@ def measured_runs(
     return found, lacking
 
 
-def results(
-    places: Sequence[TaskStatus], settings: Mapping[str, Settings], more: Sequence[Number] = ()
-) -> Results:
+def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], more: Sequence[Number] = ()) -> Results:
     """The table of a sweep. settings: by key. more: metrics that tables add."""
     found, lacking = measured_runs(places, more)
     points = [
@@ -61,11 +59,7 @@ def results(
             settings={name: value_text(value) for name, value in settings[key].items()},
             runs=[one.run.job_id for one in found[key]],
             values=over_runs([one.metrics for one in found[key]]),
-            doubtful=[
-                one.run.job_id
-                for one in found[key]
-                if one.summary.quality.verdict is not RecordingVerdict.GOOD
-            ],
+            doubtful=[one.run.job_id for one in found[key] if one.summary.quality.verdict is not RecordingVerdict.GOOD],
         )
         for key in settings
         if key in found

@@ -16,7 +16,7 @@ from harness.launch.training_python import active_python
 from harness.run import SECRET_MODE, disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
 from harness.study.campaign.series import NAME, series_folder, series_root
-from harness.study.sweeps.request import OWN, Sweep, is_path, read_sweep, shipped_sweep, sweep_names
+from harness.study.sweeps.axes import OWN, Sweep, is_path, read_sweep, shipped_sweep, sweep_names
 
 _MAY_CHANGE = ("title", "show", "name", "repeats")  # other runs are not asked for, only more or fewer
 Kind = Literal["sweep", "scaling"]
@@ -72,9 +72,7 @@ def store_request(series: str, request: Stored) -> None:
     except OSError as error:
         raise disk_error(folder, error) from None
     words = request.sweep.base.get("command")
-    secret = isinstance(words, str | list | tuple) and holds_secret(
-        words.split() if isinstance(words, str) else words
-    )
+    secret = isinstance(words, str | list | tuple) and holds_secret(words.split() if isinstance(words, str) else words)
     write_atomically(
         request_file(series), request.model_dump_json(indent=1) + "\n", mode=SECRET_MODE if secret else None
     )

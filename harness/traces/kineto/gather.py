@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.traces.columns import NameTable, device_numbers
-from harness.traces.kineto.numbers import nanoseconds
-from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch, is_old_range
+from harness.traces.kineto.framing import decoded
+from harness.traces.kineto.layout import MESSAGE_OPERATOR, RecordBatch, is_old_range
 from harness.traces.kineto.records import (
     COPIES,
     KERNELS,
@@ -31,8 +31,8 @@ from harness.traces.kineto.records import (
     carries_message,
     integer,
     integers,
+    nanoseconds,
 )
-from harness.traces.kineto.repair import decoded
 from harness.traces.trace import I64, SHORTEST_HOST_NS, Activity, HostKind
 from harness.traces.vocabulary import dtype_name, overhead_kind
 
@@ -288,9 +288,7 @@ class Gathered:
             span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
             self.host_messages.append(span)
 
-    def _on_thread(
-        self, records: Sequence[Work | OperatorRecord | HostRecord], start: I64, end: I64
-    ) -> dict[str, Any]:
+    def _on_thread(self, records: Sequence[Work | OperatorRecord | HostRecord], start: I64, end: I64) -> dict[str, Any]:
         name = self.names.indices([r.name for r in records])
         return {"start_ns": start, "end_ns": end, "name": name, "thread": integers([r.tid for r in records])}
 
@@ -330,9 +328,7 @@ class Gathered:
         self.pids.setdefault(kind, set()).update({integer(pid) for pid in distinct} - {-1})
 
 
-def _decoded(
-    decoder: msgspec.json.Decoder[list[AnyRecord]], texts: list[bytes], *kinds: RecordKind
-) -> list[AnyRecord]:
+def _decoded(decoder: msgspec.json.Decoder[list[AnyRecord]], texts: list[bytes], *kinds: RecordKind) -> list[AnyRecord]:
     """The records of some texts, one each. Each must itself have a category of `kinds`, not only hold one inside."""
     records = decoded(decoder, b"[" + b",".join(texts) + b"]")
     if len(records) != len(texts):  # a record that is indented otherwise stands in its neighbour's text

@@ -1,28 +1,92 @@
-"""The fast way to pick records: by the line breaks of a pretty-printed file, such as torch.profiler writes.
-
-A JSON string holds no line break, so a brace at the records' own indentation begins or ends a record. For any other
-layout OtherLayout is raised, and the caller reads the file in the exact way.
-"""
+"""Records by kind: which records a reader wants, picked from the text in the exact way."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.traces.kineto.blocks import MOST_RECORD_BYTES, more
-from harness.traces.kineto.framing import Records
-from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch, head_of, kind_of
+from harness.traces.kineto.framing import MOST_RECORD_BYTES, Records, decoded, more, plainly
 from harness.traces.kineto.records import (
     KIND_OF_CATEGORY,
     LONG_US,
     OLD_OPERATOR,
+    Head,
     RecordKind,
     Work,
     carries_message,
 )
-from harness.traces.kineto.repair import plainly
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """Wanted records: some as text by kind, some decoded already."""
+
+    texts: dict[RecordKind, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    work: list[Work] = field(default_factory=list)
+    message_texts: list[bytes] = field(default_factory=list)  # of the records in `work` that carry a message
+    calls: list[Work] = field(default_factory=list)
+
+    def extend(self, other: RecordBatch) -> None:
+        """Append another batch."""
+        for kind, texts in other.texts.items():
+            self.texts[kind].extend(texts)
+        self.work += other.work
+        self.message_texts += other.message_texts
+        self.calls += other.calls
+
+    def __len__(self) -> int:
+        return sum(map(len, self.texts.values())) + len(self.work) + len(self.calls)
+
+
+_head = msgspec.json.Decoder(Head)
+
+
+def head_of(record: bytes | msgspec.Raw) -> Head:
+    """A record's phase, category and name."""
+    return decoded(_head, record)
+
+
+_SPAN = "X"
+MESSAGE_OPERATOR = "record_param_comms"
+_LONG = re.compile(LONG_US)
+
+
+def kind_of(head: Head, operators: bool) -> RecordKind | None:
+    """A record's kind; None: it is not wanted. With `operators` all operators are wanted, else messages and long ones.
+
+    Before torch 1.10 a user's range was an operator too; only the `#` in its name shows it ("ProfilerStep#3").
+    """
+    kind = KIND_OF_CATEGORY.get(head.cat)
+    if kind is RecordKind.OPERATOR:
+        if is_old_range(head.cat, head.name):
+            return RecordKind.RANGE
+        if operators or head.name == MESSAGE_OPERATOR:
+            return kind
+        kind = RecordKind.HOST
+    if kind is RecordKind.HOST and not _LONG.match(head.dur):
+        return None
+    return kind if head.ph == _SPAN or kind is RecordKind.INSTANT else None
+
+
+def is_old_range(category: str, name: str) -> bool:
+    """Whether a record is a user's range as torch wrote it before 1.10: an operator with such a name."""
+    return category == OLD_OPERATOR and "#" in name
+
+
+def picked(records: Records, operators: bool) -> Iterator[RecordBatch]:
+    """The wanted records of each block of the file, as text by kind."""
+    for raws in records:
+        batch = RecordBatch()
+        for raw in raws:
+            kind = kind_of(head_of(raw), operators)
+            if kind is not None:
+                batch.texts[kind].append(raw)
+        yield batch
+
 
 _DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
 _BETWEEN = b" \t\r\n,"
@@ -34,7 +98,7 @@ _INDENTATION = re.compile(rb"\s*(\n[ \t]*)\{")
 _OLD_OPERATOR, _OLD_CALL = b'"%s"' % OLD_OPERATOR.encode(), b'"Runtime"'
 _COLLECTIVE_KEY = b'"Collective name"'
 _MESSAGE = b'"%s"' % MESSAGE_OPERATOR.encode()
-_LONG = re.compile(rb'"dur"\s*:\s*' + LONG_US)
+_LONG_DURATION = re.compile(rb'"dur"\s*:\s*' + LONG_US)
 
 
 class OtherLayout(Exception):
@@ -149,7 +213,7 @@ class Picker:
         """The records of the host that are not short, found by their durations: most of its records are short."""
         begin, end, find, rfind, of_host = self.begin, self._end, text.find, text.rfind, self._host.search
         width, before = len(end), -1
-        for match in _LONG.finditer(text):
+        for match in _LONG_DURATION.finditer(text):
             first, last = rfind(begin, 0, match.start()), find(end, match.end())
             if first < 0 or last < 0:
                 raise OtherLayout
@@ -161,9 +225,7 @@ class Picker:
         """Sort operators by their names; only records that can hold such a name are decoded for it."""
         if self._operators:
             maybe = [record for record in texts[RecordKind.OPERATOR] if b"#" in record]
-            texts[RecordKind.OPERATOR] = [
-                record for record in texts[RecordKind.OPERATOR] if b"#" not in record
-            ]
+            texts[RecordKind.OPERATOR] = [record for record in texts[RecordKind.OPERATOR] if b"#" not in record]
         else:
             maybe = list(self._records_with(_MESSAGE, text))
             if self._is_old(texts[RecordKind.CALL]):

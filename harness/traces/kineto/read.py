@@ -8,14 +8,11 @@ import numpy as np
 
 from harness.traces.columns import constant, sorted_calls, sorted_spans, sorting_order, take
 from harness.traces.errors import TraceError
-from harness.traces.kineto.collectives import kernel_messages, span_messages
-from harness.traces.kineto.cpu import SPAN_PREFIX, host_events
-from harness.traces.kineto.fill import gathered_from, names_no_gpu
+from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
+from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
-from harness.traces.kineto.gpu import device_events
-from harness.traces.kineto.identity import About, identity
-from harness.traces.messages import Message, collectives
+from harness.traces.nccl_calls import Message, collectives
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import (
     SHORTEST_HOST_NS,

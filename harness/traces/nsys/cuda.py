@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.traces.columns import (
     AnyColumn,
@@ -19,10 +22,9 @@ from harness.traces.columns import (
     sorting_order,
     unknown,
 )
-from harness.traces.database import Database
-from harness.traces.nsys.devices import Devices
-from harness.traces.nsys.ids import names_of, process_of, thread_of
-from harness.traces.trace import Activity, Calls, CopyKind, Events, HostMemory
+from harness.traces.database import Database, whole
+from harness.traces.nsys.devices import Devices, names_of, process_of, process_of_one, thread_of
+from harness.traces.trace import I64, Activity, Calls, CopyKind, Events, HostMemory, MetricSeries, NicSamples
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -146,3 +148,139 @@ def api_calls(database: Database, names: NameTable) -> Calls:
             process=process_of(thread),
         )
     )
+
+
+_GPU_BITS = 0xFF  # of a typeId; the others say which machine and source
+_ALLOCATED = 0  # ENUM_CUDA_DEV_MEM_EVENT_OPER
+_ON_DEVICE = (2, 5)  # ENUM_CUDA_MEM_KIND: device, device static
+_MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+_FIRST_CALLS = ("cuInit", "cuDevicePrimaryCtxRetain", *(f"cuCtxCreate{v}" for v in ("", "_v2", "_v3", "_v4")))
+
+
+def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
+    """Every sampled counter of every device, in order of time."""
+    raw = database.integers("GPU_METRICS", "timestamp", "typeId", "metricId", "value")
+    if len(raw["timestamp"]) == 0:
+        return []
+    listed = database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+    kinds = ((whole(kind), number, name) for kind, number, name in listed)
+    name_of = {(kind & _GPU_BITS, number): str(name) for kind, number, name in kinds if kind is not None}
+    device, metric = raw["typeId"] & _GPU_BITS, raw["metricId"]
+    order = np.lexsort((raw["timestamp"], metric, device))
+    changes = (np.diff(device[order]) != 0) | (np.diff(metric[order]) != 0)
+    return [
+        MetricSeries(
+            name=name_of.get((int(device[rows[0]]), int(metric[rows[0]])), f"metric {metric[rows[0]]}"),
+            device=devices.of_gpu(int(device[rows[0]])),
+            time_ns=raw["timestamp"][rows],
+            value=raw["value"][rows].astype(np.float64),
+        )
+        for rows in np.split(order, np.flatnonzero(changes) + 1)
+    ]
+
+
+def peak_memory_bytes(database: Database, devices: Devices) -> dict[tuple[int, int], int]:
+    """The most memory that each process had allocated at once, by process and device.
+
+    Only of processes whose first calls of CUDA were recorded; others may have allocated memory before.
+    """
+    wanted = ("start", "globalPid", "deviceId", "bytes", "memKind", "memoryOperationType")
+    raw = database.integers(_MEMORY, *wanted)
+    process = process_of(raw["globalPid"])
+    kept = np.isin(raw["memKind"], _ON_DEVICE) & np.isin(process, _recorded_from_the_start(database))
+    rows = np.flatnonzero(kept)
+    rows = rows[np.argsort(raw["start"][rows], kind="stable")]
+    signed = np.where(raw["memoryOperationType"][rows] == _ALLOCATED, 1, -1) * raw["bytes"][rows]
+    device = devices.of_cuda(process[rows], raw["deviceId"][rows])
+    peak = {}
+    for owner, number in sorted(set(zip(process[rows].tolist(), device.tolist(), strict=True))):
+        held = np.cumsum(signed[(process[rows] == owner) & (device == number)])
+        if held.min() >= 0:
+            peak[owner, number] = int(held.max())
+    return peak
+
+
+def _recorded_from_the_start(database: Database) -> list[int]:
+    """Processes whose first call of CUDA is in the recording."""
+    if not database.columns(_MEMORY):
+        return []
+    first = [number for number, _ in database.rows("StringIds", "id", "value", only=("value", _FIRST_CALLS))]
+    threads = [row for table in CALLS for row in database.rows(table, "globalTid", only=("nameId", first))]
+    return sorted({process_of_one(thread) for (thread,) in threads if whole(thread) is not None})
+
+
+_SAMPLES, _METRICS = "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
+_KEYS = ("globalId", "portId", "metricsListId", "metricsIdx")  # of one metric of one port
+MOST_PORTS = 256  # of one node
+_BYTES = re.compile(r"(IB|Eth): Bytes (sent|received)")  # IP over InfiniBand is in the InfiniBand bytes already
+_UNIT = re.compile(r"(?:bytes|B)\s*/\s*(s|ms|us|ns)", re.IGNORECASE)
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+class _Metric(NamedTuple):
+    """One row of nsys' list. scale: from its unit to bytes per second."""
+
+    family: str  # IB | Eth
+    sent: bool
+    scale: float
+
+
+def nic_samples(database: Database) -> tuple[list[NicSamples], str | None]:
+    """Each direction of each port that has samples, by port; and a sentence where they cannot be read.
+
+    A port has a metric for InfiniBand and one for Ethernet: that with more bytes is taken, and never both.
+    """
+    if not database.has_rows(_SAMPLES):
+        return [], None
+    metrics = _metrics(database)
+    if not metrics:
+        return [], "its samples of network ports are left out: none of their metrics is bytes per time"
+    wanted = ("start", "end", *_KEYS)
+    numbers = {number for _, number in metrics}
+    raw, value = database.measured(_SAMPLES, *wanted, value="value", only=("metricsIdx", numbers))
+    names = _device_names(database)
+    found: dict[tuple[int, int], dict[str, list[NicSamples]]] = defaultdict(lambda: defaultdict(list))
+    for rows in _series(raw):
+        device, port, listed, number = (int(raw[name][rows[0]]) for name in _KEYS)
+        metric = metrics.get((listed, number))
+        if metric is None:
+            continue
+        name = names.get(device, f"adapter {device}") + (f":{port}" if port > 0 else "")
+        start, end, rate = raw["start"][rows], raw["end"][rows], value[rows] * metric.scale
+        found[device, port][metric.family].append(NicSamples(name, metric.sent, start, end, rate))
+    if len(found) > MOST_PORTS:
+        return [], f"its samples of network ports are left out: they are of more than {MOST_PORTS} ports"
+    return [one for families in found.values() for one in max(families.values(), key=_moved)], None
+
+
+def _series(raw: dict[str, I64]) -> list[NDArray[np.intp]]:
+    """The rows of each metric of each port, in order of time."""
+    order = np.lexsort((raw["start"], *(raw[name] for name in reversed(_KEYS))))
+    changes = np.zeros(max(len(order) - 1, 0), bool)
+    for name in _KEYS:
+        changes |= np.diff(raw[name][order]) != 0
+    return np.split(order, np.flatnonzero(changes) + 1) if len(order) else []
+
+
+def _moved(directions: list[NicSamples]) -> float:
+    return sum(float(np.dot(each.bytes_per_s, each.end_ns - each.start_ns)) for each in directions)
+
+
+def _metrics(database: Database) -> dict[tuple[int, int], _Metric]:
+    """The metrics that are bytes per time, by list and number."""
+    found = {}
+    for listed, number, name, unit in database.rows(
+        _METRICS, "metricsListId", "metricsIdx", "name", "unit", filled=["name"]
+    ):
+        kind, scale = _BYTES.fullmatch(str(name)), _UNIT.fullmatch(str(unit).strip())
+        if kind and scale and whole(listed) is not None and whole(number) is not None:
+            per_second = _PER_SECOND[scale[1].lower()]
+            found[listed, number] = _Metric(kind[1], kind[2] == "sent", per_second)
+    return found
+
+
+def _device_names(database: Database) -> dict[int, str]:
+    """The adapters' names by the id that the samples have."""
+    names = dict(database.rows("TARGET_INFO_NIC_INFO", "nicId", "name"))
+    listed = database.rows("NIC_ID_MAP", "globalId", "nicId")
+    return {number: str(names[nic]) for number, nic in listed if nic in names and whole(number) is not None}

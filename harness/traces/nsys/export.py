@@ -1,18 +1,133 @@
-"""A .nsys-rep to its SQLite export with the installed nsys; the export is kept beside the report."""
+"""A report that a newer nsys wrote than the one at hand: both versions, and what to type where the newer one is."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
+from isal import igzip, isal_zlib
+
+from harness.traces.decompression_limit import unpacks_to_too_much
 from harness.traces.errors import TraceError
-from harness.traces.nsys.newer import export_command, too_new
 from harness.traces.progress import OnProgress, silent
+
+_FIRST_BYTES = 200
+_MOST_S = 60
+# The first line of a report. Before 2023 it has no version.
+_WRITTEN_BY = re.compile(rb"\ANVIDIA Tegra Profiler Report (\d+)@(\d+)@(\d+)@")
+_VERSION = re.compile(r"version (\d+)\.(\d+)\.(\d+)")
+# What nsys 2022 and, from 2023 on, a later one says of such a report.
+_REFUSED = re.compile(r"Version number is invalid: \d|newer than your current version")
+_INCLUDES_JSON = (2024, 6)  # the first that leaves out NCCL's message sizes unless it is asked for them
+
+Version = tuple[int, ...]
+
+
+def written_by(report: Path) -> Version:
+    """The version of the nsys that wrote a report; empty where the report does not tell it."""
+    with report.open("rb") as stream:
+        found = _WRITTEN_BY.match(stream.read(_FIRST_BYTES))
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def export_command(report: Path) -> str:
+    """What to type where an nsys is that can read a report; the export lies beside it."""
+    export = report.with_name(report.name.removesuffix(".nsys-rep") + ".sqlite")
+    json = ["--include-json=true"] if written_by(report) >= _INCLUDES_JSON else []
+    return shlex.join(["nsys", "export", "--type", "sqlite", *json, "--output", str(export), str(report)])
+
+
+def too_new(report: Path, said: str, nsys: Sequence[str], environ: Mapping[str, str] | None = None) -> str | None:
+    """Why a report cannot be exported, if it is that a newer nsys wrote it.
+
+    said: what nsys said of it; nsys, environ: the words that start it, and its environment if it is not this one.
+    """
+    theirs, ours = written_by(report), _version(nsys, environ)
+    if not _REFUSED.search(said) and not (theirs and ours and theirs > ours):
+        return None
+    newer = f"nsys {_dotted(theirs)}" if theirs else "a newer nsys"
+    here = f"the nsys here is {_dotted(ours) or 'older'} ({nsys[-1]})"
+    with_one = f"that or a later nsys is, type `{export_command(report)}`"
+    return f"was written by {newer}, and {here}: where {with_one}, and give the .sqlite instead"
+
+
+def _version(nsys: Sequence[str], environ: Mapping[str, str] | None) -> Version:
+    argv = [*nsys, "--version"]
+    try:
+        done = subprocess.run(
+            argv, env=environ, capture_output=True, text=True, errors="replace", timeout=_MOST_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = _VERSION.search(done.stdout)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+_DAMAGE: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # type: ignore[assignment]
+_PIECE_BYTES = 1 << 20
+_SPARE_BYTES = 256 << 20  # of the disk, which are left to others
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """A temporary plain copy of the gzipped `path`.
+
+    Raises:
+        TraceError: the compressed file is damaged, or its content is too much for the disk or for any export.
+    """
+    with tempfile.TemporaryDirectory(prefix="harness-") as folder:
+        plain = Path(folder) / "export.sqlite"
+        with path.open("rb") as packed, plain.open("wb", buffering=0) as target:
+            _copy(path, packed, target)
+        yield plain
+
+
+def _copy(path: Path, packed: BinaryIO, target: FileIO) -> None:
+    unpacked_bytes = 0
+    for piece in _pieces(path, packed):
+        unpacked_bytes += len(piece)
+        if too_much := unpacks_to_too_much(packed.tell(), unpacked_bytes):
+            raise TraceError(path, too_much)
+        folder = Path(str(target.name)).parent
+        if shutil.disk_usage(folder).free < _SPARE_BYTES + len(piece):
+            raise TraceError(path, _no_room(folder, unpacked_bytes))
+        try:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[target.write(rest) :]
+        except OSError as error:
+            raise TraceError(path, f"{_no_room(folder, unpacked_bytes)} ({error.strerror})") from error
+
+
+def _pieces(path: Path, packed: BinaryIO) -> Iterator[bytes]:
+    try:
+        source = igzip.open(packed, "rb")  # type: ignore[no-untyped-call]
+        while piece := source.read(_PIECE_BYTES):
+            yield piece
+    except _DAMAGE as error:
+        raise TraceError(path, f"cannot be unpacked: the compressed file is damaged ({error})") from error
+
+
+def _no_room(folder: Path, size: int) -> str:
+    return (
+        f"cannot be unpacked: {folder.parent} has no room for its {size / 1e6:.0f} MB and more; "
+        "name a folder with more room in TMPDIR, or unpack it yourself"
+    )
+
 
 _HASH_BYTES = 8
 _MOST_OUTPUT = 4096
@@ -63,9 +178,7 @@ def _kept(report: Path, name: str) -> Path | None:
 
 def _knows_json(nsys: str) -> bool:
     try:
-        help_text = subprocess.run(
-            [nsys, "export", "--help"], capture_output=True, timeout=_MOST_HELP_S, check=False
-        )
+        help_text = subprocess.run([nsys, "export", "--help"], capture_output=True, timeout=_MOST_HELP_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return _JSON.encode() in help_text.stdout + help_text.stderr

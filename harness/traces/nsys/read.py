@@ -9,14 +9,26 @@ from harness.traces.columns import NameTable, distinct, empty
 from harness.traces.database import Database, opened
 from harness.traces.errors import TraceError
 from harness.traces.nccl_calls import is_nccl_call
-from harness.traces.nsys.counters import metric_series, peak_memory_bytes
-from harness.traces.nsys.cuda import api_calls, device_events, without_names
+from harness.traces.nsys.cuda import (
+    api_calls,
+    device_events,
+    metric_series,
+    nic_samples,
+    peak_memory_bytes,
+    without_names,
+)
 from harness.traces.nsys.devices import read_devices
 from harness.traces.nsys.host import host_spans
-from harness.traces.nsys.identity import dropped_events, export_metadata, identity, ranks_in_ranges
-from harness.traces.nsys.nccl_messages import Payloads, device_collectives, read_payloads
-from harness.traces.nsys.nics import nic_samples
-from harness.traces.nsys.nvtx import nvtx_ranges
+from harness.traces.nsys.identity import (
+    Payloads,
+    device_collectives,
+    dropped_events,
+    export_metadata,
+    identity,
+    nvtx_ranges,
+    ranks_in_ranges,
+    read_payloads,
+)
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Calls, Ranges, Trace, no_host_spans
 
@@ -43,7 +55,7 @@ def _plain(path: Path, progress: OnProgress) -> AbstractContextManager[Path]:
     with path.open("rb") as stream:
         if stream.read(2) != _GZIP_MAGIC:
             return nullcontext(path)
-    from harness.traces.nsys.unpacked import unpacked
+    from harness.traces.nsys.export import unpacked
 
     return unpacked(path)
 

@@ -1,18 +1,46 @@
-"""A timeline's columns as a file has them: the operations' names, and numbers with NaN where there is none. Knows no
-format."""
+"""What an operation timeline lacks, in one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from harness.common.bounded_read import BoundedReadError, open_regular
+from harness.common.errors import RequestError, TablesNeeded
+from harness.common.printable import printable
 from harness.traces.errors import TraceError
-from harness.traces.operations.errors import lacks
-from harness.traces.operations.vocabulary import COLUMNS, TIMES, UNITS_NS, column_of
+from harness.traces.kineto.framing import Blocks
+from harness.traces.operations.vocabulary import COLUMNS, FUSED, ROLES, TIMES, UNITS_NS, column_of, plain_operation
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import F64, I64
+
+_MOST_NAMED = 20
+
+
+class ColumnsError(RequestError):
+    """A table without a column that every timeline of operations has."""
+
+
+def lacks(path: Path, missing: Sequence[str], found: Sequence[str]) -> ColumnsError:
+    """The error of a file without these columns. found: the heads that it has."""
+    wanted = [f"{COLUMNS[name].meaning} ({', '.join(COLUMNS[name].names)})" for name in missing]
+    heads = [printable(head)[:60] for head in found[:_MOST_NAMED]]
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    there = f"its columns are {', '.join(heads)}{more}" if found else "it has no columns"
+    return ColumnsError(
+        f"{printable(str(path))}: is not a timeline of operations: it lacks a column for {' and for '.join(wanted)}; "
+        f"{there}"
+    )
+
 
 MOST_ROWS = 20_000_000
 _CLOCK_NS = 1e7  # by which clocks may be wrong: an operation that ends so much before it starts took no time
@@ -57,25 +85,17 @@ def columns_among(path: Path, heads: Sequence[str]) -> dict[str, tuple[int, floa
     return found
 
 
-def _is_better(
-    heads: Sequence[str], column: str, head: str, found: Mapping[str, tuple[int, float | None]]
-) -> bool:
+def _is_better(heads: Sequence[str], column: str, head: str, found: Mapping[str, tuple[int, float | None]]) -> bool:
     """Whether a head is the column rather than the one that was found: the earlier of the declared names is."""
     if column not in found:
         return True
     order = COLUMNS[column].names
     place = {name: number for number, name in enumerate(order)}
-    return place.get(head.strip().lower(), len(order)) < place.get(
-        heads[found[column][0]].strip().lower(), len(order)
-    )
+    return place.get(head.strip().lower(), len(order)) < place.get(heads[found[column][0]].strip().lower(), len(order))
 
 
 def table_of(
-    path: Path,
-    names: list[str],
-    operation: I64,
-    numbers: dict[str, F64],
-    units_ns: Mapping[str, float | None],
+    path: Path, names: list[str], operation: I64, numbers: dict[str, F64], units_ns: Mapping[str, float | None]
 ) -> Table:
     """The table of columns as a file has them. units_ns: of each time, None where the file does not name it.
 
@@ -97,9 +117,7 @@ def table_of(
         valid = np.isfinite(start) & np.isfinite(length) & (length > -_CLOCK_NS) & (length < _LONGEST_S * 1e9)
     if not valid.any():
         raise TraceError(path, "no row has a start and a duration that are times")
-    return Table(
-        path, names, operation, numbers | {"start": start, "duration": np.maximum(length, 0.0)}, ~valid, notes
-    )
+    return Table(path, names, operation, numbers | {"start": start, "duration": np.maximum(length, 0.0)}, ~valid, notes)
 
 
 def _guessed_ns(times: Mapping[str, F64]) -> float:
@@ -127,3 +145,178 @@ def _number(value: object) -> float:
         return float(value)  # type: ignore[arg-type]  # what cannot be a number raises
     except (TypeError, ValueError, OverflowError):
         return float("nan")
+
+
+TABLES = (".csv", ".csv.gz", ".parquet")
+EVENTS = (".json", ".json.gz")
+DELIMITERS = (",", ";", "\t")
+_PARQUET = b"PAR1"
+_FOOTER_BYTES = 1 << 20
+
+
+def is_timeline(path: Path, start: bytes) -> bool:
+    """Whether a file is a timeline of operations. start: its first bytes, unpacked."""
+    if path.name.endswith(EVENTS):
+        return _are_operations(start)
+    if path.name.endswith(".parquet"):
+        return _names_columns(path)
+    return path.name.endswith(TABLES) and _has_columns(heads_of(start))
+
+
+def heads_of(start: bytes) -> Sequence[str]:
+    """The names in the first line of a table of text that begins so; empty: it is no text."""
+    if b"\0" in start:
+        return []
+    text = start.split(b"\n", 1)[0].decode("utf-8-sig", "replace").rstrip("\r")
+    try:
+        return next(csv.reader([text], delimiter=delimiter_of(text)), [])
+    except csv.Error:
+        return []
+
+
+def delimiter_of(line: str) -> str:
+    """What stands between the names of a table's first line."""
+    return max(DELIMITERS, key=line.count)
+
+
+def _has_columns(heads: Sequence[str]) -> bool:
+    named = {named[0] for head in heads if (named := column_of(head))}
+    times = {"duration", "end"} & named
+    return {"operation", "start"} <= named and bool(times) and bool({"rank", "dp_rank", "stage"} & named)
+
+
+def _names_columns(path: Path) -> bool:
+    """Whether the end of a Parquet file names the columns that every timeline has; needs no library."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, file.seek(0, 2) - _FOOTER_BYTES))
+            footer = file.read(_FOOTER_BYTES)
+    except (OSError, BoundedReadError):
+        return False
+    names = re.findall(rb"[A-Za-z_]{2,24}", footer) if footer.endswith(_PARQUET) else []
+    return _has_columns([name.decode("ascii") for name in dict.fromkeys(names)])
+
+
+_NAME = re.compile(rb'"name"\s*:\s*"([\w \-]{3,40})"')
+_OF_PROFILERS = re.compile(
+    rb'"(?:cpu_op|user_annotation|cuda_runtime|cuda_driver|kernel|gpu_memcpy|python_function|schemaVersion|'
+    rb'deviceProperties|ac2g|External id)"'
+)
+_OF_OPERATIONS = re.compile(
+    rb'"(?:step|iteration|iter|mb_id|micro_batch|mb|microbatch|model_chunk|seq_id|stage|pp_rank|dp_rank)"\s*:'
+)
+
+
+def is_of_profiler(start: bytes) -> bool:
+    """Whether a JSON text that begins so is a profiler's."""
+    return _OF_PROFILERS.search(start) is not None
+
+
+def _are_operations(start: bytes) -> bool:
+    """Whether a JSON text that begins so has operations as its events, and is not a profiler's. A name of one word,
+    such as `forward`, is one only beside a step, a micro-batch or a stage."""
+    if is_of_profiler(start):
+        return False
+    names = {plain_operation(found[1].decode("ascii", "replace")) for found in _NAME.finditer(start)}
+    known = [name for name in names if name in ROLES or name in FUSED]
+    return any("-" in name for name in known) or (bool(known) and bool(_OF_OPERATIONS.search(start)))
+
+
+_MOST_TEXT_BYTES = 2 << 30
+_AT_ONCE = 100_000  # rows
+
+
+def read_csv(path: Path, progress: OnProgress = silent) -> Table:
+    """A table whose first line names its columns.
+
+    Raises:
+        ColumnsError: a column is missing.
+        TraceError: the file cannot be read, or is damaged.
+    """
+    rows = _rows(path, progress)
+    heads = next(rows, [])
+    columns = columns_among(path, heads)
+    last = max(position for position, _ in columns.values())
+    index: dict[str, int] = {}
+    operation: list[int] = []
+    parts: dict[str, list[Any]] = {name: [] for name in columns if name != "operation"}
+    number = columns["operation"][0]
+    while some := list(islice(rows, _AT_ONCE)):
+        whole = [row for row in some if len(row) > last]
+        operation += [index.setdefault(row[number], len(index)) for row in whole]
+        for name, part in parts.items():
+            part.append(as_numbers([row[columns[name][0]] for row in whole]))
+        if len(operation) > MOST_ROWS:
+            raise TraceError(path, f"has more than {MOST_ROWS:,} rows, more than any job of a few steps")
+    numbers = {name: np.concatenate(part) if part else np.empty(0) for name, part in parts.items()}
+    units = {name: columns[name][1] for name in TIMES if name in columns}
+    return table_of(path, list(index), np.array(operation, np.int64), numbers, units)
+
+
+def _rows(path: Path, progress: OnProgress) -> Iterator[list[str]]:
+    text = _text(path, progress)
+    first = text[: text.find("\n")] if "\n" in text else text
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(first))
+    try:
+        yield from (row for row in reader if row)
+    except csv.Error as error:
+        raise TraceError(path, f"is damaged in line {reader.line_num}: {error}") from None
+
+
+def _text(path: Path, progress: OnProgress) -> str:
+    blocks, parts, size = Blocks(path, progress), [], 0
+    for block in blocks:
+        parts.append(block)
+        size += len(block)
+        if size > _MOST_TEXT_BYTES:
+            raise TraceError(path, f"has more than {_MOST_TEXT_BYTES >> 30} GiB of text, the limit for a table")
+    if blocks.broken:
+        raise TraceError(path, blocks.broken)
+    text = b"".join(parts).decode("utf-8-sig", "replace")
+    if "\0" in text:
+        raise TraceError(path, "is not a table of text: it has null bytes")
+    return text
+
+
+def read_parquet(path: Path, progress: OnProgress = silent) -> Table:
+    """The same from Parquet.
+
+    Raises:
+        TablesNeeded: pyarrow is not installed.
+        ColumnsError: a column is missing.
+        TraceError: the file cannot be read, or is damaged.
+    """
+    if find_spec("pyarrow") is None:
+        raise TablesNeeded(str(path))
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            if file.metadata.num_rows > MOST_ROWS:
+                raise TraceError(path, f"has more than {MOST_ROWS:,} rows, more than any job of a few steps")
+            columns = columns_among(path, file.schema_arrow.names)
+            wanted = {name: file.schema_arrow.names[position] for name, (position, _) in columns.items()}
+            content = file.read(columns=list(wanted.values()))
+            names, operation = _coded(content.column(wanted.pop("operation")))
+            numbers = {name: _column(content.column(head)) for name, head in wanted.items()}
+    except (ArrowException, OSError, ValueError, MemoryError) as error:
+        said = (str(error).splitlines() or ["it is damaged"])[0]
+        raise TraceError(path, f"cannot be read as Parquet: {said}") from None
+    progress(1, 1)
+    return table_of(path, names, operation, numbers, {n: columns[n][1] for n in TIMES if n in columns})
+
+
+def _coded(column: Any) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """A column of texts as its distinct ones and each row's index."""
+    values = column.to_pylist()
+    index: dict[str, int] = {}
+    codes = [index.setdefault(str(value), len(index)) for value in values]
+    return list(index), np.array(codes, np.int64)
+
+
+def _column(column: Any) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    try:
+        return as_numbers(column.to_numpy())
+    except (NotImplementedError, ValueError):
+        return as_numbers(column.to_pylist())

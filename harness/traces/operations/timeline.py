@@ -1,4 +1,4 @@
-"""The operations of a job as columns that a replay can use: who, in which step, in which order."""
+"""The steps of a timeline that does not number them: they end with the optimizer, else with the last backward."""
 
 from __future__ import annotations
 
@@ -11,18 +11,52 @@ from numpy.typing import NDArray
 
 from harness.common.printable import printable, printable_name
 from harness.traces.errors import TraceError
-from harness.traces.operations.errors import lacks
-from harness.traces.operations.steps import steps_of
-from harness.traces.operations.table import Table
-from harness.traces.operations.vocabulary import (
-    BETWEEN_STAGES,
-    FUSED,
-    ONE_NAME,
-    ROLES,
-    Role,
-    plain_operation,
-)
+from harness.traces.operations.table import Table, lacks
+from harness.traces.operations.vocabulary import BETWEEN_STAGES, FUSED, ONE_NAME, ROLES, Role, plain_operation
 from harness.traces.trace import F64, I64, U8
+
+_BEFORE_FORWARD = (Role.FORWARD, Role.FORWARD_RECV, Role.GATHER)
+
+
+def steps_of(rows: dict[str, I64], role: NDArray[np.int64]) -> tuple[I64, str]:
+    """Of each row the number of its step on its worker, from 0 on; and where a step ends, in words."""
+    step = np.zeros(len(role), np.int64)
+    worker = rows["dp_rank"] * (1 << 31) + rows["stage"]
+    by_optimizer = bool((role == Role.OPTIMIZER).any())
+    order = np.lexsort((rows["start"], worker))
+    bounds = np.flatnonzero(np.diff(worker[order], prepend=-1, append=-1))
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        mine = order[first:last]
+        cut = _by_optimizer if by_optimizer else _by_passes
+        step[mine] = cut(rows, role, mine)
+    return step, "with its optimizer" if by_optimizer else "where forward begins again after backward"
+
+
+def _by_optimizer(rows: dict[str, I64], role: NDArray[np.int64], mine: NDArray[np.intp]) -> I64:
+    """How many optimizers had ended when each operation was in its middle."""
+    start, length = rows["start"][mine], rows["length"][mine]
+    optimizer = role[mine] == Role.OPTIMIZER
+    ends = np.sort(start[optimizer] + length[optimizer])
+    return np.searchsorted(ends, start + length // 2, side="right").astype(np.int64)
+
+
+def _by_passes(rows: dict[str, I64], role: NDArray[np.int64], mine: NDArray[np.intp]) -> I64:
+    """A micro-batch that begins a second time begins a step; without micro-batches all is one step."""
+    forward = mine[(role[mine] == Role.FORWARD) & (rows["micro_batch"][mine] >= 0)]
+    if not len(forward):
+        return np.zeros(len(mine), np.int64)
+    batch, chunk = rows["micro_batch"][forward], rows["chunk"][forward]
+    again = (batch == batch[0]) & (chunk == chunk[0])
+    begins = rows["start"][forward][again]
+    passes = mine[(role[mine] == Role.BACKWARD) | (role[mine] == Role.FORWARD)]
+    before = np.searchsorted(rows["start"][passes], begins, side="left")
+    ends = (rows["start"] + rows["length"])[passes][before[1:] - 1]
+    start = rows["start"][mine]
+    of_next = np.isin(role[mine], _BEFORE_FORWARD)
+    late = np.searchsorted(begins[1:], start, side="right")
+    early = np.searchsorted(ends, start, side="right")
+    return np.where(of_next, early, late).astype(np.int64)
+
 
 MOST_WORKERS = 100_000
 _MOST_NUMBER = 1 << 31
@@ -77,16 +111,12 @@ def operations_of(table: Table) -> Operations:
     step_values = np.unique(rows["step"])
     keep = ~np.isin(rows["step"], np.unique(rows["step"][rows["bad"] > 0]))
     if not keep.any():
-        raise TraceError(
-            table.path, "has a time that is no time, or a worker that is no number, in every step"
-        )
+        raise TraceError(table.path, "has a time that is no time, or a worker that is no number, in every step")
     left_out = len(step_values) - len(np.unique(rows["step"][keep]))
     rows = {name: column[keep] for name, column in rows.items()}
     rows = _first_of_tensor_parallel(rows, notes)
     steps, rows["step"] = np.unique(rows["step"], return_inverse=True)
-    order = np.lexsort(
-        (rows["sequence"], rows["start"], rows["kind"], rows["stage"], rows["dp_rank"], rows["step"])
-    )
+    order = np.lexsort((rows["sequence"], rows["start"], rows["kind"], rows["stage"], rows["dp_rank"], rows["step"]))
     rows = {name: column[order] for name, column in rows.items()}
     first = np.full(len(steps), np.iinfo(np.int64).max)
     np.minimum.at(first, rows["step"], rows["start"])
@@ -149,10 +179,7 @@ def _rows(table: Table, roles: list[Role], notes: list[str]) -> Rows:
     bad = table.unreadable.copy()
     with np.errstate(invalid="ignore"):
         origin = float(np.min(numbers["start"][~bad])) if not bad.all() else 0.0
-        for name, column, least in (
-            ("start", numbers["start"] - origin, 0.0),
-            ("length", numbers["duration"], 0.0),
-        ):
+        for name, column, least in (("start", numbers["start"] - origin, 0.0), ("length", numbers["duration"], 0.0)):
             valid = np.isfinite(column) & (column >= least) & (column < 4e18)
             bad |= ~valid
             rows[name] = np.rint(np.where(valid, column, 0.0)).astype(np.int64)
@@ -183,9 +210,7 @@ def _place_workers(table: Table, roles: list[Role], rows: Rows) -> None:
     if "stage" not in there:
         if any(role in BETWEEN_STAGES for role in roles) and "dp_rank" not in there:
             raise lacks(table.path, ["stage"], [*there, "operation"])
-        rows["stage"] = (
-            _order_within(rows["dp_rank"], rows["rank"]) if "dp_rank" in there else 0 * rows["kind"]
-        )
+        rows["stage"] = _order_within(rows["dp_rank"], rows["rank"]) if "dp_rank" in there else 0 * rows["kind"]
     if "dp_rank" not in there:
         rows["dp_rank"] = _order_within(rows["stage"], rows["rank"])
     workers = len(np.unique(rows["dp_rank"] * _MOST_NUMBER + rows["stage"]))
@@ -228,9 +253,7 @@ def _chunks(rows: Rows, roles: NDArray[np.int64]) -> I64:
     return chunk
 
 
-def _passes_with_micro_batch(
-    role: NDArray[np.int64], micro_batch: I64
-) -> Iterator[tuple[Role, NDArray[np.intp]]]:
+def _passes_with_micro_batch(role: NDArray[np.int64], micro_batch: I64) -> Iterator[tuple[Role, NDArray[np.intp]]]:
     for which in (Role.FORWARD, Role.BACKWARD):
         yield which, np.flatnonzero((role == which) & (micro_batch >= 0))
 

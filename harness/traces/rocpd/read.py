@@ -1,22 +1,188 @@
-"""A database of rocprofv3 (rocpd) to a Trace."""
+"""Messages of RCCL's calls, of a rocpd database: from the arguments that rocprofv3 writes beside each call.
+
+Names of arguments: rocprofiler-sdk, source/lib/rocprofiler-sdk/rccl/rccl.def.cpp. How it writes a data type, by number
+or by name, is uncertain; both are read. The communicator is written as an address of the process, which says nothing to
+other ranks, and a peer by its number in that communicator: neither is taken.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
-from harness.traces.columns import NameTable, distinct, empty
-from harness.traces.database import Database, Kind, opened
+import numpy as np
+
+from harness.traces.columns import (
+    AnyColumn,
+    NameTable,
+    constant,
+    device_numbers,
+    distinct,
+    empty,
+    joined,
+    launches,
+    reordered,
+    sorting_order,
+    unknown,
+)
+from harness.traces.database import Database, Kind, opened, whole
 from harness.traces.errors import TraceError
-from harness.traces.messages import communication_kernels
-from harness.traces.nccl_calls import collectives_of_calls
+from harness.traces.nccl_calls import OF_ONE_RANK, Message, MessageOf, collectives_of_calls, communication_kernels
 from harness.traces.progress import OnProgress, silent
-from harness.traces.rocpd.agents import read_agents
-from harness.traces.rocpd.host import RCCL_DOMAIN, Regions, hip_calls, host_ranges
-from harness.traces.rocpd.identity import identity
-from harness.traces.rocpd.rccl import messages_of
-from harness.traces.rocpd.tables import Recording, recordings
-from harness.traces.rocpd.work import COPIES, KERNELS, device_events
-from harness.traces.trace import Calls, Events, Ranges, Trace
+from harness.traces.rocpd.tables import (
+    RCCL,
+    RCCL_DOMAIN,
+    Agents,
+    Recording,
+    Regions,
+    hip_calls,
+    host_ranges,
+    identity,
+    looked_up,
+    named,
+    read_agents,
+    recordings,
+)
+from harness.traces.trace import I64, Activity, Calls, CopyKind, Events, Ranges, Trace
+from harness.traces.vocabulary import dtype_bytes, dtype_name
+
+_COUNTS = ("count", "sendcount", "recvcount")
+_WANTED = (*_COUNTS, "datatype")
+# ncclDataType_t, by number (nccl.h).
+_TYPES = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "float8_e4m3fn",
+    "float8_e5m2",
+)  # fmt: skip
+_MOST_DIGITS = 18
+
+Arguments = dict[str, Any]
+
+
+def messages_of(regions: list[Regions]) -> MessageOf:
+    """What gives a call's message by its thread and start."""
+    found = {place: arguments for each in regions for place, arguments in _arguments(each).items()}
+
+    def message_of(thread: int, start_ns: int, kind: str) -> Message:
+        return _message(kind, found.get((thread, start_ns), {}))
+
+    return message_of
+
+
+def _arguments(regions: Regions) -> dict[tuple[int, int], Arguments]:
+    raw = regions.of(RCCL)
+    if not len(raw["start"]):
+        return {}
+    by_event: dict[int, Arguments] = defaultdict(dict)
+    events = set(raw["event_id"].tolist())
+    table, database = regions.recording.table("arg"), regions.recording.database
+    for event, name, text in database.rows(table, "event_id", "name", "value", only=("name", _WANTED)):
+        if event in events:
+            by_event[event][str(name)] = text
+    places = zip(raw["thread"].tolist(), raw["start"].tolist(), raw["event_id"].tolist(), strict=True)
+    return {(thread, start): by_event.get(event, {}) for thread, start, event in places}
+
+
+def _message(kind: str, arguments: Arguments) -> Message:
+    """RCCL's calls count one rank's part of what is gathered or scattered; how many ranks there are is not recorded."""
+    dtype = _dtype(arguments.get("datatype"))
+    count = next((n for n in (_number(arguments.get(name)) for name in _COUNTS) if n is not None), -1)
+    width = dtype_bytes(dtype) if dtype else 0
+    known = count >= 0 and width > 0 and kind not in OF_ONE_RANK
+    return Message(kind, dtype=dtype, recorded_bytes=count * width if known else -1)
+
+
+def _dtype(text: object) -> str | None:
+    number = _number(text)
+    if number is not None:
+        return _TYPES[number] if number < len(_TYPES) else None
+    return dtype_name(str(text).removeprefix("nccl")) if text is not None else None
+
+
+def _number(text: object) -> int | None:
+    if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    found = whole(text)
+    return found if found is not None and found >= 0 else None
+
+
+KERNELS, COPIES = "kernel_dispatch", "memory_copy"
+_COMMON = ("start", "end", "pid", "stream_id", "queue_id", "event_id")
+_OBJECT = re.compile(r"( \[clone)? ?\.kd\]?$")  # of a kernel's descriptor, whose name is the kernel's and this
+_UNNAMED = "[unnamed kernel]"
+_COPY_NAMES = {
+    CopyKind.H2D: "Memcpy HtoD",
+    CopyKind.D2H: "Memcpy DtoH",
+    CopyKind.D2D: "Memcpy DtoD",
+    CopyKind.P2P: "Memcpy PtoP",
+    CopyKind.UNKNOWN: "Memcpy",
+}
+
+Columns = dict[str, AnyColumn]
+
+
+def device_events(recorded: list[tuple[Recording, Agents]], names: NameTable, calls: Calls) -> Events:
+    """All work on GPUs, sorted as `Events` requires."""
+    table = joined([part(recording, agents, names) for recording, agents in recorded for part in (_kernels, _copies)])
+    order = sorting_order(table["start_ns"], table["device"])
+    if order is not None:
+        table = {name: reordered(column, order) for name, column in table.items()}
+    launch_ns, launch_thread = launches(table["correlation"], table["process"], calls)
+    dtype = constant(-1, len(launch_ns), np.int32)
+    return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
+
+
+def _kernels(recording: Recording, agents: Agents, names: NameTable) -> Columns:
+    raw = recording.integers(KERNELS, *_COMMON, "agent_id", "kernel_id")
+    symbol = raw["kernel_id"]
+    texts = recording.texts(symbol, "info_kernel_symbol", "kernel_name")
+    texts |= {i: t for i, t in recording.texts(symbol, "info_kernel_symbol", "display_name").items() if t}
+    name = named(symbol, {i: _OBJECT.sub("", text) for i, text in texts.items()}, names, _UNNAMED)
+    return _part(recording, raw, Activity.KERNEL, name, device=looked_up(raw["agent_id"], agents.number))
+
+
+def _copies(recording: Recording, agents: Agents, names: NameTable) -> Columns:
+    """Copies from or to a GPU; what the host copies within its own memory is no device's work."""
+    raw = recording.integers(COPIES, *_COMMON, "src_agent_id", "dst_agent_id", "size")
+    gpus = list(agents.number)
+    from_gpu, to_gpu = np.isin(raw["src_agent_id"], gpus), np.isin(raw["dst_agent_id"], gpus)
+    keep = np.flatnonzero(from_gpu | to_gpu)
+    raw = {column: values[keep] for column, values in raw.items()}
+    source, target = (looked_up(raw["src_agent_id"], agents.number), looked_up(raw["dst_agent_id"], agents.number))
+    kind = np.select(
+        [~from_gpu[keep], ~to_gpu[keep], source == target], [CopyKind.H2D, CopyKind.D2H, CopyKind.D2D], CopyKind.P2P
+    ).astype(np.int32)
+    name = names.indices(_COPY_NAMES[CopyKind(k)] for k in kind.tolist())
+    device = np.where(from_gpu[keep], source, target)
+    return _part(recording, raw, Activity.MEMCPY, name, device=device, bytes=raw["size"], copy_kind=kind)
+
+
+def _part(
+    recording: Recording, raw: dict[str, I64], activity: Activity, name: AnyColumn, device: I64, **more: AnyColumn
+) -> Columns:
+    n = len(name)
+    call = recording.events.of(raw["event_id"], "stack_id")
+    return {
+        "start_ns": raw["start"],
+        "end_ns": raw["end"],
+        "device": device_numbers(device),
+        "stream": _stream(raw),
+        "correlation": np.where(call > 0, call, -1),
+        "process": recording.pids(raw["pid"]),
+        "name": name,
+        "activity": constant(activity, n, np.uint8),
+        "bytes": unknown(n),
+        "copy_kind": constant(-1, n, np.int32),
+        "host_memory": constant(0, n, np.uint8),
+        **more,
+    }
+
+
+def _stream(raw: dict[str, I64]) -> I64:
+    """The HIP stream; where none but the default one was recorded, the hardware queue."""
+    return raw["stream_id"] if (raw["stream_id"] > 0).any() else raw["queue_id"]
+
 
 _KIND = Kind("a database of rocprofv3", "as rocprofv3 writes it", "record it again")
 _MOST_RECORDINGS = 256  # of one node
@@ -25,9 +191,7 @@ _NEEDED = {
     COPIES: ("start", "end", "src_agent_id", "dst_agent_id", "size"),
     "region": ("start", "end", "tid", "name_id", "event_id"),
 }
-_NO_CALLS = (
-    "which collective each RCCL kernel carries out was not recorded (record with rocprofv3 --rccl-trace)"
-)
+_NO_CALLS = "which collective each RCCL kernel carries out was not recorded (record with rocprofv3 --rccl-trace)"
 
 
 def read_rocpd(path: Path, host: bool, progress: OnProgress = silent) -> Trace:
@@ -58,17 +222,13 @@ def _trace(path: Path, database: Database, host: bool) -> Trace:
         calls=calls,
         ranges=ranges,
         collectives=collectives_of_calls(ranges, events, names, messages_of(regions)),
-        notes=[_NO_CALLS]
-        if host and not has_rccl and len(communication_kernels(names.texts, events))
-        else [],
+        notes=[_NO_CALLS] if host and not has_rccl and len(communication_kernels(names.texts, events)) else [],
     )
 
 
 def _check(path: Path, recorded: list[Recording]) -> None:
     if not recorded:
-        raise TraceError(
-            path, "is an SQLite database, but not one of rocprofv3: it has no rocpd_metadata table"
-        )
+        raise TraceError(path, "is an SQLite database, but not one of rocprofv3: it has no rocpd_metadata table")
     if len(recorded) > _MOST_RECORDINGS:
         raise TraceError(path, f"is damaged: it holds more than {_MOST_RECORDINGS} recordings")
     for recording in recorded:

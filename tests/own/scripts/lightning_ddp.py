@@ -42,9 +42,7 @@ class AutoEncoder(L.LightningModule):  # type: ignore[misc]  # lightning is not 
     def on_after_backward(self) -> None:
         self.backward_part.__exit__(None, None, None)
 
-    def optimizer_step(
-        self, epoch: int, index: int, optimizer: Any, closure: Callable[[], Any] | None = None
-    ) -> None:
+    def optimizer_step(self, epoch: int, index: int, optimizer: Any, closure: Callable[[], Any] | None = None) -> None:
         with self.watch.part("optimizer"):
             super().optimizer_step(epoch, index, optimizer, closure)
 

@@ -55,9 +55,7 @@ def make_loader(steps: int, batch_size: int, rank: int, world_size: int) -> Data
     sampler: DistributedSampler[tuple[Tensor, int]] = DistributedSampler(
         images, num_replicas=world_size, rank=rank, seed=0
     )
-    return DataLoader(
-        images, batch_size=batch_size, sampler=sampler, num_workers=1, multiprocessing_context="fork"
-    )
+    return DataLoader(images, batch_size=batch_size, sampler=sampler, num_workers=1, multiprocessing_context="fork")
 
 
 def train(args: argparse.Namespace, rank: int, world_size: int) -> None:

@@ -73,9 +73,7 @@ class Steps(TrainerCallback):  # type: ignore[misc]  # transformers is not read 
     ) -> None:
         self.optimizer.__exit__(None, None, None)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
         self.watch.step_done()
 
 

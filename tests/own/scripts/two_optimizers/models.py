@@ -24,11 +24,7 @@ class Discriminator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(PIXELS, WIDTH),
-            nn.LeakyReLU(0.2),
-            nn.Linear(WIDTH, WIDTH),
-            nn.LeakyReLU(0.2),
-            nn.Linear(WIDTH, 1),
+            nn.Linear(PIXELS, WIDTH), nn.LeakyReLU(0.2), nn.Linear(WIDTH, WIDTH), nn.LeakyReLU(0.2), nn.Linear(WIDTH, 1)
         )
 
     def forward(self, images: Tensor) -> Tensor:

@@ -1,0 +1,254 @@
+"""Injectors of the faults that make steps slower on the host, on the device or on the link: one function each."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from exercises.utils.data import IGNORED, TokenBatch
+from exercises.utils.faults.moments import Moment, wrap
+from exercises.utils.faults.target import PerStep, Target
+from harness.common.faults import Fault
+
+
+def write_checkpoints(fault: Fault, target: Target) -> None:
+    """Write after the update of the parameters; the file is removed when the training ends."""
+    path = target.run_dir / f"checkpoint-rank{target.rank}.pt"
+    target.until.callback(path.unlink, missing_ok=True)
+    target.when_due("updated", fault, lambda: _write(path, target))
+
+
+def _write(path: Path, target: Target) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    # Under ZeRO-3 a parameter is empty between its uses, and its shard is what this rank has.
+    parameters = [parameter for model in target.models for parameter in model.parameters()]
+    torch.save([getattr(each, "ds_tensor", each).detach() for each in parameters], unfinished)
+    unfinished.replace(path)
+
+
+def stall_data(fault: Fault, target: Target) -> None:
+    """Sleep where the training waits for its batch."""
+    target.when_due("load", fault, lambda: time.sleep(fault.ns() / 1e9))
+
+
+def stall_host(fault: Fault, target: Target) -> None:
+    """Sleep at the start of the phase."""
+    target.when_due(cast(Moment, fault.values["in"]), fault, lambda: time.sleep(fault.ns() / 1e9))
+
+
+def collect_garbage(fault: Fault, target: Target) -> None:
+    """Make the heap, and collect in forward: nothing is found, and every object is looked at."""
+    heap = [{"next": [number]} for number in range(1000 * fault.count("objects"))]
+    target.until.callback(heap.clear)
+
+    def collect() -> None:
+        gc.collect()
+
+    target.when_due("forward", fault, collect)
+
+
+def synchronise(fault: Fault, target: Target) -> None:
+    """Synchronise after the forward of each layer."""
+    waiting = PerStep(fault, target)
+
+    def synchronise(*_: object) -> None:
+        begin_ns = time.perf_counter_ns()
+        torch.cuda.synchronize()
+        waiting.add(time.perf_counter_ns() - begin_ns)
+
+    for model in target.models:
+        for layer in layers_of(model):
+            target.until.callback(layer.register_forward_hook(synchronise).remove)
+
+
+def layers_of(model: nn.Module) -> Iterator[nn.Module]:
+    """The model's layers: transformers and megatron-core both keep them in a list called `layers`."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and name.rpartition(".")[2] == "layers":
+            yield from module
+
+
+def lengthen_sequences(fault: Fault, target: Target) -> None:
+    """Repeat each sample, with its labels, behind itself."""
+    times = fault.count("times")
+
+    def longer(batch: TokenBatch) -> TokenBatch:
+        return {name: tokens.repeat(1, times) for name, tokens in batch.items()}
+
+    target.moments.change_batches(longer)
+
+
+def split_kernels(fault: Fault, target: Target) -> None:
+    """Let the model's forward, inside of what data parallelism puts around it, go through the samples."""
+    for model in target.models:
+        wrap(getattr(model, "module", model), "forward", _by_sample, target.until)
+
+
+def _by_sample(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def by_sample(*, input_ids: Tensor, labels: Tensor) -> Any:
+        counted = (labels[:, 1:] != IGNORED).sum(dim=1)  # the mean over these is the loss: each predicts the next one
+        loss: Any = 0.0
+        output: Any = None
+        for sample, weight in enumerate(counted / counted.sum()):
+            output = forward(input_ids=input_ids[sample : sample + 1], labels=labels[sample : sample + 1])
+            loss = loss + weight * output.loss
+        output.loss = loss
+        return output
+
+    return by_sample
+
+
+# The calls of a process group by which Python sends, and the place of the tensors that this rank gives.
+SENDING = {
+    "allreduce": 0,
+    "allreduce_coalesced": 0,
+    "broadcast": 0,
+    "reduce": 0,
+    "send": 0,
+    "allgather": 1,
+    "_allgather_base": 1,
+    "all_gather_single": 1,
+    "allgather_into_tensor_coalesced": 1,
+    "reduce_scatter": 1,
+    "_reduce_scatter_base": 1,
+    "reduce_scatter_single": 1,
+    "reduce_scatter_tensor_coalesced": 1,
+    "alltoall": 1,
+    "alltoall_base": 1,
+    "all_to_all_single": 1,
+}
+
+
+def slow_link(fault: Fault, target: Target) -> None:
+    """Sleep before each message, in the thread that sends it: of another thread a trace shows no operators."""
+    link = _Link(fault, target)
+    for name, place in SENDING.items():
+        if hasattr(ProcessGroup, name):
+            wrap(ProcessGroup, name, link.late(place), target.until)
+    for model in target.models:
+        if isinstance(model, DistributedDataParallel):
+            # DDP sends from C++. With this hook, which computes the same, it sends from Python.
+            model.register_comm_hook(None, allreduce_hook)
+
+
+class _Link:
+    """Delays messages."""
+
+    def __init__(self, fault: Fault, target: Target) -> None:
+        self._fault = fault
+        self._delayed = PerStep(fault, target)
+
+    def late(self, place: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Wraps a call whose argument `place` has the tensors to send."""
+
+        def wrapper(call: Callable[..., Any]) -> Callable[..., Any]:
+            def delayed(group: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
+                self._delay(bytes_of(args[place]) if len(args) > place else 0)
+                return call(group, *args, **kwargs)
+
+            return delayed
+
+        return wrapper
+
+    def _delay(self, size_bytes: int) -> None:
+        begin_ns = time.perf_counter_ns()
+        time.sleep(delay_ns(self._fault, size_bytes) / 1e9)
+        self._delayed.add(time.perf_counter_ns() - begin_ns)
+
+
+def delay_ns(fault: Fault, size_bytes: int) -> int:
+    """Latency + size / bandwidth of the link, in nanoseconds."""
+    megabits = fault.values["mbps"]
+    return fault.ns() + (0 if megabits == "unlimited" else round(8e3 * size_bytes / float(megabits)))
+
+
+def bytes_of(tensors: torch.Tensor | Iterable[Any]) -> int:
+    """Size of a tensor, or of all tensors in nested lists."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors.numel() * tensors.element_size()
+    return sum(map(bytes_of, tensors))
+
+
+# Small enough for a fine measure: a millisecond or less on one core, and on a GPU.
+SIZE = {"cpu": 192, "cuda": 2048}
+CALIBRATED_WITH = 50  # products
+
+
+def compute_more(fault: Fault, target: Target) -> None:
+    """Multiply in the step's first forward: on the CPU until the time is over, on a GPU a number of times."""
+    if target.device.type == "cuda":
+        _Queued(fault, target).start()
+        return
+    multiply = _Products(target.device)
+
+    def compute() -> None:
+        end_ns = time.perf_counter_ns() + fault.ns()
+        while time.perf_counter_ns() < end_ns:
+            multiply(1)
+
+    multiply(CALIBRATED_WITH)  # the first products are slow, and would overrun
+    target.when_due("forward", fault, compute)
+
+
+class _Queued:
+    """Products that a GPU does later than they are launched: their time is read when a later step begins."""
+
+    def __init__(self, fault: Fault, target: Target) -> None:
+        self._fault, self._target = fault, target
+        self._multiply = _Products(target.device)
+        self._count = 0
+        self._running: list[tuple[int, int, torch.cuda.Event, torch.cuda.Event]] = []
+
+    def start(self) -> None:
+        """Calibrate, then compute in each step that is due."""
+        self._timed(CALIBRATED_WITH)  # the first products are slow
+        begin, end = self._timed(CALIBRATED_WITH)
+        end.synchronize()
+        each_ms = begin.elapsed_time(end) / CALIBRATED_WITH
+        self._count = max(1, round(self._fault.ns() / 1e6 / each_ms))
+        self._target.moments.at("forward", self._compute)
+        self._target.moments.at_begin(self._record)
+        self._target.until.callback(self._finish)
+
+    def _compute(self) -> None:
+        step = self._target.moments.step
+        if self._fault.due(step):
+            self._running.append((step, time.time_ns(), *self._timed(self._count)))
+
+    def _timed(self, count: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        self._multiply(count)
+        end.record()
+        return begin, end
+
+    def _record(self) -> None:
+        while self._running and self._running[0][3].query():  # type: ignore[no-untyped-call]
+            step, unix_ns, begin, end = self._running.pop(0)
+            self._target.record(self._fault, step, round(begin.elapsed_time(end) * 1e6), unix_ns)
+
+    def _finish(self) -> None:
+        torch.cuda.synchronize()
+        self._record()
+
+
+class _Products:
+    """Multiplies two square matrices, again and again into the same third."""
+
+    def __init__(self, device: torch.device) -> None:
+        shape = (SIZE[device.type],) * 2
+        self._left, self._right, self._result = (torch.ones(shape, device=device) for _ in range(3))
+
+    def __call__(self, count: int) -> None:
+        with torch.no_grad():
+            for _ in range(count):
+                torch.mm(self._left, self._right, out=self._result)

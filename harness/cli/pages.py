@@ -1,0 +1,259 @@
+"""The parts of the documents that are written from declarations, each between two comments:
+
+<!-- written: NAME -->
+<!-- end -->
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from harness.analysis.metrics import MEANINGS
+from harness.analysis.summary import Summary, SummaryPart, problem_texts
+from harness.analysis.summary.base import constant_texts, field_texts
+from harness.cli.launch.faults import where
+from harness.common.faults import FAULTS, FaultKind
+from harness.common.paths import ROOT
+from harness.experiment.exercises import EXERCISES, Experiment, Own
+from harness.experiment.options import Option, options_of
+from harness.experiment.parse import allowed
+from harness.monitor.samples import COLUMNS
+from harness.report.tables import catalogue
+from harness.site.site import Site
+from harness.study.lessons import ExperimentPair, Lesson, lesson_names, load_lesson, shell_command, with_fields
+
+
+def kinds() -> str:
+    """One row per kind of fault: where it works, and what happens."""
+    rows = [f"| `{kind.name}` | {' | '.join(where(kind))} | {kind.meaning} |" for kind in FAULTS.values()]
+    return "\n".join(["| fault | exercise | on | what happens |", "|---|---|---|---|", *rows])
+
+
+def keys() -> str:
+    """One row per key of each kind."""
+    rows = [row for kind in FAULTS.values() for row in _keys(kind)]
+    return "\n".join(["| fault | key | takes | default | |", "|---|---|---|---|---|", *rows])
+
+
+def _keys(kind: FaultKind) -> list[str]:
+    defaults = ["required" if key.default is None else f"`{key.default}`" for key in kind.keys]
+    return [
+        f"| `{kind.name}` | `{key.name}` | {key.takes} | {default} | {key.meaning} |"
+        for key, default in zip(kind.keys, defaults, strict=True)
+    ]
+
+
+def words() -> str:
+    """One row per word that has its own effect."""
+    rows = [
+        f"| `{kind.name}` | `{key.name}={word}` | {meaning} |"
+        for kind in FAULTS.values()
+        for key in kind.keys
+        for word, meaning in key.explained
+    ]
+    return "\n".join(["| fault | key | what happens |", "|---|---|---|", *rows])
+
+
+def records() -> str:
+    """What the recorded time of each kind is."""
+    rows = [f"| `{kind.name}` | {kind.recorded} |" for kind in FAULTS.values() if kind.recorded]
+    return "\n".join(["| fault | `ns` |", "|---|---|", *rows])
+
+
+def needs() -> str:
+    """A row per lesson: what it asks, whether a CPU can show it, and the GPUs and nodes that it needs."""
+    rows = [
+        f"| {one.name} | {one.title} | {shown_on_cpu(one)} | {one.gpus} | {max(one.a.nodes, one.b.nodes)} |"
+        for one in map(load_lesson, lesson_names())
+    ]
+    head = ["| lesson | subject | a CPU can show it | GPUs | nodes |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows])
+
+
+def shown_on_cpu(lesson: Lesson) -> str:
+    """Which of the lesson's answers a machine without GPUs can give."""
+    asked = {relation.needs for relation in lesson.here(cpu=True).relations}
+    if lesson.needs_gpus:
+        return "no"
+    if "gpu" in asked:
+        return "in part"
+    return "with two nodes" if "network" in asked else "yes"
+
+
+def _runs(number: int, cpu: bool) -> str:
+    """The commands of an exercise's lessons, each command once, and the run to compare it with."""
+    listed: dict[str, str] = {}
+    rows = []
+    for lesson in (load_lesson(name) for name in lesson_names() if name.startswith(str(number))):
+        pair = _typed(lesson, cpu)
+        for task, command, other in _new(lesson.name, pair, listed) if pair else ():
+            rows.append(f"| {task} | `{command}` | {other} |")
+    return "\n".join(["| task | command | compare with |", "|---|---|---|", *rows])
+
+
+def _typed(lesson: Lesson, cpu: bool) -> ExperimentPair | None:
+    """The runs as the exercise's page asks for them; on a CPU None if they are those of GPUs."""
+    if cpu:
+        return lesson.pair(cpu=True) if lesson.on_cpu.a else None
+    return lesson.pair(cpu=False).model_copy(
+        update={"a": with_fields(lesson.a, lesson.typed), "b": with_fields(lesson.b, lesson.typed)}
+    )
+
+
+def _new(name: str, pair: ExperimentPair, listed: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Task, command and run to compare with, of the runs that no earlier lesson has; adds them to `listed`."""
+    plain, *commands = [shell_command(arm) or "" for arm in (type(pair.a)(), pair.a, pair.b)]
+    if plain in commands and plain not in listed:
+        listed[plain] = name[0]
+        yield name[0], plain, ""
+    new = [command for command in commands if command not in listed]
+    labels = [f"{name}, run {i}" for i in (1, 2)] if len(new) > 1 else [name]
+    before = [listed[command] for command in commands if command in listed]
+    for label, command in zip(labels, new, strict=True):
+        listed[command] = label
+        yield label, command, before[0] if before else ""
+        before.append(label)
+
+
+RUNS: dict[str, Callable[[], str]] = {
+    "1": partial(_runs, 1, cpu=False),
+    **{f"{number}{end}": partial(_runs, number, cpu=bool(end)) for number in (2, 3) for end in ("", "-cpu")},
+}
+
+
+def summary_parts(part: type[SummaryPart] = Summary) -> list[type[SummaryPart]]:
+    """A class of the Summary, and those that it is made of, each once: its bases and the classes of its fields."""
+    inside = [base for base in part.__bases__ if base is not SummaryPart]
+    inside += [kind for info in part.model_fields.values() for kind in _classes(info.annotation)]
+    below = [found for each in inside for found in summary_parts(each)]
+    return list(dict.fromkeys([part, *below]))
+
+
+def _classes(annotation: object) -> Iterator[type[SummaryPart]]:
+    if inspect.isclass(annotation) and issubclass(annotation, SummaryPart):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _classes(argument)
+
+
+def sections() -> str:
+    """A section per class: its own text, then a row per field."""
+    return "\n\n".join(map(_section, summary_parts()))
+
+
+def _section(part: type[SummaryPart]) -> str:
+    bases = [base for base in part.__bases__ if base is not SummaryPart]
+    also = [f"It has the fields of [{base.__name__}](#{base.__name__.lower()}), and these:\n" for base in bases]
+    rows = [f"| `{name}` | {text} |" for name, text in field_texts(part).items()]
+    head = f"{'##' if part is Summary else '###'} {part.__name__}"
+    return "\n".join([head, "", inspect.getdoc(part) or "", "", *also, "| field | meaning |", "|---|---|", *rows])
+
+
+def names() -> str:
+    """A row per named metric: its line in a comparison and its meaning."""
+    labels = catalogue.labels()
+    meanings = MEANINGS | {number.name: number.meaning for number in catalogue.numbers()}
+    rows = [f"| `{name}` | {labels.get(name, '–').strip()} | {meaning} |" for name, meaning in meanings.items()]
+    return "\n".join(["| name | line of `compare` | meaning |", "|---|---|---|", *rows])
+
+
+def problems() -> str:
+    """A row per problem that a recording can have: its words, and when it is reported."""
+    whens = constant_texts(problem_texts)
+    rows = [f"| {getattr(problem_texts, name)} | {when} |" for name, when in whens.items()]
+    rows += [f"| {cls.gpus_only[0]} | Exercise {n} on a CPU. |" for n, cls in EXERCISES.items() if cls.gpus_only]
+    return "\n".join(["| `what` | when |", "|---|---|", *rows])
+
+
+def columns() -> str:
+    """A row per column of the monitor's files."""
+    rows = [f"| `{name}` | {text} |" for name, text in COLUMNS.items()]
+    return "\n".join(["| column | meaning |", "|---|---|", *rows])
+
+
+def tables() -> str:
+    """A row per file of `--csv` and `--parquet`: the columns that are shown, and their place on the page."""
+    shown = {table.file.name: table for table in catalogue.TABLES if table.file is not None}
+    rows = []
+    for file in catalogue.files():
+        table = shown.get(file.name)
+        heads = [head for head in table.of([], Summary()).head if head] if table else ["–"]
+        place = (table.section or table.figure) if table else ""
+        rows.append(f"| `{file.name}` | {', '.join(heads)} | {place or '–'} |")
+    return "\n".join(["| file | columns in terminal and page | on the page |", "|---|---|---|", *rows])
+
+
+_OWN = "A training of your own: `run [FLAGS] -- SCRIPT …`"
+
+
+def option_tables() -> str:
+    """One table for what a site sets, one per exercise, and one for a training of the user's own."""
+    exercises = (line for n, cls in EXERCISES.items() for line in _table(f"Exercise {n}: {cls.title}", cls))
+    return "\n".join([*_site(), *exercises, *_table(_OWN, Own)])
+
+
+def _site() -> Iterator[str]:
+    yield from ("## Where (override the site's file)", "", "| flag | |", "|---|---|")
+    for option in options_of(Site):
+        yield f"| `{option.spelling}` | {option.help} |"
+
+
+def _table(title: str, cls: type[Experiment]) -> Iterator[str]:
+    yield from ("", f"## {title}", "")
+    yield from ("| flag | takes | default | name | |", "|---|---|---|---|---|")
+    for option in options_of(cls):
+        if option.field != "exercise":
+            takes = _takes(option)
+            tag = option.flag.tag or ""
+            yield f"| `{option.spelling}` | {takes} | {_default(option)} | {tag} | {option.help} |"
+
+
+def _default(option: Option) -> str:
+    return "" if option.default is None or isinstance(option.default, bool | tuple) else f"`{option.default}`"
+
+
+def _takes(option: Option) -> str:
+    if option.flag.repeats:
+        return f"`{option.flag.metavar}`, any number of times"
+    return allowed(option.info) if option.flag.metavar else "–"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "fault-kinds": kinds,
+    "fault-keys": keys,
+    "fault-words": words,
+    "fault-records": records,
+    "options": option_tables,
+    "summary": sections,
+    "problems": problems,
+    "monitor-columns": columns,
+    "metric-names": names,
+    "tables": tables,
+    "lesson-needs": needs,
+    **{f"lessons-{number}": runs for number, runs in RUNS.items()},
+}
+_WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def documents() -> list[Path]:
+    """The documents with a part that is written."""
+    found = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "exercises").glob("*/README.md"))]
+    return [path for path in found if "<!-- written: " in path.read_text(encoding="utf-8")]
+
+
+def renewed(text: str) -> str:
+    """A document with its written parts as the declarations have them now."""
+    return _WRITTEN.sub(lambda part: f"{part[1]}{part[2]}\n{PARTS[part[1]]()}\n\n", text)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(PARTS[name]())
+    for path in () if sys.argv[1:] else documents():
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,327 @@
+"""Lines of the user's code as the page shows them below a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import dedent
+from typing import Any
+
+from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Stragglers, Summary
+from harness.common.paths import PROGRAM
+from harness.explain.commands import is_ours, line_words, share_words
+from harness.explain.findings import what_is_not_charged
+from harness.format.device_time import busiest_and_idlest, unknown_ns, with_known
+from harness.format.format import amount, duration, of, percent
+from harness.format.labels import are_cpus, work_word
+from harness.report.elements import Code, Figure, Section, Table, table
+from harness.report.page.inputs import Inputs
+from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY_OF, of_kind
+from harness.report.plots import plotly_json
+from harness.report.plots.plots import SLOWER_AND_FASTER
+from harness.report.tables.catalogue import page_tables
+from harness.report.tables.efficiency import efficiency_words, pipeline_words, stage_label
+from harness.report.tables.memory import MEANING, moment_words, shown_moment
+from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
+from harness.report.window import OVERLAPPED, PARTS, part_label
+
+
+def code_of(s: Summary, line: LineShare) -> Code:
+    """The line of a finding with those around it, and its share of the loss."""
+    caption = f"{line_words(s, line, sign='')}, {share_words(line)} of the loss"
+    source = dedent("\n".join(line.source)).split("\n")
+    return Code(caption, source, line.first_line, line.where.line or 0)
+
+
+_LEAD = (
+    "Only compute is useful; waiting inside a collective is not. The product of the factors is the efficiency above "
+    "them. Load balance is low if some devices compute more than others. Communication is low if exposed "
+    "communication and copies take much time. Orchestration is low if even the most active device is often idle."
+)
+_ON_CPU = " On a CPU, operators are counted instead of kernels, so Python between operators lowers orchestration."
+
+
+def efficiency_section(s: Summary, inputs: Inputs) -> Section:
+    """The efficiencies of the counted steps; empty if they are withheld."""
+    lead = f"{efficiency_words(s)}. {_LEAD}" if efficiency_words(s) else _LEAD
+    lead += _ON_CPU if are_cpus(s.devices) else ""
+    return Section("efficiency", "Efficiency", lead, tables=page_tables(s, "efficiency"))
+
+
+_HELP = (
+    "The events of all ranks are replayed with one thing changed. Waiting is charged to the rank that causes it. "
+    "A bound is the most that can be gained: no run reaches it. Click a cause to see a step with it in the timeline."
+)
+_VERIFY = (
+    f" `{PROGRAM} whatif {{}} --verify` makes the run of the best change that has a command, and compares its step "
+    "with the prediction."
+)
+
+
+def help_section(s: Summary, inputs: Inputs) -> Section:
+    """Both tables, and a note if much waiting is charged to no rank; empty without a cause and a change."""
+    tables = page_tables(s, "help")
+    if not tables:
+        return Section("help", "What would help")
+    run = str((s.run or {}).get("job_id") or "RUN")
+    lead = _HELP + (_VERIFY.format(run) if is_ours(s) else "")
+    return Section("help", "What would help", lead, tables=tables, note=what_is_not_charged(s) or "")
+
+
+def pipeline_section(s: Summary, inputs: Inputs) -> Section:
+    """Stages as bars of busy, waiting and bubble; empty for a job without a pipeline."""
+    if s.pipeline is None:
+        return Section("pipeline", "Pipeline")
+    figures = [*([inputs.gantt] if inputs.gantt else []), _stages(s)]
+    return Section("pipeline", "Pipeline", pipeline_words(s), figures)
+
+
+def _stages(s: Summary) -> Figure:
+    stages = s.pipeline.per_stage if s.pipeline else []
+    labels = list(map(stage_label, stages))
+
+    def share(values: Iterable[int]) -> list[float]:
+        return [round(100 * v / max(x.schedule_ns, 1), 2) for v, x in zip(values, stages, strict=True)]
+
+    busy, bubble = (x.schedule_busy_ns for x in stages), (x.schedule_ns - x.schedule_busy_ns for x in stages)
+    data = [
+        plotly_json.percent_bars("busy", share(busy), labels, COMPUTE),
+        plotly_json.percent_bars("bubble", share(bubble), labels, IDLE),
+    ]
+    lines = _theory(s.pipeline.expected_bubble_fraction if s.pipeline else None)
+    x_axis = plotly_json.axis("share of the schedule (%)", range=[0, 100])
+    axes = plotly_json.layout(x_axis, plotly_json.NAMES, barmode="stack", shapes=lines)
+    dotted = " Dotted: the busy share that the schedule alone predicts." if lines else ""
+    words = f"Busy time and bubble of each stage.{dotted}"
+    return Figure("pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)
+
+
+def _theory(expected: float | None) -> list[dict[str, object]]:
+    """A dotted line at the busy share that the schedule alone predicts; no line if it is not known."""
+    if expected is None:
+        return []
+    at = 100 * (1 - expected)
+    return [{"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
+             "line": {"color": COMMUNICATION, "dash": "dot", "width": 2}}]  # fmt: skip
+
+
+def work_section(s: Summary, inputs: Inputs) -> Section:
+    """The work that fills the devices' time; empty without any."""
+    if not s.kinds:
+        return Section("kernels", "Kernels by kind")
+    lead = (
+        f"Sum of the times of all {work_word(s.devices)} on all devices. If two run at the same time, both count. "
+        f"{_products(s)}"
+    )
+    tables = [*page_tables(s, "phases"), *_overlap(inputs), *page_tables(s, "kernels")]
+    return Section("kernels", "Kernels by kind", lead.strip(), [_kinds(s)], tables)
+
+
+def _kinds(s: Summary) -> Figure:
+    kinds = [k for k in s.kinds if k.share >= 0.0005]
+    data = [
+        plotly_json.bars(
+            "time",
+            [k.duration_ns / 1e6 for k in kinds],
+            [kind_label(k) for k in kinds],
+            "",
+            marker={"color": [of_kind(k.kind) for k in kinds]},
+            text=[percent(k.share) for k in kinds],
+            textposition="outside",
+            cliponaxis=False,
+        )
+    ]
+    axes = plotly_json.layout("time on all devices (ms)", plotly_json.NAMES, showlegend=False)
+    words = f"Time by kind of work: {', '.join(f'{kind_label(k)} {percent(k.share)}' for k in kinds[:5])}."
+    return Figure("kinds", words, data, axes, plotly_json.bars_height(len(kinds)))
+
+
+def _products(s: Summary) -> str:
+    """The share of matrix products, and of them the share by precision."""
+    total = sum(k.duration_ns for k in s.kinds if k.kind != "communication")
+    products = [k for k in s.kinds if k.kind == "gemm"]
+    if not products or not total:
+        return ""
+    whole = sum(k.duration_ns for k in products)
+    unknown = "a precision that was not recorded"
+    by = ", ".join(f"{of(k.duration_ns, whole)} in {k.precision or unknown}" for k in products)
+    alone = f"all in {products[0].precision or unknown}" if len(products) == 1 else by
+    return f"Matrix products (GEMM) take {of(whole, total)} of the time without communication, {alone}."
+
+
+def _overlap(inputs: Inputs) -> list[Table]:
+    rows = [[kind, duration(whole), duration(part), of(part, whole)] for kind, whole, part in inputs.hidden]
+    head = ("kind", "time", "during communication", "share")
+    return table("Work that runs at the same time as communication, and hides it", head, rows)
+
+
+_MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
+
+
+def split_section(s: Summary, inputs: Inputs) -> Section:
+    """Stacked bars per device, idle by cause, and the heatmap of all devices over time; empty without a trace."""
+    devices = [d for d in s.devices if d.window_ns]
+    if not devices:
+        return Section("split", "Where the time went")
+    figures = [_split_figure(s, busiest_and_idlest(devices, _MANY, _MANY)), *([inputs.heat] if inputs.heat else [])]
+    lead = (
+        "Each bar is the window of one device: its profiled steps. Striped: communication hidden behind compute. "
+        "Orange: communication without compute. Green: copies without either. The rest of the bar is idle, by cause."
+        + (" Sand: not known." if any(map(unknown_ns, devices)) else "")
+    )
+    return Section("split", "Where the time went", lead, figures, page_tables(s, "split"))
+
+
+def _bars(devices: Sequence[Device], labels: Sequence[str]) -> list[plotly_json.PlotTrace]:
+    """The parts of every device's window in per cent, without parts that are too small to see."""
+    cpu, data = are_cpus(devices), []
+    for name, part in PARTS.items():
+        percents = [round(100 * part.ns(d) / d.window_ns, 3) for d in devices]
+        label, striped = part_label(name, cpu), name == OVERLAPPED
+        data.append(plotly_json.part_of_window(label, percents, labels, part.color, striped=striped))
+    return [trace for trace in data if max(trace["x"]) >= 0.05]
+
+
+def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
+    of_all = sum(1 for d in s.devices if d.window_ns)
+    labels = device_labels(devices, s.devices)
+    x = plotly_json.axis("share of the window (%)", range=[0, 100])
+    axes = plotly_json.layout(x, plotly_json.NAMES, barmode="stack")
+    some = f"the {_MANY // 2} busiest and the {_MANY // 2} idlest of {of_all} devices"
+    every = f"{of_all} device{'s' * (of_all > 1)}"
+    words = f"Share of the window of {every if of_all == len(devices) else some}: " + _mean_words(devices)
+    data, height = _bars(devices, labels), plotly_json.bars_height(len(devices))
+    return Figure("time-split", words, data, axes, height, SPLIT.of(labelled(devices, s), s), wide=True)
+
+
+def _mean_words(devices: Sequence[Device]) -> str:
+    total = sum(d.window_ns for d in devices)
+    parts = (
+        ("compute", "compute_ns"),
+        ("exposed communication", "exposed_communication_ns"),
+        ("copies alone", "exposed_memory_ns"),
+        ("idle", "idle_ns"),
+    )
+    texts = (
+        f"{word} {of(sum(getattr(d, field) for d in devices), total)}"
+        if len(with_known(devices, field)) == len(devices)
+        else f"{word} –"
+        for word, field in parts
+    )
+    return ", ".join(texts) + " on average."
+
+
+_TICKS = 16  # columns that have a tick each
+_LEAST_END = 0.05  # of S beyond 1: the colours' end is at least this
+_STRAGGLERS = (
+    "The job's operations are replayed as they were and with ideal durations; S is the ratio of the two steps. S of an "
+    "operation, a stage or a worker is that with its own durations and ideal ones everywhere else."
+)
+
+
+def stragglers_section(s: Summary, inputs: Inputs) -> Section:
+    """The slowdown by operation, stage and worker; empty for traces of processes."""
+    if s.slowdown is None:
+        return Section("stragglers", "Slowdown by stragglers")
+    return Section(
+        "stragglers", "Slowdown by stragglers", _STRAGGLERS, [_heat(s.slowdown)], page_tables(s, "stragglers")
+    )
+
+
+def _heat(slow: Stragglers) -> Figure:
+    """A row per stage, a column per data-parallel rank."""
+    place = {(worker.stage, worker.dp_rank): worker for worker in slow.workers}
+    stages = sorted({stage for stage, _ in place})
+    dps = sorted({dp for _, dp in place})
+    cells = [
+        [round(100 * (place[stage, dp].slowdown - 1), 2) if (stage, dp) in place else None for dp in dps]
+        for stage in stages
+    ]
+    end = max([abs(x) for row in cells for x in row if x is not None] + [100 * _LEAST_END])
+    data = [
+        {
+            "type": "heatmap",
+            "name": "S − 1",
+            "z": cells,
+            "x": dps,
+            "y": [f"stage {stage}" for stage in stages],
+            "colorscale": SLOWER_AND_FASTER,
+            "zmin": -end,
+            "zmax": end,
+            "hovertemplate": "%{y}, data-parallel rank %{x}: %{z:+} %<extra>S − 1</extra>",
+            "colorbar": {"title": {"text": "S − 1 (%)", "side": "right"}, "thickness": 12},
+        }
+    ]
+    each = {"dtick": 1} if len(dps) <= _TICKS else {}
+    axes = plotly_json.layout(plotly_json.axis("data-parallel rank", **each), plotly_json.NAMES)
+    words = (
+        "How much slower the job is by each worker alone. A red row is a stage with more work, a red cell a slow "
+        "worker; if all are red, no worker is the cause."
+    )
+    height = 150 + min(max(26 * len(stages), 60), 900)
+    return Figure("straggler-workers", words, data, axes, height, wide=True)
+
+
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+def memory_section(s: Summary, inputs: Inputs) -> Section:
+    """The memory of tensors by use; empty for a run without --memory-snapshot."""
+    memory = s.memory
+    title = "Memory by use"
+    if memory is None:
+        return Section("memory", title)
+    lead = _lead(memory)
+    facts = [(name, MEANING[name]) for name in _seen(memory)]
+    figures = [_area(memory)] if memory.timeline else []
+    return Section("memory", title, lead, figures, page_tables(s, "memory"), facts)
+
+
+def _lead(memory: Memory) -> str:
+    moment = shown_moment(memory)
+    if moment is None:
+        return ""
+    if memory.failure is not None:
+        held = amount(moment.total_bytes)
+        return f"The training ran out of memory: {moment_words(moment)}. Tensors held {held}. {moment.error}"
+    return f"Tensors held the most memory, {amount(moment.total_bytes)}, here: {moment_words(moment)}."
+
+
+def _seen(memory: Memory) -> list[str]:
+    line = memory.timeline
+    return [name for name, sizes in line.bytes.items() if any(sizes)] if line else []
+
+
+def _area(memory: Memory) -> Figure:
+    line = memory.timeline
+    assert line is not None
+    most = max(map(sum, zip(*line.bytes.values(), strict=True)), default=0)
+    scale, unit = next(((s, u) for s, u in _UNITS if most >= s), _UNITS[-1])
+    x = [round(at / 1e9, 6) for at in line.times_ns]
+    data = [
+        _layer(name, x, [round(size / scale, 4) for size in line.bytes[name]], MEMORY_OF[name], unit)
+        for name in _seen(memory)
+    ]
+    y = plotly_json.axis(f"memory of tensors ({unit})", rangemode="tozero")
+    axes = plotly_json.layout("time since the recording began (s)", y, shapes=_step_lines(line))
+    words = (
+        f"Memory of tensors on rank {line.rank}, by use; the highest is {amount(most)}. Each point is the highest "
+        "moment of its interval. Dotted: a step begins."
+    )
+    return Figure("memory-timeline", words, data, axes, 380, wide=True)
+
+
+def _layer(name: str, x: list[float], y: list[float], color: str, unit: str) -> dict[str, Any]:
+    style = {"mode": "lines", "stackgroup": "memory", "fillcolor": color, "line": {"color": color, "width": 0.5}}
+    hover = f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
+    return plotly_json.line(name, x, y, color) | style | {"hovertemplate": hover}
+
+
+def _step_lines(line: MemoryTimeline) -> list[dict[str, Any]]:
+    """Where steps begin; of many steps none, since the lines would hide the rest."""
+    if len(line.steps) > 40:
+        return []
+    return [
+        {"type": "line", "xref": "x", "yref": "paper", "x0": at / 1e9, "x1": at / 1e9, "y0": 0, "y1": 1,
+         "line": {"color": "#9aa0a6", "dash": "dot", "width": 1}}
+        for at in line.steps.values()
+    ]  # fmt: skip

@@ -1,0 +1,356 @@
+"""The plot of the nodes' network: a row per node, or some nodes of one switch, a column per interval of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from harness.analysis.job.pacing import natural
+from harness.analysis.network import binned, rates_over_time
+from harness.analysis.summary import NetworkOverTime, NodeNetwork, PaceHeat, Pacing, Summary
+from harness.analysis.summary.machine import MOST_COLUMNS
+from harness.format.format import amount
+from harness.measure.page_data import BINS, Pass
+from harness.report.elements import Figure
+from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
+from harness.report.plots import plotly_json
+from harness.report.tables.efficiency import how_grouped, stage_label
+from harness.report.timeline.timeline_model import DeviceBins
+from harness.traces.trace import F64
+
+MOST_ROWS = 256  # at most 25,600 cells in each of two layers
+_FEW = 40
+_MARKS = 24
+_LAYERS: tuple[tuple[str, Callable[[NetworkOverTime], Sequence[float | None]]], ...] = (
+    ("sent", lambda o: o.sent_gb_per_s),
+    ("received", lambda o: o.received_gb_per_s),
+)
+_BY = {"monitor": "the monitor", "nsys": "nsys"}
+
+
+def drawn_nodes(s: Summary) -> list[NodeNetwork]:
+    """The nodes of the plot, below their switches. They have one source of samples: nsys, whose samples are finer, if
+    it has as many nodes as the monitor. None if fewer than two nodes have rates over time."""
+    by = {source: [n for n in s.network if n.over_time and n.sampled_by == source] for source in ("nsys", "monitor")}
+    most = max(by.values(), key=len)  # the first of equals
+    return sorted(most, key=lambda n: (natural(n.switch), natural(n.node))) if len(most) > 1 else []
+
+
+def scale_of(summaries: Sequence[Summary]) -> float:
+    """The highest mean rate of a column of any node, GB/s: the end of the colour scale that several jobs share."""
+    found = (n.over_time for s in summaries for n in drawn_nodes(s) if n.over_time)
+    return max((x or 0.0 for o in found for x in (*o.sent_gb_per_s, *o.received_gb_per_s)), default=0.0)
+
+
+def network_figure(s: Summary, name: str = "network", title: str = "", top: float | None = None) -> Figure | None:
+    """GB/s of every node over time; None if there are no rates, or only those of one node. title and top: the job's
+    name and the end of the colour scale, if several jobs share the scale."""
+    nodes = drawn_nodes(s)
+    over = [n.over_time for n in nodes if n.over_time]
+    if not over:
+        return None
+    each = -(-len(nodes) // MOST_ROWS)
+    begin = min(o.start_ns for o in over)
+    end = max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) for o in over)
+    columns = min(MOST_COLUMNS, max(len(o.sent_gb_per_s) for o in over))
+    width_ns = -(-(end - begin) // columns)
+    layers = {
+        layer: _joined(np.stack([binned(rates_over_time(o, values(o)), begin, width_ns, columns) for o in over]), each)
+        for layer, values in _LAYERS
+    }
+    rows = [_name(nodes[i : i + each]) for i in range(0, len(nodes), each)]
+    end_of_colours = scale_of([s]) if top is None else top
+    x = [round((i + 0.5) * width_ns / 1e9, 3) for i in range(columns)]
+    data = [_layer(layer, cells, (x, rows), end_of_colours, visible=layer == "sent") for layer, cells in layers.items()]
+    axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
+    height = 150 + int(min(max(len(rows) * (26 if len(rows) <= 24 else 14 if len(rows) <= _FEW else 5), 60), 900))
+    words = _words(nodes, each, width_ns / 1e9)
+    return Figure(name, f"{title}: {words}" if title else words, data, axes, height, wide=True)
+
+
+def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
+    group = "by switch" if any(n.switch for n in nodes) else "by node (Slurm named no switches)"
+    of = f" Each row is the busiest of {each} nodes." if each > 1 else ""
+    inside = " Loopback only: these nodes have no other port." if all(n.loopback for n in nodes) else ""
+    peak = max(nodes, key=lambda n: n.peak_gb_per_s)
+    return (
+        f"Network of {len(nodes)} nodes, sampled by {_BY[nodes[0].sampled_by]}: the sum of all ports of a node, "
+        f"{width_s:.3g} s a column, grouped {group}.{of}{inside} It is all traffic of the node, not only the job's. "
+        f"Highest: {peak.node}, {amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
+    )
+
+
+def _name(nodes: Sequence[NodeNetwork]) -> str:
+    name = nodes[0].node if len(nodes) == 1 else f"{nodes[0].node} to {nodes[-1].node}"
+    return f"{nodes[0].switch} · {name}" if nodes[0].switch else name
+
+
+def _joined(cells: F64, each: int) -> F64:
+    """The busiest of each group of neighbouring nodes."""
+    return np.stack([np.fmax.reduce(cells[i : i + each], axis=0) for i in range(0, len(cells), each)])
+
+
+def _layer(name: str, cells: F64, axes: tuple[list[float], list[str]], top: float, *, visible: bool) -> dict[str, Any]:
+    return {
+        "type": "heatmap",
+        "name": name,
+        "z": [[None if np.isnan(v) else float(f"{v:.4g}") for v in row] for row in cells.tolist()],
+        "x": axes[0],
+        "y": axes[1],
+        "colorscale": COMMUNICATION,
+        "zmin": 0,
+        "zmax": top or 1e-9,
+        "visible": visible,
+        "hovertemplate": "%{y}, %{x} s: %{z} GB/s " + name + "<extra></extra>",
+        "colorbar": {"title": {"text": f"{name} (GB/s)", "side": "right"}, "thickness": 12},
+    }
+
+
+def _axis(nodes: Sequence[NodeNetwork], rows: list[str]) -> dict[str, Any]:
+    """Few rows have a name each. Of many rows, their switches have one, or some of the nodes."""
+    if len(rows) <= _FEW:
+        return dict(plotly_json.NAMES)
+    groups, at = [], 0
+    for name, run in groupby(n.switch or n.node for n in nodes):
+        length = len(list(run))
+        groups.append((rows[at + length // 2], name))
+        at += length
+    shown = groups[:: -(-len(groups) // _MARKS)]
+    ticks = {"tickvals": [row for row, _ in shown], "ticktext": [name for _, name in shown]}
+    return plotly_json.NAMES | {"tickmode": "array"} | ticks
+
+
+SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
+_LAG = "#d1495b"
+_LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between these
+
+
+_APART = 4  # rows between two names on it
+
+Layer = tuple[str, list[list[float | None]], float, str, str]  # name, cells, the colours' end, unit, colours
+
+
+def pace_scale_of(paces: Sequence[Pacing]) -> tuple[float, float]:
+    """The ends of the colour scales for these jobs: per cent, and milliseconds of lag. Two in a hundred cells are
+    beyond the ends, but no outlier is."""
+    heats = [pace.heat for pace in paces if pace.heat]
+    shares = _far(
+        [abs(100 * x) for h in heats for x in _cells([x for row in h.rows for x in (row.step_share, row.own_share)])]
+    )
+    shares = max([shares, *(100 * x.behind_share for pace in paces for x in pace.outliers)])
+    lags = _far([x / 1e3 for h in heats for x in _cells([row.lag_us for row in h.rows])])
+    return min(max(shares, _LEAST_SHARE), _MOST_SHARE), max(lags, 1e-3)
+
+
+def _cells(rows: Sequence[Sequence[float | None]]) -> list[float]:
+    return [x for row in rows for x in row if x is not None]
+
+
+def _far(values: list[float]) -> float:
+    return sorted(values)[int(0.98 * (len(values) - 1))] if values else 0.0
+
+
+def pace_figure(
+    pace: Pacing, name: str = "pacing", title: str = "", ends: tuple[float, float] | None = None
+) -> Figure | None:
+    """The plot of one job. If several jobs share the colour scales, ends: their ends; title: the job's name."""
+    heat = pace.heat
+    if heat is None:
+        return None
+    share_end, lag_end = ends or pace_scale_of([pace])
+    layers: list[Layer] = [
+        ("step time", _percents([row.step_share for row in heat.rows]), share_end, "%", SLOWER_AND_FASTER)
+    ]
+    if any(row.own_share for row in heat.rows):
+        layers.append(("own work", _percents([row.own_share for row in heat.rows]), share_end, "%", SLOWER_AND_FASTER))
+    if any(row.lag_us for row in heat.rows):
+        cells = [[None if x is None else round(x / 1e3, 3) for x in row.lag_us] for row in heat.rows]
+        layers.append(("lag at the step's end", cells, lag_end, "ms", _LAG))
+    rows = _row_names(heat)
+    data = [_pace_layer(layer, heat, rows, visible=i == 0) for i, layer in enumerate(layers)]
+    step = "step" if heat.steps_per_column == 1 else f"step, {heat.steps_per_column} a column"
+    axes = plotly_json.layout(_steps(step, heat), _pace_axis(pace, heat, rows), shapes=_borders(heat))
+    words = f"{title}: {_pace_words(pace, heat)}" if title else _pace_words(pace, heat)
+    return Figure(name, words, data, axes, _height(len(rows)), wide=True)
+
+
+def _pace_words(pace: Pacing, heat: PaceHeat) -> str:
+    of = "" if heat.row == "rank" else f" Each row is {_a(heat.row)}: its slowest rank in each step."
+    mean = f" Each column is the mean of {heat.steps_per_column} steps." if heat.steps_per_column > 1 else ""
+    middle = "rank" if heat.row == "rank" else "row"
+    return (
+        f"{pace.ranks} ranks over {pace.steps} step{'s' * (pace.steps != 1)}, grouped {how_grouped(pace)}.{of}{mean} "
+        f"Step time: red is slower than the median {middle} of that step, blue is faster. Own work: the step without "
+        "exposed communication, so without waiting for others. Lag: time behind the first rank at the step's end."
+    )
+
+
+def _a(row: str) -> str:
+    return f"a {row}" if row == "node" else row
+
+
+def _percents(rows: list[list[float | None]]) -> list[list[float | None]]:
+    return [[None if x is None else round(100 * x, 1) for x in row] for row in rows]
+
+
+def _row_names(heat: PaceHeat) -> list[str]:
+    """Names that all differ: with the node if ranks are shown, with the switch if it is known."""
+    found = []
+    for row in heat.rows:
+        parts = (row.switch, row.node if heat.row == "rank" else None, row.name)
+        found.append(" · ".join(filter(None, parts)))
+    return found if len(set(found)) == len(found) else [f"{x} ({i})" for i, x in enumerate(found)]
+
+
+def _pace_layer(layer: Layer, heat: PaceHeat, rows: list[str], *, visible: bool) -> dict[str, Any]:
+    name, cells, end, unit, colors = layer
+    return {
+        "type": "heatmap",
+        "name": name,
+        "z": cells,
+        "x": heat.steps,
+        "y": rows,
+        "colorscale": colors,
+        "zmin": -end if "," in colors else 0,
+        "zmax": end,
+        "visible": visible,
+        "hovertemplate": "%{y}, step %{x}: %{z} " + unit + "<extra>" + name + "</extra>",
+        "colorbar": {"title": {"text": f"{name} ({unit})", "side": "right"}, "thickness": 12},
+    }
+
+
+def _steps(title: str, heat: PaceHeat) -> dict[str, Any]:
+    few = len(heat.steps) <= 12
+    return plotly_json.axis(title, **({"tickvals": heat.steps, "tickmode": "array"} if few else {}))
+
+
+def _groups(heat: PaceHeat) -> list[tuple[str | None, int, int]]:
+    """The switches, else the nodes of ranks, each with its first row and the row after its last."""
+    switches = [row.switch for row in heat.rows]
+    names = switches if any(switches) else [row.node for row in heat.rows]
+    found, at = [], 0
+    for name, run in groupby(names):
+        length = len(list(run))
+        found.append((name, at, at + length))
+        at += length
+    return found
+
+
+def _pace_axis(pace: Pacing, heat: PaceHeat, rows: list[str]) -> dict[str, Any]:
+    """Few rows have a name each. Of many rows, the outliers have one, and the groups, or some of the groups."""
+    if len(rows) <= _FEW:
+        return dict(plotly_json.NAMES)
+    groups = [((a + b) // 2, name or "not known") for name, a, b in _groups(heat)]
+    named: dict[int, str] = {}
+    for i, name in (*_behind(pace, heat), *groups[:: -(-len(groups) // _MARKS)]):
+        if all(abs(i - other) >= _APART for other in named):
+            named[i] = name
+    ticks = {"tickvals": [rows[i] for i in sorted(named)], "ticktext": [named[i] for i in sorted(named)]}
+    return plotly_json.NAMES | {"tickmode": "array"} | ticks
+
+
+def _behind(pace: Pacing, heat: PaceHeat) -> list[tuple[int, str]]:
+    """The rows of the outliers, the slowest first, each with its name."""
+    names = [row.name for row in heat.rows] if heat.row in ("rank", "node") else []
+    place = {name: i for i, name in enumerate(names)}
+    found = [str(x.node) if heat.row == "node" else f"rank {x.rank}" for x in pace.outliers[:_MARKS]]
+    return [(place[name], f"▶ {name}") for name in dict.fromkeys(found) if name in place]
+
+
+def _borders(heat: PaceHeat) -> list[dict[str, Any]]:
+    """Lines between switches, or nodes, if they are few."""
+    groups = _groups(heat)
+    if not 1 < len(groups) <= _FEW:
+        return []
+    place = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y"}
+    line = {"color": "#888888", "width": 1}
+    return [place | {"y0": b - 0.5, "y1": b - 0.5, "line": line} for _, _, b in groups[:-1]]
+
+
+def _height(rows: int) -> int:
+    """Pixels that suit two rows as well as 256."""
+    return 150 + int(min(max(rows * (26 if rows <= 24 else 14 if rows <= _FEW else 5), 60), 900))
+
+
+_MANY = 40  # most rows with a label; the pointer shows the names of the others
+
+
+def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
+    """The share of compute, communication and both in each interval of time: one row per device."""
+    longest = max((d.window_ns for d in s.devices), default=0)
+    if not bins or not longest:
+        return None
+    bin_ms = max(-(-longest // BINS), 1) / 1e6
+    middles = [round((i + 0.5) * bin_ms, 4) for i in range(BINS)]
+    labels = [f"rank {b.rank}" if b.rank is not None else f"device {b.device}" for b in bins]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label}, device {b.device}" for label, b in zip(labels, bins, strict=True)]
+    layers = (
+        ("compute", COMPUTE, [b.compute for b in bins]),
+        ("communication", COMMUNICATION, [b.communication for b in bins]),
+        ("both at once", OVERLAP, [b.overlap for b in bins]),
+    )
+    data = [_heat_layer(name, color, rows, middles, labels, visible=name == "compute") for name, color, rows in layers]
+    x = "time since each device's first profiled step (ms)"
+    axes = plotly_json.layout(x, plotly_json.NAMES | {"nticks": _MANY})
+    words = (
+        f"Utilisation of {len(bins)} device{'s' * (len(bins) > 1)} over time, {bin_ms:.3g} ms a column. The buttons "
+        "switch between compute, communication and both at once. Empty: the device's window has ended."
+    )
+    return Figure("heatmap", words, data, axes, _heat_height(len(bins)), wide=True)
+
+
+def _heat_height(rows: int) -> int:
+    """Pixels that suit two rows as well as a thousand."""
+    return 150 + int(min(max(rows * (26 if rows <= 24 else 12 if rows <= 64 else 5), 60), 900))
+
+
+def _heat_layer(
+    name: str, color: str, rows: Sequence[F64], x: list[float], y: list[str], *, visible: bool
+) -> dict[str, Any]:
+    z = [[None if np.isnan(v) else round(100 * v) for v in row.tolist()] for row in rows]
+    return {
+        "type": "heatmap",
+        "name": name,
+        "z": z,
+        "x": x,
+        "y": y,
+        "colorscale": color,
+        "zmin": 0,
+        "zmax": 100,
+        "visible": visible,
+        "hovertemplate": "%{y}, %{x} ms: %{z} % " + name + "<extra></extra>",
+        "colorbar": {"title": {"text": f"{name} (%)", "side": "right"}, "thickness": 12},
+    }
+
+
+def gantt_figure(passes: Sequence[Pass]) -> Figure | None:
+    """Forward and backward of every micro-batch of one step, a row per stage."""
+    if not passes:
+        return None
+    ordered = sorted(passes, key=lambda p: (p.stage, -1 if p.rank is None else p.rank))
+    stages = list(dict.fromkeys(map(stage_label, ordered)))
+    data = []
+    for forward, name, color in ((True, "forward", COMPUTE), (False, "backward", KINDS["optimizer"])):
+        mine = [p for p in passes if p.forward is forward]
+        lengths = [round((p.end_ns - p.start_ns) / 1e6, 4) for p in mine]
+        rows = list(map(stage_label, mine))
+        data.append(
+            plotly_json.bars(name, lengths, rows, color, base=[round(p.start_ns / 1e6, 4) for p in mine])
+            | {
+                "text": [str(p.number) for p in mine],
+                "textposition": "inside",
+                "insidetextanchor": "middle",
+                "hovertemplate": f"{name} of micro-batch %{{text}}: %{{x:.3f}} ms<extra>%{{y}}</extra>",
+                "marker": {"color": color, "line": {"color": "rgba(255,255,255,0.8)", "width": 0.7}},
+            }
+        )
+    y = {"type": "category", "categoryorder": "array", "categoryarray": stages,
+         "autorange": "reversed", "automargin": True}  # fmt: skip
+    x = "time since the step's start on each rank (ms)"
+    axes = plotly_json.layout(x, y, barmode="overlay")
+    words = "One step of the pipeline: forward and backward of each numbered micro-batch. Empty time is bubble."
+    return Figure("pipeline-gantt", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)

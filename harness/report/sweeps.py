@@ -1,0 +1,350 @@
+"""Series of runs as people read them: a table, a CSV file, plots with intervals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from harness.analysis.scaling import FACTORS, PointValues, Repeated, Size
+from harness.common.errors import WorkError
+from harness.format.format import amount, cells, metric_text, percent, rate
+from harness.report.elements import Table
+from harness.report.palette import of_series
+from harness.report.plots.png import plain
+from harness.report.tables.catalogue import labels
+from harness.report.tables.table import Screen
+from harness.run import naming_flag, write_atomically
+
+_WORDS = {"step_ns": "step time", "peak_memory_bytes": "peak memory", "mfu": "MFU", "tokens_per_s": "tokens/s"}
+
+
+def label_of(metric: str) -> str:
+    """The metric's words: those of a comparison, else its name without underscores."""
+    found = _WORDS.get(metric) or labels().get(metric, "").strip()
+    return found or metric.replace("_", " ")
+
+
+def text_of(metric: str, value: Repeated | None) -> str:
+    """`412 ms`, with repeats `412 ms ± 14.0 ms`; a dash if it was not measured."""
+    if value is None:
+        return "–"
+    middle = metric_text(metric, value.mean)
+    if value.high is None:
+        return middle
+    return f"{middle} ± {metric_text(metric, value.high - value.mean)}"
+
+
+def runs_text(point: PointValues, metrics: Sequence[str]) -> str:
+    """How many runs the means are of; a value that fewer have says so by a range."""
+    counts = sorted({point.values[name].n for name in metrics if name in point.values}) or [len(point.runs)]
+    many = str(counts[-1]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{many} (doubtful: {len(point.doubtful)})" if point.doubtful else many
+
+
+class Scale(NamedTuple):
+    """How a metric stands on an axis: values are multiplied by `factor`."""
+
+    label: str
+    factor: float
+
+
+_SCALES: tuple[tuple[str, str, float], ...] = (
+    (r"_ns_per_token$", "µs a token", 1e-3),
+    (r"_ns$", "ms", 1e-6),
+    (r"_bytes$|^bytes_", "GB", 1e-9),
+    (r"_share(_|$)|_fraction$|bubble$|^mfu$|_efficiency$|^load_balance$", "%", 100.0),
+    (r"_joules$", "J", 1.0),
+)
+
+
+def scale_of(metric: str, largest: float) -> Scale:
+    """The axis of a metric whose largest value is `largest`, in the metric's own unit."""
+    for pattern, unit, factor in _SCALES:
+        if re.search(pattern, metric):
+            small = unit == "GB" and largest < 1e9
+            return Scale(f"{label_of(metric)} ({'MB' if small else unit})", 1e-6 if small else factor)
+    return Scale(label_of(metric), 1.0)
+
+
+INTERVALS = "mean of the runs ± half of its 95 % interval (Student's t); one run has no interval"
+
+
+def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str]) -> Table:
+    """The options that vary beside the chosen metrics."""
+    axes = list(points[0].settings) if points else []
+    head = [*axes, "runs", *map(label_of, metrics)]
+    rows = [
+        [
+            *(point.settings[name] for name in axes),
+            runs_text(point, metrics),
+            *(text_of(name, point.values.get(name)) for name in metrics),
+        ]
+        for point in points
+    ]
+    repeats = any(len(point.runs) > 1 for point in points)
+    return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows, left=len(axes))
+
+
+def lines(title: str, points: Sequence[PointValues], metrics: Sequence[str], screen: Screen) -> list[str]:
+    """The table in lines that fit the terminal."""
+    return screen.block(shown_table(title, points, metrics))
+
+
+def write_csv(points: Sequence[PointValues], path: Path) -> None:
+    """Every measured value of every point: its mean, the ends of its interval, and of how many runs.
+
+    Raises:
+        WorkError: the file cannot be written.
+    """
+    axes = list(points[0].settings) if points else []
+    metrics = list(dict.fromkeys(name for point in points for name in point.values))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    ends = ("", "_low", "_high", "_n")
+    writer.writerow(cells([*axes, "runs", *(f"{name}{end}" for name in metrics for end in ends)]))
+    for point in points:
+        values = [point.values.get(name) for name in metrics]
+        numbers = [part for v in values for part in ((v.mean, v.low, v.high, v.n) if v else (None, None, None, 0))]
+        writer.writerow(cells([*(point.settings[name] for name in axes), " ".join(point.runs), *numbers]))
+    with naming_flag("--csv"):
+        write_atomically(path, text.getvalue())
+
+
+_INK = "#1b2129"
+_MARKERS = "osD^vP*X"
+_WIDE = 8  # times the smallest value: from there on an axis is logarithmic
+
+
+def number(text: str) -> float | None:
+    """The option's value as a number, if it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def plot_series(title: str, points: Sequence[PointValues], metric: str, against: str, path: Path) -> None:
+    """Write the plot: `metric` against the option `against`, one line for each setting of the other options.
+
+    Raises:
+        WorkError: the file cannot be written.
+    """
+    known = [point for point in points if metric in point.values]
+    ends = [value for point in known for value in _ends(point.values[metric])]
+    scale = scale_of(metric, max(map(abs, ends), default=0.0))
+    canvas = canvas_of(8, 5)
+    axes = canvas.add_subplot()
+    _lines(axes, known, metric, against, scale)
+    axes.set_xlabel(plain(against.replace("_", " ")))
+    axes.set_ylabel(scale.label)
+    axes.set_ylim(bottom=min(0.0, *(scale.factor * end for end in ends)) if ends else 0.0)
+    dress(axes)
+    canvas.suptitle(plain(f"{title}: {label_of(metric)}"), fontsize=11, color=_INK)
+    axes.set_title(_words_of_intervals(known, metric), fontsize=8.5, color=_INK)
+    save(canvas, path)
+
+
+def _words_of_intervals(points: Sequence[PointValues], metric: str) -> str:
+    counts = sorted({point.values[metric].n for point in points})
+    if counts[-1:] == [1] or not counts:
+        return "one run per point, so there are no intervals"
+    runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"means of {runs} runs per point; bars: 95 % intervals (Student's t)"
+
+
+def _lines(axes: Axes, points: Sequence[PointValues], metric: str, against: str, scale: Scale) -> None:
+    values = list(dict.fromkeys(point.settings[against] for point in points))
+    places, numeric = _places(values)
+    groups: dict[str, list[PointValues]] = {}
+    for point in points:
+        others = ", ".join(f"{name.replace('_', ' ')} {v}" for name, v in point.settings.items() if name != against)
+        groups.setdefault(others, []).append(point)
+    for index, (others, group) in enumerate(groups.items()):
+        ordered = sorted(group, key=lambda point: places[point.settings[against]])
+        x = [places[point.settings[against]] for point in ordered]
+        with_bars(axes, x, [point.values[metric] for point in ordered], scale.factor, Look(index, others))
+    ticks = list(places.values())
+    if numeric and min(ticks, default=0) > 0 and max(ticks) >= _WIDE * min(ticks):
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, list(map(plain, places)))
+    axes.minorticks_off()
+    if len(groups) > 1:
+        axes.legend(frameon=False, fontsize=9)
+
+
+def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
+    """Where each value stands on the axis: as a number, else in the file's order; and whether all are numbers."""
+    numbers = [number(value) for value in values]
+    known = [each for each in numbers if each is not None]
+    numeric = len(known) == len(values)
+    return dict(zip(values, known if numeric else map(float, range(len(values))), strict=True)), numeric
+
+
+class Look(NamedTuple):
+    """A line of a plot: its number among the lines, which gives colour and mark, and its name in the legend."""
+
+    number: int
+    name: str = ""
+
+
+def with_bars(axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor: float, look: Look) -> None:
+    """A line through the means, with the intervals as bars if there are some."""
+    marker = _MARKERS[look.number % len(_MARKERS)]
+    style: dict[str, Any] = {"color": of_series(look.number), "linewidth": 1.6}
+    y = [factor * value.mean for value in values]
+    axes.plot(x, y, marker=marker, markersize=5, label=plain(look.name) or None, **style)
+    for place, value in zip(x, values, strict=True):
+        if value.low is not None and value.high is not None:
+            below, above = factor * (value.mean - value.low), factor * (value.high - value.mean)
+            axes.errorbar([place], [factor * value.mean], yerr=[[below], [above]], capsize=3, **style)
+
+
+def canvas_of(width: float, height: float) -> Figure:
+    """An empty picture, in inches."""
+    canvas = Figure(figsize=(width, height), dpi=160, layout="constrained")
+    FigureCanvasAgg(canvas)
+    return canvas
+
+
+def dress(axes: Axes) -> None:
+    """The look of all our plots."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=_INK)
+    axes.grid(True, axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+
+
+def save(canvas: Figure, path: Path) -> None:
+    """Write the picture whole or not at all. Raises WorkError: the file cannot be written."""
+    drawn = BytesIO()
+    canvas.savefig(drawn, format="png")
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_bytes(drawn.getvalue())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise WorkError(f"--png {path}: cannot be written ({error.strerror})") from None
+
+
+def _ends(value: Repeated) -> tuple[float, ...]:
+    return tuple(each for each in (value.low, value.mean, value.high) if each is not None)
+
+
+_SHARES = {"exposed_communication_share": "exposed communication", **FACTORS}
+_EXPLAINED = {
+    **_SHARES,
+    "computation_scalability": "computation scalability",
+    "global_efficiency": "global efficiency (POP)",
+}
+
+
+def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
+    """Throughput, speed-up and efficiency of each size."""
+    rows = []
+    for size in sizes:
+        speed, up, share = size.throughput, size.speed_up, size.efficiency
+        ideal = size.devices / sizes[0].devices
+        rows.append(
+            [
+                str(size.devices),
+                f"{amount(speed.mean, size.unit)}{_spread(speed)}" if speed else "–",
+                f"{up.mean:.2f}{_between(up, 1, 2)}" if up else "–",
+                f"{percent(share.mean)}{_between(share, 100, 0)}" if share else "–",
+                f"{ideal:g}",
+                str(len(size.runs)),
+                _settings(size),
+            ]
+        )
+    # A narrow terminal shows the first ones.
+    head = ("devices", "throughput", "speed-up", "efficiency", "ideal", "runs", "with")
+    repeats = any(len(size.runs) > 1 for size in sizes)
+    return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows)
+
+
+def why_table(sizes: Sequence[Size]) -> Table:
+    """What explains it: a column per size."""
+    names = [name for name in _EXPLAINED if any(name in size.values for size in sizes)]
+    rows = [
+        [_EXPLAINED[name], *(percent(size.values[name].mean) if name in size.values else "–" for size in sizes)]
+        for name in names
+    ]
+    return Table("What explains it, means of the runs", ("devices", *(str(size.devices) for size in sizes)), rows)
+
+
+def _settings(size: Size) -> str:
+    """The options that vary with the size."""
+    return ", ".join(f"{name} {value}" for name, value in list(size.settings.items())[1:])
+
+
+def _spread(value: Repeated) -> str:
+    """Half of the interval, relative to the mean; empty if one run has none."""
+    return "" if value.high is None else f" ± {percent(value.high / value.mean - 1)}"
+
+
+def _between(value: Repeated, factor: float, digits: int) -> str:
+    if value.low is None or value.high is None:
+        return ""
+    return f" ({factor * value.low:.{digits}f} to {factor * value.high:.{digits}f})"
+
+
+def write_scaling_csv(sizes: Sequence[Size], path: Path) -> None:
+    """Every number of every size, with the ends of its interval. Raises DiskError: the file cannot be written."""
+    names = [name for name in _EXPLAINED if any(name in size.values for size in sizes)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ["throughput", "speed_up", "efficiency", *names]
+    axes = list(sizes[0].settings) if sizes else []
+    ends = ("", "_low", "_high")
+    writer.writerow(cells(["devices", *axes, "runs", "unit", *(f"{c}{end}" for c in columns for end in ends)]))
+    for size in sizes:
+        values = [size.throughput, size.speed_up, size.efficiency, *(size.values.get(name) for name in names)]
+        numbers = [part for v in values for part in ((v.mean, v.low, v.high) if v else (None, None, None))]
+        settings = [size.settings[name] for name in axes]
+        writer.writerow(cells([size.devices, *settings, " ".join(size.runs), size.unit, *numbers]))
+    with naming_flag("--csv"):
+        write_atomically(path, text.getvalue())
+
+
+def plot_scaling(title: str, sizes: Sequence[Size], path: Path) -> None:
+    """Speed-up beside its ideal line, and the efficiency, with intervals. Raises WorkError: it cannot be written."""
+    known = [size for size in sizes if size.speed_up is not None and size.efficiency is not None]
+    x = [float(size.devices) for size in known]
+    canvas = canvas_of(10, 4.6)
+    left, right = canvas.subplots(1, 2)
+    left.plot(x, [each / x[0] for each in x], linestyle="--", color="#9aa0a6", label="ideal")
+    with_bars(left, x, [size.speed_up for size in known if size.speed_up], 1.0, Look(0, "measured"))
+    left.set_ylabel(f"speed-up over {x[0]:g} device{'s' * (x[0] > 1)}")
+    left.legend(frameon=False, fontsize=9)
+    right.axhline(100, linestyle="--", color="#9aa0a6")
+    with_bars(right, x, [size.efficiency for size in known if size.efficiency], 100.0, Look(0))
+    right.set_ylabel("parallel efficiency (%)")
+    tops = (x[-1] / x[0], 100.0)  # of the ideal: a wide interval must not flatten the rest
+    for axes, top, factor, values in (
+        (left, tops[0], 1.0, [size.speed_up for size in known]),
+        (right, tops[1], 100.0, [size.efficiency for size in known]),
+    ):
+        axes.set_ylim(0, 1.25 * max(top, *(factor * value.mean for value in values if value)))
+        axes.set_xlabel("devices")
+        if len(x) > 1 and x[-1] >= 8 * x[0]:
+            axes.set_xscale("log", base=2)
+        axes.set_xticks(x, [rate(each) for each in x])
+        axes.minorticks_off()
+        dress(axes)
+    counts = sorted({len(size.runs) for size in known})
+    told = (
+        "one run per size, so there are no intervals"
+        if counts == [1]
+        else "bars: 95 % intervals, cut at the plot's edge"
+    )
+    canvas.suptitle(plain(f"{title} ({told})"), fontsize=11)
+    save(canvas, path)

@@ -1,0 +1,153 @@
+"""Scaling studies: one training on more and more devices, and what keeps it from the ideal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd, lcm
+from typing import Any, Literal, NamedTuple
+
+from harness.common.errors import RequestError
+from harness.common.whole_number import whole_number
+from harness.experiment.exercises import Experiment, Megatron, Own, Profiled, Training
+from harness.experiment.parse import validate
+from harness.launch.backends.registry import backend_of
+from harness.launch.submit import prepare
+from harness.site.site import Site
+from harness.study.sweeps.axes import OWN, Settings, Sweep, exercise_of
+
+Mode = Literal["strong", "weak"]
+Axis = Literal["nodes", "gpus_per_node"]
+_WORDS = {"nodes": "nodes", "gpus_per_node": "the devices of a node"}
+SHOW = ["tokens_per_s", "exposed_communication_share"]
+
+
+class Study(NamedTuple):
+    """What is asked: the exercise's class, the fields given, the sizes along an axis, in which mode."""
+
+    cls: type[Experiment]
+    given: Mapping[str, Any]
+    axis: Axis
+    sizes: Sequence[int]
+    mode: Mode
+    repeats: int
+
+
+def sizes_of(flag: str, text: str) -> list[int]:
+    """`1,2,4` as numbers, the smallest first. Raises RequestError: they are not sizes of one study."""
+    sizes = sorted(whole_number(word) or 0 for word in text.split(","))
+    if not all(sizes):
+        raise RequestError(f"{flag}: got {text!r}, takes numbers above 0 with commas, as in 1,2,4,8")
+    if len(set(sizes)) < len(sizes) or len(sizes) < 2:
+        why = "is given twice" if len(sizes) > 1 else "is one size"
+        twice = next((size for i, size in enumerate(sizes) if size in sizes[:i]), sizes[0])
+        raise RequestError(f"{flag}: {twice} {why}: a scaling study compares at least two sizes, as in 1,2,4,8")
+    return sizes
+
+
+def study_sweep(study: Study, site: Site) -> Sweep:
+    """The study as a sweep, whose `zip` has the sizes and the fields that go with them.
+
+    Raises:
+        RequestError: the exercise trains nothing, or the work cannot be split; one line per reason.
+    """
+    number = study.cls.model_fields["exercise"].default
+    if not issubclass(study.cls, Profiled):
+        raise RequestError(f"-e {number}: it has no training: use -e 1, -e 2 or -e 3")
+    if study.cls is Own and study.mode == "strong":
+        raise RequestError(
+            "--strong: which flag of your script is its batch is not known: use --weak, or a sweep whose zip has the "
+            "devices and that flag (docs/sweeps.md)"
+        )
+    rows = [_resolved(study, site, size) for size in study.sizes]
+    fields = _fields(study, rows)
+    same = {name: values[0] for name, values in fields.items() if all(each == values[0] for each in values)}
+    varies = {name: values for name, values in fields.items() if name not in same}
+    given = {name: value for name, value in study.given.items() if name not in fields}
+    what = f"exercise {number} ({study.cls.title})" if number != OWN else "your own training"
+    who = rows[0].name(None)[0] if number == OWN else f"e{number}"
+    name = f"scaling-{who}-{study.axis.partition('_')[0]}-{'-'.join(map(str, study.sizes))}-{study.mode}"
+    return Sweep(
+        name=name,
+        title=f"{study.mode} scaling of {what} over {_WORDS[study.axis]}",
+        base={"exercise": number, **given, **same},
+        zip={study.axis: list(study.sizes), **varies},
+        repeats=study.repeats,
+        show=SHOW,
+    )
+
+
+def threads_of(sweep: Sweep, site: Site) -> dict[str, str]:
+    """On CPUs of this machine: as many threads for each process at every size as at the largest; else empty.
+
+    Without it one process alone would compute on all cores, and be no smaller than two.
+    """
+    sizes = {axis: max(values) for axis, values in sweep.zip.items() if axis in _WORDS}
+    cls = exercise_of(sweep)
+    given = {name: value for name, value in {**site.defaults, **sweep.base}.items() if name in cls.model_fields}
+    if not backend_of(site).RUNS_HERE or "OMP_NUM_THREADS" in site.env:
+        return {}
+    job = prepare(cls.model_validate(given | sizes), site).job
+    return {"OMP_NUM_THREADS": str(job.env["OMP_NUM_THREADS"])} if job.device == "cpu" else {}
+
+
+def _resolved(study: Study, site: Site, size: int) -> Profiled:
+    """The experiment of this size with all its fields. Raises RequestError: it cannot run there."""
+    usual = {name: value for name, value in site.defaults.items() if name in study.cls.model_fields}
+    # A batch that the mode will change must not be refused before it was changed.
+    given = {name: value for name, value in study.given.items() if name != "global_batch_size"}
+    asked, errors = validate(study.cls, usual | given | {study.axis: size})
+    if asked is None:
+        raise RequestError("\n".join(errors))
+    resolved = prepare(asked, site).job.experiment
+    if not isinstance(resolved, Profiled):
+        raise TypeError(resolved)
+    return resolved
+
+
+def _fields(study: Study, rows: Sequence[Profiled]) -> dict[str, list[Any]]:
+    """The options that vary with the size, each with its values."""
+    if isinstance(rows[0], Megatron):
+        settings = _megatron(study, [row for row in rows if isinstance(row, Megatron)])
+    elif study.mode == "weak":
+        settings = [{} for _ in rows]
+    else:
+        settings = _strong([row for row in rows if isinstance(row, Training)])
+    return {name: [each[name] for each in settings] for name in settings[0]}
+
+
+def _strong(rows: Sequence[Training]) -> list[Settings]:
+    """Micro-batch and accumulation, whose product times the ranks stays; the micro-batch as large as it was, if it can.
+
+    Raises RequestError: the global batch does not divide by the ranks of a size.
+    """
+    micro, accumulated = rows[0].micro_batch_size or 1, _accumulated(rows[0])
+    ranks = [row.world_size or 1 for row in rows]
+    whole = micro * accumulated * ranks[0]
+    wrong = [each for each in ranks if whole % each]
+    if wrong:
+        raise RequestError(
+            f"--strong: {whole} samples a step (micro-batch {micro} × accumulation {accumulated} × {ranks[0]} ranks) "
+            f"cannot be split over {', '.join(map(str, wrong))} ranks: start with --micro-batch-size "
+            f"{micro * (lcm(*ranks) // gcd(whole, lcm(*ranks)))}"
+        )
+    found = []
+    for each in (whole // ranks_here for ranks_here in ranks):
+        size = max(n for n in range(1, min(micro, each) + 1) if each % n == 0)
+        found.append({"micro_batch_size": size, "gradient_accumulation_steps": each // size})
+    return found
+
+
+def _accumulated(row: Training) -> int:
+    return int(getattr(row, "gradient_accumulation_steps", 1))
+
+
+def _megatron(study: Study, rows: Sequence[Megatron]) -> list[Settings]:
+    """The global batch: kept, or as the ranks. The tensor-parallel size stays that of the smallest size."""
+    whole = study.given.get("global_batch_size") or rows[0].global_batch_size or 1
+    first = rows[0].world_size or 1
+    found: list[Settings] = []
+    for row in rows:
+        batch = int(whole) if study.mode == "strong" else int(whole) * (row.world_size or 1) // first
+        tp: Settings = {} if "tp" in study.given else {"tp": rows[0].tp}
+        found.append({"global_batch_size": batch} | tp)
+    return found
