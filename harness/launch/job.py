@@ -10,6 +10,7 @@ from typing import Any, Literal
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
+from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
@@ -20,12 +21,6 @@ from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceK
 from harness.launch.exercises.training import device_doubts
 from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
-
-TORCHRUN = "HARNESS_TORCHRUN"
-"""The variable that names it; without it, torchrun as it comes."""
-
-TORCHRUN_JSC = "torchrun_jsc"
-
 
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
 
