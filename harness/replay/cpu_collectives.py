@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import CollectiveRows, row_events, rows
+from harness.analysis.process.intervals import distinct
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import Builder, HostThread, TimeCategory, slot
 from harness.replay.host import counted_steps, held_up, least_stall, main_thread, recurring, working_operators
@@ -71,7 +72,7 @@ def on_cpu(m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread
     issued = np.where(event >= 0, m.view.events.launch_ns[event], -1)
     blocking = _on_thread(m, event, main_thread(m)) & _point_to_point(table)
     calls = np.concatenate([table.start_ns[blocking], table.end_ns[blocking], _issued_by_host(m, event)])
-    host = _Host(*working_operators(m), np.union1d(thread.segments.edge, calls))
+    host = _Host(*working_operators(m), distinct(thread.segments.edge, calls))
     issued = np.where(blocking | (issued < window[0]), table.start_ns, np.minimum(issued, table.start_ns))
     nodes = thread.mark(builder, issued)
     arrive[inside] = builder.add_nodes(table.start_ns)

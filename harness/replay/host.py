@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import row_events
+from harness.analysis.process.intervals import distinct
 from harness.analysis.process.kinds import HOST
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.prepared import MeasuredProcess
@@ -162,10 +163,7 @@ def _disjoint(start: I64, end: I64, category: I64, name: I64) -> tuple[I64, I64,
 
 def _edges(window: tuple[int, int], *moments: I64) -> I64:
     every = np.concatenate([np.array(window, np.int64), *moments])
-    every = every[(every >= window[0]) & (every <= window[1])]
-    every.sort()
-    distinct: I64 = every[np.append(True, every[1:] > every[:-1])]
-    return distinct
+    return distinct(every[(every >= window[0]) & (every <= window[1])])
 
 
 def _range_borders(m: MeasuredProcess, window: tuple[int, int]) -> I64:

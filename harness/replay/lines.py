@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION, NOT_WORK
-from harness.analysis.process.intervals import Intervals, difference, lengths_within
+from harness.analysis.process.intervals import Intervals, difference, distinct, lengths_within
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.device import categories_of
 from harness.replay.graph import N_PHASES, SLOTS, HostSegments, HostThread, TimeCategory, slot
@@ -83,7 +83,7 @@ class _Pieces(NamedTuple):
 
 def _pieces(lines: LineStretches, segments: HostSegments, steps: HostSteps, *more: I64) -> _Pieces:
     last = np.array([steps.end_ns])
-    edges = np.unique(np.concatenate([segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, last, *more]))
+    edges = distinct(segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, last, *more)
     edges = edges[(edges >= segments.edge[0]) & (edges <= segments.edge[-1])]
     start, step = edges[:-1], steps.of(edges[:-1])
     segment = np.searchsorted(segments.edge, start, side="right") - 1

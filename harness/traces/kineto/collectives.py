@@ -98,6 +98,7 @@ def _elements(tensors: list[list[Any]]) -> int:
 
 SPAN_PREFIX = "gloo:"
 _ROWS_AT_ONCE = 8192
+_NEVER = (1 << 63) - 1
 _Running = tuple[int, int, int]  # an operator that has begun: its number, start and end
 _ISSUES = (MESSAGE_OPERATOR, "c10d::", "_c10d_functional::")  # operators that enqueue or wait and do not compute
 
@@ -109,8 +110,8 @@ def host_events(gathered: Gathered, spans: list[HostMessage], issued: list[tuple
     """
     columns = gathered.operators.joined()
     name, thread = columns["name"], columns["thread"]
-    segments = _own_time(columns["start_ns"], columns["end_ns"], thread)
-    start, end, owner = np.array(segments, np.int64).reshape(-1, 3).T
+    stretches = _own_time(columns["start_ns"], columns["end_ns"], thread)
+    start, end, owner = (np.array(column, np.int64) for column in stretches)
     serving = _message_threads(columns["start_ns"], columns["end_ns"], thread, spans)
     keep = _computes(gathered.names.texts, name)[owner] & ~np.isin(thread[owner], serving)
     start, owner, stream = start[keep], owner[keep], thread[owner[keep]]
@@ -137,26 +138,34 @@ def _followed(column: NDArray[Any], more: Sequence[int] | NDArray[Any]) -> NDArr
     return np.concatenate([column, np.asarray(more, column.dtype)])
 
 
-def _own_time(start: I64, end: I64, thread: I64) -> array[int]:
+def _own_time(start: I64, end: I64, thread: I64) -> tuple[array[int], array[int], array[int]]:
     """Start, end and operator of each stretch in which an operator runs and no operator that it called."""
-    segments = array("q")
-    order = np.lexsort((-end, start, thread))
+    starts, stops, owners = array("q"), array("q"), array("q")
     stack: list[_Running] = []  # outermost first
-    now, on_thread = 0, None
-    for operator, begins, ends, runs_on in _rows(order, start, end, thread):
-        if runs_on != on_thread:
-            now = _unwind(stack, segments, now, None)
-            on_thread = runs_on
-        now = _unwind(stack, segments, now, begins)
+    now, on_thread = 0, -1  # the time up to which stretches are given
+    last = np.array([len(start)])  # one more thread closes what is open in the last one
+    order = np.concatenate([np.lexsort((-end, start, thread)), last])
+    for operator, begins, ends, runs_on in _rows(
+        order, *(np.append(column, _NEVER) for column in (start, end, thread))
+    ):
+        until = begins if runs_on == on_thread else _NEVER
+        while stack and stack[-1][2] <= until:
+            closed, _, closes = stack.pop()
+            starts.append(now)
+            now = max(now, closes)  # a damaged duration may be negative
+            stops.append(now)
+            owners.append(closed)
+        may_run_to = ends
         if stack:
-            caller, caller_begins, _ = stack[-1]
+            caller, caller_begins, caller_ends = stack[-1]
             if begins > now or begins == caller_begins:
-                segments.extend((now, begins, caller))
-        # Clocks round, but a call never outlives its caller.
-        stack.append((operator, begins, min(ends, stack[-1][2]) if stack else ends))
-        now = begins
-    _unwind(stack, segments, now, None)
-    return segments
+                starts.append(now)
+                stops.append(begins)
+                owners.append(caller)
+            may_run_to = min(ends, caller_ends)  # clocks round, but a call never outlives its caller
+        stack.append((operator, begins, may_run_to))
+        now, on_thread = begins, runs_on
+    return starts, stops, owners
 
 
 def _rows(order: NDArray[np.intp], *columns: I64) -> Iterator[tuple[int, ...]]:
@@ -164,16 +173,6 @@ def _rows(order: NDArray[np.intp], *columns: I64) -> Iterator[tuple[int, ...]]:
     for first in range(0, len(order), _ROWS_AT_ONCE):
         some = order[first : first + _ROWS_AT_ONCE]
         yield from zip(some.tolist(), *(column[some].tolist() for column in columns), strict=True)
-
-
-def _unwind(stack: list[_Running], segments: array[int], now: int, until: int | None) -> int:
-    """Close the operators that end before `until` (None: all); returns the time up to which segments are given."""
-    while stack and (until is None or stack[-1][2] <= until):
-        operator, _, ends = stack.pop()
-        ends = max(now, ends)  # a damaged duration may be negative
-        segments.extend((now, ends, operator))
-        now = ends
-    return now
 
 
 def _computes(texts: list[str], name: I32) -> NDArray[np.bool_]:
