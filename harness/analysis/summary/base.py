@@ -61,7 +61,7 @@ class SummaryPart(BaseModel):
     NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
     """
 
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:

@@ -6,7 +6,6 @@ This module only composes: the other modules here write the sections, templates/
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
+from isal import igzip
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -345,7 +345,7 @@ def figures(page: Page) -> list[Figure]:
 
 def packed(content: bytes) -> str:
     """Large data as a page carries it: gzip and base64, which has no character with a meaning in HTML."""
-    return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode("ascii")
+    return base64.b64encode(igzip.compress(content, 3, mtime=0)).decode("ascii")
 
 
 class Packed(NamedTuple):

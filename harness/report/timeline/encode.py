@@ -3,13 +3,13 @@ compress well. templates/report/timeline.js reads them."""
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from isal import igzip
 from numpy.typing import NDArray
 
 from harness.analysis.process.host_calls import CAUSES
@@ -57,7 +57,7 @@ def pack_to_fit(
     """As `pack`, with at most `most_bytes` after compression: the end of the tracks is cut off."""
     packed = pack(tracks, offsets_ns, notes)
     share = 1.0
-    while len(packed) > most_bytes and (size := len(gzip.compress(packed, 1))) > most_bytes:
+    while len(packed) > most_bytes and (size := len(igzip.compress(packed, 3))) > most_bytes:
         share *= min(0.9 * most_bytes / size, 0.8)
         cut = [_shorter(track, share) for track in tracks]
         remark = f"only the first {percent(share)} of these steps is shown, because the page would be too large to send"
