@@ -60,8 +60,7 @@ def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
 
     A user's own file is not given: it may change while a job waits, and the run trains what was validated here.
 
-    Raises:
-        RequestError: the name, file or folder does not exist, or does not describe a model.
+    Raises RequestError: the name, file or folder does not exist, or does not describe a model.
     """
     if name_or_path in model_names():
         path = MODELS / f"{name_or_path}.yaml"

@@ -42,13 +42,12 @@ def build_experiment(
     """The experiment of a command line.
 
     Args:
-        pairs: (spelling, value) as given, e.g. `("--nodes", "2")`, `("--mixed-precision", True)`.
-        unknown: words that are not options.
-        spellings: all that the command knows, for suggestions.
-        defaults: the site's own. A default for a field that the exercise does not have is left out.
+    pairs: (spelling, value) as given, e.g. `("--nodes", "2")`, `("--mixed-precision", True)`.
+    unknown: words that are not options.
+    spellings: all that the command knows, for suggestions.
+    defaults: the site's own. A default for a field that the exercise does not have is left out.
 
-    Raises:
-        RequestError: one line per error.
+    Raises RequestError: one line per error.
     """
     words = list(unknown)
     errors = [_unknown_sentence(word, spellings) for word in words]

@@ -132,8 +132,7 @@ def shown(word: Word) -> str:
 def quote(word: Word) -> str:
     """The word as bash reads it back: text is inert, variables are expanded and stay one word.
 
-    Raises:
-        ValueError: the text holds a NUL byte, which no command line can carry.
+    Raises ValueError: the text holds a NUL byte, which no command line can carry.
     """
     if isinstance(word, Shell):
         return "".join(f'"{p.expansion}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"

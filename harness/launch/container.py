@@ -94,8 +94,7 @@ class Inside(NamedTuple):
 def container_words(site: Site, image: Word | None, inside: Inside) -> list[Word]:
     """The words before the program; empty without a container.
 
-    Raises:
-        RequestError: a folder's name cannot be written as a bind, or the site has no Slurm for its runtime.
+    Raises RequestError: a folder's name cannot be written as a bind, or the site has no Slurm for its runtime.
     """
     container = site.container
     if container is None or image is None:

@@ -106,8 +106,7 @@ class Job:
 def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     """The job that `experiment` is at `site`.
 
-    Raises:
-        RequestError: the experiment cannot run at the site; one line per reason.
+    Raises RequestError: the experiment cannot run at the site; one line per reason.
     """
     site = launch_of(experiment).site_for(experiment, site)
     device = _device(site, machine)

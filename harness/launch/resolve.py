@@ -36,8 +36,7 @@ def resolve_defaults(
 ) -> Experiment:
     """The experiment with all fields filled in that depend on the site, the machine or the model.
 
-    Raises:
-        RequestError: the experiment cannot run there; one line per reason.
+    Raises RequestError: the experiment cannot run there; one line per reason.
     """
     if backend_of(site).RUNS_HERE and device == "cuda" and not machine.gpus:
         raise RequestError(

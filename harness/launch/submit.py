@@ -196,9 +196,8 @@ def submit(
 
     command: as typed. part: of which series of runs it is one. files: texts to keep in the run beside the job's own.
 
-    Raises:
-        RequestError: a file that it names does not exist; nothing was written.
-        WorkError: the backend refused, or a write failed; nothing is left behind.
+    Raises RequestError: a file that it names does not exist; nothing was written. WorkError: the backend refused, or a
+    write failed; nothing is left behind.
     """
     job = prepared.job
     check(job, os.environ)
@@ -238,10 +237,8 @@ def submit_together(starts: Sequence[Start], way: Together, at_once: int | None 
 
     at_once: of an array, the most that run at a time.
 
-    Raises:
-        RequestError: a file that they name does not exist, or their backend has no queue; nothing was written.
-        WorkError: the backend refused, or a write failed; nothing is left behind.
-        ValueError: they do not go together.
+    Raises RequestError: a file that they name does not exist, or their backend has no queue; nothing was written.
+    WorkError: the backend refused, or a write failed; nothing is left behind. ValueError: they do not go together.
     """
     jobs = [start.prepared.job for start in starts]
     if not go_together(jobs):
@@ -294,8 +291,7 @@ def _make(folder: Path) -> None:
 def look_at(run: Run) -> PolledState:
     """The run's state and why, from its backend. An end that the job could not write is kept in the run.
 
-    Raises:
-        WorkError: the backend is not here.
+    Raises WorkError: the backend is not here.
     """
     found = backend_of_run(run).poll(run)
     own = run.status()
@@ -334,11 +330,7 @@ class Cancelled(NamedTuple):
 
 
 def cancel(run: Run) -> Cancelled:
-    """Stop a run that has not ended.
-
-    Raises:
-        WorkError: it could not be stopped.
-    """
+    """Stop a run that has not ended. Raises WorkError: it could not be stopped."""
     before = look_at(run)
     over = before.state in FINAL
     return Cancelled(before, [] if over else backend_of_run(run).cancel(run))

@@ -56,8 +56,7 @@ def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: 
     folder, and shows what other machines wrote there. mode: who may read it; None: as the umask has it. Returns whether
     it was written.
 
-    Raises:
-        DiskError: the disk is full or not writable; nothing is left behind.
+    Raises DiskError: the disk is full or not writable; nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -100,8 +99,7 @@ def make_shared(folder: Path) -> None:
     Where several people share that (it is sticky, or its group may write), the first of them must not close what the
     others need, whatever the umask.
 
-    Raises:
-        OSError: it cannot be made.
+    Raises OSError: it cannot be made.
     """
     root = runs_root()
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -125,9 +123,7 @@ def naming_flag(flag: str) -> Iterator[None]:
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out.
 
-    Raises:
-        OSError: it is missing or may not be read.
-        SmallFileError: it is no regular file, or has a line without end.
+    Raises OSError: it is missing or may not be read. SmallFileError: it is no regular file, or has a line without end.
     """
     for line in read_lines(path):
         try:

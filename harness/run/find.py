@@ -69,11 +69,7 @@ def _created_ns(run: Run) -> int:
 
 
 def find_run(token: str, root: Path | None = None) -> Run:
-    """The run meant by a job id, a name, a path, or `last`.
-
-    Raises:
-        RequestError: no run matches, or several do.
-    """
+    """The run meant by a job id, a name, a path, or `last`. Raises RequestError: no run matches, or several do."""
     path = expanded(token)
     if Run(path).is_run:
         return Run(path.absolute())
@@ -169,11 +165,7 @@ class Stage:
                 folder.rmdir()
 
     def publish(self, name: str, job_id: str) -> Run:
-        """Give the run its name; it must be new.
-
-        Raises:
-            WorkError: there is a run of that name.
-        """
+        """Give the run its name; it must be new. Raises WorkError: there is a run of that name."""
         target = self.output_dir / "profiler" / name
         if target.exists():
             raise WorkError(f"{target} exists already: nothing was overwritten")

@@ -44,11 +44,7 @@ class Run:
 
     @cached_property
     def record(self) -> Record:
-        """What run.json says.
-
-        Raises:
-            WorkError: it is missing or not one of ours.
-        """
+        """What run.json says. Raises WorkError: it is missing or not one of ours."""
         try:
             return Record.model_validate_json(read_bounded_text(self.record_file))
         except (OSError, ValueError) as error:

@@ -250,8 +250,7 @@ def site_names() -> list[str]:
 def load_site(name_or_path: str, source: str = "--site") -> Site:
     """The site of this name, or the one in this file; `source`: the flag or variable that named it.
 
-    Raises:
-        RequestError: there is no such site, or its file cannot be read or is not valid.
+    Raises RequestError: there is no such site, or its file cannot be read or is not valid.
     """
     path = SITES / f"{name_or_path}.yaml"
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
@@ -266,8 +265,7 @@ def load_site(name_or_path: str, source: str = "--site") -> Site:
 def override(site: Site, given: Mapping[str, Any]) -> Site:
     """The site with some of its fields replaced, as `-a`, `-p`, `-q` and `--time` do.
 
-    Raises:
-        RequestError: a value is not allowed; one line each.
+    Raises RequestError: a value is not allowed; one line each.
     """
     limits = {} if _same_queue(site, given) else {"max_nodes": None}
     try:

@@ -64,8 +64,7 @@ def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 def sbatch(*words: str) -> JobId:
     """Submit with these options and script; returns the job.
 
-    Raises:
-        WorkError: sbatch refused; the sentence is sbatch's own.
+    Raises WorkError: sbatch refused; the sentence is sbatch's own.
     """
     answer = ask("sbatch", "--parsable", *words, limit_s=ORDER_S)
     if answer.code == NOT_THERE:
@@ -84,8 +83,7 @@ def sbatch(*words: str) -> JobId:
 def scancel(job: JobId) -> None:
     """Cancel the job. One that has ended stays as it is.
 
-    Raises:
-        WorkError: scancel refused, with its own sentence, or the controller does not answer.
+    Raises WorkError: scancel refused, with its own sentence, or the controller does not answer.
     """
     limit_s = CANCEL_IN_SILENCE_S if is_silent("controller", job.cluster) else CANCEL_S
     answer = ask("scancel", *job.on_cluster, job.number, limit_s=limit_s)

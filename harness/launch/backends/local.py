@@ -261,8 +261,7 @@ def refusals(_output_dir: str) -> list[str]:
 def submit(asked: Submission) -> Run:
     """Number the staged run and start it; returns it.
 
-    Raises:
-        WorkError: it could not be written or started; nothing is left behind.
+    Raises WorkError: it could not be written or started; nothing is left behind.
     """
     stage, site = asked.stage, asked.record.site
     job_id, folder = claim_local_id(stage.output_dir.parent)
@@ -307,8 +306,7 @@ def start_controller(script: Path, job_id: str, folder: Path, *, time_s: int, wa
 
     time_s: its limit. warning_s: how long before the limit it is warned. gpus: how many of this machine's it sees.
 
-    Raises:
-        OSError: the folder cannot be written.
+    Raises OSError: the folder cannot be written.
     """
     from submitit import LocalExecutor
 
@@ -379,8 +377,7 @@ def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | No
 def cancel(run: Run) -> list[Run]:
     """Ask the run to stop; it writes its traces and its status itself. What still runs after KILL_S is then killed.
 
-    Raises:
-        WorkError: its process is not on this machine.
+    Raises WorkError: its process is not on this machine.
     """
     own, keeper = run.status(), controller(run)
     if own is None and keeper is not None and is_kept(run):

@@ -97,22 +97,19 @@ class Backend(Protocol):
     def submit(self, asked: Submission, /) -> Run:
         """Start the run, or queue it; returns it published.
 
-        Raises:
-            WorkError: the backend refused, or a write failed; nothing is left behind.
+        Raises WorkError: the backend refused, or a write failed; nothing is left behind.
         """
 
     def joint(self, way: Together, site: Site, directives: list[str], runs: int, at_once: int | None, /) -> Joint:
         """How `runs` runs with these directives become one submission. at_once: of an array, the most that run.
 
-        Raises:
-            RequestError: this backend has no queue.
+        Raises RequestError: this backend has no queue.
         """
 
     def submit_together(self, asked: Sequence[Submission], joint: Joint, script: Path, /) -> list[Run]:
         """Queue staged runs as one submission; returns them published. script: made from the joint's template.
 
-        Raises:
-            WorkError: the backend refused, or a write failed; nothing is left behind.
+        Raises WorkError: the backend refused, or a write failed; nothing is left behind.
         """
 
     def most_together(self, way: Together, /) -> int:
@@ -121,9 +118,7 @@ class Backend(Protocol):
     def submit_after(self, run: Run, argv: list[Word], over: bool, /) -> str:
         """Queue one command that begins when the run has ended; returns the job's id. over: it has ended.
 
-        Raises:
-            RequestError: this backend has no queue.
-            WorkError: the backend refused.
+        Raises RequestError: this backend has no queue. WorkError: the backend refused.
         """
 
     def poll(self, run: Run, /) -> PolledState:
@@ -137,8 +132,7 @@ class Backend(Protocol):
     def cancel(self, run: Run, /) -> list[Run]:
         """Stop the run, which keeps the traces that it has; returns the other runs that end with it.
 
-        Raises:
-            WorkError: it could not be stopped.
+        Raises WorkError: it could not be stopped.
         """
 
     def kill_s(self, run: Run, /) -> float:

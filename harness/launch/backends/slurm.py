@@ -76,8 +76,7 @@ def _clock(seconds: int) -> str:
 def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> list[Run]:
     """Submit the script that starts all the staged runs; returns them.
 
-    Raises:
-        WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
+    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
     """
     log = joint.directives[-1].removeprefix("--output=logs/")
     job = sbatch(*options_of(asked[0].stage.output_dir, joint.directives, log), str(script))
@@ -178,8 +177,7 @@ def refusals(output_dir: str) -> list[str]:
 def submit(asked: Submission) -> Run:
     """Submit the staged script; returns its run.
 
-    Raises:
-        WorkError: sbatch refused; or the run could not be written, and its job was cancelled again.
+    Raises WorkError: sbatch refused; or the run could not be written, and its job was cancelled again.
     """
     stage = asked.stage
     try:
@@ -198,8 +196,7 @@ def submit(asked: Submission) -> Run:
 def submit_script(workdir: Path, lines: list[str], script: Path) -> JobId:
     """Submit a script that is no run's, with a run's directives. `workdir`/logs must be there.
 
-    Raises:
-        WorkError: sbatch refused, with its own sentence.
+    Raises WorkError: sbatch refused, with its own sentence.
     """
     return sbatch(*options_of(workdir, lines), str(script))
 
@@ -222,8 +219,7 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
 
     It goes to the same queue, with the site's options that hold for every job, as a reservation.
 
-    Raises:
-        WorkError: sbatch refused, with its own sentence.
+    Raises WorkError: sbatch refused, with its own sentence.
     """
     site = run.record.site
     wanted = {
@@ -248,8 +244,7 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
 def cancel(run: Run) -> list[Run]:
     """Cancel the job; returns the other runs of its allocation, which end with it.
 
-    Raises:
-        WorkError: Slurm does not know the job, refused, or does not answer.
+    Raises WorkError: Slurm does not know the job, refused, or does not answer.
     """
     job = job_of(run)
     if not in_queue(job) and "JobState" not in fields_of(scontrol(job)):  # scancel would say nothing

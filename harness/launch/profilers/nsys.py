@@ -63,8 +63,7 @@ class Nsys(NamedTuple):
 def load_options(name_or_path: str) -> Options:
     """An option set by name, or from a file.
 
-    Raises:
-        RequestError: the set does not exist, or is not a JSON object of options.
+    Raises RequestError: the set does not exist, or is not a JSON object of options.
     """
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     try:
@@ -202,11 +201,7 @@ def _dotted(nsys: Nsys) -> str:
 
 
 def ask_installed(inside: bool = False) -> Nsys:
-    """The nsys on PATH. inside: this runs in a container.
-
-    Raises:
-        WorkError: nsys is not on PATH, or does not answer.
-    """
+    """The nsys on PATH. inside: this runs in a container. Raises WorkError: nsys is not on PATH, or does not answer."""
     if shutil.which("nsys") is None:
         raise WorkError(
             f"nsys is not on {NSYS_OF_IMAGE if inside else NSYS_OF_NODE}, or run with --profiler torch or --no-profile"
@@ -275,9 +270,7 @@ def prepare(config: str, device: str, words: Sequence[str], inside: bool = False
     """What a run asks of the nsys on PATH. words: its own changes of the option set, as in `changed`; inside: in the
     container, whose PATH it is.
 
-    Raises:
-        RequestError: the option set cannot be read.
-        WorkError: nsys is not on PATH, or does not answer.
+    Raises RequestError: the option set cannot be read. WorkError: nsys is not on PATH, or does not answer.
     """
     options, has_gpu, nsys = changed(load_options(config), words), device == "gpu", ask_installed(inside)
     listed = options.get("python-functions-trace")
