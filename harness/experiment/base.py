@@ -6,14 +6,14 @@ Knows no cluster, no path and no launcher.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.faults import Exercise
 from harness.experiment import nccl
-from harness.experiment.options import SIZE, tags_of, value
+from harness.experiment.options import SIZE, Broken, tags_of, value
 
 Fields = Mapping[str, Any]
 """Field of an experiment -> its new value."""
@@ -56,13 +56,6 @@ IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to d
 MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
-
-
-class Broken(NamedTuple):
-    """A rule that does not hold: the fields it joins and the sentence for the user."""
-
-    fields: Set[str]
-    sentence: str
 
 
 class Experiment(BaseModel):
@@ -160,4 +153,4 @@ class Experiment(BaseModel):
 
     def broken_rules(self) -> Iterator[Broken]:
         """Every rule between fields that does not hold."""
-        yield from (Broken(*found) for found in nccl.contradictions(self))
+        yield from nccl.contradictions(self)

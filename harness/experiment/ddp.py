@@ -9,8 +9,8 @@ from pydantic import Field
 
 from harness.common.faults import Setup
 from harness.common.model_config import FP8_BLOCK, Precision
-from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Broken, Change, MeasuredRun, Sharding
-from harness.experiment.options import VALUE, Flag, switch, value
+from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
+from harness.experiment.options import VALUE, Broken, Flag, switch, value
 from harness.experiment.training import Accumulation, NonBlocking, PinMemory, Training, Workers
 
 LoraRank = Annotated[int, Field(ge=1, le=65_536)]

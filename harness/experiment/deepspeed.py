@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
-from harness.experiment.base import FEWER_MESSAGES, Advice, Broken, Change, Count, MeasuredRun, Sharding
-from harness.experiment.options import switch, value
+from harness.experiment.base import FEWER_MESSAGES, Advice, Change, Count, MeasuredRun, Sharding
+from harness.experiment.options import Broken, switch, value
 from harness.experiment.training import Accumulation, NonBlocking, PinMemory, Training, Workers
 
 

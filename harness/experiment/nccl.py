@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from harness.experiment.options import Flag, InRun, options_of, switch, value
+from harness.experiment.options import Broken, Flag, InRun, options_of, switch, value
 
 LOG_FOLDER = "nccl"  # in a run: a file for each process
 PREFIX = "NCCL_"
@@ -110,14 +110,7 @@ def log_flag(*more: str) -> Flag:
 LOG_MEANING = "keep NCCL's log; the report then shows the transport of the messages"
 
 
-class Contradiction(NamedTuple):
-    """Two fields that want two things of NCCL, and the sentence for the user."""
-
-    fields: set[str]
-    sentence: str
-
-
-def contradictions(asked: BaseModel) -> Iterator[Contradiction]:
+def contradictions(asked: BaseModel) -> Iterator[Broken]:
     """The variables that a request sets twice and not alike. asked: an experiment with these options."""
     seen: dict[str, tuple[str, str, object]] = {}
     for option in options_of(type(asked)):
@@ -126,13 +119,13 @@ def contradictions(asked: BaseModel) -> Iterator[Contradiction]:
             written = f"{option.written(given)} {name.removeprefix(PREFIX)}={text}" if option.flag.repeats else ""
             field, first, other = seen.setdefault(name, (option.field, option.written(given), text))
             if other != text:
-                yield Contradiction(
+                yield Broken(
                     {field, option.field},
                     f"{first} sets {name} to {other}, and {written or option.written(given)} to {text}: drop one",
                 )
     without_ib, network = seen.get("NCCL_IB_DISABLE"), seen.get("NCCL_NET")
     if without_ib and network and without_ib[2] != "0" and str(network[2]).upper().startswith("IB"):
-        yield Contradiction(
+        yield Broken(
             {without_ib[0], network[0]},
             f"{without_ib[1]} and {network[1]} NET={network[2]} exclude each other: drop one",
         )

@@ -7,11 +7,11 @@ Pydantic's field objects, and nothing of any experiment, site or scheduler.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from dataclasses import field as declare
 from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -34,6 +34,13 @@ def setting(default: Default, meaning: str, **limits: Any) -> Default:
     Typed as its value: a class body holds the declaration where an instance holds the value.
     """
     return Field(default=default, description=meaning, **limits)  # type: ignore[no-any-return]
+
+
+class Broken(NamedTuple):
+    """A rule between options that does not hold: the fields it joins and the sentence for the user."""
+
+    fields: Set[str]
+    sentence: str
 
 
 @dataclass(frozen=True)

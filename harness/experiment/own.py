@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.common.metrics_lines import ProfileWindow
-from harness.experiment.base import Broken, Count, CountOrZero
-from harness.experiment.options import setting, tags_of, value
+from harness.experiment.base import Count, CountOrZero
+from harness.experiment.options import Broken, setting, tags_of, value
 from harness.experiment.training import Profiled
 
 Launcher = Literal["torchrun", "accelerate", "deepspeed", "python"]

@@ -12,8 +12,8 @@ from harness.common.errors import RequestError, nearest
 from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.metrics_lines import FINE_TUNING, ProfileWindow
 from harness.common.model_config import Precision
-from harness.experiment.base import MOST, Broken, Count, CountOrZero, Experiment
-from harness.experiment.options import BATCH, FAULT, VALUE, Flag, for_nsys, options_of, switch, value
+from harness.experiment.base import MOST, Count, CountOrZero, Experiment
+from harness.experiment.options import BATCH, FAULT, VALUE, Broken, Flag, for_nsys, options_of, switch, value
 
 Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
 # The options of nsys by which it waits for the profiled steps: left out, it records by the clock.

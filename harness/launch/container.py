@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,17 +168,50 @@ _BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARI
 
 # As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
 _SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
-
-
-class Place(NamedTuple):
-    """Where it failed, and how the site has the container."""
-
-    hosts: str
-    container: Container
-    image: str
-
-
-_Known = tuple[tuple[str, Callable[[re.Match[str], Place], str]], ...]
+# What the log says, and the sentence on it: with the names of the pattern, and with those of `why_not_begun`.
+_OF_APPTAINER = {
+    r"could not open image .*(no such file|does not exist)": (
+        "the image {image} does not exist on {hosts}: put it on a file system that all nodes share"
+    ),
+    r"could not open image .*(not readable|permission denied)": (
+        "the image {image} cannot be read on {hosts}: its owner types chmod a+r"
+    ),
+    r"image format not recognized": f"{{image}} is no image of Apptainer or Singularity: {COPY}",
+    r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)": (
+        "the image {image} was built for {built}, and {hosts} is {here}: build it on such a machine"
+    ),
+    r"mount source (?P<path>.+?) doesn't exist": (
+        "{path}, which is bound into the container, does not exist on {hosts}: {remedy}"
+    ),
+    r"user namespace": (
+        "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "
+        "--userns if it has setuid"
+    ),
+    r"no space left on device": (
+        "a disk is full on {hosts}: the container could not be set up; its temporary files go to APPTAINER_TMPDIR, or "
+        "TMPDIR"
+    ),
+    r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs": (
+        f"the image {{image}} is damaged or incomplete: {COPY}"
+    ),
+    r'"(?P<program>[^"\n]+)": executable file not found in \$PATH': (
+        "the container has no program {program}: name its Python in container.python of the site file"
+    ),
+}
+_OF_PYTHON = {  # and of the job's script
+    r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ": (
+        "{neither} is on the PATH of {hosts}: name the module that brings one in the site file (modules), or its path "
+        "(container.command)"
+    ),
+    r"SyntaxError: future feature annotations is not defined": (
+        "the container's Python ({python}) is older than 3.8: name another one in container.python"
+    ),
+    r"^(?P<said>\S+ is Python [\d.]+, and .*)$": "in the container, {said}: name another one in container.python",
+    r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'": (
+        "the container's Python ({python}) has no {module}: name another one in container.python, or build the image "
+        "with it (containers/README.md)"
+    ),
+}
 
 
 def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:
@@ -191,107 +224,23 @@ def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: 
     except OSError:
         return ""
     where = " and ".join(dict.fromkeys(map(printable, hosts))) or "its node"
-    place = Place(where, container, printable(image))
     said = [found["said"] for found in _SAID.finditer(text)]
-    sentence = _first(_OF_APPTAINER, "\n".join(said), place) or _first(_OF_PYTHON, text, place)
-    if said and not sentence:
-        sentence = f"the container did not start on {where}: {printable(said[0])}"
-    return cut(sentence, _MOST_TOLD)
+    for known, lines in ((_OF_APPTAINER, "\n".join(said)), (_OF_PYTHON, text)):
+        for pattern, sentence in known.items():
+            if found := re.search(pattern, lines, re.MULTILINE | re.IGNORECASE):
+                names = {name: printable(part) for name, part in found.groupdict().items()}
+                if "path" in names:
+                    names["remedy"] = _remedy_for_bind(found["path"], container)
+                place = {"hosts": where, "image": printable(image), "python": printable(container.python)}
+                return cut(sentence.format(**names, **place, runtime=container.runtime), _MOST_TOLD)
+    return cut(f"the container did not start on {where}: {printable(said[0])}", _MOST_TOLD) if said else ""
 
 
-def _first(known: _Known, text: str, place: Place) -> str:
-    """The sentence of the first pattern that is in the text."""
-    for pattern, sentence in known:
-        if found := re.search(pattern, text, re.MULTILINE | re.IGNORECASE):
-            return sentence(found, place)
-    return ""
-
-
-def _bind(found: re.Match[str], place: Place) -> str:
+def _remedy_for_bind(path: str, container: Container) -> str:
     """Whose bind it is: the site's, or a variable's that the job inherited. Asked in the job, which has them."""
-    path = found["path"]
-    binds = (os.path.expandvars(bind).partition(":")[0] for bind in place.container.binds)
-    variables = [name for name in _BINDS if path in re.split("[:,]", os.environ.get(name, ""))]
-    if path in binds:
-        remedy = "make it, or take it out of container.binds of the site file"
-    elif variables:
-        remedy = f"{variables[0]} of your shell or of a module names it: unset it, or take the folder out of it"
-    else:
-        remedy = "see what else adds binds there: bash slurm.sh doctor --in-job"
-    return f"{printable(path)}, which is bound into the container, does not exist on {place.hosts}: {remedy}"
-
-
-def _torch(found: re.Match[str], place: Place) -> str:
-    return (
-        f"the container's Python ({printable(place.container.python)}) has no {printable(found['module'])}: name "
-        "another one in container.python, or build the image with it (containers/README.md)"
-    )
-
-
-_OF_APPTAINER: _Known = (
-    (
-        r"could not open image .*(no such file|does not exist)",
-        lambda _, place: (
-            f"the image {place.image} does not exist on {place.hosts}: put it on a file system that all nodes share"
-        ),
-    ),
-    (
-        r"could not open image .*(not readable|permission denied)",
-        lambda _, place: f"the image {place.image} cannot be read on {place.hosts}: its owner types chmod a+r",
-    ),
-    (r"image format not recognized", lambda _, place: f"{place.image} is no image of Apptainer or Singularity: {COPY}"),
-    (
-        r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)",
-        lambda found, place: (
-            f"the image {place.image} was built for {found['built']}, and {place.hosts} is "
-            f"{found['here']}: build it on such a machine"
-        ),
-    ),
-    (r"mount source (?P<path>.+?) doesn't exist", _bind),
-    (
-        r"user namespace",
-        lambda _, place: (
-            f"{place.hosts} does not let users make user namespaces, which this "
-            f"{place.container.runtime} needs: ask its administrators, or drop --userns if it has setuid"
-        ),
-    ),
-    (
-        r"no space left on device",
-        lambda _, place: (
-            f"a disk is full on {place.hosts}: the container could not be set up; its temporary files go "
-            "to APPTAINER_TMPDIR, or TMPDIR"
-        ),
-    ),
-    (
-        r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs",
-        lambda _, place: f"the image {place.image} is damaged or incomplete: {COPY}",
-    ),
-    (
-        r'"(?P<program>[^"\n]+)": executable file not found in \$PATH',
-        lambda found, place: (
-            f"the container has no program {printable(found['program'])}: name its Python in "
-            "container.python of the site file"
-        ),
-    ),
-)
-_OF_PYTHON: _Known = (  # and of the job's script
-    (
-        r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ",
-        lambda found, place: (
-            f"{found['neither']} is on the PATH of {place.hosts}: name the module that brings one in "
-            "the site file (modules), or its path (container.command)"
-        ),
-    ),
-    (
-        r"SyntaxError: future feature annotations is not defined",
-        lambda _, place: (
-            f"the container's Python ({printable(place.container.python)}) is older than 3.8: name another "
-            "one in container.python"
-        ),
-    ),
-    (
-        r"^(?P<said>\S+ is Python [\d.]+, and .*)$",
-        lambda found, place: f"in the container, {printable(found['said'])}: name another one in container.python",
-    ),
-    (r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'", _torch),
-)
+    if path in (os.path.expandvars(bind).partition(":")[0] for bind in container.binds):
+        return "make it, or take it out of container.binds of the site file"
+    for name in _BINDS:
+        if path in re.split("[:,]", os.environ.get(name, "")):
+            return f"{name} of your shell or of a module names it: unset it, or take the folder out of it"
+    return "see what else adds binds there: bash slurm.sh doctor --in-job"

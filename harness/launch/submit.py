@@ -24,13 +24,12 @@ from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own
 from harness.launch.argv import quote, quote_all, shown
-from harness.launch.backends.protocol import Joint, PolledState, Submission, Together
+from harness.launch.backends.protocol import PolledState, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
-from harness.launch.job import Job, resolve
+from harness.launch.job import Job, Machine, resolve
 from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
-from harness.launch.resolve import Machine
 from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
 from harness.live.node_file import silent_nodes
@@ -82,12 +81,6 @@ def _environment(folder: Path) -> Environment:
     return environment
 
 
-def render_joint(jobs: Sequence[Job], joint: Joint) -> str:
-    """The script of one submission that starts the scripts of all these jobs."""
-    template = _environment(joint.template.parent).get_template(joint.template.name)
-    return template.render(jobs=jobs, directives=joint.directives)
-
-
 def render(job: Job) -> str:
     """The job's script, for its site's backend. Raises RequestError: the backend is unknown."""
     return render_template(backend_of(job.site).TEMPLATE, job=job)
@@ -96,9 +89,6 @@ def render(job: Job) -> str:
 def render_template(template: Path, **values: object) -> str:
     """A template of ours, or one that extends or includes ours, with these values."""
     return _environment(template.parent).get_template(template.name).render(**values)
-
-
-_LIMIT_S = 20.0
 
 
 def program_of(asked: Experiment, job: Job) -> Program | None:
@@ -126,33 +116,27 @@ def versions_of(asked: Experiment, ours: dict[str, str]) -> dict[str, str]:
 def git_state_of(folder: Path) -> dict[str, str | bool | None]:
     """The repository that holds the folder: its top, commit and branch, whether tracked files differ from the commit,
     and a checksum of the differences. None: git does not say."""
-    changes = _git_in(folder, "status", "--porcelain", "--untracked-files=no")
-    differences = _git_in(folder, "diff", "HEAD") if changes else None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    differences = _git(folder, "diff", "HEAD") if changes else None
     return {
-        "repository": _git_in(folder, "rev-parse", "--show-toplevel"),
-        "commit": _git_in(folder, "rev-parse", "HEAD"),
-        "branch": _git_in(folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        "repository": _git(folder, "rev-parse", "--show-toplevel"),
+        "commit": _git(folder, "rev-parse", "HEAD"),
+        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         "dirty": None if changes is None else bool(changes),
         "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
     }
 
 
-def _git_in(folder: Path, *arguments: str) -> str | None:
+def _git(folder: Path, *arguments: str) -> str | None:
+    # In a checkout of another user git answers only if it is told to: that user's Python runs here already.
+    argv = ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", os.fspath(folder), *arguments],
-            capture_output=True,
-            check=False,
-            timeout=_LIMIT_S,
-            stdin=subprocess.DEVNULL,
-        )
+        done = subprocess.run(argv, capture_output=True, check=False, timeout=30, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
 
 
-# In a checkout of another user git answers only if it is told to: that user's Python runs here already.
-GIT = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
 RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
 
 
@@ -253,7 +237,7 @@ def submit_together(starts: Sequence[Start], way: Together, at_once: int | None 
         folders = [stages.enter_context(Stage(Path(first.output_dir))) for _ in jobs]
         asked = [_staged(*each) for each in zip(folders, starts, texts, strict=True)]
         script = folders[0].path / f"{way}.sbatch"
-        write_atomically(script, render_joint(jobs, joint))
+        write_atomically(script, render_template(joint.template, jobs=jobs, directives=joint.directives))
         return backend_of(first.site).submit_together(asked, joint, script)
 
 
@@ -358,18 +342,10 @@ def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record
 def git_state() -> dict[str, str | bool | None]:
     """The commit and branch of this checkout, and whether files differ from it; None: git does not say."""
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": None if (changed := _git("status", "--porcelain")) is None else bool(changed),
+        "commit": _git(ROOT, "rev-parse", "HEAD"),
+        "branch": _git(ROOT, "rev-parse", "--abbrev-ref", "HEAD"),
+        "dirty": None if (changed := _git(ROOT, "status", "--porcelain")) is None else bool(changed),
     }
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run([*GIT, *arguments], capture_output=True, text=True, check=False, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _versions() -> dict[str, str]:

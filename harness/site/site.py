@@ -42,6 +42,7 @@ from harness.site.alphabets import (
     Text,
     TimeLimit,
 )
+from harness.site.slurm_notation import seconds_of
 
 SITES = CONFIGS / "sites"
 
@@ -232,9 +233,7 @@ class Site(SitePart):
     @property
     def time_s(self) -> int:
         """The time limit in seconds."""
-        days, _, clock = self.time.rpartition("-")
-        hours, minutes, seconds = (int(part) for part in clock.split(":"))
-        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+        return seconds_of(self.time) or 0
 
     @property
     def warning_s(self) -> int:

@@ -7,12 +7,12 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
 from harness.common.programs import NOT_THERE, TOO_LATE, Answer
 from harness.common.programs import ask as ask_program
+from harness.site.slurm_notation import unix_ns
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 # SCANCEL_STATE and its like would narrow an order or a question to other jobs than the one that is meant.
@@ -128,12 +128,12 @@ class QueueEntry(NamedTuple):
     @property
     def starts_ns(self) -> int | None:
         """Unix time at which it began or is expected to; None: Slurm does not say."""
-        return _unix_ns(self.starts)
+        return unix_ns(self.starts)
 
     @property
     def ends_ns(self) -> int | None:
         """Unix time at which its time limit ends it; None: Slurm does not say."""
-        return _unix_ns(self.ends)
+        return unix_ns(self.ends)
 
 
 _ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%P|%Q|%r")
@@ -183,14 +183,6 @@ def _entries(out: str) -> Iterator[QueueEntry]:
             yield QueueEntry(*fields)
 
 
-def _unix_ns(written: str) -> int | None:
-    """A local time as Slurm writes it, 2026-11-25T06:33:20; None: another text, as N/A."""
-    try:
-        return int(datetime.fromisoformat(written).timestamp()) * 1_000_000_000
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
 def sacct(job: JobId) -> JobReply:
     """The job's state in the accounts."""
     options = ("--noheader", "--parsable2", "--allocations", "--format=State")
@@ -200,11 +192,6 @@ def sacct(job: JobId) -> JobReply:
 def scontrol(job: JobId) -> JobReply:
     """All fields of a job, `NAME=VALUE` on one line, until minutes after its end."""
     return _job_reply(_question(job.cluster, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number))
-
-
-def fields_of(told: JobReply) -> dict[str, str]:
-    """The fields in an answer of `scontrol`."""
-    return dict(part.split("=", 1) for part in told.text.split() if "=" in part)
 
 
 def is_silent(server: Server, cluster: str | None) -> bool:

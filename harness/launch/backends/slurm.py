@@ -6,8 +6,7 @@ A run's id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.common.errors import WorkError
@@ -20,17 +19,8 @@ from harness.launch.backends.protocol import Joint, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
 from harness.run import FINAL, Run, Stage, disk_error
 from harness.site.site import Site
-from harness.site.slurm_commands import (
-    JobId,
-    ask,
-    fields_of,
-    in_queue,
-    kill_wait_s,
-    max_array_size,
-    sbatch,
-    scancel,
-    scontrol,
-)
+from harness.site.slurm_commands import JobId, ask, in_queue, kill_wait_s, max_array_size, sbatch, scancel, scontrol
+from harness.site.slurm_notation import fields_of, words_of
 
 
 def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list[str]:
@@ -40,11 +30,6 @@ def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> li
     in a folder's name as a pattern.
     """
     return [f"--chdir={workdir}", *words_of(lines), log_option(workdir / "logs" / log)]
-
-
-def words_of(lines: list[str]) -> Iterator[str]:
-    """The words of these lines, split and unquoted as sbatch reads them in a script."""
-    return (word for line in lines for word in shlex.split(line, comments=True))
 
 
 def log_option(path: Path) -> str:
@@ -78,19 +63,27 @@ def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> 
 
     Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
     """
-    log = joint.directives[-1].removeprefix("--output=logs/")
-    job = sbatch(*options_of(asked[0].stage.output_dir, joint.directives, log), str(script))
+    output_dir, log = asked[0].stage.output_dir, joint.directives[-1].removeprefix("--output=logs/")
+    job = sbatch(*options_of(output_dir, joint.directives, log), str(script))
+    return _published(job, {joint.job_id(job.number, i): each for i, each in enumerate(asked)}, output_dir)
+
+
+def _published(job: JobId, asked: Mapping[str, Submission], folder: Path) -> list[Run]:
+    """The staged runs of a job, by their ids, published. folder: for the sentence on a write that failed.
+
+    Raises WorkError: one could not be written, and the job was cancelled again.
+    """
     made: list[tuple[Stage, Run]] = []
     try:
-        for number, each in enumerate(asked):
-            job_id, stage = joint.job_id(job.number, number), each.stage
-            Run(stage.path).write_record(each.record.model_copy(update={"job_id": job_id, "cluster": job.cluster}))
-            made.append((stage, stage.publish(each.name_for(job_id), job_id)))
+        for job_id, each in asked.items():
+            record = each.record.model_copy(update={"job_id": job_id, "cluster": job.cluster})
+            Run(each.stage.path).write_record(record)
+            made.append((each.stage, each.stage.publish(each.name_for(job_id), job_id)))
     except (OSError, WorkError) as error:
         scancel(job)
         for stage, run in made:
             stage.withdraw(run)
-        why = error if isinstance(error, WorkError) else disk_error(asked[0].stage.output_dir, error)
+        why = error if isinstance(error, WorkError) else disk_error(folder, error)
         raise WorkError(f"job {job.number} was cancelled again: {why}") from None
     return [run for _, run in made]
 
@@ -184,13 +177,7 @@ def submit(asked: Submission) -> Run:
         job = sbatch(*options_of(stage.output_dir, asked.directives), str(Run(stage.path).script))
     except WorkError as refusal:
         raise WorkError(f"{refusal}{_asked_cpus(asked, str(refusal))}") from None
-    try:
-        Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job.number, "cluster": job.cluster}))
-        return stage.publish(asked.name_for(job.number), job.number)
-    except (OSError, WorkError) as error:
-        scancel(job)
-        why = error if isinstance(error, WorkError) else disk_error(stage.path, error)
-        raise WorkError(f"job {job.number} was cancelled again: {why}") from None
+    return _published(job, {job.number: asked}, stage.path)[0]
 
 
 def submit_script(workdir: Path, lines: list[str], script: Path) -> JobId:
@@ -247,7 +234,7 @@ def cancel(run: Run) -> list[Run]:
     Raises WorkError: Slurm does not know the job, refused, or does not answer.
     """
     job = job_of(run)
-    if not in_queue(job) and "JobState" not in fields_of(scontrol(job)):  # scancel would say nothing
+    if not in_queue(job) and "JobState" not in fields_of(scontrol(job).text):  # scancel would say nothing
         raise WorkError(f"Slurm does not know job {job.number} (any more): nothing was cancelled")
     scancel(job)
     others = _beside(run) if shares_allocation(run) else []

@@ -162,7 +162,11 @@ def script_path(asked: Experiment, name: str) -> str:
 
 def torchrun(asked: Experiment, place: CommandPlace) -> list[Word]:
     """torchrun for all ranks of a node, before the script."""
-    program: list[Word] = [place.python, "-m", "exercises.utils.launch", "torchrun"]
+    return [place.python, "-m", "exercises.utils.launch", "torchrun", *torchrun_options(asked)]
+
+
+def torchrun_options(asked: Experiment) -> list[Word]:
+    """How many ranks there are, and where they meet."""
     size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
     meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
-    return [*program, *size, "--node-rank", join(NODE), *meeting]
+    return [*size, "--node-rank", join(NODE), *meeting]

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from harness.common.printable import printable
 from harness.experiment.own import Own
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
+from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target, torchrun_options
 from harness.launch.exercises.training import (
     accelerate_files,
+    accelerate_options,
     around_each_rank,
     paraver_command,
     whole_trace_list,
@@ -54,28 +55,31 @@ def _wrong_script(folder: Path, name: str, in_container: bool) -> Iterator[str]:
         yield f"{printable(name)} is a folder{_script_in(path, name)}"
     elif not path.exists():
         if not (in_container and Path(name).is_absolute()):  # it may be one of the image
-            yield f"{printable(name)}: there is no such script in {path.parent}{_near_file(path, name)}"
+            yield f"{printable(name)}: there is no such script in {path.parent}{_near(path, name, _is_python)}"
     elif not path.is_file():
         yield f"{printable(name)} is no file"
     elif not os.access(path, os.R_OK):
         yield f"{printable(name)} cannot be read (Permission denied)"
 
 
-def _near_file(path: Path, name: str) -> str:
-    near = nearest(path.name, _names(path.parent, (".py",)))
-    return f": did you mean {printable(str(Path(name).with_name(near)))}?" if near else ""
-
-
 def _script_in(folder: Path, name: str) -> str:
     """The script of a folder that is probably meant."""
-    there = sorted(_names(folder, (".py",)))
+    there = sorted(_names(folder))
     usual = [each for each in there if each in ("train.py", "main.py", "__main__.py")] or there
     return f": name a script in it, such as {printable(str(Path(name) / usual[0]))}" if usual else ""
 
 
-def _names(folder: Path, endings: tuple[str, ...]) -> list[str]:
+def _is_python(path: Path) -> bool:
+    return path.suffix == ".py"
+
+
+def _is_shown(path: Path) -> bool:
+    return not path.name.startswith(".")
+
+
+def _names(folder: Path, fits: Callable[[Path], bool] = _is_python) -> list[str]:
     try:
-        return [each.name for each in folder.iterdir() if each.suffix in endings and each.is_file()]
+        return [each.name for each in folder.iterdir() if fits(each) and each.is_file()]
     except OSError:
         return []
 
@@ -88,16 +92,12 @@ def _wrong_module(folder: Path, asked: Own, site: Site) -> Iterator[str]:
         yield f"-m {printable(asked.program)}: is not the name of a module{hint if '/' in asked.program else ''}"
         return
     place, first = folder.joinpath(*parts), folder / parts[0]
-    if any(map(_is_module, (place, place / "__main__"))):
+    if any(each.with_name(f"{each.name}.py").is_file() for each in (place, place / "__main__")):
         return
-    if first.is_dir() and _names(first, (".py",)):
-        near = nearest(parts[-1], [Path(name).stem for name in _names(place.parent, (".py",))])
+    if first.is_dir() and _names(first):
+        near = nearest(parts[-1], [Path(name).stem for name in _names(place.parent)])
         hint = f": did you mean -m {'.'.join([*parts[:-1], near])}?" if near else ""
         yield f"-m {asked.program}: there is no such module in {folder}{hint}"
-
-
-def _is_module(place: Path) -> bool:
-    return place.with_name(f"{place.name}.py").is_file()
 
 
 def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
@@ -111,10 +111,10 @@ def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, st
         return
     elif "/" in name:
         if not path.exists():
-            yield f"{printable(name)}: there is no such file{_near_program(path, name)}"
+            yield f"{printable(name)}: there is no such file{_near(path, name, _is_shown)}"
     elif shutil.which(name, path=environ.get("PATH")) is None:
         yield f"{printable(name)}: there is no such program on PATH, and no such file in {folder}" + (
-            _near_program(path, name) or _near_on_path(name, environ)
+            _near(path, name, _is_shown) or _near_on_path(name, environ)
         )
 
 
@@ -139,12 +139,9 @@ def _interpreter(path: Path) -> str:
     return Path(words[1] if words[:1] and words[0].endswith("/env") and words[1:] else words[0]).name if words else ""
 
 
-def _near_program(path: Path, name: str) -> str:
-    try:
-        names = [each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith(".")]
-    except OSError:
-        return ""
-    near = nearest(path.name, names)
+def _near(path: Path, name: str, fits: Callable[[Path], bool]) -> str:
+    """The file of that folder with the most similar name."""
+    near = nearest(path.name, _names(path.parent, fits))
     return f": did you mean {printable(str(Path(name).with_name(near)))}?" if near else ""
 
 
@@ -285,7 +282,9 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
         return ["env", *node, python, *ranks, *asked.command]
-    words: list[Word] = [python, START_RANKS, asked.launcher or "torchrun", *_LAUNCHERS[asked.launcher](asked)]
+    launcher = asked.launcher or "torchrun"
+    options = {"torchrun": torchrun_options, "accelerate": lambda _: accelerate_options(), "deepspeed": _deepspeed}
+    words: list[Word] = [python, START_RANKS, launcher, *options[launcher](asked)]
     # A launcher has a flag of its own for a module, unless a script of ours stands before the module.
     module = ["--module"] if asked.form == "module" and not ranks else []
     program = list(asked.command) if ranks or not module else list(asked.command[1:])
@@ -299,24 +298,10 @@ def _found_here(asked: Own) -> str:
     return f"./{name}" if is_here and shutil.which(name) is None else name
 
 
-def _torchrun(asked: Own) -> list[Word]:
-    size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
-    meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
-    return [*size, "--node-rank", join(NODE), *meeting]
-
-
-def _accelerate(_asked: Own) -> list[Word]:
-    config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]
-    return [*config, "--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
-
-
 def _deepspeed(asked: Own) -> list[Word]:
     world = {f"node{node}": list(range(asked.gpus_per_node or 1)) for node in range(asked.nodes)}
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
     return [json.dumps(world), join(NODE), *meeting]
-
-
-_LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "deepspeed": _deepspeed, None: _torchrun}
 
 
 def _folders(asked: Own) -> Iterator[Word]:

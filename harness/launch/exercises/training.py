@@ -202,10 +202,14 @@ ACCELERATE = CONFIGS / "accelerate"
 
 def accelerate(place: CommandPlace) -> list[Word]:
     """The words before the script."""
-    program: list[Word] = [place.python, "-m", "exercises.utils.launch", "accelerate"]
+    return [place.python, "-m", "exercises.utils.launch", "accelerate", *accelerate_options()]
+
+
+def accelerate_options() -> list[Word]:
+    """The file of `accelerate_files` for this node, and where the ranks meet."""
     config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]
     meeting: list[Word] = ["--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
-    return [*program, *config, *meeting]
+    return [*config, *meeting]
 
 
 def accelerate_files(asked: Experiment, base: str) -> dict[str, str]:
