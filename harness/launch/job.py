@@ -1,4 +1,6 @@
-"""Which program lets the ranks of several nodes meet, as a job tells its launchers. Standard library only."""
+"""A job: what an experiment is at a site. Its defaults that depend on the site, the machine or the model are filled in,
+and all its rules are checked again. Pure: it reads and writes nothing of the run.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
+from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
@@ -30,15 +33,7 @@ from harness.launch.exercises.base import (
 from harness.launch.exercises.training import device_doubts
 from harness.site.site import Site
 
-TORCHRUN = "HARNESS_TORCHRUN"
-"""The variable that names it; without it, torchrun as it comes."""
-
-TORCHRUN_JSC = "torchrun_jsc"
-
-
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
-
-
 USUAL_GPUS_PER_NODE = 4
 USUAL_CPU_RANKS = 4
 
