@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -44,10 +44,6 @@ class Var:
         """Its text in an environment."""
         value = environ.get(self.var, "")
         return (self.before + value if value else "") if self.before else value or self.otherwise
-
-    @property
-    def must_be_set(self) -> bool:
-        return not (self.before or self.otherwise)
 
 
 @dataclass(frozen=True)
@@ -85,17 +81,14 @@ def from_site(text: str) -> Word:
     return Shell(parts=tuple(p for p in [*parts, text[end:]] if p != ""))
 
 
-def prefixed(text: str, word: Word) -> Word:
-    """`word` behind plain text."""
-    return Shell(parts=(text, *word.parts)) if isinstance(word, Shell) else text + word
-
-
-def comma_joined(words: Sequence[Word]) -> Word:
-    """The words as one, with a comma between them."""
-    parts: list[str | Var] = []
-    for word in words:
-        parts += [*[","][: len(parts)], *(word.parts if isinstance(word, Shell) else [word])]
+def concatenated(*words: Word) -> Word:
+    """The words as one, plain text if all of them are."""
+    parts = [part for word in words for part in _parts(word)]
     return Shell(parts=tuple(parts)) if any(isinstance(part, Var) for part in parts) else "".join(map(str, parts))
+
+
+def _parts(word: Word) -> tuple[str | Var, ...]:
+    return word.parts if isinstance(word, Shell) else (word,)
 
 
 def parent(path: Word) -> Word | None:
@@ -117,16 +110,14 @@ class Here(NamedTuple):
 
 def read_here(word: Word, environ: Mapping[str, str]) -> Here:
     """The word with its variables expanded from `environ`."""
-    parts = word.parts if isinstance(word, Shell) else (word,)
-    text = "".join(p.read(environ) if isinstance(p, Var) else p for p in parts)
-    unset = [p.var for p in parts if isinstance(p, Var) and p.must_be_set and not environ.get(p.var)]
-    return Here(text, unset)
+    variables = [part for part in _parts(word) if isinstance(part, Var)]
+    unset = [v.var for v in variables if not (v.before or v.otherwise or environ.get(v.var))]
+    return Here("".join(part.read(environ) if isinstance(part, Var) else part for part in _parts(word)), unset)
 
 
 def shown(word: Word) -> str:
     """The word for people: variables by name."""
-    parts = word.parts if isinstance(word, Shell) else (word,)
-    return "".join(f"${p.var}" if isinstance(p, Var) else p for p in parts)
+    return "".join(f"${part.var}" if isinstance(part, Var) else part for part in _parts(word))
 
 
 def quote(word: Word) -> str:

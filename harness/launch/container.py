@@ -23,10 +23,9 @@ from harness.launch.argv import (
     RUN_DIR,
     Var,
     Word,
-    comma_joined,
+    concatenated,
     from_site,
     join,
-    prefixed,
     read_here,
     shown,
 )
@@ -132,12 +131,13 @@ def _step(cpus: int | None) -> list[Word]:
 def _of_pyxis(container: Container, image: Word, binds: Sequence[Word], inside: Inside) -> list[Word]:
     """pyxis passes the job's variables on, but the image's own value of a variable counts more unless it is named."""
     names = [*inside.variables, *(variable.var for variable in (RUN_DIR, MASTER_ADDR, MASTER_PORT))]
+    mounts = [word for bind in binds for word in (",", bind)][1:]
     return [
         *container.arguments,
         f"--container-workdir={inside.folder}",
-        prefixed("--container-mounts=", comma_joined(binds)),
-        prefixed("--container-env=", comma_joined(names)),
-        prefixed("--container-image=", image),
+        concatenated("--container-mounts=", *mounts),
+        f"--container-env={','.join(names)}",
+        concatenated("--container-image=", image),
     ]
 
 

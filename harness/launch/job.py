@@ -17,7 +17,7 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profile
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
 from harness.experiment.parse import validate
-from harness.launch.argv import RUN_DIR, Shell, Var, Word, from_site, join, prefixed
+from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
 from harness.launch.exercises.base import (
@@ -392,11 +392,8 @@ def _environment(
 def _python_path(plan: ExercisePlan, site: Site) -> Word:
     """Ours, then the site's, then the user's own where it is kept."""
     of_site = site.env.get("PYTHONPATH")
-    path = prefixed(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
-    if not plan.keeps_users:
-        return path
-    parts = path.parts if isinstance(path, Shell) else (path,)
-    return join(*parts, Var("PYTHONPATH", before=":"))
+    path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
+    return concatenated(path, join(Var("PYTHONPATH", before=":"))) if plan.keeps_users else path
 
 
 def _of_options(asked: Experiment) -> dict[str, str | InRun]:

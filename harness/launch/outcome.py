@@ -152,9 +152,10 @@ def record_end(run: Run, code: int, reason: str) -> int:
     nodes = run.nodes()
     expected = int(run.record.job["experiment"]["nodes"])
     exit_code = _training_exit(nodes, expected, code)
-    if reason and not exit_code and _stopped_early(run):
-        exit_code = STOPPED  # nsys ends with 0 when it is asked to end
-    missing = [name for name in run.record.job["expects"] if not _is_there(run.path / name)]
+    if reason and not exit_code and any(_ended_as(path) == "stopped" for path in run.metrics()):
+        exit_code = STOPPED  # a rank stopped on request, and nsys ends with 0 when it is asked to end
+    expected_files = {name: run.path / name for name in run.record.job["expects"]}
+    missing = [name for name, path in expected_files.items() if not (path.is_file() and path.stat().st_size)]
     before = run.status()
     state = _state(exit_code, reason, missing)
     note = what_is_open(run) if state == "completed" else ""
@@ -227,11 +228,6 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     return f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
 
 
-def _stopped_early(run: Run) -> bool:
-    """Whether a rank of the training says that it stopped before its last step, on request."""
-    return any(_ended_as(path) == "stopped" for path in run.metrics())
-
-
 def _ended_as(metrics: Path) -> object:
     try:
         last = json.loads(read_end(metrics, LONGEST_LINE).splitlines()[-1])
@@ -251,15 +247,9 @@ def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
 def _state(code: int, reason: str, missing: list[str]) -> State:
     if not code and not missing:
         return "completed"  # the signal to stop came after the end
-    if reason in ("timeout", "stuck"):
+    if reason in ("timeout", "stuck", "cancelled"):
         return cast(State, reason)
-    if reason == "cancelled":
-        return "cancelled"
     return "failed" if code else "completed"
-
-
-def _is_there(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
 
 
 def main(argv: list[str]) -> int:

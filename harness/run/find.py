@@ -58,14 +58,7 @@ def all_runs(root: Path | None = None) -> list[Run]:
     """Every run, oldest first."""
     folders = [folder for each in run_roots(root) for folder in run_folders(each)]
     runs = [Run(p.parent) for folder in folders for p in folder.glob("profiler/[!.]*/run.json")]
-    return sorted(runs, key=lambda r: (_created_ns(r), r.name))
-
-
-def _created_ns(run: Run) -> int:
-    try:
-        return run.record.created_ns
-    except WorkError:
-        return 0
+    return sorted(runs, key=lambda r: (r.known_record.created_ns if r.known_record else 0, r.name))
 
 
 def find_run(token: str, root: Path | None = None) -> Run:
@@ -101,7 +94,8 @@ def find_run(token: str, root: Path | None = None) -> Run:
     raise RequestError(
         f"RUN: there is no run {token!r}{hint}"
         + (f"; the record of {len(lost)} cannot be read, as of {lost[-1]}: give its name" if lost else "")
-        + _among_closed(root or runs_root())
+        # It may be one of the runs that this user may not read.
+        + (f"; {shut[0]} may not be read{whose(shut[0])}" if (shut := closed(root or runs_root())) else "")
     )
 
 
@@ -116,25 +110,13 @@ def refuse_odd_record(path: Path) -> None:
         raise RequestError(f"{record}: {why_unread(error)}") from None
 
 
-def _among_closed(root: Path) -> str:
-    """A remark where it may be one of the runs that this user may not read."""
-    shut = closed(root)
-    return f"; {shut[0]} may not be read{whose(shut[0])}" if shut else ""
-
-
 def _safe_id(run: Run) -> str | None:
-    try:
-        return run.job_id
-    except WorkError:
-        return None
+    return run.known_record.job_id if run.known_record else None
 
 
 def part_of(run: Run) -> Part | None:
     """Of which series a run is; None where it is of none, or its record is lost."""
-    try:
-        return run.record.part
-    except WorkError:
-        return None
+    return run.known_record.part if run.known_record else None
 
 
 class Stage:

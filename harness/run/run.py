@@ -51,6 +51,14 @@ class Run:
             raise WorkError(f"{self.record_file} cannot be read: {why_invalid(error)}") from None
 
     @property
+    def known_record(self) -> Record | None:
+        """The record, or None where it is lost."""
+        try:
+            return self.record
+        except WorkError:
+            return None
+
+    @property
     def job_id(self) -> str:
         return self.record.job_id
 
@@ -129,13 +137,7 @@ class Run:
 
     def status(self) -> Status | None:
         """What the job itself last wrote; None before it started. Its end is in the record too, should this be lost."""
-        return _read(Status, self.path / "status.json") or self._end_of_record()
-
-    def _end_of_record(self) -> Status | None:
-        try:
-            return self.record.status
-        except WorkError:
-            return None
+        return _read(Status, self.path / "status.json") or (self.known_record and self.known_record.status)
 
     def write_status(self, status: Status) -> None:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
@@ -149,12 +151,10 @@ class Run:
         learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why or own.why})
         with suppress(WorkError):
             write_atomically(
-                self.path / "status.json", learned.model_dump_json(indent=1) + "\n", self._has_no_end_of_its_own
+                self.path / "status.json",
+                learned.model_dump_json(indent=1) + "\n",
+                still=lambda: (own := self.status()) is None or not own.is_settled or own.told_by is not None,
             )
-
-    def _has_no_end_of_its_own(self) -> bool:
-        own = self.status()
-        return own is None or not own.is_settled or own.told_by is not None
 
     def write_record(self, record: Record) -> None:
         text = record.model_dump_json(indent=1) + "\n"

@@ -247,15 +247,8 @@ def cancel(run: Run) -> list[Run]:
 def _beside(run: Run) -> list[Run]:
     """The other runs of the allocation that have not ended."""
     same = (Run(file.parent) for file in run.path.parent.glob("[!.]*/run.json") if file.parent != run.path)
-    return [each for each in same if _is_open(each) and job_of(each) == job_of(run)]
-
-
-def _is_open(run: Run) -> bool:
-    try:
-        own = run.status()
-        return shares_allocation(run) and (own is None or own.state not in FINAL)
-    except WorkError:  # its record is lost
-        return False
+    known = (each for each in same if each.known_record and shares_allocation(each) and job_of(each) == job_of(run))
+    return [each for each in known if (own := each.status()) is None or own.state not in FINAL]
 
 
 def kill_s(run: Run) -> float:
