@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.faults import Exercise
 from harness.experiment import nccl
-from harness.experiment.options import SIZE, Broken, tags_of, value
+from harness.experiment.options import SIZE, Broken, switch, tags_of, value
 
 Fields = Mapping[str, Any]
 """Field of an experiment -> its new value."""
@@ -90,9 +90,24 @@ class Experiment(BaseModel):
     on_hang: Literal["report", "stop"] = value(
         "--on-hang", metavar="WHAT", free=True, compared=False, group="where"
     ).option("report", "if no rank makes progress any more: report it, or stop the job and report it")
-    no_ib: nccl.NoInfiniBand = False
-    nccl_p2p_level: nccl.P2PLevel = None
-    nccl_settings: nccl.Settings = ()
+    no_ib: bool = switch(
+        "--no-ib",
+        tag="noib",
+        tag_if_on=True,
+        # The plugin in NVIDIA's containers is not NCCL's own InfiniBand, and has a variable of its own.
+        env={"NCCL_IB_DISABLE": "1", "NCCL_IBEXT_DISABLE": "1"},
+        **nccl.PLACE,
+    ).option(False, "NCCL without InfiniBand: sockets between nodes")
+    nccl_p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = value(
+        "--nccl-p2p-level", metavar="LOC", tag="p2p", env="NCCL_P2P_LEVEL", **nccl.PLACE
+    ).option(
+        None,
+        "how far apart two GPUs may be for NCCL to copy between them directly: LOC never, NVL over NVLink, "
+        "PIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs (default: NCCL's choice)",
+    )
+    nccl_settings: nccl.Settings = value(
+        "--nccl", metavar="KEY=VALUE", tag="nccl-", tag_if_on=True, env=nccl.PREFIX, repeats=True, **nccl.PLACE
+    ).option((), "a variable of NCCL, such as ALGO=Ring for NCCL_ALGO")
     nccl_debug: bool = nccl.log_flag().option(False, nccl.LOG_MEANING)
 
     @property

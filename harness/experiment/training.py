@@ -255,39 +255,33 @@ class Training(Profiled, Modelled):
             )
 
 
-Workers = Annotated[
-    Annotated[int, Field(ge=0, le=64)] | None,
-    Field(description="processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)"),
-    value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
-]
-PinMemory = Annotated[
-    bool | None,
-    Field(description="collate batches into pinned memory (default: on GPUs)"),
-    Flag(
+class FineTuning(Training):
+    """What the exercises share that train with accelerate: how batches are loaded, and their number per step."""
+
+    gradient_accumulation_steps: Count = value(
+        "--gradient-accumulation-steps", tag="gas", tag_place=BATCH, free=True, train="--gradient-accumulation-steps"
+    ).option(1, "micro-batches per optimizer step")
+    dataloader_workers: int | None = value(
+        "--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"
+    ).option(
+        None,
+        "processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)",
+        ge=0,
+        le=64,
+    )
+    pin_memory: bool | None = Flag(
         {"--pin-memory": True, "--no-pin-memory": False},
         tag="pin",
         train="--pin-memory",
         train_off="--no-pin-memory",
         gpus_only=True,
         rare=True,
-    ),
-]
-NonBlocking = Annotated[
-    bool | None,
-    Field(description="copy batches to the GPU without waiting (default); off: wait for each copy"),
-    Flag(
+    ).option(None, "collate batches into pinned memory (default: on GPUs)")
+    non_blocking: bool | None = Flag(
         {"--non-blocking": True, "--no-non-blocking": False},
         tag="nonblocking",
         train="--non-blocking",
         train_off="--no-non-blocking",
         gpus_only=True,
         rare=True,
-    ),
-]
-Accumulation = Annotated[
-    Count,
-    Field(description="micro-batches per optimizer step"),
-    value(
-        "--gradient-accumulation-steps", tag="gas", tag_place=BATCH, free=True, train="--gradient-accumulation-steps"
-    ),
-]
+    ).option(None, "copy batches to the GPU without waiting (default); off: wait for each copy")

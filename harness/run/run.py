@@ -137,7 +137,7 @@ class Run:
 
     def status(self) -> Status | None:
         """What the job itself last wrote; None before it started. Its end is in the record too, should this be lost."""
-        return _read(Status, self.path / "status.json") or (self.known_record and self.known_record.status)
+        return _read(Status, self.path / "status.json") or (self.known_record.status if self.known_record else None)
 
     def write_status(self, status: Status) -> None:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
