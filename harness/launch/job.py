@@ -331,7 +331,10 @@ def _profiler(
         return "nsys"
     if site.profiler:
         return site.profiler
-    return "torch" if not on_nvidia or _lacks_nsys(site, machine) else "nsys"
+    # nsys has to be inside a container that srun starts; else it is here, or a module or line of the site brings it.
+    inside = site.container is not None and site.container.in_srun
+    may_have = not inside and bool(machine.has_nsys or site.modules or site.setup)
+    return "nsys" if on_nvidia and may_have else "torch"
 
 
 def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
@@ -347,13 +350,6 @@ def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
             f"{' and '.join(flags)}: for nsys only, and at site {site.name} --profiler auto means {profiler}: add "
             "--profiler nsys, or leave it out"
         )
-
-
-def _lacks_nsys(site: Site, machine: Machine) -> bool:
-    """True when nsys is not on this machine, and no module or line of the site can bring it; or it has to be inside."""
-    if site.container is not None and site.container.in_srun:
-        return True
-    return not machine.has_nsys and not (site.modules or site.setup)
 
 
 def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chosen: Chosen) -> Word | None:

@@ -190,16 +190,11 @@ def submit(
     with Stage(Path(job.output_dir)) as stage:
         asked = _staged(stage, Start(prepared, command, part, files or {}), text)
         run = backend_of(job.site).submit(asked)
-    _hide_from_git(job)
-    return run
-
-
-def _hide_from_git(job: Job) -> None:
-    """Let no `git add .` of the user's own repository take traces with it."""
-    folder = Path(job.output_dir).parent
+    folder = Path(job.output_dir).parent  # no `git add .` of the user's own repository shall take traces with it
     if isinstance(job.experiment, Own) and folder != runs_root():
         with suppress(OSError), (folder / ".gitignore").open("x", encoding="utf-8") as file:
             file.write("*\n")
+    return run
 
 
 class Start(NamedTuple):

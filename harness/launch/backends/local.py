@@ -7,21 +7,19 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PYTHON_PATH, TEMPLATES
-from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
-from harness.launch.backends.protocol import Joint, Listed, PolledState, Submission, Together
+from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
 from harness.run import FINAL, Run, State, Status, claim_local_id, disk_error, release_local_id, write_atomically
 from harness.site.detection import visible_gpus
-from harness.site.site import Site
 
 LAST_S = 10.0  # for what a killed script leaves behind, between the request to end and the kill
 
@@ -46,8 +44,11 @@ def was_started_with(pid: int, path: Path) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    if not words:  # a zombie, a thread of the kernel, or so new that its words are not there yet
-        return is_alive(pid) and _has_program(pid)
+    if not words:  # a zombie, or so new that its words are not there yet; or a thread of the kernel, without a program
+        try:
+            return is_alive(pid) and bool(Path(f"/proc/{pid}/exe").readlink())
+        except OSError:
+            return False
     return any(word.endswith(end) for word in words.split(b"\0"))
 
 
@@ -69,14 +70,6 @@ def end_session(session: int) -> None:
     while any(map(is_alive, left)) and time.monotonic() < end_s:
         time.sleep(0.1)
     _send(signal.SIGKILL, [pid for pid in left if is_alive(pid)])
-
-
-def _has_program(pid: int) -> bool:
-    """False for a thread of the kernel: after a reboot one may have the number of a run's script."""
-    try:
-        return bool(Path(f"/proc/{pid}/exe").readlink())
-    except OSError:
-        return False
 
 
 def _send(number: signal.Signals, pids: list[int]) -> None:
@@ -243,19 +236,17 @@ def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int
     return code
 
 
-def directives(_asked: Experiment, _site: Site, _cpus: int | None) -> list[str]:
-    """Empty: only a queue reads directives."""
+def _nothing(*_: object) -> list[Any]:
+    """There is no queue that reads directives, writes logs, or makes a run wait or fail for its folder."""
     return []
 
 
-def warnings(_asked: Experiment, _site: Site, _environ: Mapping[str, str]) -> list[str]:
-    """Empty: a run begins at once."""
-    return []
+def _no_queue(*_: object) -> NoReturn:
+    raise RequestError("this machine has no queue: its runs are started one after the other")
 
 
-def refusals(_output_dir: str) -> list[str]:
-    """Empty: a script can write wherever this machine can."""
-    return []
+directives = warnings = refusals = logs = _nothing
+joint = submit_together = _no_queue
 
 
 def submit(asked: Submission) -> Run:
@@ -284,16 +275,6 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
     raise RequestError(
         "--submit takes one run that was submitted to Slurm; without --submit, a run is converted on this machine"
     )
-
-
-def joint(_way: Together, _site: Site, _directives: list[str], _runs: int, _at_once: int | None) -> Joint:
-    """Raises RequestError: this backend has no queue."""
-    raise RequestError("this machine has no queue: its runs are started one after the other")
-
-
-def submit_together(_asked: Sequence[Submission], _joint: Joint, _script: Path) -> list[Run]:
-    """Raises RequestError: this backend has no queue."""
-    raise RequestError("this machine has no queue: its runs are started one after the other")
 
 
 def most_together(_way: Together) -> int:
@@ -362,11 +343,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def logs(_run: Run) -> list[Path]:
-    """Empty: the script's output is in the run's own logs."""
-    return []
 
 
 def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
