@@ -94,19 +94,16 @@ def _first_of(error: ValidationError) -> str:
     return f"field {'.'.join(map(str, first['loc']))}: {said}" if first["loc"] else said
 
 
-def _safe(name: str) -> str:
-    """A folder's name as part of a run's name: not hidden, and without signs that a path or a shell reads."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:96] or "checkpoint"
-
-
 def _from_checkpoint(folder: Path) -> Model:
     config = folder / "config.json"
+    # Of a run's name a part: not hidden, and without signs that a path or a shell reads.
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("._-")[:96] or "checkpoint"
     try:
         raw = read_bounded_json(config)
         heads = int(raw["num_attention_heads"])
         return Model(
             name=folder.name,
-            hub_name=_safe(folder.name),
+            hub_name=safe,
             architecture=raw["model_type"],
             vocab_size=raw["vocab_size"],
             hidden_size=raw["hidden_size"],

@@ -211,10 +211,6 @@ class Training(Profiled, Modelled):
     def in_bf16(self) -> bool:
         return self.precision in ("bf16", "fp8")
 
-    def _spelling(self, field: str) -> str:
-        """A flag as this exercise writes it."""
-        return next(option.spelling for option in options_of(type(self)) if option.field == field)
-
     @property
     def _how_bf16(self) -> str:
         """What to type if a rule needs bf16."""
@@ -241,15 +237,12 @@ class Training(Profiled, Modelled):
                 {"activation_checkpointing", "mixed_precision"},
                 f"--activation-checkpointing needs --mixed-precision: {self._how_bf16}",
             )
-        if (
-            self.profiler != "none"
-            and not self.recorded_by_time
-            and self.steps is not None
-            and self.steps < self.window.end
-        ):
+        needs_window = self.profiler != "none" and not self.recorded_by_time
+        if needs_window and self.steps is not None and self.steps < self.window.end:
+            spelling = next(option.spelling for option in options_of(type(self)) if option.field == "steps")
             yield Broken(
                 {"steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"},
-                f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
+                f"{spelling} {self.steps} ends before the profiling window closes "
                 f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "
                 "raise it, lower --skip-steps or --active-steps, or use --no-profile",
             )

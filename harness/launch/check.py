@@ -25,8 +25,7 @@ from harness.site.site import Site
 
 def check(job: Job, environ: Mapping[str, str]) -> None:
     """Look for all that the job names. Raises RequestError: something is missing; one line each."""
-    errors = missing(job, environ)
-    if errors:
+    if errors := missing(job, environ):
         raise RequestError("\n".join(errors))
 
 
@@ -44,7 +43,8 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
 def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     """For a dry run: why a launch would stop, or first install, for what is missing."""
     found = [f"a launch would stop here: {sentence}" for sentence in _missing_still(job, environ)]
-    return [_FIRST_INSTALLS, *found] if lacks_training(job) else found
+    first = "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
+    return [first, *found] if lacks_training(job) else found
 
 
 def require_training(job: Job, environ: Mapping[str, str]) -> None:
@@ -70,9 +70,6 @@ def _missing_still(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What is missing also after slurm.sh has installed the training packages."""
     installed = list(_programs(job, environ)) if lacks_training(job) else []
     return [sentence for sentence in missing(job, environ) if sentence not in installed]
-
-
-_FIRST_INSTALLS = "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
 
 
 def _has_torch() -> bool:

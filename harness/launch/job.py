@@ -128,7 +128,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     Raises RequestError: the experiment cannot run at the site; one line per reason.
     """
     site = launch_of(experiment).site_for(experiment, site)
-    device = _device(site, machine)
+    device: DeviceKind = ("cuda" if machine.gpus else "cpu") if site.device == "auto" else site.device
     chosen = _model(experiment, device)
     model = chosen.model
     asked = resolve_defaults(experiment, site, machine, device, chosen)
@@ -179,7 +179,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         checkpoint=place.checkpoint,
         data=place.data,
         megatron_data=place.megatron_data,
-        nsys_options=_nsys_options(plan, site, device),
+        nsys_options="cpu" if device == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys,
         nsys_changes=_nsys_changes(asked),
         cpus_per_task=cpus,
         commands=plan.commands,
@@ -304,12 +304,6 @@ NO_NSYS_INSIDE = (
 )
 
 
-def _device(site: Site, machine: Machine) -> DeviceKind:
-    if site.device == "auto":
-        return "cuda" if machine.gpus else "cpu"
-    return site.device
-
-
 def _model(experiment: Experiment, device: DeviceKind) -> Chosen:
     if not isinstance(experiment, Training):
         return Chosen()
@@ -396,12 +390,6 @@ def _of_options(asked: Experiment) -> dict[str, str | InRun]:
     """The variables that the request's own options set."""
     pairs = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
-
-
-def _nsys_options(plan: ExercisePlan, site: Site, device: DeviceKind) -> str:
-    if device == "cpu":
-        return "cpu"
-    return plan.nsys_options if site.nsys == "default" else site.nsys
 
 
 def _nsys_changes(asked: Experiment) -> list[Word]:

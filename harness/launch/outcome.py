@@ -38,7 +38,10 @@ def what_is_open(run: Run) -> str:
     asked = run.record.experiment
     if not isinstance(asked, Own):
         return ""
-    if left := _left_behind(run):
+    end_s = time.monotonic() + _CLOSING_S
+    while (left := list(_started_by(run))) and time.monotonic() < end_s:
+        time.sleep(0.2)
+    if left:
         pids = ", ".join(map(str, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
         many = f"{len(left)} processes of it were" if len(left) > 1 else "a process of it was"
         return f"{many} still running when the program had ended (pid {pids}): what came after is not recorded"
@@ -46,15 +49,8 @@ def what_is_open(run: Run) -> str:
     return _why_no_trace(run, asked, max(steps)) if any(steps) else _NO_STEP
 
 
-def _left_behind(run: Run) -> list[int]:
-    """The processes of the training that live on this machine."""
-    end_s = time.monotonic() + _CLOSING_S
-    while (left := list(_started_by(run))) and time.monotonic() < end_s:
-        time.sleep(0.2)
-    return left
-
-
 def _started_by(run: Run) -> Iterator[int]:
+    """The processes of the training that live on this machine."""
     wanted = f"HARNESS_OBSERVE={run.path}/".encode()
     own = {os.getpid(), os.getppid()}
     for folder in Path("/proc").iterdir():

@@ -91,7 +91,7 @@ def render_template(template: Path, **values: object) -> str:
     return _environment(template.parent).get_template(template.name).render(**values)
 
 
-def program_of(asked: Experiment, job: Job) -> Program | None:
+def _program(asked: Experiment, job: Job) -> Program | None:
     """The program of a training of the user's own; None: it is an exercise."""
     if not isinstance(asked, Own):
         return None
@@ -105,12 +105,16 @@ def program_of(asked: Experiment, job: Job) -> Program | None:
     )
 
 
-def versions_of(asked: Experiment, ours: dict[str, str]) -> dict[str, str]:
+def _versions(asked: Experiment) -> dict[str, str]:
     """The versions of what trains, by package; empty where nobody here can ask for them, as in a container."""
-    if not isinstance(asked, Own) or asked.python is None:
-        return ours
-    found = ask_python(asked.python)
-    return {} if isinstance(found, str) else found.versions
+    if isinstance(asked, Own) and asked.python is not None:
+        told = ask_python(asked.python)
+        return {} if isinstance(told, str) else told.versions
+    found = {"python": platform.python_version()}
+    for name in RECORDED:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def git_state_of(folder: Path) -> dict[str, str | bool | None]:
@@ -245,26 +249,21 @@ def _keep_secrets_from(jobs: Sequence[Job]) -> None:
 def _staged(stage: Stage, start: Start, script: str) -> Submission:
     job = start.prepared.job
     write_atomically(Run(stage.path).script, script, mode=SECRET_MODE if job.holds_secret else None)
-    for folder in job.folders:
-        _make(stage.path / folder)
+    for folder in (stage.path / name for name in job.folders):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(folder, error) from None
     for name, content in {**job.files, **start.files}.items():
         write_atomically(stage.path / name, content)
     return Submission(
         stage=stage,
-        record=_record(start.prepared, start.command, start.part),
+        record=_record(start),
         name_for=job.name_for,
         directives=job.directives,
         cpus_per_task=job.cpus_per_task,
         gpus=(job.experiment.world_size or 0) if job.device == "cuda" else 0,
     )
-
-
-def _make(folder: Path) -> None:
-    """Raises DiskError: it cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(folder, error) from None
 
 
 def look_at(run: Run) -> PolledState:
@@ -315,22 +314,22 @@ def cancel(run: Run) -> Cancelled:
     return Cancelled(before, [] if over else backend_of_run(run).cancel(run))
 
 
-def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record:
-    job = prepared.job
+def _record(start: Start) -> Record:
+    asked, job = start.prepared
     return Record(
         job_id="",
         backend=job.site.scheduler,
-        experiment=prepared.asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
         site=job.site,
         job=job.as_json(),
-        command=command,
+        command=start.command,
         git=git_state(),
-        versions=versions_of(prepared.asked, _versions()),
-        program=program_of(prepared.asked, job),
+        versions=_versions(asked),
+        program=_program(asked, job),
         user=this_user(),
         submit_host=socket.gethostname(),
         created_ns=time.time_ns(),
-        part=part,
+        part=start.part,
     )
 
 
@@ -341,13 +340,3 @@ def git_state() -> dict[str, str | bool | None]:
         "branch": _git(ROOT, "rev-parse", "--abbrev-ref", "HEAD"),
         "dirty": None if (changed := _git(ROOT, "status", "--porcelain")) is None else bool(changed),
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in RECORDED:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

@@ -59,7 +59,9 @@ def find_untrusted(
     known, unknown = (None, "") if site is None else _compared(site, source, environ)
     own = list(dict.fromkeys(line for each in experiments for line in _own_lines(each)))
     why = [*_not_ours(source), *filter(None, [unknown])]
-    if own and not why and not _is_among_ours(source.file, experiments):
+    # Of own trainings also where the file itself says that it was typed.
+    ours = [runs_root(), *(Path(each.start_in, "runs") for each in experiments if isinstance(each, Own))]
+    if own and not why and not any(source.file.resolve().is_relative_to(place.resolve()) for place in ours):
         why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
     lines = [] if site is None else _site_lines(site, known)
     return UntrustedRequest(source.file, [escaped(each) for each in why], [escaped(each) for each in [*lines, *own]])
@@ -74,12 +76,6 @@ def _not_ours(source: Source) -> Iterator[str]:
         yield f"it belongs to {owner}"
     elif source.user is not None and source.user not in (this_user(), str(os.getuid())):
         yield f"it says that {source.user} made it"
-
-
-def _is_among_ours(file: Path, experiments: Sequence[Experiment]) -> bool:
-    """Whether it lies where this user's runs do: of own trainings also where the file itself says that it was typed."""
-    started = {Path(each.start_in, "runs") for each in experiments if isinstance(each, Own)}
-    return any(file.resolve().is_relative_to(place.resolve()) for place in (runs_root(), *started))
 
 
 def _canonical(site: Site) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -71,25 +71,21 @@ def read_answers(path: Path) -> list[AnswerLine]:
     Raises WorkError: it cannot be read.
     """
     try:
-        return list(_lines(path))
+        lines = list(read_json_lines(path))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
         raise WorkError(f"{path} cannot be read: {why_unread(error)}") from None
-
-
-def _lines(path: Path) -> Iterator[AnswerLine]:
-    for line in read_json_lines(path):
-        try:
-            yield AnswerLine.model_validate(line)
-        except ValueError:
-            continue
+    found: list[AnswerLine] = []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(AnswerLine.model_validate(line))
+    return found
 
 
 def before_reveal(lines: list[AnswerLine]) -> list[AnswerLine]:
     """The answers that count: those before the mystery was revealed."""
-    end = next((number for number, line in enumerate(lines) if line.answer is None), len(lines))
-    return lines[:end]
+    return list(takewhile(lambda line: line.answer is not None, lines))
 
 
 class Revealed(BaseModel):

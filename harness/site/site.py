@@ -266,7 +266,10 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
 
     Raises RequestError: a value is not allowed; one line each.
     """
-    limits = {} if _same_queue(site, given) else {"max_nodes": None}
+    # What `max_nodes` limits is the site's QOS, or its partition where it names no QOS.
+    queue = ("qos",) if site.qos else ("qos", "partition")
+    is_same = all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)
+    limits = {} if is_same else {"max_nodes": None}
     try:
         return Site.model_validate(site.model_dump() | limits | dict(given)) if given else site
     except ValidationError as error:
@@ -278,12 +281,6 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
             for e in error.errors()
         ]
         raise RequestError("\n".join(lines)) from None
-
-
-def _same_queue(site: Site, given: Mapping[str, Any]) -> bool:
-    """Whether the queue that `max_nodes` limits stays: the site's QOS, or its partition where it names no QOS."""
-    queue = ("qos",) if site.qos else ("qos", "partition")
-    return all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)
 
 
 def _validated(path: Path, data: object) -> Site:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
@@ -53,12 +53,6 @@ class JobId(NamedTuple):
     @property
     def on_cluster(self) -> list[str]:
         return [f"--clusters={self.cluster}"] if self.cluster else []
-
-
-def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Our environment without the variables that would change the new job, as an enclosing job's."""
-    ours = {k: v for k, v in environ.items() if k not in MISLEADING}
-    return {k: v for k, v in ours.items() if k in KEPT or not k.startswith(LEAKING)}
 
 
 def sbatch(*words: str) -> JobId:
@@ -158,22 +152,19 @@ def squeue_everybody(cluster: str | None) -> list[QueueEntry] | None:
     None: squeue did not answer; or the cluster hides the jobs of others, or listing all once took longer than
     QUESTION_S: then this process does not ask that cluster again.
     """
-    if is_silent("controller", cluster) or not _lists_everybody(cluster):
+    if is_silent("controller", cluster):
+        return None
+    if cluster not in _lists_all:  # whether squeue shows the jobs of all users, which is asked once
+        private = _in_config("PrivateData", cluster)
+        if private is None:
+            return None
+        _lists_all[cluster] = "jobs" not in private.split(",")
+    if not _lists_all[cluster]:
         return None
     answer = ask("squeue", *_ENTRY, "--all", "--priority", *JobId("", cluster).on_cluster, limit_s=QUESTION_S)
     if answer.code == TOO_LATE:
         _lists_all[cluster] = False
     return None if answer.code else list(_entries(answer.out))
-
-
-def _lists_everybody(cluster: str | None) -> bool:
-    """Whether squeue shows the jobs of all users, by PrivateData in the configuration, which is asked once."""
-    if cluster not in _lists_all:
-        private = _in_config("PrivateData", cluster)
-        if private is None:
-            return False
-        _lists_all[cluster] = "jobs" not in private.split(",")
-    return _lists_all[cluster]
 
 
 def _entries(out: str) -> Iterator[QueueEntry]:
@@ -237,7 +228,9 @@ def in_queue(job: JobId) -> bool:
 
 def ask(*argv: str, limit_s: float = ASK_S) -> Answer:
     """One of Slurm's commands as typed, for who reads its words; its status says also that it is not there."""
-    return ask_program(argv, limit_s, clean_environment())
+    # Without the variables that would change the new job, as an enclosing job's.
+    kept = {k: v for k, v in os.environ.items() if k in KEPT or not (k in MISLEADING or k.startswith(LEAKING))}
+    return ask_program(argv, limit_s, kept)
 
 
 def controller_answers() -> bool:

@@ -155,22 +155,13 @@ def _submitter_lives(run: Run) -> bool:
 
 def _how_it_ended(run: Run) -> str:
     """Why a failed run did not write its end, with the last line of its controller's log."""
-    lines = [
-        line
-        for log in sorted(run.controller_dir.glob("*_log.err"))
-        for line in _end_of(log).splitlines()
-        if line.strip() and not line.startswith("submitit ")
-    ]
+    text = ""
+    for log in sorted(run.controller_dir.glob("*_log.err")):
+        with suppress(OSError, ValueError):
+            text += read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace") + "\n"
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("submitit ")]
     message = f": {lines[-1].strip()}" if lines else ""
     return f"it ended without an exit status: a full disk, a very short time limit, or a kill{message}"
-
-
-def _end_of(log: Path) -> str:
-    """The last lines of a log; empty if it cannot be read."""
-    try:
-        return read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
 
 
 def controller(run: Run) -> int | None:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -119,24 +120,18 @@ def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, st
 
 
 def _how_to_start(path: Path, name: str) -> str:
-    interpreter = _interpreter(path)
+    first = b""
+    with suppress(OSError), path.open("rb") as file:
+        first = file.readline(200)
+    words = first.decode(errors="replace").removeprefix("#!").split() if first.startswith(b"#!") else []
+    by_env = len(words) > 1 and words[0].endswith("/env")
+    interpreter = Path(words[1 if by_env else 0]).name if words else ""
     if path.suffix in _SHELL_NAMES or interpreter in ("sh", "bash", "zsh"):
         shell = interpreter if interpreter in ("sh", "zsh") else "bash"
         return f"is a shell script: say what runs it, as in -- {shell} {printable(name)}"
     if interpreter.startswith("python"):
         return f"is a Python script without the ending .py: start it as -- python {printable(name)}"
     return f"is not executable: say what runs it, or use chmod +x {printable(name)}"
-
-
-def _interpreter(path: Path) -> str:
-    """The name of the program in the first line of a script; empty if there is none."""
-    try:
-        with path.open("rb") as file:
-            first = file.readline(200).decode(errors="replace")
-    except OSError:
-        return ""
-    words = first.removeprefix("#!").split() if first.startswith("#!") else []
-    return Path(words[1] if words[:1] and words[0].endswith("/env") and words[1:] else words[0]).name if words else ""
 
 
 def _near(path: Path, name: str, fits: Callable[[Path], bool]) -> str:
@@ -164,13 +159,8 @@ def python_missing(asked: Own, site: Site) -> Iterator[str]:
     found = ask_python(asked.python)
     if isinstance(found, str):
         yield f"{printable(asked.python)} {found}: name another with --python, or none for that of the site"
-    elif asked.form != "command" and not _may_come_later(site):
+    elif asked.form != "command" and not (site.modules or site.setup or site.node_setup):  # which may bring packages
         yield from _lacking(asked, found)
-
-
-def _may_come_later(site: Site) -> bool:
-    """Whether the job's own lines may bring packages that are not here."""
-    return bool(site.modules or site.setup or site.node_setup)
 
 
 def _lacking(asked: Own, found: TrainingPython) -> Iterator[str]:
@@ -194,16 +184,6 @@ def _lacking_ours(asked: Own, site: Site) -> Iterator[str]:
     here = backend_of(site).RUNS_HERE and importlib.util.find_spec("torch") is not None
     if here and importlib.util.find_spec(launcher) is None:
         yield f"--launcher {launcher}: our Python has no {launcher}: name one that has with --python"
-
-
-def without_torch(asked: Own) -> str:
-    """The warning for a plain script whose Python has no PyTorch; empty if it has, or is not known."""
-    if asked.python is None or asked.form == "command" or asked.launcher != "python":
-        return ""
-    found = ask_python(asked.python)
-    if isinstance(found, str) or "torch" in found.modules:
-        return ""
-    return f"{asked.python} has no PyTorch: the script is started, and no step of it can be observed"
 
 
 START_RANKS = f"{ROOT}/exercises/utils/launch.py"
@@ -236,8 +216,10 @@ class OwnLaunch(Launch[Own]):
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
     def warnings(self, asked: Own) -> Iterator[str]:
-        if warning := without_torch(asked):
-            yield warning
+        if asked.python is not None and asked.form != "command" and asked.launcher == "python":
+            found = ask_python(asked.python)
+            if not isinstance(found, str) and "torch" not in found.modules:
+                yield f"{asked.python} has no PyTorch: the script is started, and no step of it can be observed"
 
     def missing(self, asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         yield from program_missing(asked, site, environ)
@@ -253,25 +235,24 @@ class OwnLaunch(Launch[Own]):
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command("training", _argv(asked, place), observed=place.profiler == "nsys", folder=asked.start_in)
-        files = {OBSERVE_FILE: observe_text(asked, place.profiler)}
+        told = {"profiler": place.profiler, "window": asdict(asked.window), "profile_memory": False}
+        files = {OBSERVE_FILE: json.dumps(told | {"faults": list(asked.faults)}, indent=1) + "\n"}
+        # A container must see where it starts, and the script's folder with the modules beside it.
+        folders: list[Word] = [asked.start_in]
+        if asked.form == "script":
+            folders.append(str((Path(asked.start_in) / expanded(asked.program)).parent))
         if asked.launcher == "accelerate":
             files |= accelerate_files(asked, "ddp")
         return ExercisePlan(
             [training],
             [paraver_command(place)] if asked.nsys2prv else [],
             files,
-            folders=list(_folders(asked)),
+            folders=folders,
             environment={"HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}")},
             python_path=OBSERVER,
             keeps_users=True,
             expects=[],
         )
-
-
-def observe_text(asked: Own, profiler: str) -> str:
-    """What the observer in each rank reads."""
-    told = {"profiler": profiler, "window": asdict(asked.window), "profile_memory": False, "faults": list(asked.faults)}
-    return json.dumps(told, indent=1) + "\n"
 
 
 def _argv(asked: Own, place: CommandPlace) -> list[Word]:
@@ -302,13 +283,6 @@ def _deepspeed(asked: Own) -> list[Word]:
     world = {f"node{node}": list(range(asked.gpus_per_node or 1)) for node in range(asked.nodes)}
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
     return [json.dumps(world), join(NODE), *meeting]
-
-
-def _folders(asked: Own) -> Iterator[Word]:
-    """What a container must see: where it starts, and the script's folder with the modules beside it."""
-    yield asked.start_in
-    if asked.form == "script":
-        yield str((Path(asked.start_in) / expanded(asked.program)).parent)
 
 
 LAUNCH = OwnLaunch()

@@ -102,16 +102,15 @@ def check_trace_list(path: Path) -> None:
         raise RequestError(f"{path} cannot be read ({error.strerror}); {hint}") from None
     except ValueError as error:
         raise RequestError(f"{path}: {error}") from None
-    if not isinstance(listed, list) or not listed or not all(map(_names_functions, listed)):
+    shape = {"module": str, "functions": list}
+    entries = listed if isinstance(listed, list) else []
+    if not entries or not all(
+        isinstance(each, dict) and all(isinstance(each.get(key), kind) for key, kind in shape.items())
+        for each in entries
+    ):
         raise RequestError(
             f'{path}: must be a JSON list of objects, each with a "module" and a list of its "functions"'
         )
-
-
-def _names_functions(entry: object) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    return isinstance(entry.get("module"), str) and isinstance(entry.get("functions"), list)
 
 
 def changed(options: Options, words: Sequence[str]) -> Options:
