@@ -37,10 +37,8 @@ class Advice(NamedTuple):
 
 
 class MeasuredRun(NamedTuple):
-    """The numbers of a run that an exercise's advice needs.
-
-    fits: whether the state under another sharding would fit beside the measured peak of memory.
-    """
+    """The numbers of a run that an exercise's advice needs. fits: whether the state under another sharding would fit
+    beside the measured peak of memory."""
 
     on_cpu: bool
     micro_batch: int | None

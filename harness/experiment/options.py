@@ -30,9 +30,7 @@ SIZE, BATCH, SETTING, FAULT = range(4)
 
 def setting(default: Default, meaning: str, **limits: Any) -> Default:
     """A pydantic field of a model: its default, what its value says, and its limits as in `Field` (`ge`, `min_length`).
-
-    Typed as its value: a class body holds the declaration where an instance holds the value.
-    """
+    Typed as its value: a class body holds the declaration where an instance holds the value."""
     return Field(default=default, description=meaning, **limits)  # type: ignore[no-any-return]
 
 

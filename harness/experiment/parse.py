@@ -66,10 +66,8 @@ def build_own(
     own: Given,
     defaults: Given | None = None,
 ) -> Experiment:
-    """The training of the user's own that a command line asks for.
-
-    own: the fields that no flag sets: the words after `--`, and where they were typed. The rest as `build_experiment`.
-    """
+    """The training of the user's own that a command line asks for. own: the fields that no flag sets: the words after
+    `--`, and where they were typed. The rest as `build_experiment`."""
     errors = [_unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word) for word in unknown]
     return _built(Own, pairs, errors, {**(defaults or {}), **own})
 

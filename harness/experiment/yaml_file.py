@@ -59,10 +59,8 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of a YAML text.
-
-    Raises yaml.YAMLError: the text is not YAML, nested too deeply, or grows too much when its aliases are written out.
-    """
+    """The content of a YAML text. Raises yaml.YAMLError: the text is not YAML, nested too deeply, or grows too much
+    when its aliases are written out."""
     _refuse_bombs(text)
     try:
         return yaml.load(text, Loader=_Loader)

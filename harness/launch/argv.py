@@ -18,10 +18,8 @@ from harness.site.alphabets import VARIABLE
 
 @dataclass(frozen=True)
 class Var:
-    """A shell variable, expanded when the script runs.
-
-    before: a sign to write before its value, both left out where it is unset or empty. otherwise: its value there.
-    """
+    """A shell variable, expanded when the script runs. before: a sign to write before its value, both left out where it
+    is unset or empty. otherwise: its value there."""
 
     var: str
     before: str = ""
@@ -67,10 +65,8 @@ def join(*parts: str | Var) -> Shell:
 
 
 def from_site(text: str) -> Word:
-    """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables.
-
-    Not for the words of a command line: the user's shell has expanded their variables.
-    """
+    """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables. Not for the words of a
+    command line: the user's shell has expanded their variables."""
     if not VARIABLE.search(text):
         return text
     parts: list[str | Var] = []
@@ -121,10 +117,8 @@ def shown(word: Word) -> str:
 
 
 def quote(word: Word) -> str:
-    """The word as bash reads it back: text is inert, variables are expanded and stay one word.
-
-    Raises ValueError: the text holds a NUL byte, which no command line can carry.
-    """
+    """The word as bash reads it back: text is inert, variables are expanded and stay one word. Raises ValueError: the
+    text holds a NUL byte, which no command line can carry."""
     if isinstance(word, Shell):
         return "".join(f'"{p.expansion}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"
     if "\0" in word:

@@ -48,10 +48,8 @@ def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
 
 
 def require_training(job: Job, environ: Mapping[str, str]) -> None:
-    """Ask for the training packages. A launch calls this before it prints, as slurm.sh starts it a second time.
-
-    Raises TrainingNeeded: this machine trains, and only the training packages are missing.
-    """
+    """Ask for the training packages. A launch calls this before it prints, as slurm.sh starts it a second time. Raises
+    TrainingNeeded: this machine trains, and only the training packages are missing."""
     if lacks_training(job) and not _missing_still(job, environ):
         raise TrainingNeeded
 
@@ -112,10 +110,8 @@ def _nsys_options(job: Job) -> Iterator[str]:
 
 
 def check_script(job: Job, text: str) -> None:
-    """Let bash parse the script before the job waits in a queue, without running it.
-
-    Raises RequestError: bash cannot parse a line of the site.
-    """
+    """Let bash parse the script before the job waits in a queue, without running it. Raises RequestError: bash cannot
+    parse a line of the site."""
     message = _bash_says(text)
     if not message:
         return

@@ -45,10 +45,8 @@ COPY = "copy it again, or build it (containers/README.md)"
 
 
 def why_no_image(path: Path, starts_here: bool) -> str:
-    """What is wrong with an image that exists, as the rest of a sentence; empty if nothing is.
-
-    starts_here: on this machine, which may have another architecture than a compute node.
-    """
+    """What is wrong with an image that exists, as the rest of a sentence; empty if nothing is. starts_here: on this
+    machine, which may have another architecture than a compute node."""
     if path.is_dir():
         is_root = (path / "usr").is_dir() or (path / "bin").is_dir()
         return "" if is_root else f"is a folder without bin and usr, so it is no sandbox of Apptainer: {COPY}"
@@ -91,10 +89,8 @@ class Inside(NamedTuple):
 
 
 def container_words(site: Site, image: Word | None, inside: Inside) -> list[Word]:
-    """The words before the program; empty without a container.
-
-    Raises RequestError: a folder's name cannot be written as a bind, or the site has no Slurm for its runtime.
-    """
+    """The words before the program; empty without a container. Raises RequestError: a folder's name cannot be written
+    as a bind, or the site has no Slurm for its runtime."""
     container = site.container
     if container is None or image is None:
         return []
@@ -142,10 +138,8 @@ def _of_pyxis(container: Container, image: Word, binds: Sequence[Word], inside: 
 
 
 def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
-    """Why the container cannot be started from the image's file, as the rest of a sentence; empty if it can.
-
-    A compute node of a cluster may have another architecture than this machine, which is then not compared.
-    """
+    """Why the container cannot be started from the image's file, as the rest of a sentence; empty if it can. A compute
+    node of a cluster may have another architecture than this machine, which is then not compared."""
     in_srun = site.container is not None and site.container.in_srun
     if why := why_missing(image, environ, "file" if in_srun else "image"):
         return f"{why}: build it (containers/README.md)"
@@ -215,10 +209,8 @@ _OF_PYTHON = {  # and of the job's script
 
 
 def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:
-    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it.
-
-    log: of a run some ranks of which never wrote a line. hosts: of the nodes that failed.
-    """
+    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it. log: of a
+    run some ranks of which never wrote a line. hosts: of the nodes that failed."""
     try:
         text = read_end(log, _LOG_BYTES).decode(errors="replace")
     except OSError:

@@ -123,10 +123,8 @@ class Job:
 
 
 def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
-    """The job that `experiment` is at `site`.
-
-    Raises RequestError: the experiment cannot run at the site; one line per reason.
-    """
+    """The job that `experiment` is at `site`. Raises RequestError: the experiment cannot run at the site; one line per
+    reason."""
     site = launch_of(experiment).site_for(experiment, site)
     device: DeviceKind = ("cuda" if machine.gpus else "cpu") if site.device == "auto" else site.device
     chosen = _model(experiment, device)
@@ -196,10 +194,8 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
 def resolve_defaults(
     experiment: Experiment, site: Site, machine: Machine, device: DeviceKind, chosen: Chosen
 ) -> Experiment:
-    """The experiment with all fields filled in that depend on the site, the machine or the model.
-
-    Raises RequestError: the experiment cannot run there; one line per reason.
-    """
+    """The experiment with all fields filled in that depend on the site, the machine or the model. Raises RequestError:
+    the experiment cannot run there; one line per reason."""
     if backend_of(site).RUNS_HERE and device == "cuda" and not machine.gpus:
         raise RequestError(
             f"site {site.name} has device: cuda, but this machine shows no NVIDIA GPU "

@@ -140,11 +140,8 @@ def record_start(run: Run) -> None:
 
 
 def record_end(run: Run, code: int, reason: str) -> int:
-    """Write how the job ended; returns the exit code it should have.
-
-    The training's own exit status counts, not the launcher's: when one node fails, srun ends the others and may
-    report their end instead.
-    """
+    """Write how the job ended; returns the exit code it should have. The training's own exit status counts, not the
+    launcher's: when one node fails, srun ends the others and may report their end instead."""
     nodes = run.nodes()
     expected = int(run.record.job["experiment"]["nodes"])
     exit_code = _training_exit(nodes, expected, code)

@@ -27,9 +27,7 @@ SECRET_MODE = 0o600
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else the checkout's exercises/.
-
-    Where the harness is installed without a checkout, the current folder's exercises/.
-    """
+    Where the harness is installed without a checkout, the current folder's exercises/."""
     given = environ.get("HARNESS_RUNS")
     return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
 
@@ -121,10 +119,8 @@ def naming_flag(flag: str) -> Iterator[None]:
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out.
-
-    Raises OSError: it is missing or may not be read. SmallFileError: it is no regular file, or has a line without end.
-    """
+    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out. Raises
+    OSError: it is missing or may not be read. SmallFileError: it is no regular file, or has a line without end."""
     for line in read_lines(path):
         try:
             value = parse_json(line)

@@ -167,10 +167,8 @@ class Stage:
 
 
 def claim_local_id(root: Path) -> tuple[str, Path]:
-    """A number that no other local run has, and a folder of its own for the backend.
-
-    Also the logs say which numbers are taken: whoever copies the runs' folder may leave the hidden folder behind.
-    """
+    """A number that no other local run has, and a folder of its own for the backend. Also the logs say which numbers
+    are taken: whoever copies the runs' folder may leave the hidden folder behind."""
     base = root / LOCAL
     try:
         make_shared(base)

@@ -66,10 +66,8 @@ def add_answer(run: Path, line: AnswerLine) -> None:
 
 
 def read_answers(path: Path) -> list[AnswerLine]:
-    """Every line of an answers file that is one, oldest first; none where there is no file.
-
-    Raises WorkError: it cannot be read.
-    """
+    """Every line of an answers file that is one, oldest first; none where there is no file. Raises WorkError: it cannot
+    be read."""
     try:
         lines = list(read_json_lines(path))
     except FileNotFoundError:

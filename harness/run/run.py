@@ -143,10 +143,8 @@ class Run:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
 
     def write_down(self, state: State, told_by: str, why: str = "") -> None:
-        """Keep an end that the job could not write; `told_by` knows it. A job's own word about its end stays.
-
-        Where this user may not write, nothing is kept.
-        """
+        """Keep an end that the job could not write; `told_by` knows it. A job's own word about its end stays. Where
+        this user may not write, nothing is kept."""
         own = self.status() or Status(state=state)
         learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why or own.why})
         with suppress(WorkError):

@@ -28,10 +28,8 @@ class SiteChoice(NamedTuple):
 
 
 def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
-    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`.
-
-    Raises RequestError: the site named does not exist, or its file is wrong.
-    """
+    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`. Raises RequestError:
+    the site named does not exist, or its file is wrong."""
     if asked is not None:
         return SiteChoice(site=load_site(asked), reason="--site")
     if environ.get("HARNESS_SITE"):

@@ -247,10 +247,8 @@ def site_names() -> list[str]:
 
 
 def load_site(name_or_path: str, source: str = "--site") -> Site:
-    """The site of this name, or the one in this file; `source`: the flag or variable that named it.
-
-    Raises RequestError: there is no such site, or its file cannot be read or is not valid.
-    """
+    """The site of this name, or the one in this file; `source`: the flag or variable that named it. Raises
+    RequestError: there is no such site, or its file cannot be read or is not valid."""
     path = SITES / f"{name_or_path}.yaml"
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         path = expanded(name_or_path)
@@ -262,10 +260,8 @@ def load_site(name_or_path: str, source: str = "--site") -> Site:
 
 
 def override(site: Site, given: Mapping[str, Any]) -> Site:
-    """The site with some of its fields replaced, as `-a`, `-p`, `-q` and `--time` do.
-
-    Raises RequestError: a value is not allowed; one line each.
-    """
+    """The site with some of its fields replaced, as `-a`, `-p`, `-q` and `--time` do. Raises RequestError: a value is
+    not allowed; one line each."""
     # What `max_nodes` limits is the site's QOS, or its partition where it names no QOS.
     queue = ("qos",) if site.qos else ("qos", "partition")
     is_same = all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)

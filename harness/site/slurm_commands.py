@@ -56,10 +56,8 @@ class JobId(NamedTuple):
 
 
 def sbatch(*words: str) -> JobId:
-    """Submit with these options and script; returns the job.
-
-    Raises WorkError: sbatch refused; the sentence is sbatch's own.
-    """
+    """Submit with these options and script; returns the job. Raises WorkError: sbatch refused; the sentence is sbatch's
+    own."""
     answer = ask("sbatch", "--parsable", *words, limit_s=ORDER_S)
     if answer.code == NOT_THERE:
         raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
@@ -75,10 +73,8 @@ def sbatch(*words: str) -> JobId:
 
 
 def scancel(job: JobId) -> None:
-    """Cancel the job. One that has ended stays as it is.
-
-    Raises WorkError: scancel refused, with its own sentence, or the controller does not answer.
-    """
+    """Cancel the job. One that has ended stays as it is. Raises WorkError: scancel refused, with its own sentence, or
+    the controller does not answer."""
     limit_s = CANCEL_IN_SILENCE_S if is_silent("controller", job.cluster) else CANCEL_S
     answer = ask("scancel", *job.on_cluster, job.number, limit_s=limit_s)
     if answer.code == NOT_THERE:
@@ -93,9 +89,7 @@ def scancel(job: JobId) -> None:
 
 class JobReply(NamedTuple):
     """A program's answer about a job: `text` is empty if it does not know the job; `replied`: whether it answered.
-
-    silent: its server did not answer, now or a moment ago.
-    """
+    silent: its server did not answer, now or a moment ago."""
 
     text: str
     replied: bool = True
@@ -134,10 +128,8 @@ _ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%P|%Q|%r")
 
 
 def squeue_all(cluster: str | None, numbers: Iterable[str]) -> dict[str, QueueEntry] | None:
-    """Jobs of a cluster by number, asked in one question. A job that is not listed has left the queue.
-
-    None: squeue did not answer.
-    """
+    """Jobs of a cluster by number, asked in one question. A job that is not listed has left the queue. None: squeue did
+    not answer."""
     options = (*JobId("", cluster).on_cluster, f"--jobs={','.join(sorted(set(numbers)))}")
     answer = _question(cluster, "squeue", *_ENTRY, "--array", *options)
     if answer is None or (answer.code and not UNKNOWN_JOB.search(answer.err)):

@@ -208,9 +208,7 @@ PASSED_ON: dict[int, signal.Signals] = {
 
 def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int:
     """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller.
-
-    environment: what differs from that of the controller; None: a variable that is not set.
-    """
+    environment: what differs from that of the controller; None: a variable that is not set."""
     if os.getpgrp() != os.getpid():
         os.setpgrp()  # the terminal's Ctrl-C does not reach it; the controller ends it with SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)  # bash cannot trap a signal that was ignored at its start
@@ -241,10 +239,8 @@ joint = submit_together = _no_queue
 
 
 def submit(asked: Submission) -> Run:
-    """Number the staged run and start it; returns it.
-
-    Raises WorkError: it could not be written or started; nothing is left behind.
-    """
+    """Number the staged run and start it; returns it. Raises WorkError: it could not be written or started; nothing is
+    left behind."""
     stage, site = asked.stage, asked.record.site
     job_id, folder = claim_local_id(stage.output_dir.parent)
     run = None
@@ -343,9 +339,7 @@ def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | No
 
 def cancel(run: Run) -> list[Run]:
     """Ask the run to stop; it writes its traces and its status itself. What still runs after KILL_S is then killed.
-
-    Raises WorkError: its process is not on this machine.
-    """
+    Raises WorkError: its process is not on this machine."""
     own, keeper = run.status(), controller(run)
     if own is None and keeper is not None and is_kept(run):
         _end(run, keeper)  # it passes the signal on when the script has started

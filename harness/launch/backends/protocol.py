@@ -95,31 +95,23 @@ class Backend(Protocol):
         """Why it cannot run a job that writes to `output_dir`, one sentence each."""
 
     def submit(self, asked: Submission, /) -> Run:
-        """Start the run, or queue it; returns it published.
-
-        Raises WorkError: the backend refused, or a write failed; nothing is left behind.
-        """
+        """Start the run, or queue it; returns it published. Raises WorkError: the backend refused, or a write failed;
+        nothing is left behind."""
 
     def joint(self, way: Together, site: Site, directives: list[str], runs: int, at_once: int | None, /) -> Joint:
-        """How `runs` runs with these directives become one submission. at_once: of an array, the most that run.
-
-        Raises RequestError: this backend has no queue.
-        """
+        """How `runs` runs with these directives become one submission. at_once: of an array, the most that run. Raises
+        RequestError: this backend has no queue."""
 
     def submit_together(self, asked: Sequence[Submission], joint: Joint, script: Path, /) -> list[Run]:
-        """Queue staged runs as one submission; returns them published. script: made from the joint's template.
-
-        Raises WorkError: the backend refused, or a write failed; nothing is left behind.
-        """
+        """Queue staged runs as one submission; returns them published. script: made from the joint's template. Raises
+        WorkError: the backend refused, or a write failed; nothing is left behind."""
 
     def most_together(self, way: Together, /) -> int:
         """The most runs that one submission may hold; 0: this backend has no queue."""
 
     def submit_after(self, run: Run, argv: list[Word], over: bool, /) -> str:
-        """Queue one command that begins when the run has ended; returns the job's id. over: it has ended.
-
-        Raises RequestError: this backend has no queue. WorkError: the backend refused.
-        """
+        """Queue one command that begins when the run has ended; returns the job's id. over: it has ended. Raises
+        RequestError: this backend has no queue. WorkError: the backend refused."""
 
     def poll(self, run: Run, /) -> PolledState:
         """The run's state; where nobody answers in time, what the job itself last wrote."""
@@ -130,10 +122,8 @@ class Backend(Protocol):
         has to be listed."""
 
     def cancel(self, run: Run, /) -> list[Run]:
-        """Stop the run, which keeps the traces that it has; returns the other runs that end with it.
-
-        Raises WorkError: it could not be stopped.
-        """
+        """Stop the run, which keeps the traces that it has; returns the other runs that end with it. Raises WorkError:
+        it could not be stopped."""
 
     def kill_s(self, run: Run, /) -> float:
         """Seconds that a run which was asked to end has for its traces, before it is killed."""

@@ -59,20 +59,16 @@ def _clock(seconds: int) -> str:
 
 
 def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> list[Run]:
-    """Submit the script that starts all the staged runs; returns them.
-
-    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
-    """
+    """Submit the script that starts all the staged runs; returns them. Raises WorkError: sbatch refused; or a run could
+    not be written, and the job was cancelled again."""
     output_dir, log = asked[0].stage.output_dir, joint.directives[-1].removeprefix("--output=logs/")
     job = sbatch(*options_of(output_dir, joint.directives, log), str(script))
     return _published(job, {joint.job_id(job.number, i): each for i, each in enumerate(asked)}, output_dir)
 
 
 def _published(job: JobId, asked: Mapping[str, Submission], folder: Path) -> list[Run]:
-    """The staged runs of a job, by their ids, published. folder: for the sentence on a write that failed.
-
-    Raises WorkError: one could not be written, and the job was cancelled again.
-    """
+    """The staged runs of a job, by their ids, published. folder: for the sentence on a write that failed. Raises
+    WorkError: one could not be written, and the job was cancelled again."""
     made: list[tuple[Stage, Run]] = []
     try:
         for job_id, each in asked.items():
@@ -168,10 +164,8 @@ def refusals(output_dir: str) -> list[str]:
 
 
 def submit(asked: Submission) -> Run:
-    """Submit the staged script; returns its run.
-
-    Raises WorkError: sbatch refused; or the run could not be written, and its job was cancelled again.
-    """
+    """Submit the staged script; returns its run. Raises WorkError: sbatch refused; or the run could not be written, and
+    its job was cancelled again."""
     stage = asked.stage
     try:
         job = sbatch(*options_of(stage.output_dir, asked.directives), str(Run(stage.path).script))
@@ -181,10 +175,8 @@ def submit(asked: Submission) -> Run:
 
 
 def submit_script(workdir: Path, lines: list[str], script: Path) -> JobId:
-    """Submit a script that is no run's, with a run's directives. `workdir`/logs must be there.
-
-    Raises WorkError: sbatch refused, with its own sentence.
-    """
+    """Submit a script that is no run's, with a run's directives. `workdir`/logs must be there. Raises WorkError: sbatch
+    refused, with its own sentence."""
     return sbatch(*options_of(workdir, lines), str(script))
 
 
@@ -229,10 +221,8 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
 
 
 def cancel(run: Run) -> list[Run]:
-    """Cancel the job; returns the other runs of its allocation, which end with it.
-
-    Raises WorkError: Slurm does not know the job, refused, or does not answer.
-    """
+    """Cancel the job; returns the other runs of its allocation, which end with it. Raises WorkError: Slurm does not
+    know the job, refused, or does not answer."""
     job = job_of(run)
     if not in_queue(job) and "JobState" not in fields_of(scontrol(job).text):  # scancel would say nothing
         raise WorkError(f"Slurm does not know job {job.number} (any more): nothing was cancelled")

@@ -30,10 +30,8 @@ from harness.theory.devices import Device, find_device
 
 
 class Need(NamedTuple):
-    """Something that a flag asks of a GPU.
-
-    met: by a device of the table. who: devices that can, for people. instead: what works on this one.
-    """
+    """Something that a flag asks of a GPU. met: by a device of the table. who: devices that can, for people. instead:
+    what works on this one."""
 
     flag: str
     met: Callable[[Device], bool]

@@ -61,10 +61,8 @@ class Nsys(NamedTuple):
 
 
 def load_options(name_or_path: str) -> Options:
-    """An option set by name, or from a file.
-
-    Raises RequestError: the set does not exist, or is not a JSON object of options.
-    """
+    """An option set by name, or from a file. Raises RequestError: the set does not exist, or is not a JSON object of
+    options."""
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     try:
         options = read_bounded_json(path)

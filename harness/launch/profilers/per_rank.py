@@ -19,10 +19,8 @@ _PYTHON = None
 
 
 def program(named: Path) -> Path:
-    """The program itself, in `target-linux-…`: what PATH names may be a link to it or a script that looks for it.
-
-    Where it cannot be told, what PATH names.
-    """
+    """The program itself, in `target-linux-…`: what PATH names may be a link to it or a script that looks for it. Where
+    it cannot be told, what PATH names."""
     real = named.resolve()
     if "/target-linux-" in str(real):
         return real
