@@ -1,7 +1,5 @@
-"""A model as the launcher knows it: the numbers of one file in configs/models, or of a checkpoint's config.json.
-
-Knows no framework: building the network is the training script's business.
-"""
+"""A model as the launcher knows it: the numbers of one file in configs/models, or of a checkpoint's config.json. Knows
+no framework: building the network is the training script's business."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""What NCCL does on the wire, as options: NCCL's own variables, and its log into the run's directory.
-
-Names and values: NVIDIA's NCCL user guide, "Environment Variables". Knows no exercise and no cluster.
-"""
+"""What NCCL does on the wire, as options: NCCL's own variables, and its log into the run's directory. Names and values:
+NVIDIA's NCCL user guide, "Environment Variables". Knows no exercise and no cluster."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""An option, declared once: a field of an experiment plus a `Flag` that says how it looks and where it goes.
-
-The command line, `--help`, validation messages, the run's name, the docs table and sweep axes derive from it. Knows
-Pydantic's field objects, and nothing of any experiment, site or scheduler.
-"""
+"""An option, declared once: a field of an experiment plus a `Flag` that says how it looks and where it goes. The
+command line, `--help`, validation messages, the run's name, the docs table and sweep axes derive from it. Knows
+Pydantic's field objects, and nothing of any experiment, site or scheduler."""
 
 from __future__ import annotations
 

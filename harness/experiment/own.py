@@ -1,7 +1,5 @@
-"""A training of the user's own: a script, a module or a program that was not written for the harness.
-
-Knows what was typed and nothing of what it trains.
-"""
+"""A training of the user's own: a script, a module or a program that was not written for the harness. Knows what was
+typed and nothing of what it trains."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""From words on a command line to a validated experiment, with all errors in one message.
-
-Knows options and experiments; knows neither the command-line library nor any site.
-"""
+"""From words on a command line to a validated experiment, with all errors in one message. Knows options and
+experiments; knows neither the command-line library nor any site."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Words of a command line, and the only place that quotes them for a shell.
-
-A word is plain text, or `Shell`: text joined with variables that only the running job knows (its run directory, its
-node's rank). No other module may put text into a script.
-"""
+"""Words of a command line, and the only place that quotes them for a shell. A word is plain text, or `Shell`: text
+joined with variables that only the running job knows (its run directory, its node's rank). No other module may put text
+into a script."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Reports what a job names and does not exist, before the job waits in a queue.
-
-Only for what the job reads from this machine or from storage that the nodes share: what exists only on a compute node
-cannot be seen from here. Knows resolved jobs, writes nothing.
-"""
+"""Reports what a job names and does not exist, before the job waits in a queue. Only for what the job reads from this
+machine or from storage that the nodes share: what exists only on a compute node cannot be seen from here. Knows
+resolved jobs, writes nothing."""
 
 from __future__ import annotations
 

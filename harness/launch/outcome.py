@@ -1,7 +1,5 @@
-"""The job's own status: how its nodes ended, which reports are missing, and the state of the run.
-
-The script calls it on the first node, at the start and at the end, so that a run's status is never guessed.
-"""
+"""The job's own status: how its nodes ended, which reports are missing, and the state of the run. The script calls it
+on the first node, at the start and at the end, so that a run's status is never guessed."""
 
 from __future__ import annotations
 

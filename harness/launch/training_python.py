@@ -1,7 +1,5 @@
 """What the Python of a user's own training has: its version and its packages. It is asked once, and imports nothing.
-
-Knows no experiment and no site.
-"""
+Knows no experiment and no site."""
 
 from __future__ import annotations
 

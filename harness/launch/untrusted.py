@@ -1,7 +1,5 @@
-"""Which commands and paths a launch would take from somebody else's file, and why a person should look at them.
-
-A run.json is a program: its site's lines run as the user who starts it again. Asks nobody and starts nothing.
-"""
+"""Which commands and paths a launch would take from somebody else's file, and why a person should look at them. A
+run.json is a program: its site's lines run as the user who starts it again. Asks nobody and starts nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Run: one submission and everything it left on disk. A caller that needs a file of a run asks here for its path.
-
-A run's directory keeps its name.
-"""
+"""Run: one submission and everything it left on disk. A caller that needs a file of a run asks here for its path. A
+run's directory keeps its name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A site: one YAML file, validated on load.
-
-Everything that may reach a `#SBATCH` line is checked against a narrow alphabet, so that neither a site file nor a flag
-can add a second line to a script. Knows of the experiments only their fields, and writes no script.
-"""
+"""A site: one YAML file, validated on load. Everything that may reach a `#SBATCH` line is checked against a narrow
+alphabet, so that neither a site file nor a flag can add a second line to a script. Knows of the experiments only their
+fields, and writes no script."""
 
 from __future__ import annotations
 

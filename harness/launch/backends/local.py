@@ -1,4 +1,4 @@
-"""The processes of this machine, as /proc shows them: whose they are, and how they are ended. Knows no run."""
+"""The local backend: runs of this machine, which submitit starts and keeps, and their processes as /proc shows them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not how they are resolved.
-
-A run's id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several runs in one allocation `JOB-NUMBER`.
-"""
+"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not how they are resolved. A run's
+id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several runs in one allocation `JOB-NUMBER`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What Slurm, and else the job itself, says of a run. It asks squeue, then scontrol, then sacct; it changes nothing.
-
 Part of the Slurm backend. The accounts are asked last: they lag behind the controller, and a controller that has not
-forgotten the job knows better.
-"""
+forgotten the job knows better."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""What a job takes from its exercise: the programs of a node, and this exercise's own defaults and errors.
-
-Knows sites and models, but no exercise by name and no scheduler.
-"""
+"""What a job takes from its exercise: the programs of a node, and this exercise's own defaults and errors. Knows sites
+and models, but no exercise by name and no scheduler."""
 
 from __future__ import annotations
 

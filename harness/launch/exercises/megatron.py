@@ -1,7 +1,5 @@
-"""The programs of exercise 3: torchrun with our loop on megatron-core, or with Megatron-LM's own script.
-
-Knows how a model and a batch are split over ranks, and no scheduler.
-"""
+"""The programs of exercise 3: torchrun with our loop on megatron-core, or with Megatron-LM's own script. Knows how a
+model and a batch are split over ranks, and no scheduler."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The programs of a training of the user's own: a launcher, the script as it is, and what the observer reads.
-
-Nothing of the checkout is on the training's path but the observer: the user's own packages may have any name.
-"""
+"""The programs of a training of the user's own: a launcher, the script as it is, and what the observer reads. Nothing
+of the checkout is on the training's path but the observer: the user's own packages may have any name."""
 
 from __future__ import annotations
 

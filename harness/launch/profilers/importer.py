@@ -1,7 +1,5 @@
-"""Reports from what nsys recorded and could not import itself, as in a container without its importer's libraries.
-
-Runs on the compute node after the training, outside of the container (`python -m harness.launch.profilers.importer`).
-"""
+"""Reports from what nsys recorded and could not import itself, as in a container without its importer's libraries. Runs
+on the compute node after the training, outside of the container (`python -m harness.launch.profilers.importer`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""nsys around a launch: from an option set and the options of the installed nsys to an argv.
-
-Runs on the compute node, just before the training (`python -m harness.launch.profilers.nsys`), because only that nsys
-knows its own option names. Knows nothing of the training that nsys will record.
-"""
+"""nsys around a launch: from an option set and the options of the installed nsys to an argv. Runs on the compute node,
+just before the training (`python -m harness.launch.profilers.nsys`), because only that nsys knows its own option names.
+Knows nothing of the training that nsys will record."""
 
 from __future__ import annotations
 

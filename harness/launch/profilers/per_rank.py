@@ -1,8 +1,6 @@
-"""One nsys for each rank of a node: what rank.py, which the launcher starts, has to become.
-
-Runs on the compute node, just before the training and outside its container (`python -m
-harness.launch.profilers.per_rank`), as nsys.py does for one nsys of all ranks.
-"""
+"""One nsys for each rank of a node: what rank.py, which the launcher starts, has to become. Runs on the compute node,
+just before the training and outside its container (`python -m harness.launch.profilers.per_rank`), as nsys.py does for
+one nsys of all ranks."""
 
 from __future__ import annotations
 
