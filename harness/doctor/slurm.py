@@ -11,12 +11,11 @@ from pathlib import Path
 from harness.common.errors import nearest
 from harness.common.programs import Answer
 from harness.doctor.surroundings import Level, Result, Surroundings, ok, problem, unseen, warning
-from harness.format.format import clock_text
 from harness.launch.backends.slurm import trial
 from harness.launch.job import Job
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask
-from harness.site.slurm_notation import fields_of, moment_of, names_of, seconds_of, words_of
+from harness.site.slurm_notation import clock_text, fields_of, moment_of, names_of, seconds_of, words_of
 
 
 def gpus_of(tres: str) -> int | None:

@@ -1,5 +1,5 @@
-"""The site's container: the words that start a program in it, whether its image is one as far as its first bytes tell, and
-what the log says of one that did not start. Starts nothing. A SIF's header: github.com/apptainer/sif, pkg/sif/sif.go."""
+"""The site's container: the words that start a program in it, whether its image is one as far as its first bytes tell,
+and what the log says of one that did not start. A SIF's header: https://github.com/apptainer/sif, pkg/sif/sif.go."""
 
 from __future__ import annotations
 

@@ -48,6 +48,17 @@ def seconds_of(clock: str) -> int | None:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+def clock_text(seconds: int) -> str:
+    """Seconds as --time, a site file and sbatch take a time limit.
+
+    >>> clock_text(600), clock_text(88200)
+    ('00:10:00', '1-00:30:00')
+    """
+    days, rest = divmod(seconds, 86400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
 def moment_of(text: str) -> datetime | None:
     """A date, 2026-11-25T06:33:20, in the site's own time; None for what is none, as N/A."""
     try:

@@ -1,4 +1,4 @@
-"""The local backend: runs of this machine, which submitit starts and keeps, and their processes as /proc shows them."""
+"""The local backend: runs of this machine, which submitit starts and keeps, and their processes, as in /proc."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from harness.launch.backends.slurm_poll import job_of, shares_allocation
 from harness.run import FINAL, Run, Stage, disk_error
 from harness.site.site import Site
 from harness.site.slurm_commands import JobId, ask, in_queue, kill_wait_s, max_array_size, sbatch, scancel, scontrol
-from harness.site.slurm_notation import fields_of, words_of
+from harness.site.slurm_notation import clock_text, fields_of, words_of
 
 
 def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list[str]:
@@ -46,14 +46,9 @@ def joint(way: Together, site: Site, lines: list[str], runs: int, at_once: int |
         most = f"%{at_once}" if at_once else ""
         own = [f"--time={site.time}", f"--array=0-{runs - 1}{most}", "--output=logs/slurm-%A_%a.out"]
         return Joint(TEMPLATES / "slurm_array.j2", kept + own, lambda job, number: f"{job}_{number}")
-    own = [f"--time={_clock(runs * (site.time_s + BETWEEN_S))}", "--output=logs/slurm-%j.out"]
+    minutes = -(-runs * (site.time_s + BETWEEN_S) // 60)
+    own = [f"--time={clock_text(minutes * 60)}", "--output=logs/slurm-%j.out"]
     return Joint(TEMPLATES / "slurm_series.j2", kept + own, lambda job, number: f"{job}-{number}")
-
-
-def _clock(seconds: int) -> str:
-    """A time limit as sbatch reads it, rounded up to minutes."""
-    minutes = -(-seconds // 60)
-    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
 
 
 def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> list[Run]:
