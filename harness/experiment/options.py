@@ -176,10 +176,6 @@ class Option:
             for name, text in self.flag.nsys.items()
         }
 
-    def needs_nsys(self, value: object) -> bool:
-        """Whether `value` does something only if nsys records."""
-        return bool(self.nsys_options(value)) or (self.flag.nsys_only and value != self.default)
-
 
 def tags_of(asked: BaseModel) -> str:
     """A request's tags in a run's name, e.g. `-n2-g4-mbs8`."""
@@ -200,7 +196,11 @@ def _short(value: object) -> str:
 def for_nsys(asked: BaseModel) -> dict[str, str]:
     """The flags of a request that do something only if nsys records, by field."""
     given = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
-    return {option.field: option.written(value) for option, value in given if option.needs_nsys(value)}
+    return {
+        option.field: option.written(value)
+        for option, value in given
+        if option.nsys_options(value) or (option.flag.nsys_only and value != option.default)
+    }
 
 
 def options_of(model: type[BaseModel]) -> Iterator[Option]:

@@ -356,7 +356,10 @@ def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chose
 def _environment(
     asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan, threads: int
 ) -> dict[str, Word]:
-    env: dict[str, Word] = {"PYTHONPATH": _python_path(plan, site), "PYTHONUNBUFFERED": "1"}
+    of_site = site.env.get("PYTHONPATH")  # ours, then the site's, then the user's own where it is kept
+    path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
+    path = concatenated(path, join(Var("PYTHONPATH", before=":"))) if plan.keeps_users else path
+    env: dict[str, Word] = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
     elif backend_of(site).RUNS_HERE:
@@ -373,13 +376,6 @@ def _environment(
     }
     number: Word = join(Var("OMP_NUM_THREADS", otherwise=str(threads))) if plan.keeps_users else str(threads)
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", number)}
-
-
-def _python_path(plan: ExercisePlan, site: Site) -> Word:
-    """Ours, then the site's, then the user's own where it is kept."""
-    of_site = site.env.get("PYTHONPATH")
-    path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
-    return concatenated(path, join(Var("PYTHONPATH", before=":"))) if plan.keeps_users else path
 
 
 def _of_options(asked: Experiment) -> dict[str, str | InRun]:

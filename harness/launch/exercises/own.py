@@ -256,7 +256,9 @@ class OwnLaunch(Launch[Own]):
 def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     node: list[Word] = [f"NNODES={asked.nodes}", join("NODE_RANK=", NODE)]
     if asked.form == "command":
-        return ["env", *node, _found_here(asked), *asked.arguments]
+        name = asked.program  # as `env` finds it: one that only lies in the folder gets its path
+        is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
+        return ["env", *node, f"./{name}" if is_here and shutil.which(name) is None else name, *asked.arguments]
     python = place.python
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
@@ -268,13 +270,6 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     module = ["--module"] if asked.form == "module" and not ranks else []
     program = list(asked.command) if ranks or not module else list(asked.command[1:])
     return [*words, *module, *ranks, *program]
-
-
-def _found_here(asked: Own) -> str:
-    """The program's name as `env` finds it: one that only lies in the folder gets its path."""
-    name = asked.program
-    is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
-    return f"./{name}" if is_here and shutil.which(name) is None else name
 
 
 def _deepspeed(asked: Own) -> list[Word]:
