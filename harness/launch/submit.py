@@ -226,18 +226,16 @@ def submit_together(starts: Sequence[Start], way: Together, at_once: int | None 
     jobs = [start.prepared.job for start in starts]
     if not go_together(jobs):
         raise ValueError("jobs with different resources cannot be one submission")
-    first = jobs[0]
-    joint = backend_of(first.site).joint(way, first.site, first.directives, len(jobs), at_once)
     for job in jobs:
         check(job, os.environ)
     texts = [script_of(job) for job in jobs]
     _keep_secrets_from(jobs)
     with ExitStack() as stages:
-        folders = [stages.enter_context(Stage(Path(first.output_dir))) for _ in jobs]
+        folders = [stages.enter_context(Stage(Path(job.output_dir))) for job in jobs]
         asked = [_staged(*each) for each in zip(folders, starts, texts, strict=True)]
-        script = folders[0].path / f"{way}.sbatch"
-        write_atomically(script, render_template(joint.template, jobs=jobs, directives=joint.directives))
-        return backend_of(first.site).submit_together(asked, joint, script)
+        return backend_of(jobs[0].site).submit_together(
+            asked, way, at_once, lambda template, lines: render_template(template, jobs=jobs, directives=lines)
+        )
 
 
 def _keep_secrets_from(jobs: Sequence[Job]) -> None:

@@ -230,12 +230,12 @@ def _nothing(*_: object) -> list[Any]:
     return []
 
 
-def _no_queue(*_: object) -> NoReturn:
+def submit_together(*_: object) -> NoReturn:
+    """Raises RequestError: this backend has no queue."""
     raise RequestError("this machine has no queue: its runs are started one after the other")
 
 
 directives = warnings = refusals = logs = _nothing
-joint = submit_together = _no_queue
 
 
 def submit(asked: Submission) -> Run:

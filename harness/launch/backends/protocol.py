@@ -15,6 +15,10 @@ Together = Literal["array", "series"]
 """Many runs in one submission: a job each, queued as one; or one after the other in one allocation."""
 
 
+Render = Callable[[Path, list[str]], str]
+"""From a template and the options of a submission to its script, which starts the scripts of all its runs."""
+
+
 class Submission(NamedTuple):
     """A run whose files are staged, and what its backend needs to start it."""
 
@@ -24,14 +28,6 @@ class Submission(NamedTuple):
     directives: list[str]
     cpus_per_task: int | None
     gpus: int  # of all nodes
-
-
-class Joint(NamedTuple):
-    """A submission of many runs: the template of its own script, its options, and the id of its run of a number."""
-
-    template: Path
-    directives: list[str]
-    job_id: Callable[[str, int], str]
 
 
 class PolledState(NamedTuple):
@@ -98,13 +94,11 @@ class Backend(Protocol):
         """Start the run, or queue it; returns it published. Raises WorkError: the backend refused, or a write failed;
         nothing is left behind."""
 
-    def joint(self, way: Together, site: Site, directives: list[str], runs: int, at_once: int | None, /) -> Joint:
-        """How `runs` runs with these directives become one submission. at_once: of an array, the most that run. Raises
-        RequestError: this backend has no queue."""
-
-    def submit_together(self, asked: Sequence[Submission], joint: Joint, script: Path, /) -> list[Run]:
-        """Queue staged runs as one submission; returns them published. script: made from the joint's template. Raises
-        WorkError: the backend refused, or a write failed; nothing is left behind."""
+    def submit_together(
+        self, asked: Sequence[Submission], way: Together, at_once: int | None, render: Render, /
+    ) -> list[Run]:
+        """Queue staged runs as one submission; returns them published. at_once: of an array, the most that run. Raises
+        RequestError: this backend has no queue. WorkError: it refused, or a write failed; nothing is left behind."""
 
     def most_together(self, way: Together, /) -> int:
         """The most runs that one submission may hold; 0: this backend has no queue."""

@@ -13,9 +13,9 @@ from harness.common.programs import Answer
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
 from harness.launch.backends import slurm_poll
-from harness.launch.backends.protocol import Joint, Submission, Together
+from harness.launch.backends.protocol import Render, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
-from harness.run import FINAL, Run, Stage, disk_error
+from harness.run import FINAL, Run, Stage, disk_error, write_atomically
 from harness.site.site import Site
 from harness.site.slurm_commands import JobId, ask, in_queue, kill_wait_s, max_array_size, sbatch, scancel, scontrol
 from harness.site.slurm_notation import clock_text, fields_of, words_of
@@ -39,24 +39,26 @@ BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its run
 MOST_IN_SERIES = 1000
 
 
-def joint(way: Together, site: Site, lines: list[str], runs: int, at_once: int | None) -> Joint:
-    """An array of tasks, or an allocation for the sum of the runs' time limits."""
-    kept = [line for line in lines if not line.startswith(("--output=", "--time="))]
+def submit_together(asked: Sequence[Submission], way: Together, at_once: int | None, render: Render) -> list[Run]:
+    """Submit staged runs as an array of tasks, or as an allocation for the sum of their time limits; returns them.
+
+    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
+    """
+    stage, site = asked[0].stage, asked[0].record.site
+    lines = [line for line in asked[0].directives if not line.startswith(("--output=", "--time="))]
     if way == "array":
         most = f"%{at_once}" if at_once else ""
-        own = [f"--time={site.time}", f"--array=0-{runs - 1}{most}", "--output=logs/slurm-%A_%a.out"]
-        return Joint(TEMPLATES / "slurm_array.j2", kept + own, lambda job, number: f"{job}_{number}")
-    minutes = -(-runs * (site.time_s + BETWEEN_S) // 60)
-    own = [f"--time={clock_text(minutes * 60)}", "--output=logs/slurm-%j.out"]
-    return Joint(TEMPLATES / "slurm_series.j2", kept + own, lambda job, number: f"{job}-{number}")
-
-
-def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> list[Run]:
-    """Submit the script that starts all the staged runs; returns them. Raises WorkError: sbatch refused; or a run could
-    not be written, and the job was cancelled again."""
-    output_dir, log = asked[0].stage.output_dir, joint.directives[-1].removeprefix("--output=logs/")
-    job = sbatch(*options_of(output_dir, joint.directives, log), str(script))
-    return _published(job, {joint.job_id(job.number, i): each for i, each in enumerate(asked)}, output_dir)
+        lines += [f"--time={site.time}", f"--array=0-{len(asked) - 1}{most}"]
+        log, between = "slurm-%A_%a.out", "_"
+    else:
+        minutes = -(-len(asked) * (site.time_s + BETWEEN_S) // 60)
+        lines.append(f"--time={clock_text(minutes * 60)}")
+        log, between = "slurm-%j.out", "-"
+    lines.append(f"--output=logs/{log}")
+    script = stage.path / f"{way}.sbatch"
+    write_atomically(script, render(TEMPLATES / f"slurm_{way}.j2", lines))
+    job = sbatch(*options_of(stage.output_dir, lines, log), str(script))
+    return _published(job, {f"{job.number}{between}{i}": each for i, each in enumerate(asked)}, stage.output_dir)
 
 
 def _published(job: JobId, asked: Mapping[str, Submission], folder: Path) -> list[Run]:
