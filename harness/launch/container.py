@@ -9,7 +9,6 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError
@@ -73,22 +72,16 @@ def _wrong_sif(head: bytes, size: int, starts_here: bool) -> str:
     return ""
 
 
-SLURM_NODE = Var(var="SLURMD_NODENAME")
+def container_words(
+    site: Site, image: Word | None, own: Sequence[Word], *, folder: str, variables: Sequence[str], cpus: int | None
+) -> list[Word]:
+    """The words before the program; empty without a container.
 
+    own: folders that the program needs, by the same name as outside; the first two are always there. folder: where it
+    starts. variables: the names of those that count more than the image's. cpus: of its node, if it is known.
 
-class Inside(NamedTuple):
-    """What a program finds inside. own: folders that it needs, by the same name as outside; the first two are always
-    there. variables: the names of those that count more than the image's. cpus: of its node, if it is known."""
-
-    own: Sequence[Word]
-    folder: str
-    variables: Sequence[str]
-    cpus: int | None
-
-
-def container_words(site: Site, image: Word | None, inside: Inside) -> list[Word]:
-    """The words before the program; empty without a container. Raises RequestError: a folder's name cannot be written
-    as a bind, or the site has no Slurm for its runtime."""
+    Raises RequestError: a folder's name cannot be written as a bind, or the site has no Slurm for its runtime.
+    """
     container = site.container
     if container is None or image is None:
         return []
@@ -97,38 +90,26 @@ def container_words(site: Site, image: Word | None, inside: Inside) -> list[Word
             f"site {site.name}: container.runtime is {container.runtime}, which is an option of Slurm's srun, and its "
             f"scheduler is {site.scheduler}: take apptainer or singularity, or none"
         )
-    for path in map(shown, inside.own):
+    for path in map(shown, own):
         if set(path) & set(",:"):
             raise RequestError(
                 f"{path}: {container.program} cannot bind a path with a comma or a colon in its name: "
                 "rename it, or use another place"
             )
-    ours = list(inside.own)
-    binds = list(dict.fromkeys([*ours[:2], *map(from_site, container.binds), *ours[2:]]))
-    if container.in_srun:
-        return [container.program, *_step(inside.cpus), *_of_pyxis(container, image, binds, inside)]
-    flags = [word for bind in binds for word in ("--bind", bind)]
-    return [container.program, *container.arguments, *flags, image]
-
-
-def _step(cpus: int | None) -> list[Word]:
-    """A step on this node, beside the one that starts it and with all that the job has there.
-
-    A step takes what it is not told from the variables of the step around it: nodes, tasks, the binding to cores. With
-    --mem=0 it shares the job's memory, all of which is the first step's.
-    """
-    size = [f"--cpus-per-task={cpus}"] if cpus else []
-    place: list[Word] = ["--overlap", "--mem=0", "--nodes=1", "--ntasks=1", join("--nodelist=", SLURM_NODE)]
-    return [*place, *size, "--cpu-bind=none", "--export=ALL"]
-
-
-def _of_pyxis(container: Container, image: Word, binds: Sequence[Word], inside: Inside) -> list[Word]:
-    """pyxis passes the job's variables on, but the image's own value of a variable counts more unless it is named."""
-    names = [*inside.variables, *(variable.var for variable in (RUN_DIR, MASTER_ADDR, MASTER_PORT))]
+    binds = list(dict.fromkeys([*own[:2], *map(from_site, container.binds), *own[2:]]))
+    if not container.in_srun:
+        return [container.program, *container.arguments, *(w for bind in binds for w in ("--bind", bind)), image]
+    # A step on this node, beside the one that starts it and with all that the job has there. What it is not told it
+    # takes from the variables of the step around it: nodes, tasks, the binding to cores. With --mem=0 it shares the
+    # job's memory, all of which is the first step's.
+    step: list[Word] = ["--overlap", "--mem=0", "--nodes=1", "--ntasks=1", join("--nodelist=", Var("SLURMD_NODENAME"))]
+    step += [f"--cpus-per-task={cpus}"] if cpus else []
+    # pyxis passes the job's variables on, but the image's own value of a variable counts more unless it is named.
+    names = [*variables, *(variable.var for variable in (RUN_DIR, MASTER_ADDR, MASTER_PORT))]
     mounts = [word for bind in binds for word in (",", bind)][1:]
     return [
-        *container.arguments,
-        f"--container-workdir={inside.folder}",
+        *(container.program, *step, "--cpu-bind=none", "--export=ALL", *container.arguments),
+        f"--container-workdir={folder}",
         concatenated("--container-mounts=", *mounts),
         f"--container-env={','.join(names)}",
         concatenated("--container-image=", image),

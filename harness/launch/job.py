@@ -19,7 +19,7 @@ from harness.experiment.options import InRun, for_nsys, options_of
 from harness.experiment.parse import validate
 from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
-from harness.launch.container import Inside, container_words
+from harness.launch.container import container_words
 from harness.launch.exercises.base import (
     Chosen,
     Command,
@@ -172,7 +172,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         output_dir=output_dir,
         python=own_python,
         training_python=python,
-        container=container_words(site, image, Inside(own, folder, list(env), cpus)),
+        container=container_words(site, image, own, folder=folder, variables=list(env), cpus=cpus),
         image=image,
         checkpoint=place.checkpoint,
         data=place.data,

@@ -299,7 +299,8 @@ def _sentences(error: ValidationError) -> Iterator[str]:
         elif e["type"] == "missing":
             yield f"field {where} is missing"
         elif where == "time" and isinstance(given, int):
-            yield f"field time is {given}, as YAML reads an unquoted {_clock(given)}: quote it"
+            clock = f"{given // 3600}:{given // 60 % 60:02}:{given % 60:02}"
+            yield f"field time is {given}, as YAML reads an unquoted {clock}: quote it"
         elif e["type"] == "string_type" and isinstance(given, int | float | date):
             yield f"field {where} is text, and YAML reads it as {given}: quote it"
         elif e["type"] == "literal_error":
@@ -320,10 +321,6 @@ def _key_sentence(loc: tuple[int | str, ...], key: object) -> str:
         return f"key {key!r}{of} takes {TAKES[NAME_PATTERN]}"
     why = ", as YAML reads an unquoted yes, no, on or off" if isinstance(key, bool) else ""
     return f"key {key}{of} is not text{why}: quote it"
-
-
-def _clock(seconds: int) -> str:
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def _known_fields(loc: tuple[int | str, ...]) -> list[str]:
