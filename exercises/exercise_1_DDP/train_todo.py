@@ -31,10 +31,11 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_1_DDP import variants
 from exercises.utils import models, unified_memory
+from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments, positive
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
-from exercises.utils.describe import announce, describe
+from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.faults import settings
 from exercises.utils.faults.inject import injected

@@ -26,10 +26,11 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_2_DeepSpeed import zero
 from exercises.utils import models
+from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
-from exercises.utils.describe import announce, describe
+from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader

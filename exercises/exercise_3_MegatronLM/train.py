@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from exercises.exercise_3_MegatronLM import options, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
+from exercises.utils.announce import announce
 from exercises.utils.capture import Capture, open_capture
-from exercises.utils.describe import announce
 from exercises.utils.errors import run_script
 from exercises.utils.models import load_model_config
 from exercises.utils.precision import set_precision

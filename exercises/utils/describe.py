@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import torch
 
 from exercises.utils.arguments import TrainingArguments
@@ -79,10 +76,3 @@ def describe(
         window=arguments.window,
         trained_parameters=trained or None,
     )
-
-
-def announce(what: str) -> None:
-    """One line on stderr from rank 0, and from the first node's launcher, which has no rank yet."""
-    number = os.environ.get("RANK") or os.environ.get("NODE") or os.environ.get("SLURM_NODEID") or "0"
-    if number == "0":
-        print(f"{what} …", file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 # Executed, not imported: a file that was started by its path cannot import the project, and must not.
 _PROJECT = Path(__file__).resolve().parents[2]
-announce = runpy.run_path(str(_PROJECT / "exercises/utils/describe.py"))["announce"]
+announce = runpy.run_path(str(_PROJECT / "exercises/utils/announce.py"))["announce"]
 _NAMES = runpy.run_path(str(_PROJECT / "harness/common/torchrun.py"))
 TORCHRUN, TORCHRUN_JSC = str(_NAMES["TORCHRUN"]), str(_NAMES["TORCHRUN_JSC"])
 

@@ -156,7 +156,8 @@ def _joined(parts: list[LineTimes]) -> LineTimes:
 def _summed(parts: list[LineTimes]) -> LineTimes:
     """One row for each step, slot and place."""
     step, of, place, ns = _joined(parts)
-    keys, which = np.unique(np.stack([step, of, place]), axis=1, return_inverse=True)
-    sums = np.bincount(which.reshape(-1), ns, keys.shape[1]).astype(np.int64)
-    keys, sums = keys[:, sums > 0], sums[sums > 0]
-    return LineTimes(keys[0], keys[1], keys[2], sums)
+    slots, places = 1 + of.max(initial=0), 2 + place.max(initial=0)
+    keys, which = np.unique((step * slots + of) * places + place + 1, return_inverse=True)
+    sums = np.bincount(which, ns, len(keys)).astype(np.int64)
+    keys, sums = keys[sums > 0], sums[sums > 0]
+    return LineTimes(keys // places // slots, keys // places % slots, keys % places - 1, sums)

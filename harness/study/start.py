@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.common.errors import HarnessError
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Prepared, Start, submit, submit_together
-from harness.measure.request import Measurement, Request, measure_request
 from harness.run import Part, Run
 from harness.study.plan.numbers import plan_text
 from harness.study.plan.plan import LaunchPlan, plan_of
+
+if TYPE_CHECKING:
+    from harness.measure.request import Measurement
 
 
 def start_run(prepared: Prepared, command: list[str], part: Part | None = None, plan: LaunchPlan | None = None) -> Run:
@@ -40,6 +43,8 @@ def can_be_measured(run: Run) -> bool:
 
 def measured(run: Run, page: bool) -> Measurement:
     """Measure the run, which writes its summary.json. page: keep what a page draws. Raises as `measure_request`."""
+    from harness.measure.request import Request, measure_request
+
     return measure_request(Request(tokens=[str(run.path)], page=page))
 
 

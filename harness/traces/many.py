@@ -27,7 +27,7 @@ Reduced = TypeVar("Reduced")
 # benchmarks/bench_read_kineto.py and bench_read_nsys.py.
 _BYTES_PER_BYTE = {".json.gz": 8.0, ".sqlite.gz": 12.0, ".json": 0.5, ".sqlite": 2.0, ".nsys-rep": 8.0}
 _BASE_BYTES = 80 << 20
-_WORTH_A_POOL_BYTES = 24 << 20  # below this a pool takes longer to start than it saves
+_WORTH_A_POOL_BYTES = 1 << 20  # below this a pool takes longer to start than it saves
 
 
 def map_traces(

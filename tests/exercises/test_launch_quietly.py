@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exercises.utils.describe import announce
+from exercises.utils.announce import announce
 
 pytest.importorskip("deepspeed", reason="the training extra is not installed")
 

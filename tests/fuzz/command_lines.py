@@ -83,7 +83,7 @@ def tables() -> tuple[Table, ...]:
     for group, parts in (("mystery", mystery.PARTS), ("reference", reference.PARTS)):
         for part, (module, _) in parts.items():
             if part != "record":
-                found.append(_of_typer((group, part), import_module(module).command))
+                found.append(_of_typer((group, part), getattr(import_module(module), f"{part}_command")))
     for name, entry in COMMANDS.items():
         if not entry.reads_arguments:
             found.append(_of_typer((name,), getattr(import_module(entry.module), name)))
