@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.common.errors import nearest
 from harness.common.programs import Answer
 from harness.doctor.surroundings import Level, Result, Surroundings, ok, problem, unseen, warning
-from harness.launch.backends.slurm import trial
+from harness.launch.backends.slurm import options_of
 from harness.launch.job import Job
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask
@@ -205,7 +205,8 @@ def submission(around: Surroundings) -> Iterator[Result]:
     """A real request of exercise 1, judged by sbatch and not submitted."""
     if around.job is None:
         return
-    answer = trial(Path(around.job.output_dir), around.job.directives)
+    options = options_of(Path(around.job.output_dir), around.job.directives)
+    answer = ask("sbatch", "--test-only", *options, "--wrap=true")
     yield submission_verdict(answer, waits_for=named(around.site, around.environ))
     if around.site.account:
         config = ask("scontrol", "show", "config")

@@ -116,17 +116,13 @@ def is_hidden(run: Path, asked: object) -> bool:
     """Whether the run is a mystery that was not revealed. asked: its experiment, as far as its record can be read."""
     committed = {asked.mystery.commitment} if isinstance(asked, Training) and asked.mystery else set()
     if sealed_file(run).is_file():
-        committed.add(_commitment_of(sealed_file(run)))
+        try:
+            committed.add(Secret.open(read_bounded_text(sealed_file(run))).commitment)
+        except (OSError, ValueError):
+            committed.add("")  # it was changed: no secret has this commitment
     revealed = read_revealed(run)
     told = Secret(revealed.faults, revealed.salt).commitment if revealed else None
     return bool(committed - {told})
-
-
-def _commitment_of(path: Path) -> str:
-    try:
-        return Secret.open(read_bounded_text(path)).commitment
-    except (OSError, ValueError):
-        return ""  # it was changed: no secret has this commitment
 
 
 def unseal_records(run: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
-from harness.common.programs import Answer
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
 from harness.launch.backends import slurm_poll
@@ -17,7 +16,7 @@ from harness.launch.backends.protocol import Render, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
 from harness.run import FINAL, Run, Stage, disk_error, write_atomically
 from harness.site.site import Site
-from harness.site.slurm_commands import JobId, ask, in_queue, kill_wait_s, max_array_size, sbatch, scancel, scontrol
+from harness.site.slurm_commands import JobId, in_queue, kill_wait_s, max_array_size, sbatch, scancel, scontrol
 from harness.site.slurm_notation import clock_text, fields_of, words_of
 
 
@@ -167,17 +166,6 @@ def submit(asked: Submission) -> Run:
     except WorkError as refusal:
         raise WorkError(f"{refusal}{_asked_cpus(asked, str(refusal))}") from None
     return _published(job, {job.number: asked}, stage.path)[0]
-
-
-def submit_script(workdir: Path, lines: list[str], script: Path) -> JobId:
-    """Submit a script that is no run's, with a run's directives. `workdir`/logs must be there. Raises WorkError: sbatch
-    refused, with its own sentence."""
-    return sbatch(*options_of(workdir, lines), str(script))
-
-
-def trial(workdir: Path, lines: list[str]) -> Answer:
-    """What `sbatch --test-only` says of a job with these directives: it is judged, and nothing is submitted."""
-    return ask("sbatch", "--test-only", *options_of(workdir, lines), "--wrap=true")
 
 
 def _asked_cpus(asked: Submission, refusal: str) -> str:
