@@ -4,7 +4,7 @@ and all its rules are checked again. Pure: it reads and writes nothing of the ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -211,9 +211,7 @@ def resolve_defaults(
     given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
-    errors += _for_gpus_only(experiment, site, device)
-    errors += _for_nvidia_only(experiment, launch, site)
-    errors += _too_many_gpus(experiment.nodes, gpus, site, machine, device)
+    errors += _misfits(experiment, launch, target, machine)
     if errors or resolved is None:
         raise RequestError("\n".join(errors))
     return resolved
@@ -231,41 +229,32 @@ def _gpus_per_node(
     return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
 
 
-def _for_gpus_only(experiment: Experiment, site: Site, device: DeviceKind) -> list[str]:
-    fields = type(experiment).model_fields
-    asked = [(option, getattr(experiment, option.field)) for option in options_of(type(experiment))]
-    return [
-        f"{option.written(value)} has an effect on GPUs only, and site {site.name} runs on CPUs: "
-        "leave it out, or use a --site with GPUs"
-        for option, value in asked
-        if option.flag.gpus_only and device == "cpu" and value not in (None, (), fields[option.field].default)
-    ]
-
-
-def _for_nvidia_only(experiment: Experiment, launch: Launch[Experiment], site: Site) -> list[str]:
-    if site.gpus.vendor == "nvidia" or not isinstance(experiment, Profiled):
-        return []
-    flags = ["--profiler nsys"] * (experiment.profiler == "nsys") + list(for_nsys(experiment).values())
-    if launch.profiler(experiment) == "nsys":
-        flags.append("--engine megatron-lm")
-    return [
-        f"{flag} needs nsys, which records NVIDIA's GPUs only, and site {site.name} has AMD's: leave it out; "
-        "torch.profiler records there"
-        for flag in dict.fromkeys(flags)
-    ]
-
-
-def _too_many_gpus(nodes: int, gpus: int, site: Site, machine: Machine, device: DeviceKind) -> list[str]:
-    here = backend_of(site).RUNS_HERE
-    if here and device == "cuda" and nodes * gpus > machine.gpus:
-        return [
-            f"-n {nodes} × -g {gpus} needs {nodes * gpus} GPUs and this machine has {machine.gpus}: "
+def _misfits(asked: Experiment, launch: Launch[Experiment], target: Target, machine: Machine) -> Iterator[str]:
+    """Why no exercise could run there with these options, one sentence each."""
+    site, device, gpus = target.site, target.device, target.gpus_per_node
+    for option in options_of(type(asked)):
+        value = getattr(asked, option.field)
+        if option.flag.gpus_only and device == "cpu" and value not in (None, (), option.default):
+            yield (
+                f"{option.written(value)} has an effect on GPUs only, and site {site.name} runs on CPUs: "
+                "leave it out, or use a --site with GPUs"
+            )
+    if site.gpus.vendor != "nvidia" and isinstance(asked, Profiled):
+        flags = ["--profiler nsys"] * (asked.profiler == "nsys") + list(for_nsys(asked).values())
+        flags += ["--engine megatron-lm"] * (launch.profiler(asked) == "nsys")
+        for flag in dict.fromkeys(flags):
+            yield (
+                f"{flag} needs nsys, which records NVIDIA's GPUs only, and site {site.name} has AMD's: leave it out; "
+                "torch.profiler records there"
+            )
+    here, limit = backend_of(site).RUNS_HERE, site.gpus.per_node
+    if here and device == "cuda" and asked.nodes * gpus > machine.gpus:
+        yield (
+            f"-n {asked.nodes} × -g {gpus} needs {asked.nodes * gpus} GPUs and this machine has {machine.gpus}: "
             f"the nearest is -n 1 -g {machine.gpus}"
-        ]
-    limit = site.gpus.per_node
+        )
     if not here and limit is not None and gpus > limit:
-        return [f"-g/--gpus-per-node: got {gpus}, a node of {site.name} has {limit}: use -g {limit}"]
-    return []
+        yield f"-g/--gpus-per-node: got {gpus}, a node of {site.name} has {limit}: use -g {limit}"
 
 
 def python_of(site: Site, machine: Machine) -> Word:

@@ -40,19 +40,19 @@ def program_missing(asked: Own, site: Site, environ: Mapping[str, str]) -> Itera
     folder = Path(asked.start_in)
     if not folder.is_dir():
         yield f"{folder}: the folder where the training starts is not there any more"
+    elif asked.form == "module":
+        yield from _wrong_module(folder, asked)
+    elif (folder / asked.program).is_dir():
+        yield f"{printable(asked.program)} is a folder{_script_in(folder / asked.program, asked.program)}"
     elif asked.form == "script":
         yield from _wrong_script(folder, asked.program, in_container=site.container is not None)
-    elif asked.form == "module":
-        yield from _wrong_module(folder, asked, site)
     else:
         yield from _wrong_command(folder, asked.program, site, environ)
 
 
 def _wrong_script(folder: Path, name: str, in_container: bool) -> Iterator[str]:
     path = folder / name
-    if path.is_dir():
-        yield f"{printable(name)} is a folder{_script_in(path, name)}"
-    elif not path.exists():
+    if not path.exists():
         if not (in_container and Path(name).is_absolute()):  # it may be one of the image
             yield f"{printable(name)}: there is no such script in {path.parent}{_near(path, name, _is_python)}"
     elif not path.is_file():
@@ -83,7 +83,7 @@ def _names(folder: Path, fits: Callable[[Path], bool] = _is_python) -> list[str]
         return []
 
 
-def _wrong_module(folder: Path, asked: Own, site: Site) -> Iterator[str]:
+def _wrong_module(folder: Path, asked: Own) -> Iterator[str]:
     """A module whose first package lies in the folder must be there; any other may be installed."""
     parts = asked.program.split(".")
     if not all(part.isidentifier() for part in parts):
@@ -101,9 +101,7 @@ def _wrong_module(folder: Path, asked: Own, site: Site) -> Iterator[str]:
 
 def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
     path = folder / name
-    if path.is_dir():
-        yield f"{printable(name)} is a folder{_script_in(path, name)}"
-    elif path.is_file() and ("/" in name or shutil.which(name, path=environ.get("PATH")) is None):
+    if path.is_file() and ("/" in name or shutil.which(name, path=environ.get("PATH")) is None):
         if not os.access(path, os.X_OK):
             yield f"{printable(name)} {_how_to_start(path, name)}"
     elif path.is_file() or site.container is not None or site.modules or site.setup or site.node_setup:
