@@ -119,10 +119,9 @@ def container_words(
 def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
     """Why the container cannot be started from the image's file, as the rest of a sentence; empty if it can. A compute
     node of a cluster may have another architecture than this machine, which is then not compared."""
-    in_srun = site.container is not None and site.container.in_srun
-    if why := why_missing(image, environ, "file" if in_srun else "image"):
+    if why := why_missing(image, environ, "file" if site.in_srun else "image"):
         return f"{why}: build it (containers/README.md)"
-    if in_srun:
+    if site.in_srun:
         return ""
     why = why_no_image(Path(read_here(image, environ).text), starts_here=site.scheduler == "local")
     return f"{shown(image)} {why}" if why else ""
@@ -130,8 +129,7 @@ def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
 
 def of_registry(site: Site, image: Word) -> bool:
     """Whether the image is the name of one that pyxis fetches, and no file."""
-    in_srun = site.container is not None and site.container.in_srun
-    return in_srun and isinstance(image, str) and not image.startswith("/")
+    return site.in_srun and isinstance(image, str) and not image.startswith("/")
 
 
 _LOG_BYTES = 1 << 18

@@ -108,7 +108,7 @@ class Job:
     @property
     def nsys_inside(self) -> bool:
         """Whether nsys runs in the container, and not around it."""
-        return self.site.container is not None and self.site.container.in_srun
+        return self.site.in_srun
 
     @property
     def other_runtime(self) -> str | None:
@@ -311,14 +311,13 @@ def _profiler(
     if site.profiler:
         return site.profiler
     # nsys has to be inside a container that srun starts; else it is here, or a module or line of the site brings it.
-    inside = site.container is not None and site.container.in_srun
-    may_have = not inside and bool(machine.has_nsys or site.modules or site.setup)
+    may_have = not site.in_srun and bool(machine.has_nsys or site.modules or site.setup)
     return "nsys" if on_nvidia and may_have else "torch"
 
 
 def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
     """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
-    if isinstance(asked, Profiled) and asked.nsys_per == "rank" and site.container and site.container.in_srun:
+    if isinstance(asked, Profiled) and asked.nsys_per == "rank" and site.in_srun:
         raise RequestError(
             f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"

@@ -210,8 +210,7 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
             f"{nothing}the training may have ended before the {asked.capture_delay} s of --capture-delay were over: "
             "use more --steps or a shorter delay"
         )
-    inside = record.site.container is not None and record.site.container.in_srun
-    if record.job.get("container") and not inside:
+    if record.job.get("container") and not record.site.in_srun:
         return (
             f"{nothing}in the container the training probably could not load nsys's libraries; add their folder to the "
             "site's container.binds, or try --profiler torch"

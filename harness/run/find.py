@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -172,7 +171,10 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
     base = root / LOCAL
     try:
         make_shared(base)
-        taken = (p.name.removeprefix("local-") for p in (*base.iterdir(), *_logs(root)))
+        # Also in the other place where this user's commands look for runs.
+        folders = [folder for place in dict.fromkeys([root, *run_roots()]) for folder in run_folders(place)]
+        logs = (log for folder in folders for log in folder.glob("logs/local-*"))
+        taken = (p.name.removeprefix("local-") for p in (*base.iterdir(), *logs))
         number = max((n for n in map(whole_number, taken) if n is not None), default=0)
         while True:
             number += 1
@@ -184,13 +186,6 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
     except OSError as error:
         _remove_if_empty(base)
         raise disk_error(base, error) from None
-
-
-def _logs(root: Path) -> Iterator[Path]:
-    """The logs of local runs, also in the other place where this user's commands look for runs."""
-    for place in dict.fromkeys([root, *run_roots()]):
-        for folder in run_folders(place):
-            yield from folder.glob("logs/local-*")
 
 
 def release_local_id(folder: Path) -> None:

@@ -229,6 +229,11 @@ class Site(SitePart):
         return path
 
     @property
+    def in_srun(self) -> bool:
+        """Whether srun makes the container of a job here."""
+        return self.container is not None and self.container.in_srun
+
+    @property
     def time_s(self) -> int:
         """The time limit in seconds."""
         return seconds_of(self.time) or 0

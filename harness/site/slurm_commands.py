@@ -189,22 +189,13 @@ def forget_silence() -> None:
     _lists_all.clear()
 
 
-def max_array_size() -> int:
-    """The most tasks of one array that the controller accepts; 0 if it does not say, or allows none."""
-    return _number_in_config("MaxArraySize") or 0
-
-
-def kill_wait_s(cluster: str | None) -> int | None:
-    """Seconds between Slurm's request to end and its kill; None if it does not say."""
-    return _number_in_config("KillWait", cluster)
-
-
-def _number_in_config(name: str, cluster: str | None = None) -> int | None:
+def number_in_config(name: str, cluster: str | None = None) -> int | None:
+    """A number of the configuration; None: the controller does not say."""
     found = re.match(r"\d+", _in_config(name, cluster) or "")
     return int(found[0]) if found else None
 
 
-def _in_config(name: str, cluster: str | None = None) -> str | None:
+def _in_config(name: str, cluster: str | None) -> str | None:
     """A value of the configuration; None: the controller does not say."""
     options = JobId("", cluster).on_cluster
     answer = _question(cluster, "scontrol", *options, "show", "config")

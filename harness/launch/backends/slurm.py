@@ -16,7 +16,7 @@ from harness.launch.backends.protocol import Render, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
 from harness.run import FINAL, Run, Stage, disk_error, write_atomically
 from harness.site.site import Site
-from harness.site.slurm_commands import JobId, in_queue, kill_wait_s, max_array_size, sbatch, scancel, scontrol
+from harness.site.slurm_commands import JobId, in_queue, number_in_config, sbatch, scancel, scontrol
 from harness.site.slurm_notation import clock_text, fields_of, words_of
 
 
@@ -80,7 +80,7 @@ def _published(job: JobId, asked: Mapping[str, Submission], folder: Path) -> lis
 
 def most_together(way: Together) -> int:
     """Slurm's own limit of an array's size; an allocation has none."""
-    return max_array_size() if way == "array" else MOST_IN_SERIES
+    return (number_in_config("MaxArraySize") or 0) if way == "array" else MOST_IN_SERIES
 
 
 TEMPLATE = TEMPLATES / "slurm.j2"
@@ -226,7 +226,7 @@ def _beside(run: Run) -> list[Run]:
 
 def kill_s(run: Run) -> float:
     """Seconds that Slurm leaves a job between its request to end and its kill."""
-    return kill_wait_s(run.record.cluster) or KILL_S
+    return number_in_config("KillWait", run.record.cluster) or KILL_S
 
 
 def logs(run: Run) -> list[Path]:
