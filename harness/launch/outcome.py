@@ -43,8 +43,16 @@ def what_is_open(run: Run) -> str:
         pids = ", ".join(map(str, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
         many = f"{len(left)} processes of it were" if len(left) > 1 else "a process of it was"
         return f"{many} still running when the program had ended (pid {pids}): what came after is not recorded"
-    steps = _steps(run)
-    return _why_no_trace(run, asked, max(steps)) if any(steps) else _NO_STEP
+    took, window = max(_steps(run), default=0), asked.window
+    if not took:
+        return _NO_STEP
+    none_wanted = run.record.job.get("profiler") == "none" or asked.recorded_by_time
+    if none_wanted or took >= window.end or run.traces():
+        return ""
+    return (
+        f"nothing was profiled: it took {took} step{'s' * (took > 1)}, and the profiled ones are {window.start + 1} to "
+        f"{window.end}: let it take more, or lower --skip-steps, --warmup-steps and --active-steps"
+    )
 
 
 def _started_by(run: Run) -> Iterator[int]:
@@ -65,19 +73,6 @@ def _steps(run: Run) -> list[int]:
         with suppress(OSError, ValueError):
             found.append(sum(line.get("event") == "step" for line in read_json_lines(path)))
     return found
-
-
-def _why_no_trace(run: Run, asked: Own, took: int) -> str:
-    """Where the training ended before its profiled steps."""
-    if run.record.job.get("profiler") == "none" or asked.recorded_by_time or run.traces():
-        return ""
-    window = asked.window
-    if took >= window.end:
-        return ""
-    return (
-        f"nothing was profiled: it took {took} step{'s' * (took > 1)}, and the profiled ones are {window.start + 1} to "
-        f"{window.end}: let it take more, or lower --skip-steps, --warmup-steps and --active-steps"
-    )
 
 
 LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large

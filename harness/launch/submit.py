@@ -265,8 +265,8 @@ def _staged(stage: Stage, start: Start, script: str) -> Submission:
 
 
 def look_at(run: Run) -> PolledState:
-    """The run's state and why, from its backend. An end that the job could not write is kept in the run. Raises
-    WorkError: the backend is not here."""
+    """The run's state and why, from its backend; raises WorkError where that is not here. An end that the job could not
+    write is kept in the run."""
     found = backend_of_run(run).poll(run)
     own = run.status()
     if found.state == "failed" and (full := why_it_wrote_no_more(run)):
