@@ -21,12 +21,12 @@ from harness.doctor.checks import examine
 from harness.doctor.surroundings import CheckLine, Course, Level, Surroundings, look_around, ok, problem, unseen, worst
 from harness.experiment.base import Experiment
 from harness.experiment.exercises import AnyExperiment
-from harness.launch.backends.slurm import POLL_S, submit_script
+from harness.launch.backends.slurm import POLL_S, options_of
 from harness.launch.job import Job
 from harness.launch.submit import render_template
 from harness.run import disk_error, runs_root, write_atomically
 from harness.site.site import Site, override
-from harness.site.slurm_commands import JobId, in_queue, scancel, squeue
+from harness.site.slurm_commands import JobId, in_queue, sbatch, scancel, squeue
 
 
 class NodeRequest(BaseModel):
@@ -146,7 +146,7 @@ def look_in_job(wanted: Wanted, say: Say) -> list[CheckLine]:
         raise RequestError("\n".join(around.refusals))
     folder = _staged(wanted, around.job)
     try:
-        job = submit_script(folder, [*around.job.directives, "--job-name=doctor"], folder / "job.sbatch")
+        job = sbatch(*options_of(folder, [*around.job.directives, "--job-name=doctor"]), str(folder / "job.sbatch"))
     except WorkError:
         _remove(folder)
         raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -12,51 +11,11 @@ from pathlib import Path
 from harness.common.errors import nearest
 from harness.common.programs import Answer
 from harness.doctor.surroundings import Level, Result, Surroundings, ok, problem, unseen, warning
-from harness.format.format import clock_text
-from harness.launch.backends.slurm import trial
+from harness.launch.backends.slurm import options_of
 from harness.launch.job import Job
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask
-
-
-def fields_of(line: str) -> dict[str, str]:
-    """The fields of one line of `scontrol --oneliner show`.
-
-    >>> fields_of("PartitionName=gpu State=UP MaxTime=1-00:00:00 Users=(null)")
-    {'PartitionName': 'gpu', 'State': 'UP', 'MaxTime': '1-00:00:00', 'Users': '(null)'}
-    """
-    return dict(part.split("=", 1) for part in line.split() if "=" in part)
-
-
-def seconds_of(clock: str) -> int | None:
-    """A time limit in seconds; None for UNLIMITED, or what is no time.
-
-    >>> seconds_of("1-00:30:00"), seconds_of("00:10:00"), seconds_of("UNLIMITED")
-    (88200, 600, None)
-    """
-    days, _, rest = clock.rpartition("-")
-    parts = rest.split(":")
-    if len(parts) != 3 or not all(part.isdigit() for part in [*parts, days or "0"]):
-        return None
-    hours, minutes, seconds = map(int, parts)
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def moment_of(text: str) -> datetime | None:
-    """A date of scontrol, in the site's own time; None for what is none."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def names_of(text: str) -> list[str]:
-    """The names of a list; none for `(null)`.
-
-    >>> names_of("anna,-bert"), names_of("(null)")
-    (['anna', '-bert'], [])
-    """
-    return [] if text in ("", "(null)") else text.split(",")
+from harness.site.slurm_notation import clock_text, fields_of, moment_of, names_of, seconds_of, words_of
 
 
 def gpus_of(tres: str) -> int | None:
@@ -83,7 +42,7 @@ def reservation(around: Surroundings) -> Iterator[Result]:
 
 def named(site: Site, environ: Mapping[str, str]) -> str | None:
     """The reservation in the site's `sbatch` lines, else in SBATCH_RESERVATION; None for none."""
-    words = [word for line in site.sbatch for word in shlex.split(line, comments=True)]
+    words = words_of(site.sbatch)
     for index, word in enumerate(words):
         if word == "--reservation" and index + 1 < len(words):
             return words[index + 1]
@@ -246,7 +205,8 @@ def submission(around: Surroundings) -> Iterator[Result]:
     """A real request of exercise 1, judged by sbatch and not submitted."""
     if around.job is None:
         return
-    answer = trial(Path(around.job.output_dir), around.job.directives)
+    options = options_of(Path(around.job.output_dir), around.job.directives)
+    answer = ask("sbatch", "--test-only", *options, "--wrap=true")
     yield submission_verdict(answer, waits_for=named(around.site, around.environ))
     if around.site.account:
         config = ask("scontrol", "show", "config")

@@ -1,19 +1,17 @@
-"""What every exercise is: its fields, the rules between them, and what the other rooms ask of it.
-
-A field is an option (options.py). A rule names the fields that it joins, so that one message holds all broken rules.
-Knows no cluster, no path and no launcher.
-"""
+"""What every exercise is: its fields, the rules between them, and what the other rooms ask of it. A field is an option
+(options.py). A rule names the fields that it joins, so that one message holds all broken rules. Knows no cluster, no
+path and no launcher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.faults import Exercise
 from harness.experiment import nccl
-from harness.experiment.options import SIZE, tags_of, value
+from harness.experiment.options import SIZE, Broken, switch, tags_of, value
 
 Fields = Mapping[str, Any]
 """Field of an experiment -> its new value."""
@@ -37,10 +35,8 @@ class Advice(NamedTuple):
 
 
 class MeasuredRun(NamedTuple):
-    """The numbers of a run that an exercise's advice needs.
-
-    fits: whether the state under another sharding would fit beside the measured peak of memory.
-    """
+    """The numbers of a run that an exercise's advice needs. fits: whether the state under another sharding would fit
+    beside the measured peak of memory."""
 
     on_cpu: bool
     micro_batch: int | None
@@ -56,13 +52,6 @@ IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to d
 MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
-
-
-class Broken(NamedTuple):
-    """A rule that does not hold: the fields it joins and the sentence for the user."""
-
-    fields: Set[str]
-    sentence: str
 
 
 class Experiment(BaseModel):
@@ -97,9 +86,24 @@ class Experiment(BaseModel):
     on_hang: Literal["report", "stop"] = value(
         "--on-hang", metavar="WHAT", free=True, compared=False, group="where"
     ).option("report", "if no rank makes progress any more: report it, or stop the job and report it")
-    no_ib: nccl.NoInfiniBand = False
-    nccl_p2p_level: nccl.P2PLevel = None
-    nccl_settings: nccl.Settings = ()
+    no_ib: bool = switch(
+        "--no-ib",
+        tag="noib",
+        tag_if_on=True,
+        # The plugin in NVIDIA's containers is not NCCL's own InfiniBand, and has a variable of its own.
+        env={"NCCL_IB_DISABLE": "1", "NCCL_IBEXT_DISABLE": "1"},
+        **nccl.PLACE,
+    ).option(False, "NCCL without InfiniBand: sockets between nodes")
+    nccl_p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = value(
+        "--nccl-p2p-level", metavar="LOC", tag="p2p", env="NCCL_P2P_LEVEL", **nccl.PLACE
+    ).option(
+        None,
+        "how far apart two GPUs may be for NCCL to copy between them directly: LOC never, NVL over NVLink, "
+        "PIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs (default: NCCL's choice)",
+    )
+    nccl_settings: nccl.Settings = value(
+        "--nccl", metavar="KEY=VALUE", tag="nccl-", tag_if_on=True, env=nccl.PREFIX, repeats=True, **nccl.PLACE
+    ).option((), "a variable of NCCL, such as ALGO=Ring for NCCL_ALGO")
     nccl_debug: bool = nccl.log_flag().option(False, nccl.LOG_MEANING)
 
     @property
@@ -160,4 +164,4 @@ class Experiment(BaseModel):
 
     def broken_rules(self) -> Iterator[Broken]:
         """Every rule between fields that does not hold."""
-        yield from (Broken(*found) for found in nccl.contradictions(self))
+        yield from nccl.contradictions(self)

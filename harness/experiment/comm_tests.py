@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.experiment import nccl
-from harness.experiment.base import Broken, Experiment
-from harness.experiment.options import Flag, tags_of, value
+from harness.experiment.base import Experiment
+from harness.experiment.options import Broken, Flag, tags_of, value
 
 HEADINGS = {None: "Communication tests", "overlap": "Overlap test", "health": "Health check"}
 _FLAGS = {"overlap": "overlap-test", "health": "health"}

@@ -9,15 +9,15 @@ from pydantic import Field
 
 from harness.common.faults import Setup
 from harness.common.model_config import FP8_BLOCK, Precision
-from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Broken, Change, MeasuredRun, Sharding
-from harness.experiment.options import VALUE, Flag, switch, value
-from harness.experiment.training import Accumulation, NonBlocking, PinMemory, Training, Workers
+from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
+from harness.experiment.options import VALUE, Broken, Flag, switch, value
+from harness.experiment.training import FineTuning
 
 LoraRank = Annotated[int, Field(ge=1, le=65_536)]
 BucketSize = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
-class DDP(Training):
+class DDP(FineTuning):
     """Exercise 1: data parallelism with PyTorch's DDP through accelerate."""
 
     title: ClassVar[str] = "DDP"
@@ -26,10 +26,6 @@ class DDP(Training):
     precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16", "fp8")
 
     exercise: Annotated[Literal[1], value("-e", "--exercise", group="where")] = 1
-    gradient_accumulation_steps: Accumulation = 1
-    dataloader_workers: Workers = None
-    pin_memory: PinMemory = None
-    non_blocking: NonBlocking = None
     bucket_cap_mb: BucketSize | None = value(
         "--bucket-cap-mb", metavar="MIB", tag="bucket", train="--bucket-cap-mb", rare=True
     ).option(None, "size of DDP's gradient buckets in MiB (default of DDP: 25, and 1 for the first bucket)")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
-from harness.experiment.base import FEWER_MESSAGES, Advice, Broken, Change, Count, MeasuredRun, Sharding
-from harness.experiment.options import switch, value
-from harness.experiment.training import Accumulation, NonBlocking, PinMemory, Training, Workers
+from harness.experiment.base import FEWER_MESSAGES, Advice, Change, Count, MeasuredRun, Sharding
+from harness.experiment.options import Broken, switch, value
+from harness.experiment.training import FineTuning
 
 
-class DeepSpeed(Training):
+class DeepSpeed(FineTuning):
     """Exercise 2: sharded data parallelism with DeepSpeed ZeRO through accelerate."""
 
     title: ClassVar[str] = "DeepSpeed ZeRO"
@@ -23,10 +23,6 @@ class DeepSpeed(Training):
     )
 
     exercise: Annotated[Literal[2], value("-e", "--exercise", group="where")] = 2
-    gradient_accumulation_steps: Accumulation = 1
-    dataloader_workers: Workers = None
-    pin_memory: PinMemory = None
-    non_blocking: NonBlocking = None
     overlap_comm: bool = switch(
         "--ds-no-overlap", sets=False, help="do not overlap communication with computation", tag="commoverlap"
     ).option(True, "overlap communication with computation")

@@ -1,7 +1,5 @@
-"""A model as the launcher knows it: the numbers of one file in configs/models, or of a checkpoint's config.json.
-
-Knows no framework: building the network is the training script's business.
-"""
+"""A model as the launcher knows it: the numbers of one file in configs/models, or of a checkpoint's config.json. Knows
+no framework: building the network is the training script's business."""
 
 from __future__ import annotations
 
@@ -60,8 +58,7 @@ def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
 
     A user's own file is not given: it may change while a job waits, and the run trains what was validated here.
 
-    Raises:
-        RequestError: the name, file or folder does not exist, or does not describe a model.
+    Raises RequestError: the name, file or folder does not exist, or does not describe a model.
     """
     if name_or_path in model_names():
         path = MODELS / f"{name_or_path}.yaml"
@@ -95,33 +92,28 @@ def _first_of(error: ValidationError) -> str:
     return f"field {'.'.join(map(str, first['loc']))}: {said}" if first["loc"] else said
 
 
-def _safe(name: str) -> str:
-    """A folder's name as part of a run's name: not hidden, and without signs that a path or a shell reads."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:96] or "checkpoint"
+# Of a checkpoint's config.json: fields that we call the same, and those of some architectures.
+_NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings")
+_USUAL = {"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "num_local_experts": 1, "num_experts_per_tok": 1}
 
 
 def _from_checkpoint(folder: Path) -> Model:
     config = folder / "config.json"
+    # Of a run's name a part: not hidden, and without signs that a path or a shell reads.
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("._-")[:96] or "checkpoint"
     try:
         raw = read_bounded_json(config)
         heads = int(raw["num_attention_heads"])
         return Model(
             name=folder.name,
-            hub_name=_safe(folder.name),
+            hub_name=safe,
             architecture=raw["model_type"],
-            vocab_size=raw["vocab_size"],
-            hidden_size=raw["hidden_size"],
-            intermediate_size=raw["intermediate_size"],
-            num_hidden_layers=raw["num_hidden_layers"],
+            **{name: raw[name] for name in _NEEDED},
+            **{name: raw.get(name, usual) for name, usual in _USUAL.items()},
             num_attention_heads=heads,
             num_key_value_heads=raw.get("num_key_value_heads") or heads,
             head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
-            max_position_embeddings=raw["max_position_embeddings"],
             rope_theta=raw.get("rope_theta") or (raw.get("rope_parameters") or {}).get("rope_theta", 10000.0),
-            rms_norm_eps=raw.get("rms_norm_eps", 1e-5),
-            tie_word_embeddings=raw.get("tie_word_embeddings", False),
-            num_local_experts=raw.get("num_local_experts", 1),
-            num_experts_per_tok=raw.get("num_experts_per_tok", 1),
             defaults=ModelDefaults(seq_length=512, pretrain_seq_length=4096, micro_batch_size=1),
         )
     except OSError as error:

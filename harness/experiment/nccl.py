@@ -1,20 +1,19 @@
-"""What NCCL does on the wire, as options: NCCL's own variables, and its log into the run's directory.
-
-Names and values: NVIDIA's NCCL user guide, "Environment Variables". Knows no exercise and no cluster.
-"""
+"""What NCCL does on the wire, as options: NCCL's own variables, and its log into the run's directory. Names and values:
+NVIDIA's NCCL user guide, "Environment Variables". Knows no exercise and no cluster."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel
 
-from harness.experiment.options import Flag, InRun, options_of, switch, value
+from harness.experiment.options import Broken, Flag, InRun, options_of, switch
 
 LOG_FOLDER = "nccl"  # in a run: a file for each process
 PREFIX = "NCCL_"
+PLACE: Mapping[str, Any] = {"gpus_only": True, "rare": True, "group": "where"}  # of its options among the others
 _LONGEST = 1000  # characters of a value: real ones, such as a list of network cards, have some 100
 _OUR_OWN = {"DEBUG_FILE"}
 _KEY = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -50,44 +49,7 @@ def _once(settings: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(settings))
 
 
-NoInfiniBand = Annotated[
-    bool,
-    Field(description="NCCL without InfiniBand: sockets between nodes"),
-    switch(
-        "--no-ib",
-        tag="noib",
-        tag_if_on=True,
-        # The plugin in NVIDIA's containers is not NCCL's own InfiniBand, and has a variable of its own.
-        env={"NCCL_IB_DISABLE": "1", "NCCL_IBEXT_DISABLE": "1"},
-        gpus_only=True,
-        rare=True,
-        group="where",
-    ),
-]
-P2PLevel = Annotated[
-    Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None,
-    Field(
-        description="how far apart two GPUs may be for NCCL to copy between them directly: LOC never, NVL over NVLink, "
-        "PIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs (default: NCCL's choice)"
-    ),
-    value("--nccl-p2p-level", metavar="LOC", tag="p2p", env="NCCL_P2P_LEVEL", gpus_only=True, rare=True, group="where"),
-]
-Settings = Annotated[
-    tuple[Annotated[str, AfterValidator(_setting)], ...],
-    AfterValidator(_once),
-    Field(description="a variable of NCCL, such as ALGO=Ring for NCCL_ALGO"),
-    value(
-        "--nccl",
-        metavar="KEY=VALUE",
-        tag="nccl-",
-        tag_if_on=True,
-        env=PREFIX,
-        repeats=True,
-        gpus_only=True,
-        rare=True,
-        group="where",
-    ),
-]
+Settings = Annotated[tuple[Annotated[str, AfterValidator(_setting)], ...], AfterValidator(_once)]
 
 
 def log_flag(*more: str) -> Flag:
@@ -101,23 +63,14 @@ def log_flag(*more: str) -> Flag:
         },
         free=True,
         compared=False,
-        gpus_only=True,
-        rare=True,
-        group="where",
+        **PLACE,
     )
 
 
 LOG_MEANING = "keep NCCL's log; the report then shows the transport of the messages"
 
 
-class Contradiction(NamedTuple):
-    """Two fields that want two things of NCCL, and the sentence for the user."""
-
-    fields: set[str]
-    sentence: str
-
-
-def contradictions(asked: BaseModel) -> Iterator[Contradiction]:
+def contradictions(asked: BaseModel) -> Iterator[Broken]:
     """The variables that a request sets twice and not alike. asked: an experiment with these options."""
     seen: dict[str, tuple[str, str, object]] = {}
     for option in options_of(type(asked)):
@@ -126,13 +79,13 @@ def contradictions(asked: BaseModel) -> Iterator[Contradiction]:
             written = f"{option.written(given)} {name.removeprefix(PREFIX)}={text}" if option.flag.repeats else ""
             field, first, other = seen.setdefault(name, (option.field, option.written(given), text))
             if other != text:
-                yield Contradiction(
+                yield Broken(
                     {field, option.field},
                     f"{first} sets {name} to {other}, and {written or option.written(given)} to {text}: drop one",
                 )
     without_ib, network = seen.get("NCCL_IB_DISABLE"), seen.get("NCCL_NET")
     if without_ib and network and without_ib[2] != "0" and str(network[2]).upper().startswith("IB"):
-        yield Contradiction(
+        yield Broken(
             {without_ib[0], network[0]},
             f"{without_ib[1]} and {network[1]} NET={network[2]} exclude each other: drop one",
         )

@@ -1,17 +1,15 @@
-"""An option, declared once: a field of an experiment plus a `Flag` that says how it looks and where it goes.
-
-The command line, `--help`, validation messages, the run's name, the docs table and sweep axes derive from it. Knows
-Pydantic's field objects, and nothing of any experiment, site or scheduler.
-"""
+"""An option, declared once: a field of an experiment plus a `Flag` that says how it looks and where it goes. The
+command line, `--help`, validation messages, the run's name, the docs table and sweep axes derive from it. Knows
+Pydantic's field objects, and nothing of any experiment, site or scheduler."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from dataclasses import field as declare
 from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -30,10 +28,15 @@ SIZE, BATCH, SETTING, FAULT = range(4)
 
 def setting(default: Default, meaning: str, **limits: Any) -> Default:
     """A pydantic field of a model: its default, what its value says, and its limits as in `Field` (`ge`, `min_length`).
-
-    Typed as its value: a class body holds the declaration where an instance holds the value.
-    """
+    Typed as its value: a class body holds the declaration where an instance holds the value."""
     return Field(default=default, description=meaning, **limits)  # type: ignore[no-any-return]
+
+
+class Broken(NamedTuple):
+    """A rule between options that does not hold: the fields it joins and the sentence for the user."""
+
+    fields: Set[str]
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -173,10 +176,6 @@ class Option:
             for name, text in self.flag.nsys.items()
         }
 
-    def needs_nsys(self, value: object) -> bool:
-        """Whether `value` does something only if nsys records."""
-        return bool(self.nsys_options(value)) or (self.flag.nsys_only and value != self.default)
-
 
 def tags_of(asked: BaseModel) -> str:
     """A request's tags in a run's name, e.g. `-n2-g4-mbs8`."""
@@ -197,7 +196,11 @@ def _short(value: object) -> str:
 def for_nsys(asked: BaseModel) -> dict[str, str]:
     """The flags of a request that do something only if nsys records, by field."""
     given = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
-    return {option.field: option.written(value) for option, value in given if option.needs_nsys(value)}
+    return {
+        option.field: option.written(value)
+        for option, value in given
+        if option.nsys_options(value) or (option.flag.nsys_only and value != option.default)
+    }
 
 
 def options_of(model: type[BaseModel]) -> Iterator[Option]:

@@ -1,7 +1,5 @@
-"""A training of the user's own: a script, a module or a program that was not written for the harness.
-
-Knows what was typed and nothing of what it trains.
-"""
+"""A training of the user's own: a script, a module or a program that was not written for the harness. Knows what was
+typed and nothing of what it trains."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.common.metrics_lines import ProfileWindow
-from harness.experiment.base import Broken, Count, CountOrZero
-from harness.experiment.options import setting, tags_of, value
+from harness.experiment.base import Count, CountOrZero
+from harness.experiment.options import Broken, setting, tags_of, value
 from harness.experiment.training import Profiled
 
 Launcher = Literal["torchrun", "accelerate", "deepspeed", "python"]

@@ -1,12 +1,10 @@
-"""From words on a command line to a validated experiment, with all errors in one message.
-
-Knows options and experiments; knows neither the command-line library nor any site.
-"""
+"""From words on a command line to a validated experiment, with all errors in one message. Knows options and
+experiments; knows neither the command-line library nor any site."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -42,13 +40,12 @@ def build_experiment(
     """The experiment of a command line.
 
     Args:
-        pairs: (spelling, value) as given, e.g. `("--nodes", "2")`, `("--mixed-precision", True)`.
-        unknown: words that are not options.
-        spellings: all that the command knows, for suggestions.
-        defaults: the site's own. A default for a field that the exercise does not have is left out.
+    pairs: (spelling, value) as given, e.g. `("--nodes", "2")`, `("--mixed-precision", True)`.
+    unknown: words that are not options.
+    spellings: all that the command knows, for suggestions.
+    defaults: the site's own. A default for a field that the exercise does not have is left out.
 
-    Raises:
-        RequestError: one line per error.
+    Raises RequestError: one line per error.
     """
     words = list(unknown)
     errors = [_unknown_sentence(word, spellings) for word in words]
@@ -67,10 +64,8 @@ def build_own(
     own: Given,
     defaults: Given | None = None,
 ) -> Experiment:
-    """The training of the user's own that a command line asks for.
-
-    own: the fields that no flag sets: the words after `--`, and where they were typed. The rest as `build_experiment`.
-    """
+    """The training of the user's own that a command line asks for. own: the fields that no flag sets: the words after
+    `--`, and where they were typed. The rest as `build_experiment`."""
     errors = [_unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word) for word in unknown]
     return _built(Own, pairs, errors, {**(defaults or {}), **own})
 
@@ -101,43 +96,25 @@ def values_of(cls: type[Experiment], given: Given) -> tuple[dict[str, Any], list
 def _drafted(cls: type[Experiment], given: Given) -> tuple[Experiment, set[str], list[str]]:
     """The experiment without the fields whose values are wrong, their names, and a sentence for each."""
     bad = {field for field in _numbers_of(cls) if not _plain(given.get(field))}
-    own: dict[str, list[str]] = {}
+    own: dict[str, list[str]] = {}  # what a field's own validators said
     try:
-        draft = cls(**_without(given, bad))
+        draft = cls(**{name: word for name, word in given.items() if name not in bad})
     except ValidationError as error:
-        bad |= {str(e["loc"][0]) for e in error.errors()}
-        own = _own_sentences(error)
-        draft = cls(**_without(given, bad))
-    errors = [
-        sentence
-        for name, word in given.items()
-        if name in bad
-        for sentence in _field_sentences(cls, name, word, own.get(name))
-    ]
-    return draft, bad, errors
-
-
-def _own_sentences(error: ValidationError) -> dict[str, list[str]]:
-    """Field → what its own validators said, for the fields that have some."""
-    found: dict[str, list[str]] = {}
-    for each in error.errors():
-        if each["type"] == "value_error":
-            found.setdefault(str(each["loc"][0]), []).append(str(each["ctx"]["error"]))
-    return found
-
-
-def _without(given: Given, names: Set[str]) -> dict[str, Any]:
-    return {name: word for name, word in given.items() if name not in names}
+        for each in error.errors():
+            name = str(each["loc"][0])
+            bad.add(name)
+            if each["type"] == "value_error":
+                own.setdefault(name, []).append(str(each["ctx"]["error"]))
+        draft = cls(**{name: word for name, word in given.items() if name not in bad})
+    wrong = [name for name in given if name in bad]
+    return draft, bad, [each for name in wrong for each in _field_sentences(cls, name, given[name], own.get(name))]
 
 
 @cache
 def _numbers_of(cls: type[Experiment]) -> tuple[str, ...]:
     """The fields that are numbers."""
-    return tuple(option.field for option in options_of(cls) if _is_number(option.info))
-
-
-def _is_number(info: FieldInfo) -> bool:
-    return not _choices(info.annotation) and bool({int, float} & {*_leaves(info.annotation)})
+    kinds = {option.field: option.info.annotation for option in options_of(cls)}
+    return tuple(name for name, kind in kinds.items() if not _choices(kind) and {int, float} & {*_leaves(kind)})
 
 
 def _plain(word: object) -> bool:

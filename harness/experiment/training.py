@@ -12,8 +12,8 @@ from harness.common.errors import RequestError, nearest
 from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.metrics_lines import FINE_TUNING, ProfileWindow
 from harness.common.model_config import Precision
-from harness.experiment.base import MOST, Broken, Count, CountOrZero, Experiment
-from harness.experiment.options import BATCH, FAULT, VALUE, Flag, for_nsys, options_of, switch, value
+from harness.experiment.base import MOST, Count, CountOrZero, Experiment
+from harness.experiment.options import BATCH, FAULT, VALUE, Broken, Flag, for_nsys, options_of, switch, value
 
 Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
 # The options of nsys by which it waits for the profiled steps: left out, it records by the clock.
@@ -211,10 +211,6 @@ class Training(Profiled, Modelled):
     def in_bf16(self) -> bool:
         return self.precision in ("bf16", "fp8")
 
-    def _spelling(self, field: str) -> str:
-        """A flag as this exercise writes it."""
-        return next(option.spelling for option in options_of(type(self)) if option.field == field)
-
     @property
     def _how_bf16(self) -> str:
         """What to type if a rule needs bf16."""
@@ -241,53 +237,44 @@ class Training(Profiled, Modelled):
                 {"activation_checkpointing", "mixed_precision"},
                 f"--activation-checkpointing needs --mixed-precision: {self._how_bf16}",
             )
-        if (
-            self.profiler != "none"
-            and not self.recorded_by_time
-            and self.steps is not None
-            and self.steps < self.window.end
-        ):
+        needs_window = self.profiler != "none" and not self.recorded_by_time
+        if needs_window and self.steps is not None and self.steps < self.window.end:
+            spelling = next(option.spelling for option in options_of(type(self)) if option.field == "steps")
             yield Broken(
                 {"steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"},
-                f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
+                f"{spelling} {self.steps} ends before the profiling window closes "
                 f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "
                 "raise it, lower --skip-steps or --active-steps, or use --no-profile",
             )
 
 
-Workers = Annotated[
-    Annotated[int, Field(ge=0, le=64)] | None,
-    Field(description="processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)"),
-    value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
-]
-PinMemory = Annotated[
-    bool | None,
-    Field(description="collate batches into pinned memory (default: on GPUs)"),
-    Flag(
+class FineTuning(Training):
+    """What the exercises share that train with accelerate: how batches are loaded, and their number per step."""
+
+    gradient_accumulation_steps: Count = value(
+        "--gradient-accumulation-steps", tag="gas", tag_place=BATCH, free=True, train="--gradient-accumulation-steps"
+    ).option(1, "micro-batches per optimizer step")
+    dataloader_workers: int | None = value(
+        "--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"
+    ).option(
+        None,
+        "processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)",
+        ge=0,
+        le=64,
+    )
+    pin_memory: bool | None = Flag(
         {"--pin-memory": True, "--no-pin-memory": False},
         tag="pin",
         train="--pin-memory",
         train_off="--no-pin-memory",
         gpus_only=True,
         rare=True,
-    ),
-]
-NonBlocking = Annotated[
-    bool | None,
-    Field(description="copy batches to the GPU without waiting (default); off: wait for each copy"),
-    Flag(
+    ).option(None, "collate batches into pinned memory (default: on GPUs)")
+    non_blocking: bool | None = Flag(
         {"--non-blocking": True, "--no-non-blocking": False},
         tag="nonblocking",
         train="--non-blocking",
         train_off="--no-non-blocking",
         gpus_only=True,
         rare=True,
-    ),
-]
-Accumulation = Annotated[
-    Count,
-    Field(description="micro-batches per optimizer step"),
-    value(
-        "--gradient-accumulation-steps", tag="gas", tag_place=BATCH, free=True, train="--gradient-accumulation-steps"
-    ),
-]
+    ).option(None, "copy batches to the GPU without waiting (default); off: wait for each copy")

@@ -45,11 +45,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole_number)
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """The content of a YAML file.
-
-    Raises:
-        RequestError: the file cannot be read or is not YAML.
-    """
+    """The content of a YAML file. Raises RequestError: the file cannot be read or is not YAML."""
     try:
         return parse_yaml(read_bounded_text(path, MOST_BYTES))
     except OSError as error:
@@ -63,11 +59,8 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of a YAML text.
-
-    Raises:
-        yaml.YAMLError: the text is not YAML, nested too deeply, or grows too much when its aliases are written out.
-    """
+    """The content of a YAML text. Raises yaml.YAMLError: the text is not YAML, nested too deeply, or grows too much
+    when its aliases are written out."""
     _refuse_bombs(text)
     try:
         return yaml.load(text, Loader=_Loader)

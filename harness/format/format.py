@@ -49,17 +49,6 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
     return f"{low.removesuffix(f' {unit}')} to {high}"
 
 
-def clock_text(seconds: int) -> str:
-    """Seconds as --time, a site file and sbatch take a time limit.
-
-    >>> clock_text(600), clock_text(88200)
-    ('00:10:00', '1-00:30:00')
-    """
-    days, rest = divmod(seconds, 86400)
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
-    return f"{days}-{clock}" if days else clock
-
-
 def ordinal(number: int) -> str:
     """
     >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 22, 1113)]

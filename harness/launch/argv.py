@@ -1,14 +1,12 @@
-"""Words of a command line, and the only place that quotes them for a shell.
-
-A word is plain text, or `Shell`: text joined with variables that only the running job knows (its run directory, its
-node's rank). No other module may put text into a script.
-"""
+"""Words of a command line, and the only place that quotes them for a shell. A word is plain text, or `Shell`: text
+joined with variables that only the running job knows (its run directory, its node's rank). No other module may put text
+into a script."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -18,10 +16,8 @@ from harness.site.alphabets import VARIABLE
 
 @dataclass(frozen=True)
 class Var:
-    """A shell variable, expanded when the script runs.
-
-    before: a sign to write before its value, both left out where it is unset or empty. otherwise: its value there.
-    """
+    """A shell variable, expanded when the script runs. before: a sign to write before its value, both left out where it
+    is unset or empty. otherwise: its value there."""
 
     var: str
     before: str = ""
@@ -45,10 +41,6 @@ class Var:
         value = environ.get(self.var, "")
         return (self.before + value if value else "") if self.before else value or self.otherwise
 
-    @property
-    def must_be_set(self) -> bool:
-        return not (self.before or self.otherwise)
-
 
 @dataclass(frozen=True)
 class Shell:
@@ -71,10 +63,8 @@ def join(*parts: str | Var) -> Shell:
 
 
 def from_site(text: str) -> Word:
-    """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables.
-
-    Not for the words of a command line: the user's shell has expanded their variables.
-    """
+    """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables. Not for the words of a
+    command line: the user's shell has expanded their variables."""
     if not VARIABLE.search(text):
         return text
     parts: list[str | Var] = []
@@ -85,17 +75,14 @@ def from_site(text: str) -> Word:
     return Shell(parts=tuple(p for p in [*parts, text[end:]] if p != ""))
 
 
-def prefixed(text: str, word: Word) -> Word:
-    """`word` behind plain text."""
-    return Shell(parts=(text, *word.parts)) if isinstance(word, Shell) else text + word
-
-
-def comma_joined(words: Sequence[Word]) -> Word:
-    """The words as one, with a comma between them."""
-    parts: list[str | Var] = []
-    for word in words:
-        parts += [*[","][: len(parts)], *(word.parts if isinstance(word, Shell) else [word])]
+def concatenated(*words: Word) -> Word:
+    """The words as one, plain text if all of them are."""
+    parts = [part for word in words for part in _parts(word)]
     return Shell(parts=tuple(parts)) if any(isinstance(part, Var) for part in parts) else "".join(map(str, parts))
+
+
+def _parts(word: Word) -> tuple[str | Var, ...]:
+    return word.parts if isinstance(word, Shell) else (word,)
 
 
 def parent(path: Word) -> Word | None:
@@ -117,24 +104,19 @@ class Here(NamedTuple):
 
 def read_here(word: Word, environ: Mapping[str, str]) -> Here:
     """The word with its variables expanded from `environ`."""
-    parts = word.parts if isinstance(word, Shell) else (word,)
-    text = "".join(p.read(environ) if isinstance(p, Var) else p for p in parts)
-    unset = [p.var for p in parts if isinstance(p, Var) and p.must_be_set and not environ.get(p.var)]
-    return Here(text, unset)
+    variables = [part for part in _parts(word) if isinstance(part, Var)]
+    unset = [v.var for v in variables if not (v.before or v.otherwise or environ.get(v.var))]
+    return Here("".join(part.read(environ) if isinstance(part, Var) else part for part in _parts(word)), unset)
 
 
 def shown(word: Word) -> str:
     """The word for people: variables by name."""
-    parts = word.parts if isinstance(word, Shell) else (word,)
-    return "".join(f"${p.var}" if isinstance(p, Var) else p for p in parts)
+    return "".join(f"${part.var}" if isinstance(part, Var) else part for part in _parts(word))
 
 
 def quote(word: Word) -> str:
-    """The word as bash reads it back: text is inert, variables are expanded and stay one word.
-
-    Raises:
-        ValueError: the text holds a NUL byte, which no command line can carry.
-    """
+    """The word as bash reads it back: text is inert, variables are expanded and stay one word. Raises ValueError: the
+    text holds a NUL byte, which no command line can carry."""
     if isinstance(word, Shell):
         return "".join(f'"{p.expansion}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"
     if "\0" in word:

@@ -1,8 +1,6 @@
-"""Reports what a job names and does not exist, before the job waits in a queue.
-
-Only for what the job reads from this machine or from storage that the nodes share: what exists only on a compute node
-cannot be seen from here. Knows resolved jobs, writes nothing.
-"""
+"""Reports what a job names and does not exist, before the job waits in a queue. Only for what the job reads from this
+machine or from storage that the nodes share: what exists only on a compute node cannot be seen from here. Knows
+resolved jobs, writes nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +22,8 @@ from harness.site.site import Site
 
 
 def check(job: Job, environ: Mapping[str, str]) -> None:
-    """Look for all that the job names.
-
-    Raises:
-        RequestError: something is missing; one line each.
-    """
-    errors = missing(job, environ)
-    if errors:
+    """Look for all that the job names. Raises RequestError: something is missing; one line each."""
+    if errors := missing(job, environ):
         raise RequestError("\n".join(errors))
 
 
@@ -48,15 +41,13 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
 def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     """For a dry run: why a launch would stop, or first install, for what is missing."""
     found = [f"a launch would stop here: {sentence}" for sentence in _missing_still(job, environ)]
-    return [_FIRST_INSTALLS, *found] if lacks_training(job) else found
+    first = "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
+    return [first, *found] if lacks_training(job) else found
 
 
 def require_training(job: Job, environ: Mapping[str, str]) -> None:
-    """Ask for the training packages. A launch calls this before it prints, as slurm.sh starts it a second time.
-
-    Raises:
-        TrainingNeeded: this machine trains, and only the training packages are missing.
-    """
+    """Ask for the training packages. A launch calls this before it prints, as slurm.sh starts it a second time. Raises
+    TrainingNeeded: this machine trains, and only the training packages are missing."""
     if lacks_training(job) and not _missing_still(job, environ):
         raise TrainingNeeded
 
@@ -75,9 +66,6 @@ def _missing_still(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What is missing also after slurm.sh has installed the training packages."""
     installed = list(_programs(job, environ)) if lacks_training(job) else []
     return [sentence for sentence in missing(job, environ) if sentence not in installed]
-
-
-_FIRST_INSTALLS = "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
 
 
 def _has_torch() -> bool:
@@ -120,11 +108,8 @@ def _nsys_options(job: Job) -> Iterator[str]:
 
 
 def check_script(job: Job, text: str) -> None:
-    """Let bash parse the script before the job waits in a queue, without running it.
-
-    Raises:
-        RequestError: bash cannot parse a line of the site.
-    """
+    """Let bash parse the script before the job waits in a queue, without running it. Raises RequestError: bash cannot
+    parse a line of the site."""
     message = _bash_says(text)
     if not message:
         return

@@ -1,7 +1,5 @@
-"""Whether a file or folder is an image that Apptainer can start, as far as its first bytes tell. Starts nothing.
-
-A SIF's header: https://github.com/apptainer/sif, pkg/sif/sif.go.
-"""
+"""The site's container: the words that start a program in it, whether its image is one as far as its first bytes tell,
+and what the log says of one that did not start. A SIF's header: https://github.com/apptainer/sif, pkg/sif/sif.go."""
 
 from __future__ import annotations
 
@@ -9,9 +7,8 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError
@@ -23,10 +20,9 @@ from harness.launch.argv import (
     RUN_DIR,
     Var,
     Word,
-    comma_joined,
+    concatenated,
     from_site,
     join,
-    prefixed,
     read_here,
     shown,
 )
@@ -46,10 +42,8 @@ COPY = "copy it again, or build it (containers/README.md)"
 
 
 def why_no_image(path: Path, starts_here: bool) -> str:
-    """What is wrong with an image that exists, as the rest of a sentence; empty if nothing is.
-
-    starts_here: on this machine, which may have another architecture than a compute node.
-    """
+    """What is wrong with an image that exists, as the rest of a sentence; empty if nothing is. starts_here: on this
+    machine, which may have another architecture than a compute node."""
     if path.is_dir():
         is_root = (path / "usr").is_dir() or (path / "bin").is_dir()
         return "" if is_root else f"is a folder without bin and usr, so it is no sandbox of Apptainer: {COPY}"
@@ -78,24 +72,15 @@ def _wrong_sif(head: bytes, size: int, starts_here: bool) -> str:
     return ""
 
 
-SLURM_NODE = Var(var="SLURMD_NODENAME")
-
-
-class Inside(NamedTuple):
-    """What a program finds inside. own: folders that it needs, by the same name as outside; the first two are always
-    there. variables: the names of those that count more than the image's. cpus: of its node, if it is known."""
-
-    own: Sequence[Word]
-    folder: str
-    variables: Sequence[str]
-    cpus: int | None
-
-
-def container_words(site: Site, image: Word | None, inside: Inside) -> list[Word]:
+def container_words(
+    site: Site, image: Word | None, own: Sequence[Word], *, folder: str, variables: Sequence[str], cpus: int | None
+) -> list[Word]:
     """The words before the program; empty without a container.
 
-    Raises:
-        RequestError: a folder's name cannot be written as a bind, or the site has no Slurm for its runtime.
+    own: folders that the program needs, by the same name as outside; the first two are always there. folder: where it
+    starts. variables: the names of those that count more than the image's. cpus: of its node, if it is known.
+
+    Raises RequestError: a folder's name cannot be written as a bind, or the site has no Slurm for its runtime.
     """
     container = site.container
     if container is None or image is None:
@@ -105,52 +90,38 @@ def container_words(site: Site, image: Word | None, inside: Inside) -> list[Word
             f"site {site.name}: container.runtime is {container.runtime}, which is an option of Slurm's srun, and its "
             f"scheduler is {site.scheduler}: take apptainer or singularity, or none"
         )
-    for path in map(shown, inside.own):
+    for path in map(shown, own):
         if set(path) & set(",:"):
             raise RequestError(
                 f"{path}: {container.program} cannot bind a path with a comma or a colon in its name: "
                 "rename it, or use another place"
             )
-    ours = list(inside.own)
-    binds = list(dict.fromkeys([*ours[:2], *map(from_site, container.binds), *ours[2:]]))
-    if container.in_srun:
-        return [container.program, *_step(inside.cpus), *_of_pyxis(container, image, binds, inside)]
-    flags = [word for bind in binds for word in ("--bind", bind)]
-    return [container.program, *container.arguments, *flags, image]
-
-
-def _step(cpus: int | None) -> list[Word]:
-    """A step on this node, beside the one that starts it and with all that the job has there.
-
-    A step takes what it is not told from the variables of the step around it: nodes, tasks, the binding to cores. With
-    --mem=0 it shares the job's memory, all of which is the first step's.
-    """
-    size = [f"--cpus-per-task={cpus}"] if cpus else []
-    place: list[Word] = ["--overlap", "--mem=0", "--nodes=1", "--ntasks=1", join("--nodelist=", SLURM_NODE)]
-    return [*place, *size, "--cpu-bind=none", "--export=ALL"]
-
-
-def _of_pyxis(container: Container, image: Word, binds: Sequence[Word], inside: Inside) -> list[Word]:
-    """pyxis passes the job's variables on, but the image's own value of a variable counts more unless it is named."""
-    names = [*inside.variables, *(variable.var for variable in (RUN_DIR, MASTER_ADDR, MASTER_PORT))]
+    binds = list(dict.fromkeys([*own[:2], *map(from_site, container.binds), *own[2:]]))
+    if not container.in_srun:
+        return [container.program, *container.arguments, *(w for bind in binds for w in ("--bind", bind)), image]
+    # A step on this node, beside the one that starts it and with all that the job has there. What it is not told it
+    # takes from the variables of the step around it: nodes, tasks, the binding to cores. With --mem=0 it shares the
+    # job's memory, all of which is the first step's.
+    step: list[Word] = ["--overlap", "--mem=0", "--nodes=1", "--ntasks=1", join("--nodelist=", Var("SLURMD_NODENAME"))]
+    step += [f"--cpus-per-task={cpus}"] if cpus else []
+    # pyxis passes the job's variables on, but the image's own value of a variable counts more unless it is named.
+    names = [*variables, *(variable.var for variable in (RUN_DIR, MASTER_ADDR, MASTER_PORT))]
+    mounts = [word for bind in binds for word in (",", bind)][1:]
     return [
-        *container.arguments,
-        f"--container-workdir={inside.folder}",
-        prefixed("--container-mounts=", comma_joined(binds)),
-        prefixed("--container-env=", comma_joined(names)),
-        prefixed("--container-image=", image),
+        *(container.program, *step, "--cpu-bind=none", "--export=ALL", *container.arguments),
+        f"--container-workdir={folder}",
+        concatenated("--container-mounts=", *mounts),
+        f"--container-env={','.join(names)}",
+        concatenated("--container-image=", image),
     ]
 
 
 def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
-    """Why the container cannot be started from the image's file, as the rest of a sentence; empty if it can.
-
-    A compute node of a cluster may have another architecture than this machine, which is then not compared.
-    """
-    in_srun = site.container is not None and site.container.in_srun
-    if why := why_missing(image, environ, "file" if in_srun else "image"):
+    """Why the container cannot be started from the image's file, as the rest of a sentence; empty if it can. A compute
+    node of a cluster may have another architecture than this machine, which is then not compared."""
+    if why := why_missing(image, environ, "file" if site.in_srun else "image"):
         return f"{why}: build it (containers/README.md)"
-    if in_srun:
+    if site.in_srun:
         return ""
     why = why_no_image(Path(read_here(image, environ).text), starts_here=site.scheduler == "local")
     return f"{shown(image)} {why}" if why else ""
@@ -158,8 +129,7 @@ def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
 
 def of_registry(site: Site, image: Word) -> bool:
     """Whether the image is the name of one that pyxis fetches, and no file."""
-    in_srun = site.container is not None and site.container.in_srun
-    return in_srun and isinstance(image, str) and not image.startswith("/")
+    return site.in_srun and isinstance(image, str) and not image.startswith("/")
 
 
 _LOG_BYTES = 1 << 18
@@ -169,130 +139,77 @@ _BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARI
 
 # As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
 _SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
-
-
-class Place(NamedTuple):
-    """Where it failed, and how the site has the container."""
-
-    hosts: str
-    container: Container
-    image: str
-
-
-_Known = tuple[tuple[str, Callable[[re.Match[str], Place], str]], ...]
+# What the log says, and the sentence on it: with the names of the pattern, and with those of `why_not_begun`.
+_OF_APPTAINER = {
+    r"could not open image .*(no such file|does not exist)": (
+        "the image {image} does not exist on {hosts}: put it on a file system that all nodes share"
+    ),
+    r"could not open image .*(not readable|permission denied)": (
+        "the image {image} cannot be read on {hosts}: its owner types chmod a+r"
+    ),
+    r"image format not recognized": f"{{image}} is no image of Apptainer or Singularity: {COPY}",
+    r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)": (
+        "the image {image} was built for {built}, and {hosts} is {here}: build it on such a machine"
+    ),
+    r"mount source (?P<path>.+?) doesn't exist": (
+        "{path}, which is bound into the container, does not exist on {hosts}: {remedy}"
+    ),
+    r"user namespace": (
+        "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "
+        "--userns if it has setuid"
+    ),
+    r"no space left on device": (
+        "a disk is full on {hosts}: the container could not be set up; its temporary files go to APPTAINER_TMPDIR, or "
+        "TMPDIR"
+    ),
+    r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs": (
+        f"the image {{image}} is damaged or incomplete: {COPY}"
+    ),
+    r'"(?P<program>[^"\n]+)": executable file not found in \$PATH': (
+        "the container has no program {program}: name its Python in container.python of the site file"
+    ),
+}
+_OF_PYTHON = {  # and of the job's script
+    r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ": (
+        "{neither} is on the PATH of {hosts}: name the module that brings one in the site file (modules), or its path "
+        "(container.command)"
+    ),
+    r"SyntaxError: future feature annotations is not defined": (
+        "the container's Python ({python}) is older than 3.8: name another one in container.python"
+    ),
+    r"^(?P<said>\S+ is Python [\d.]+, and .*)$": "in the container, {said}: name another one in container.python",
+    r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'": (
+        "the container's Python ({python}) has no {module}: name another one in container.python, or build the image "
+        "with it (containers/README.md)"
+    ),
+}
 
 
 def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:
-    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it.
-
-    log: of a run some ranks of which never wrote a line. hosts: of the nodes that failed.
-    """
+    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it. log: of a
+    run some ranks of which never wrote a line. hosts: of the nodes that failed."""
     try:
         text = read_end(log, _LOG_BYTES).decode(errors="replace")
     except OSError:
         return ""
     where = " and ".join(dict.fromkeys(map(printable, hosts))) or "its node"
-    place = Place(where, container, printable(image))
     said = [found["said"] for found in _SAID.finditer(text)]
-    sentence = _first(_OF_APPTAINER, "\n".join(said), place) or _first(_OF_PYTHON, text, place)
-    if said and not sentence:
-        sentence = f"the container did not start on {where}: {printable(said[0])}"
-    return cut(sentence, _MOST_TOLD)
+    for known, lines in ((_OF_APPTAINER, "\n".join(said)), (_OF_PYTHON, text)):
+        for pattern, sentence in known.items():
+            if found := re.search(pattern, lines, re.MULTILINE | re.IGNORECASE):
+                names = {name: printable(part) for name, part in found.groupdict().items()}
+                if "path" in names:
+                    names["remedy"] = _remedy_for_bind(found["path"], container)
+                place = {"hosts": where, "image": printable(image), "python": printable(container.python)}
+                return cut(sentence.format(**names, **place, runtime=container.runtime), _MOST_TOLD)
+    return cut(f"the container did not start on {where}: {printable(said[0])}", _MOST_TOLD) if said else ""
 
 
-def _first(known: _Known, text: str, place: Place) -> str:
-    """The sentence of the first pattern that is in the text."""
-    for pattern, sentence in known:
-        if found := re.search(pattern, text, re.MULTILINE | re.IGNORECASE):
-            return sentence(found, place)
-    return ""
-
-
-def _bind(found: re.Match[str], place: Place) -> str:
+def _remedy_for_bind(path: str, container: Container) -> str:
     """Whose bind it is: the site's, or a variable's that the job inherited. Asked in the job, which has them."""
-    path = found["path"]
-    binds = (os.path.expandvars(bind).partition(":")[0] for bind in place.container.binds)
-    variables = [name for name in _BINDS if path in re.split("[:,]", os.environ.get(name, ""))]
-    if path in binds:
-        remedy = "make it, or take it out of container.binds of the site file"
-    elif variables:
-        remedy = f"{variables[0]} of your shell or of a module names it: unset it, or take the folder out of it"
-    else:
-        remedy = "see what else adds binds there: bash slurm.sh doctor --in-job"
-    return f"{printable(path)}, which is bound into the container, does not exist on {place.hosts}: {remedy}"
-
-
-def _torch(found: re.Match[str], place: Place) -> str:
-    return (
-        f"the container's Python ({printable(place.container.python)}) has no {printable(found['module'])}: name "
-        "another one in container.python, or build the image with it (containers/README.md)"
-    )
-
-
-_OF_APPTAINER: _Known = (
-    (
-        r"could not open image .*(no such file|does not exist)",
-        lambda _, place: (
-            f"the image {place.image} does not exist on {place.hosts}: put it on a file system that all nodes share"
-        ),
-    ),
-    (
-        r"could not open image .*(not readable|permission denied)",
-        lambda _, place: f"the image {place.image} cannot be read on {place.hosts}: its owner types chmod a+r",
-    ),
-    (r"image format not recognized", lambda _, place: f"{place.image} is no image of Apptainer or Singularity: {COPY}"),
-    (
-        r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)",
-        lambda found, place: (
-            f"the image {place.image} was built for {found['built']}, and {place.hosts} is "
-            f"{found['here']}: build it on such a machine"
-        ),
-    ),
-    (r"mount source (?P<path>.+?) doesn't exist", _bind),
-    (
-        r"user namespace",
-        lambda _, place: (
-            f"{place.hosts} does not let users make user namespaces, which this "
-            f"{place.container.runtime} needs: ask its administrators, or drop --userns if it has setuid"
-        ),
-    ),
-    (
-        r"no space left on device",
-        lambda _, place: (
-            f"a disk is full on {place.hosts}: the container could not be set up; its temporary files go "
-            "to APPTAINER_TMPDIR, or TMPDIR"
-        ),
-    ),
-    (
-        r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs",
-        lambda _, place: f"the image {place.image} is damaged or incomplete: {COPY}",
-    ),
-    (
-        r'"(?P<program>[^"\n]+)": executable file not found in \$PATH',
-        lambda found, place: (
-            f"the container has no program {printable(found['program'])}: name its Python in "
-            "container.python of the site file"
-        ),
-    ),
-)
-_OF_PYTHON: _Known = (  # and of the job's script
-    (
-        r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ",
-        lambda found, place: (
-            f"{found['neither']} is on the PATH of {place.hosts}: name the module that brings one in "
-            "the site file (modules), or its path (container.command)"
-        ),
-    ),
-    (
-        r"SyntaxError: future feature annotations is not defined",
-        lambda _, place: (
-            f"the container's Python ({printable(place.container.python)}) is older than 3.8: name another "
-            "one in container.python"
-        ),
-    ),
-    (
-        r"^(?P<said>\S+ is Python [\d.]+, and .*)$",
-        lambda found, place: f"in the container, {printable(found['said'])}: name another one in container.python",
-    ),
-    (r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'", _torch),
-)
+    if path in (os.path.expandvars(bind).partition(":")[0] for bind in container.binds):
+        return "make it, or take it out of container.binds of the site file"
+    for name in _BINDS:
+        if path in re.split("[:,]", os.environ.get(name, "")):
+            return f"{name} of your shell or of a module names it: unset it, or take the folder out of it"
+    return "see what else adds binds there: bash slurm.sh doctor --in-job"

@@ -1,11 +1,13 @@
-"""Which program lets the ranks of several nodes meet, as a job tells its launchers. Standard library only."""
+"""A job: what an experiment is at a site. Its defaults that depend on the site, the machine or the model are filled in,
+and all its rules are checked again. Pure: it reads and writes nothing of the run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
@@ -14,15 +16,37 @@ from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
-from harness.launch.argv import RUN_DIR, Shell, Var, Word, from_site, join, prefixed
+from harness.experiment.parse import validate
+from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
-from harness.launch.container import Inside, container_words
-from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceKind, ExercisePlan, Launch, launch_of
+from harness.launch.container import container_words
+from harness.launch.exercises.base import (
+    Chosen,
+    Command,
+    CommandPlace,
+    DeviceKind,
+    ExercisePlan,
+    Launch,
+    Target,
+    launch_of,
+)
 from harness.launch.exercises.training import device_doubts
-from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
 
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
+USUAL_GPUS_PER_NODE = 4
+USUAL_CPU_RANKS = 4
+
+
+class Machine(NamedTuple):
+    """The machine that resolves a job; only a local job depends on it."""
+
+    gpus: int
+    cores: int
+    has_nsys: bool
+    python: str  # the interpreter the launcher runs in
+    runs_dir: str  # the folder that holds the exercises' logs and profiler folders
+    own_runs_dir: str = ""  # the same of the user's own trainings; empty: it is the exercises'
 
 
 @dataclass(frozen=True)
@@ -84,7 +108,7 @@ class Job:
     @property
     def nsys_inside(self) -> bool:
         """Whether nsys runs in the container, and not around it."""
-        return self.site.container is not None and self.site.container.in_srun
+        return self.site.in_srun
 
     @property
     def other_runtime(self) -> str | None:
@@ -99,13 +123,10 @@ class Job:
 
 
 def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
-    """The job that `experiment` is at `site`.
-
-    Raises:
-        RequestError: the experiment cannot run at the site; one line per reason.
-    """
+    """The job that `experiment` is at `site`. Raises RequestError: the experiment cannot run at the site; one line per
+    reason."""
     site = launch_of(experiment).site_for(experiment, site)
-    device = _device(site, machine)
+    device: DeviceKind = ("cuda" if machine.gpus else "cpu") if site.device == "auto" else site.device
     chosen = _model(experiment, device)
     model = chosen.model
     asked = resolve_defaults(experiment, site, machine, device, chosen)
@@ -151,12 +172,12 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         output_dir=output_dir,
         python=own_python,
         training_python=python,
-        container=container_words(site, image, Inside(own, folder, list(env), cpus)),
+        container=container_words(site, image, own, folder=folder, variables=list(env), cpus=cpus),
         image=image,
         checkpoint=place.checkpoint,
         data=place.data,
         megatron_data=place.megatron_data,
-        nsys_options=_nsys_options(plan, site, device),
+        nsys_options="cpu" if device == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys,
         nsys_changes=_nsys_changes(asked),
         cpus_per_task=cpus,
         commands=plan.commands,
@@ -168,6 +189,72 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         ),
         expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
     )
+
+
+def resolve_defaults(
+    experiment: Experiment, site: Site, machine: Machine, device: DeviceKind, chosen: Chosen
+) -> Experiment:
+    """The experiment with all fields filled in that depend on the site, the machine or the model. Raises RequestError:
+    the experiment cannot run there; one line per reason."""
+    if backend_of(site).RUNS_HERE and device == "cuda" and not machine.gpus:
+        raise RequestError(
+            f"site {site.name} has device: cuda, but this machine shows no NVIDIA GPU "
+            "(CUDA_VISIBLE_DEVICES can hide it): write device: auto or cpu, or choose another site"
+        )
+    launch = launch_of(experiment)
+    gpus = int(
+        experiment.gpus_per_node
+        or site.defaults.get("gpus_per_node")
+        or _gpus_per_node(experiment, launch, site, machine, device)
+    )
+    target = Target(site, device, gpus, chosen.model, chosen.checkpoint)
+    given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
+    resolved, errors = validate(type(experiment), given)
+    errors += launch.misfits(experiment, resolved, target)
+    errors += _misfits(experiment, launch, target, machine)
+    if errors or resolved is None:
+        raise RequestError("\n".join(errors))
+    return resolved
+
+
+def _gpus_per_node(
+    experiment: Experiment, launch: Launch[Experiment], site: Site, machine: Machine, device: DeviceKind
+) -> int:
+    if device == "cpu" and launch.usual_cpu_ranks is not None:
+        return launch.usual_cpu_ranks
+    if not backend_of(site).RUNS_HERE:
+        return site.gpus.per_node or USUAL_GPUS_PER_NODE
+    if device == "cuda":
+        return machine.gpus
+    return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
+
+
+def _misfits(asked: Experiment, launch: Launch[Experiment], target: Target, machine: Machine) -> Iterator[str]:
+    """Why no exercise could run there with these options, one sentence each."""
+    site, device, gpus = target.site, target.device, target.gpus_per_node
+    for option in options_of(type(asked)):
+        value = getattr(asked, option.field)
+        if option.flag.gpus_only and device == "cpu" and value not in (None, (), option.default):
+            yield (
+                f"{option.written(value)} has an effect on GPUs only, and site {site.name} runs on CPUs: "
+                "leave it out, or use a --site with GPUs"
+            )
+    if site.gpus.vendor != "nvidia" and isinstance(asked, Profiled):
+        flags = ["--profiler nsys"] * (asked.profiler == "nsys") + list(for_nsys(asked).values())
+        flags += ["--engine megatron-lm"] * (launch.profiler(asked) == "nsys")
+        for flag in dict.fromkeys(flags):
+            yield (
+                f"{flag} needs nsys, which records NVIDIA's GPUs only, and site {site.name} has AMD's: leave it out; "
+                "torch.profiler records there"
+            )
+    here, limit = backend_of(site).RUNS_HERE, site.gpus.per_node
+    if here and device == "cuda" and asked.nodes * gpus > machine.gpus:
+        yield (
+            f"-n {asked.nodes} × -g {gpus} needs {asked.nodes * gpus} GPUs and this machine has {machine.gpus}: "
+            f"the nearest is -n 1 -g {machine.gpus}"
+        )
+    if not here and limit is not None and gpus > limit:
+        yield f"-g/--gpus-per-node: got {gpus}, a node of {site.name} has {limit}: use -g {limit}"
 
 
 def python_of(site: Site, machine: Machine) -> Word:
@@ -202,12 +289,6 @@ NO_NSYS_INSIDE = (
 )
 
 
-def _device(site: Site, machine: Machine) -> DeviceKind:
-    if site.device == "auto":
-        return "cuda" if machine.gpus else "cpu"
-    return site.device
-
-
 def _model(experiment: Experiment, device: DeviceKind) -> Chosen:
     if not isinstance(experiment, Training):
         return Chosen()
@@ -229,12 +310,14 @@ def _profiler(
         return "nsys"
     if site.profiler:
         return site.profiler
-    return "torch" if not on_nvidia or _lacks_nsys(site, machine) else "nsys"
+    # nsys has to be inside a container that srun starts; else it is here, or a module or line of the site brings it.
+    may_have = not site.in_srun and bool(machine.has_nsys or site.modules or site.setup)
+    return "nsys" if on_nvidia and may_have else "torch"
 
 
 def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
     """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
-    if isinstance(asked, Profiled) and asked.nsys_per == "rank" and site.container and site.container.in_srun:
+    if isinstance(asked, Profiled) and asked.nsys_per == "rank" and site.in_srun:
         raise RequestError(
             f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"
@@ -245,13 +328,6 @@ def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
             f"{' and '.join(flags)}: for nsys only, and at site {site.name} --profiler auto means {profiler}: add "
             "--profiler nsys, or leave it out"
         )
-
-
-def _lacks_nsys(site: Site, machine: Machine) -> bool:
-    """True when nsys is not on this machine, and no module or line of the site can bring it; or it has to be inside."""
-    if site.container is not None and site.container.in_srun:
-        return True
-    return not machine.has_nsys and not (site.modules or site.setup)
 
 
 def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chosen: Chosen) -> Word | None:
@@ -268,7 +344,10 @@ def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chose
 def _environment(
     asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan, threads: int
 ) -> dict[str, Word]:
-    env: dict[str, Word] = {"PYTHONPATH": _python_path(plan, site), "PYTHONUNBUFFERED": "1"}
+    of_site = site.env.get("PYTHONPATH")  # ours, then the site's, then the user's own where it is kept
+    path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
+    path = concatenated(path, join(Var("PYTHONPATH", before=":"))) if plan.keeps_users else path
+    env: dict[str, Word] = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
     elif backend_of(site).RUNS_HERE:
@@ -287,26 +366,10 @@ def _environment(
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", number)}
 
 
-def _python_path(plan: ExercisePlan, site: Site) -> Word:
-    """Ours, then the site's, then the user's own where it is kept."""
-    of_site = site.env.get("PYTHONPATH")
-    path = prefixed(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
-    if not plan.keeps_users:
-        return path
-    parts = path.parts if isinstance(path, Shell) else (path,)
-    return join(*parts, Var("PYTHONPATH", before=":"))
-
-
 def _of_options(asked: Experiment) -> dict[str, str | InRun]:
     """The variables that the request's own options set."""
     pairs = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
-
-
-def _nsys_options(plan: ExercisePlan, site: Site, device: DeviceKind) -> str:
-    if device == "cpu":
-        return "cpu"
-    return plan.nsys_options if site.nsys == "default" else site.nsys
 
 
 def _nsys_changes(asked: Experiment) -> list[Word]:

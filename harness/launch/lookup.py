@@ -12,20 +12,12 @@ from harness.launch.argv import Word, read_here, shown
 Wanted = Literal["file", "folder", "image", "prefix", "weights"]
 
 
-def _is_prefix(path: Path) -> bool:
-    return all(Path(f"{path}{end}").is_file() for end in (".bin", ".idx"))
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir())
-
-
 IS_THERE: dict[Wanted, Callable[[Path], bool]] = {
     "file": Path.is_file,
     "folder": Path.is_dir,
     "image": lambda path: path.is_file() or path.is_dir(),
-    "prefix": _is_prefix,
-    "weights": _has_weights,
+    "prefix": lambda path: all(Path(f"{path}{end}").is_file() for end in (".bin", ".idx")),
+    "weights": lambda folder: any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir()),
 }
 
 

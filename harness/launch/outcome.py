@@ -1,7 +1,5 @@
-"""The job's own status: how its nodes ended, which reports are missing, and the state of the run.
-
-The script calls it on the first node, at the start and at the end, so that a run's status is never guessed.
-"""
+"""The job's own status: how its nodes ended, which reports are missing, and the state of the run. The script calls it
+on the first node, at the start and at the end, so that a run's status is never guessed."""
 
 from __future__ import annotations
 
@@ -38,23 +36,27 @@ def what_is_open(run: Run) -> str:
     asked = run.record.experiment
     if not isinstance(asked, Own):
         return ""
-    if left := _left_behind(run):
-        pids = ", ".join(map(str, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
-        many = f"{len(left)} processes of it were" if len(left) > 1 else "a process of it was"
-        return f"{many} still running when the program had ended (pid {pids}): what came after is not recorded"
-    steps = _steps(run)
-    return _why_no_trace(run, asked, max(steps)) if any(steps) else _NO_STEP
-
-
-def _left_behind(run: Run) -> list[int]:
-    """The processes of the training that live on this machine."""
     end_s = time.monotonic() + _CLOSING_S
     while (left := list(_started_by(run))) and time.monotonic() < end_s:
         time.sleep(0.2)
-    return left
+    if left:
+        pids = ", ".join(map(str, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
+        many = f"{len(left)} processes of it were" if len(left) > 1 else "a process of it was"
+        return f"{many} still running when the program had ended (pid {pids}): what came after is not recorded"
+    took, window = max(_steps(run), default=0), asked.window
+    if not took:
+        return _NO_STEP
+    none_wanted = run.record.job.get("profiler") == "none" or asked.recorded_by_time
+    if none_wanted or took >= window.end or run.traces():
+        return ""
+    return (
+        f"nothing was profiled: it took {took} step{'s' * (took > 1)}, and the profiled ones are {window.start + 1} to "
+        f"{window.end}: let it take more, or lower --skip-steps, --warmup-steps and --active-steps"
+    )
 
 
 def _started_by(run: Run) -> Iterator[int]:
+    """The processes of the training that live on this machine."""
     wanted = f"HARNESS_OBSERVE={run.path}/".encode()
     own = {os.getpid(), os.getppid()}
     for folder in Path("/proc").iterdir():
@@ -71,19 +73,6 @@ def _steps(run: Run) -> list[int]:
         with suppress(OSError, ValueError):
             found.append(sum(line.get("event") == "step" for line in read_json_lines(path)))
     return found
-
-
-def _why_no_trace(run: Run, asked: Own, took: int) -> str:
-    """Where the training ended before its profiled steps."""
-    if run.record.job.get("profiler") == "none" or asked.recorded_by_time or run.traces():
-        return ""
-    window = asked.window
-    if took >= window.end:
-        return ""
-    return (
-        f"nothing was profiled: it took {took} step{'s' * (took > 1)}, and the profiled ones are {window.start + 1} to "
-        f"{window.end}: let it take more, or lower --skip-steps, --warmup-steps and --active-steps"
-    )
 
 
 LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
@@ -144,17 +133,15 @@ def record_start(run: Run) -> None:
 
 
 def record_end(run: Run, code: int, reason: str) -> int:
-    """Write how the job ended; returns the exit code it should have.
-
-    The training's own exit status counts, not the launcher's: when one node fails, srun ends the others and may
-    report their end instead.
-    """
+    """Write how the job ended; returns the exit code it should have. The training's own exit status counts, not the
+    launcher's: when one node fails, srun ends the others and may report their end instead."""
     nodes = run.nodes()
     expected = int(run.record.job["experiment"]["nodes"])
     exit_code = _training_exit(nodes, expected, code)
-    if reason and not exit_code and _stopped_early(run):
-        exit_code = STOPPED  # nsys ends with 0 when it is asked to end
-    missing = [name for name in run.record.job["expects"] if not _is_there(run.path / name)]
+    if reason and not exit_code and any(_ended_as(path) == "stopped" for path in run.metrics()):
+        exit_code = STOPPED  # a rank stopped on request, and nsys ends with 0 when it is asked to end
+    expected_files = {name: run.path / name for name in run.record.job["expects"]}
+    missing = [name for name, path in expected_files.items() if not (path.is_file() and path.stat().st_size)]
     before = run.status()
     state = _state(exit_code, reason, missing)
     note = what_is_open(run) if state == "completed" else ""
@@ -218,18 +205,12 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
             f"{nothing}the training may have ended before the {asked.capture_delay} s of --capture-delay were over: "
             "use more --steps or a shorter delay"
         )
-    inside = record.site.container is not None and record.site.container.in_srun
-    if record.job.get("container") and not inside:
+    if record.job.get("container") and not record.site.in_srun:
         return (
             f"{nothing}in the container the training probably could not load nsys's libraries; add their folder to the "
             "site's container.binds, or try --profiler torch"
         )
     return f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
-
-
-def _stopped_early(run: Run) -> bool:
-    """Whether a rank of the training says that it stopped before its last step, on request."""
-    return any(_ended_as(path) == "stopped" for path in run.metrics())
 
 
 def _ended_as(metrics: Path) -> object:
@@ -251,15 +232,9 @@ def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
 def _state(code: int, reason: str, missing: list[str]) -> State:
     if not code and not missing:
         return "completed"  # the signal to stop came after the end
-    if reason in ("timeout", "stuck"):
+    if reason in ("timeout", "stuck", "cancelled"):
         return cast(State, reason)
-    if reason == "cancelled":
-        return "cancelled"
     return "failed" if code else "completed"
-
-
-def _is_there(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
 
 
 def main(argv: list[str]) -> int:

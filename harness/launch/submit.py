@@ -24,13 +24,12 @@ from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own
 from harness.launch.argv import quote, quote_all, shown
-from harness.launch.backends.protocol import Joint, PolledState, Submission, Together
+from harness.launch.backends.protocol import PolledState, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
-from harness.launch.job import Job, resolve
+from harness.launch.job import Job, Machine, resolve
 from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
-from harness.launch.resolve import Machine
 from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
 from harness.live.node_file import silent_nodes
@@ -82,12 +81,6 @@ def _environment(folder: Path) -> Environment:
     return environment
 
 
-def render_joint(jobs: Sequence[Job], joint: Joint) -> str:
-    """The script of one submission that starts the scripts of all these jobs."""
-    template = _environment(joint.template.parent).get_template(joint.template.name)
-    return template.render(jobs=jobs, directives=joint.directives)
-
-
 def render(job: Job) -> str:
     """The job's script, for its site's backend. Raises RequestError: the backend is unknown."""
     return render_template(backend_of(job.site).TEMPLATE, job=job)
@@ -98,10 +91,7 @@ def render_template(template: Path, **values: object) -> str:
     return _environment(template.parent).get_template(template.name).render(**values)
 
 
-_LIMIT_S = 20.0
-
-
-def program_of(asked: Experiment, job: Job) -> Program | None:
+def _program(asked: Experiment, job: Job) -> Program | None:
     """The program of a training of the user's own; None: it is an exercise."""
     if not isinstance(asked, Own):
         return None
@@ -115,44 +105,42 @@ def program_of(asked: Experiment, job: Job) -> Program | None:
     )
 
 
-def versions_of(asked: Experiment, ours: dict[str, str]) -> dict[str, str]:
+def _versions(asked: Experiment) -> dict[str, str]:
     """The versions of what trains, by package; empty where nobody here can ask for them, as in a container."""
-    if not isinstance(asked, Own) or asked.python is None:
-        return ours
-    found = ask_python(asked.python)
-    return {} if isinstance(found, str) else found.versions
+    if isinstance(asked, Own) and asked.python is not None:
+        told = ask_python(asked.python)
+        return {} if isinstance(told, str) else told.versions
+    found = {"python": platform.python_version()}
+    for name in RECORDED:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def git_state_of(folder: Path) -> dict[str, str | bool | None]:
     """The repository that holds the folder: its top, commit and branch, whether tracked files differ from the commit,
     and a checksum of the differences. None: git does not say."""
-    changes = _git_in(folder, "status", "--porcelain", "--untracked-files=no")
-    differences = _git_in(folder, "diff", "HEAD") if changes else None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    differences = _git(folder, "diff", "HEAD") if changes else None
     return {
-        "repository": _git_in(folder, "rev-parse", "--show-toplevel"),
-        "commit": _git_in(folder, "rev-parse", "HEAD"),
-        "branch": _git_in(folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        "repository": _git(folder, "rev-parse", "--show-toplevel"),
+        "commit": _git(folder, "rev-parse", "HEAD"),
+        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         "dirty": None if changes is None else bool(changes),
         "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
     }
 
 
-def _git_in(folder: Path, *arguments: str) -> str | None:
+def _git(folder: Path, *arguments: str) -> str | None:
+    # In a checkout of another user git answers only if it is told to: that user's Python runs here already.
+    argv = ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", os.fspath(folder), *arguments],
-            capture_output=True,
-            check=False,
-            timeout=_LIMIT_S,
-            stdin=subprocess.DEVNULL,
-        )
+        done = subprocess.run(argv, capture_output=True, check=False, timeout=30, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
 
 
-# In a checkout of another user git answers only if it is told to: that user's Python runs here already.
-GIT = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
 RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
 
 
@@ -196,9 +184,8 @@ def submit(
 
     command: as typed. part: of which series of runs it is one. files: texts to keep in the run beside the job's own.
 
-    Raises:
-        RequestError: a file that it names does not exist; nothing was written.
-        WorkError: the backend refused, or a write failed; nothing is left behind.
+    Raises RequestError: a file that it names does not exist; nothing was written. WorkError: the backend refused, or a
+    write failed; nothing is left behind.
     """
     job = prepared.job
     check(job, os.environ)
@@ -207,16 +194,11 @@ def submit(
     with Stage(Path(job.output_dir)) as stage:
         asked = _staged(stage, Start(prepared, command, part, files or {}), text)
         run = backend_of(job.site).submit(asked)
-    _hide_from_git(job)
-    return run
-
-
-def _hide_from_git(job: Job) -> None:
-    """Let no `git add .` of the user's own repository take traces with it."""
-    folder = Path(job.output_dir).parent
+    folder = Path(job.output_dir).parent  # no `git add .` of the user's own repository shall take traces with it
     if isinstance(job.experiment, Own) and folder != runs_root():
         with suppress(OSError), (folder / ".gitignore").open("x", encoding="utf-8") as file:
             file.write("*\n")
+    return run
 
 
 class Start(NamedTuple):
@@ -238,26 +220,22 @@ def submit_together(starts: Sequence[Start], way: Together, at_once: int | None 
 
     at_once: of an array, the most that run at a time.
 
-    Raises:
-        RequestError: a file that they name does not exist, or their backend has no queue; nothing was written.
-        WorkError: the backend refused, or a write failed; nothing is left behind.
-        ValueError: they do not go together.
+    Raises RequestError: a file that they name does not exist, or their backend has no queue; nothing was written.
+    WorkError: the backend refused, or a write failed; nothing is left behind. ValueError: they do not go together.
     """
     jobs = [start.prepared.job for start in starts]
     if not go_together(jobs):
         raise ValueError("jobs with different resources cannot be one submission")
-    first = jobs[0]
-    joint = backend_of(first.site).joint(way, first.site, first.directives, len(jobs), at_once)
     for job in jobs:
         check(job, os.environ)
     texts = [script_of(job) for job in jobs]
     _keep_secrets_from(jobs)
     with ExitStack() as stages:
-        folders = [stages.enter_context(Stage(Path(first.output_dir))) for _ in jobs]
+        folders = [stages.enter_context(Stage(Path(job.output_dir))) for job in jobs]
         asked = [_staged(*each) for each in zip(folders, starts, texts, strict=True)]
-        script = folders[0].path / f"{way}.sbatch"
-        write_atomically(script, render_joint(jobs, joint))
-        return backend_of(first.site).submit_together(asked, joint, script)
+        return backend_of(jobs[0].site).submit_together(
+            asked, way, at_once, lambda template, lines: render_template(template, jobs=jobs, directives=lines)
+        )
 
 
 def _keep_secrets_from(jobs: Sequence[Job]) -> None:
@@ -269,13 +247,16 @@ def _keep_secrets_from(jobs: Sequence[Job]) -> None:
 def _staged(stage: Stage, start: Start, script: str) -> Submission:
     job = start.prepared.job
     write_atomically(Run(stage.path).script, script, mode=SECRET_MODE if job.holds_secret else None)
-    for folder in job.folders:
-        _make(stage.path / folder)
+    for folder in (stage.path / name for name in job.folders):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(folder, error) from None
     for name, content in {**job.files, **start.files}.items():
         write_atomically(stage.path / name, content)
     return Submission(
         stage=stage,
-        record=_record(start.prepared, start.command, start.part),
+        record=_record(start),
         name_for=job.name_for,
         directives=job.directives,
         cpus_per_task=job.cpus_per_task,
@@ -283,20 +264,9 @@ def _staged(stage: Stage, start: Start, script: str) -> Submission:
     )
 
 
-def _make(folder: Path) -> None:
-    """Raises DiskError: it cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(folder, error) from None
-
-
 def look_at(run: Run) -> PolledState:
-    """The run's state and why, from its backend. An end that the job could not write is kept in the run.
-
-    Raises:
-        WorkError: the backend is not here.
-    """
+    """The run's state and why, from its backend; raises WorkError where that is not here. An end that the job could not
+    write is kept in the run."""
     found = backend_of_run(run).poll(run)
     own = run.status()
     if found.state == "failed" and (full := why_it_wrote_no_more(run)):
@@ -334,57 +304,35 @@ class Cancelled(NamedTuple):
 
 
 def cancel(run: Run) -> Cancelled:
-    """Stop a run that has not ended.
-
-    Raises:
-        WorkError: it could not be stopped.
-    """
+    """Stop a run that has not ended. Raises WorkError: it could not be stopped."""
     before = look_at(run)
     over = before.state in FINAL
     return Cancelled(before, [] if over else backend_of_run(run).cancel(run))
 
 
-def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record:
-    job = prepared.job
+def _record(start: Start) -> Record:
+    asked, job = start.prepared
     return Record(
         job_id="",
         backend=job.site.scheduler,
-        experiment=prepared.asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
         site=job.site,
         job=job.as_json(),
-        command=command,
+        command=start.command,
         git=git_state(),
-        versions=versions_of(prepared.asked, _versions()),
-        program=program_of(prepared.asked, job),
+        versions=_versions(asked),
+        program=_program(asked, job),
         user=this_user(),
         submit_host=socket.gethostname(),
         created_ns=time.time_ns(),
-        part=part,
+        part=start.part,
     )
 
 
 def git_state() -> dict[str, str | bool | None]:
     """The commit and branch of this checkout, and whether files differ from it; None: git does not say."""
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": None if (changed := _git("status", "--porcelain")) is None else bool(changed),
+        "commit": _git(ROOT, "rev-parse", "HEAD"),
+        "branch": _git(ROOT, "rev-parse", "--abbrev-ref", "HEAD"),
+        "dirty": None if (changed := _git(ROOT, "status", "--porcelain")) is None else bool(changed),
     }
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run([*GIT, *arguments], capture_output=True, text=True, check=False, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in RECORDED:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

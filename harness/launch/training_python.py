@@ -1,7 +1,5 @@
 """What the Python of a user's own training has: its version and its packages. It is asked once, and imports nothing.
-
-Knows no experiment and no site.
-"""
+Knows no experiment and no site."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import NamedTuple
 
 from harness.common.errors import nearest
 from harness.common.printable import printable
-from harness.common.programs import TOO_LATE, Answer, ask
+from harness.common.programs import TOO_LATE, ask
 
 OLDEST = (3, 8)
 PACKAGES = (
@@ -76,18 +74,14 @@ def ask_python(path: str) -> TrainingPython | str:
         packages = {str(name): str(version) for name, version in told["packages"].items()}
         modules = frozenset(map(str, told["modules"]))
     except (ValueError, IndexError, KeyError, TypeError, AttributeError):
-        return f"is not a Python{_in_its_words(answer)}"
+        lines = [line.strip() for line in (answer.err or answer.out).splitlines() if line.strip()]
+        # What it said instead, if that is short and does not only repeat the question.
+        is_short = lines[:1] and len(lines[0]) <= _LONGEST_REASON and "import sys" not in lines[0]
+        return "is not a Python" + (f" ({printable(lines[0])})" if is_short else "")
     version = ".".join(map(str, numbers))
     if numbers < OLDEST:
         return f"is Python {version}, and a training is observed from Python {'.'.join(map(str, OLDEST))} on"
     return TrainingPython(version, packages, modules)
-
-
-def _in_its_words(answer: Answer) -> str:
-    """What it said instead, in short; empty where it only repeats the question."""
-    lines = [line.strip() for line in (answer.err or answer.out).splitlines() if line.strip()]
-    is_short = lines[:1] and len(lines[0]) <= _LONGEST_REASON and "import sys" not in lines[0]
-    return f" ({printable(lines[0])})" if is_short else ""
 
 
 def _no_program(path: Path) -> str:

@@ -1,7 +1,5 @@
-"""Which commands and paths a launch would take from somebody else's file, and why a person should look at them.
-
-A run.json is a program: its site's lines run as the user who starts it again. Asks nobody and starts nothing.
-"""
+"""Which commands and paths a launch would take from somebody else's file, and why a person should look at them. A
+run.json is a program: its site's lines run as the user who starts it again. Asks nobody and starts nothing."""
 
 from __future__ import annotations
 
@@ -56,10 +54,12 @@ def find_untrusted(
     source: Source, experiments: Sequence[Experiment], site: Site | None = None, environ: Mapping[str, str] = os.environ
 ) -> UntrustedRequest:
     """What a launch of the experiments at the site takes from the file. site: None, if the user chose it."""
-    known = None if site is None else _known(site, source.command, environ)
+    known, unknown = (None, "") if site is None else _compared(site, source, environ)
     own = list(dict.fromkeys(line for each in experiments for line in _own_lines(each)))
-    why = [*_not_ours(source), *([] if site is None or known else _unknown_site(site, source, environ))]
-    if own and not why and not _is_among_ours(source.file, experiments):
+    why = [*_not_ours(source), *filter(None, [unknown])]
+    # Of own trainings also where the file itself says that it was typed.
+    ours = [runs_root(), *(Path(each.start_in, "runs") for each in experiments if isinstance(each, Own))]
+    if own and not why and not any(source.file.resolve().is_relative_to(place.resolve()) for place in ours):
         why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
     lines = [] if site is None else _site_lines(site, known)
     return UntrustedRequest(source.file, [escaped(each) for each in why], [escaped(each) for each in [*lines, *own]])
@@ -76,12 +76,6 @@ def _not_ours(source: Source) -> Iterator[str]:
         yield f"it says that {source.user} made it"
 
 
-def _is_among_ours(file: Path, experiments: Sequence[Experiment]) -> bool:
-    """Whether it lies where this user's runs do: of own trainings also where the file itself says that it was typed."""
-    started = {Path(each.start_in, "runs") for each in experiments if isinstance(each, Own)}
-    return any(file.resolve().is_relative_to(place.resolve()) for place in (runs_root(), *started))
-
-
 def _canonical(site: Site) -> dict[str, Any]:
     """The site's content without what a flag, or a study of ours, changes."""
     found = site.model_dump(mode="json", exclude=_FLAGGED)
@@ -91,16 +85,23 @@ def _canonical(site: Site) -> dict[str, Any]:
     return found
 
 
-def _known(site: Site, command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """The site file of this user or of the harness that says the same, as people find it; None: there is none."""
-    wanted = _canonical(site)
-    for name, word in _candidates(site, command, environ):
+def _compared(site: Site, source: Source, environ: Mapping[str, str]) -> tuple[str | None, str]:
+    """The site file of this user or of the harness that says the same, as people find it; else why there is none."""
+    there, differs = _canonical(site), ""
+    for name, candidate in _candidates(site, source.command, environ):
         try:
-            if _canonical(load_site(word)) == wanted:
-                return name
+            here = _canonical(load_site(candidate))
         except RequestError:  # it is gone, or was changed into something else
             continue
-    return None
+        if here == there:
+            return name, ""
+        if here["name"] == site.name and not differs:
+            fields = " and ".join(field for field, value in there.items() if value != here[field])
+            differs = f"its site {site.name} differs from {name} in {fields}"
+    word = _site_word(source.command)
+    if word is not None and _is_path(word) and not expanded(word).exists():
+        return None, f"its site file {word} is not here any more, so its site {site.name} cannot be compared"
+    return None, differs or f"its site {site.name} is not known here ({', '.join(site_names())}, HARNESS_SITE)"
 
 
 def _candidates(site: Site, command: Sequence[str], environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -130,24 +131,6 @@ def _is_trusted(path: Path) -> bool:
         return path.is_file() and path.stat().st_uid in (os.geteuid(), 0)
     except OSError:
         return False
-
-
-def _unknown_site(site: Site, source: Source, environ: Mapping[str, str]) -> Iterator[str]:
-    word = _site_word(source.command)
-    if word is not None and _is_path(word) and not expanded(word).exists():
-        yield f"its site file {word} is not here any more, so its site {site.name} cannot be compared"
-        return
-    for name, candidate in _candidates(site, source.command, environ):
-        try:
-            here = _canonical(load_site(candidate))
-        except RequestError:
-            continue
-        there = _canonical(site)
-        fields = " and ".join(field for field, value in there.items() if value != here[field])
-        if here["name"] == site.name:
-            yield f"its site {site.name} differs from {name} in {fields}"
-            return
-    yield f"its site {site.name} is not known here ({', '.join(site_names())}, HARNESS_SITE)"
 
 
 def _site_lines(site: Site, known: str | None) -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from harness.common.heartbeats import LEAST_S, PERIOD_S, live_folder
 from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
-from harness.format.format import clock_text, duration, percent
+from harness.format.format import duration, percent
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
 from harness.live.model import BEATS, NS, History, Live, Rank
@@ -24,6 +24,7 @@ from harness.live.pace_words import Numbering, pace_notes, slowest
 from harness.live.silent import Silent, who_is_silent
 from harness.live.text import how_many, ranks_named, span
 from harness.run.mystery import is_hidden
+from harness.site.slurm_notation import clock_text
 
 
 class BadLoss(NamedTuple):

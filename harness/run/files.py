@@ -27,9 +27,7 @@ SECRET_MODE = 0o600
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else the checkout's exercises/.
-
-    Where the harness is installed without a checkout, the current folder's exercises/.
-    """
+    Where the harness is installed without a checkout, the current folder's exercises/."""
     given = environ.get("HARNESS_RUNS")
     return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
 
@@ -56,8 +54,7 @@ def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: 
     folder, and shows what other machines wrote there. mode: who may read it; None: as the umask has it. Returns whether
     it was written.
 
-    Raises:
-        DiskError: the disk is full or not writable; nothing is left behind.
+    Raises DiskError: the disk is full or not writable; nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -100,8 +97,7 @@ def make_shared(folder: Path) -> None:
     Where several people share that (it is sticky, or its group may write), the first of them must not close what the
     others need, whatever the umask.
 
-    Raises:
-        OSError: it cannot be made.
+    Raises OSError: it cannot be made.
     """
     root = runs_root()
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -123,12 +119,8 @@ def naming_flag(flag: str) -> Iterator[None]:
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out.
-
-    Raises:
-        OSError: it is missing or may not be read.
-        SmallFileError: it is no regular file, or has a line without end.
-    """
+    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out. Raises
+    OSError: it is missing or may not be read. SmallFileError: it is no regular file, or has a line without end."""
     for line in read_lines(path):
         try:
             value = parse_json(line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,22 +57,11 @@ def all_runs(root: Path | None = None) -> list[Run]:
     """Every run, oldest first."""
     folders = [folder for each in run_roots(root) for folder in run_folders(each)]
     runs = [Run(p.parent) for folder in folders for p in folder.glob("profiler/[!.]*/run.json")]
-    return sorted(runs, key=lambda r: (_created_ns(r), r.name))
-
-
-def _created_ns(run: Run) -> int:
-    try:
-        return run.record.created_ns
-    except WorkError:
-        return 0
+    return sorted(runs, key=lambda r: (r.known_record.created_ns if r.known_record else 0, r.name))
 
 
 def find_run(token: str, root: Path | None = None) -> Run:
-    """The run meant by a job id, a name, a path, or `last`.
-
-    Raises:
-        RequestError: no run matches, or several do.
-    """
+    """The run meant by a job id, a name, a path, or `last`. Raises RequestError: no run matches, or several do."""
     path = expanded(token)
     if Run(path).is_run:
         return Run(path.absolute())
@@ -105,7 +93,8 @@ def find_run(token: str, root: Path | None = None) -> Run:
     raise RequestError(
         f"RUN: there is no run {token!r}{hint}"
         + (f"; the record of {len(lost)} cannot be read, as of {lost[-1]}: give its name" if lost else "")
-        + _among_closed(root or runs_root())
+        # It may be one of the runs that this user may not read.
+        + (f"; {shut[0]} may not be read{whose(shut[0])}" if (shut := closed(root or runs_root())) else "")
     )
 
 
@@ -120,25 +109,13 @@ def refuse_odd_record(path: Path) -> None:
         raise RequestError(f"{record}: {why_unread(error)}") from None
 
 
-def _among_closed(root: Path) -> str:
-    """A remark where it may be one of the runs that this user may not read."""
-    shut = closed(root)
-    return f"; {shut[0]} may not be read{whose(shut[0])}" if shut else ""
-
-
 def _safe_id(run: Run) -> str | None:
-    try:
-        return run.job_id
-    except WorkError:
-        return None
+    return run.known_record.job_id if run.known_record else None
 
 
 def part_of(run: Run) -> Part | None:
     """Of which series a run is; None where it is of none, or its record is lost."""
-    try:
-        return run.record.part
-    except WorkError:
-        return None
+    return run.known_record.part if run.known_record else None
 
 
 class Stage:
@@ -169,11 +146,7 @@ class Stage:
                 folder.rmdir()
 
     def publish(self, name: str, job_id: str) -> Run:
-        """Give the run its name; it must be new.
-
-        Raises:
-            WorkError: there is a run of that name.
-        """
+        """Give the run its name; it must be new. Raises WorkError: there is a run of that name."""
         target = self.output_dir / "profiler" / name
         if target.exists():
             raise WorkError(f"{target} exists already: nothing was overwritten")
@@ -193,14 +166,15 @@ class Stage:
 
 
 def claim_local_id(root: Path) -> tuple[str, Path]:
-    """A number that no other local run has, and a folder of its own for the backend.
-
-    Also the logs say which numbers are taken: whoever copies the runs' folder may leave the hidden folder behind.
-    """
+    """A number that no other local run has, and a folder of its own for the backend. Also the logs say which numbers
+    are taken: whoever copies the runs' folder may leave the hidden folder behind."""
     base = root / LOCAL
     try:
         make_shared(base)
-        taken = (p.name.removeprefix("local-") for p in (*base.iterdir(), *_logs(root)))
+        # Also in the other place where this user's commands look for runs.
+        folders = [folder for place in dict.fromkeys([root, *run_roots()]) for folder in run_folders(place)]
+        logs = (log for folder in folders for log in folder.glob("logs/local-*"))
+        taken = (p.name.removeprefix("local-") for p in (*base.iterdir(), *logs))
         number = max((n for n in map(whole_number, taken) if n is not None), default=0)
         while True:
             number += 1
@@ -212,13 +186,6 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
     except OSError as error:
         _remove_if_empty(base)
         raise disk_error(base, error) from None
-
-
-def _logs(root: Path) -> Iterator[Path]:
-    """The logs of local runs, also in the other place where this user's commands look for runs."""
-    for place in dict.fromkeys([root, *run_roots()]):
-        for folder in run_folders(place):
-            yield from folder.glob("logs/local-*")
 
 
 def release_local_id(folder: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -66,30 +66,24 @@ def add_answer(run: Path, line: AnswerLine) -> None:
 
 
 def read_answers(path: Path) -> list[AnswerLine]:
-    """Every line of an answers file that is one, oldest first; none where there is no file.
-
-    Raises WorkError: it cannot be read.
-    """
+    """Every line of an answers file that is one, oldest first; none where there is no file. Raises WorkError: it cannot
+    be read."""
     try:
-        return list(_lines(path))
+        lines = list(read_json_lines(path))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
         raise WorkError(f"{path} cannot be read: {why_unread(error)}") from None
-
-
-def _lines(path: Path) -> Iterator[AnswerLine]:
-    for line in read_json_lines(path):
-        try:
-            yield AnswerLine.model_validate(line)
-        except ValueError:
-            continue
+    found: list[AnswerLine] = []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(AnswerLine.model_validate(line))
+    return found
 
 
 def before_reveal(lines: list[AnswerLine]) -> list[AnswerLine]:
     """The answers that count: those before the mystery was revealed."""
-    end = next((number for number, line in enumerate(lines) if line.answer is None), len(lines))
-    return lines[:end]
+    return list(takewhile(lambda line: line.answer is not None, lines))
 
 
 class Revealed(BaseModel):
@@ -122,17 +116,13 @@ def is_hidden(run: Path, asked: object) -> bool:
     """Whether the run is a mystery that was not revealed. asked: its experiment, as far as its record can be read."""
     committed = {asked.mystery.commitment} if isinstance(asked, Training) and asked.mystery else set()
     if sealed_file(run).is_file():
-        committed.add(_commitment_of(sealed_file(run)))
+        try:
+            committed.add(Secret.open(read_bounded_text(sealed_file(run))).commitment)
+        except (OSError, ValueError):
+            committed.add("")  # it was changed: no secret has this commitment
     revealed = read_revealed(run)
     told = Secret(revealed.faults, revealed.salt).commitment if revealed else None
     return bool(committed - {told})
-
-
-def _commitment_of(path: Path) -> str:
-    try:
-        return Secret.open(read_bounded_text(path)).commitment
-    except (OSError, ValueError):
-        return ""  # it was changed: no secret has this commitment
 
 
 def unseal_records(run: Path) -> None:

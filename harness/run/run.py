@@ -1,7 +1,5 @@
-"""Run: one submission and everything it left on disk. A caller that needs a file of a run asks here for its path.
-
-A run's directory keeps its name.
-"""
+"""Run: one submission and everything it left on disk. A caller that needs a file of a run asks here for its path. A
+run's directory keeps its name."""
 
 from __future__ import annotations
 
@@ -44,15 +42,19 @@ class Run:
 
     @cached_property
     def record(self) -> Record:
-        """What run.json says.
-
-        Raises:
-            WorkError: it is missing or not one of ours.
-        """
+        """What run.json says. Raises WorkError: it is missing or not one of ours."""
         try:
             return Record.model_validate_json(read_bounded_text(self.record_file))
         except (OSError, ValueError) as error:
             raise WorkError(f"{self.record_file} cannot be read: {why_invalid(error)}") from None
+
+    @property
+    def known_record(self) -> Record | None:
+        """The record, or None where it is lost."""
+        try:
+            return self.record
+        except WorkError:
+            return None
 
     @property
     def job_id(self) -> str:
@@ -133,32 +135,22 @@ class Run:
 
     def status(self) -> Status | None:
         """What the job itself last wrote; None before it started. Its end is in the record too, should this be lost."""
-        return _read(Status, self.path / "status.json") or self._end_of_record()
-
-    def _end_of_record(self) -> Status | None:
-        try:
-            return self.record.status
-        except WorkError:
-            return None
+        return _read(Status, self.path / "status.json") or (self.known_record.status if self.known_record else None)
 
     def write_status(self, status: Status) -> None:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
 
     def write_down(self, state: State, told_by: str, why: str = "") -> None:
-        """Keep an end that the job could not write; `told_by` knows it. A job's own word about its end stays.
-
-        Where this user may not write, nothing is kept.
-        """
+        """Keep an end that the job could not write; `told_by` knows it. A job's own word about its end stays. Where
+        this user may not write, nothing is kept."""
         own = self.status() or Status(state=state)
         learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why or own.why})
         with suppress(WorkError):
             write_atomically(
-                self.path / "status.json", learned.model_dump_json(indent=1) + "\n", self._has_no_end_of_its_own
+                self.path / "status.json",
+                learned.model_dump_json(indent=1) + "\n",
+                still=lambda: (own := self.status()) is None or not own.is_settled or own.told_by is not None,
             )
-
-    def _has_no_end_of_its_own(self) -> bool:
-        own = self.status()
-        return own is None or not own.is_settled or own.told_by is not None
 
     def write_record(self, record: Record) -> None:
         text = record.model_dump_json(indent=1) + "\n"

@@ -1,7 +1,5 @@
-"""Which texts a site file may hold: each type is a narrow alphabet, with the rules that a pattern cannot express.
-
-The texts reach a script and run there: a text that could break the script is refused here. Knows no site's fields.
-"""
+"""Which texts a site file may hold: each type is a narrow alphabet, with the rules that a pattern cannot express. The
+texts reach a script and run there: a text that could break the script is refused here. Knows no site's fields."""
 
 from __future__ import annotations
 

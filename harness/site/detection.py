@@ -28,11 +28,8 @@ class SiteChoice(NamedTuple):
 
 
 def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
-    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`.
-
-    Raises:
-        RequestError: the site named does not exist, or its file is wrong.
-    """
+    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`. Raises RequestError:
+    the site named does not exist, or its file is wrong."""
     if asked is not None:
         return SiteChoice(site=load_site(asked), reason="--site")
     if environ.get("HARNESS_SITE"):
@@ -55,7 +52,10 @@ def _detected(environ: Mapping[str, str]) -> SiteChoice:
     host, cluster = socket.gethostname(), environ.get("SLURM_CLUSTER_NAME")
     has_slurm = shutil.which("sbatch") is not None  # another machine may have such a host name
     for name in site_names():
-        detect = _detection_of(name)
+        # Only the `detect` block of a site file: reading all files in full costs a tenth of a dry run.
+        text = (SITES / f"{name}.yaml").read_text(encoding="utf-8")
+        block = re.search(r"^detect:\n((?: .*\n)+)", text, re.MULTILINE)
+        detect = Detect(**parse_yaml(block[1])) if block else Detect()
         if cluster and cluster in detect.clusters:
             return SiteChoice(site=load_site(name), reason=f"SLURM_CLUSTER_NAME is {cluster}")
         if has_slurm and any(fnmatch.fnmatch(host, pattern) for pattern in detect.hosts):
@@ -64,13 +64,6 @@ def _detected(environ: Mapping[str, str]) -> SiteChoice:
         return SiteChoice(site=load_site("slurm"), reason="sbatch is here and its controller answers")
     why = "sbatch is here but its controller does not answer" if has_slurm else "no sbatch on this machine"
     return SiteChoice(site=load_site("local"), reason=why)
-
-
-def _detection_of(name: str) -> Detect:
-    """Only the `detect` block of a site file: reading all files in full costs a tenth of a dry run."""
-    text = (SITES / f"{name}.yaml").read_text(encoding="utf-8")
-    block = re.search(r"^detect:\n((?: .*\n)+)", text, re.MULTILINE)
-    return Detect(**parse_yaml(block[1])) if block else Detect()
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:

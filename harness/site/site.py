@@ -1,8 +1,6 @@
-"""A site: one YAML file, validated on load.
-
-Everything that may reach a `#SBATCH` line is checked against a narrow alphabet, so that neither a site file nor a flag
-can add a second line to a script. Knows of the experiments only their fields, and writes no script.
-"""
+"""A site: one YAML file, validated on load. Everything that may reach a `#SBATCH` line is checked against a narrow
+alphabet, so that neither a site file nor a flag can add a second line to a script. Knows of the experiments only their
+fields, and writes no script."""
 
 from __future__ import annotations
 
@@ -42,6 +40,7 @@ from harness.site.alphabets import (
     Text,
     TimeLimit,
 )
+from harness.site.slurm_notation import seconds_of
 
 SITES = CONFIGS / "sites"
 
@@ -230,11 +229,14 @@ class Site(SitePart):
         return path
 
     @property
+    def in_srun(self) -> bool:
+        """Whether srun makes the container of a job here."""
+        return self.container is not None and self.container.in_srun
+
+    @property
     def time_s(self) -> int:
         """The time limit in seconds."""
-        days, _, clock = self.time.rpartition("-")
-        hours, minutes, seconds = (int(part) for part in clock.split(":"))
-        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+        return seconds_of(self.time) or 0
 
     @property
     def warning_s(self) -> int:
@@ -248,11 +250,8 @@ def site_names() -> list[str]:
 
 
 def load_site(name_or_path: str, source: str = "--site") -> Site:
-    """The site of this name, or the one in this file; `source`: the flag or variable that named it.
-
-    Raises:
-        RequestError: there is no such site, or its file cannot be read or is not valid.
-    """
+    """The site of this name, or the one in this file; `source`: the flag or variable that named it. Raises
+    RequestError: there is no such site, or its file cannot be read or is not valid."""
     path = SITES / f"{name_or_path}.yaml"
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         path = expanded(name_or_path)
@@ -264,12 +263,12 @@ def load_site(name_or_path: str, source: str = "--site") -> Site:
 
 
 def override(site: Site, given: Mapping[str, Any]) -> Site:
-    """The site with some of its fields replaced, as `-a`, `-p`, `-q` and `--time` do.
-
-    Raises:
-        RequestError: a value is not allowed; one line each.
-    """
-    limits = {} if _same_queue(site, given) else {"max_nodes": None}
+    """The site with some of its fields replaced, as `-a`, `-p`, `-q` and `--time` do. Raises RequestError: a value is
+    not allowed; one line each."""
+    # What `max_nodes` limits is the site's QOS, or its partition where it names no QOS.
+    queue = ("qos",) if site.qos else ("qos", "partition")
+    is_same = all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)
+    limits = {} if is_same else {"max_nodes": None}
     try:
         return Site.model_validate(site.model_dump() | limits | dict(given)) if given else site
     except ValidationError as error:
@@ -281,12 +280,6 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
             for e in error.errors()
         ]
         raise RequestError("\n".join(lines)) from None
-
-
-def _same_queue(site: Site, given: Mapping[str, Any]) -> bool:
-    """Whether the queue that `max_nodes` limits stays: the site's QOS, or its partition where it names no QOS."""
-    queue = ("qos",) if site.qos else ("qos", "partition")
-    return all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)
 
 
 def _validated(path: Path, data: object) -> Site:
@@ -311,7 +304,8 @@ def _sentences(error: ValidationError) -> Iterator[str]:
         elif e["type"] == "missing":
             yield f"field {where} is missing"
         elif where == "time" and isinstance(given, int):
-            yield f"field time is {given}, as YAML reads an unquoted {_clock(given)}: quote it"
+            clock = f"{given // 3600}:{given // 60 % 60:02}:{given % 60:02}"
+            yield f"field time is {given}, as YAML reads an unquoted {clock}: quote it"
         elif e["type"] == "string_type" and isinstance(given, int | float | date):
             yield f"field {where} is text, and YAML reads it as {given}: quote it"
         elif e["type"] == "literal_error":
@@ -332,10 +326,6 @@ def _key_sentence(loc: tuple[int | str, ...], key: object) -> str:
         return f"key {key!r}{of} takes {TAKES[NAME_PATTERN]}"
     why = ", as YAML reads an unquoted yes, no, on or off" if isinstance(key, bool) else ""
     return f"key {key}{of} is not text{why}: quote it"
-
-
-def _clock(seconds: int) -> str:
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def _known_fields(loc: tuple[int | str, ...]) -> list[str]:

@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
 from harness.common.programs import NOT_THERE, TOO_LATE, Answer
 from harness.common.programs import ask as ask_program
+from harness.site.slurm_notation import unix_ns
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 # SCANCEL_STATE and its like would narrow an order or a question to other jobs than the one that is meant.
@@ -55,18 +55,9 @@ class JobId(NamedTuple):
         return [f"--clusters={self.cluster}"] if self.cluster else []
 
 
-def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Our environment without the variables that would change the new job, as an enclosing job's."""
-    ours = {k: v for k, v in environ.items() if k not in MISLEADING}
-    return {k: v for k, v in ours.items() if k in KEPT or not k.startswith(LEAKING)}
-
-
 def sbatch(*words: str) -> JobId:
-    """Submit with these options and script; returns the job.
-
-    Raises:
-        WorkError: sbatch refused; the sentence is sbatch's own.
-    """
+    """Submit with these options and script; returns the job. Raises WorkError: sbatch refused; the sentence is sbatch's
+    own."""
     answer = ask("sbatch", "--parsable", *words, limit_s=ORDER_S)
     if answer.code == NOT_THERE:
         raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
@@ -82,11 +73,8 @@ def sbatch(*words: str) -> JobId:
 
 
 def scancel(job: JobId) -> None:
-    """Cancel the job. One that has ended stays as it is.
-
-    Raises:
-        WorkError: scancel refused, with its own sentence, or the controller does not answer.
-    """
+    """Cancel the job. One that has ended stays as it is. Raises WorkError: scancel refused, with its own sentence, or
+    the controller does not answer."""
     limit_s = CANCEL_IN_SILENCE_S if is_silent("controller", job.cluster) else CANCEL_S
     answer = ask("scancel", *job.on_cluster, job.number, limit_s=limit_s)
     if answer.code == NOT_THERE:
@@ -101,9 +89,7 @@ def scancel(job: JobId) -> None:
 
 class JobReply(NamedTuple):
     """A program's answer about a job: `text` is empty if it does not know the job; `replied`: whether it answered.
-
-    silent: its server did not answer, now or a moment ago.
-    """
+    silent: its server did not answer, now or a moment ago."""
 
     text: str
     replied: bool = True
@@ -130,22 +116,20 @@ class QueueEntry(NamedTuple):
     @property
     def starts_ns(self) -> int | None:
         """Unix time at which it began or is expected to; None: Slurm does not say."""
-        return _unix_ns(self.starts)
+        return unix_ns(self.starts)
 
     @property
     def ends_ns(self) -> int | None:
         """Unix time at which its time limit ends it; None: Slurm does not say."""
-        return _unix_ns(self.ends)
+        return unix_ns(self.ends)
 
 
 _ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%P|%Q|%r")
 
 
 def squeue_all(cluster: str | None, numbers: Iterable[str]) -> dict[str, QueueEntry] | None:
-    """Jobs of a cluster by number, asked in one question. A job that is not listed has left the queue.
-
-    None: squeue did not answer.
-    """
+    """Jobs of a cluster by number, asked in one question. A job that is not listed has left the queue. None: squeue did
+    not answer."""
     options = (*JobId("", cluster).on_cluster, f"--jobs={','.join(sorted(set(numbers)))}")
     answer = _question(cluster, "squeue", *_ENTRY, "--array", *options)
     if answer is None or (answer.code and not UNKNOWN_JOB.search(answer.err)):
@@ -160,7 +144,14 @@ def squeue_everybody(cluster: str | None) -> list[QueueEntry] | None:
     None: squeue did not answer; or the cluster hides the jobs of others, or listing all once took longer than
     QUESTION_S: then this process does not ask that cluster again.
     """
-    if is_silent("controller", cluster) or not _lists_everybody(cluster):
+    if is_silent("controller", cluster):
+        return None
+    if cluster not in _lists_all:  # whether squeue shows the jobs of all users, which is asked once
+        private = _in_config("PrivateData", cluster)
+        if private is None:
+            return None
+        _lists_all[cluster] = "jobs" not in private.split(",")
+    if not _lists_all[cluster]:
         return None
     answer = ask("squeue", *_ENTRY, "--all", "--priority", *JobId("", cluster).on_cluster, limit_s=QUESTION_S)
     if answer.code == TOO_LATE:
@@ -168,29 +159,11 @@ def squeue_everybody(cluster: str | None) -> list[QueueEntry] | None:
     return None if answer.code else list(_entries(answer.out))
 
 
-def _lists_everybody(cluster: str | None) -> bool:
-    """Whether squeue shows the jobs of all users, by PrivateData in the configuration, which is asked once."""
-    if cluster not in _lists_all:
-        private = _in_config("PrivateData", cluster)
-        if private is None:
-            return False
-        _lists_all[cluster] = "jobs" not in private.split(",")
-    return _lists_all[cluster]
-
-
 def _entries(out: str) -> Iterator[QueueEntry]:
     for line in out.splitlines():
         fields = line.strip().split("|", len(QueueEntry._fields) - 1)
         if len(fields) == len(QueueEntry._fields):
             yield QueueEntry(*fields)
-
-
-def _unix_ns(written: str) -> int | None:
-    """A local time as Slurm writes it, 2026-11-25T06:33:20; None: another text, as N/A."""
-    try:
-        return int(datetime.fromisoformat(written).timestamp()) * 1_000_000_000
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def sacct(job: JobId) -> JobReply:
@@ -202,11 +175,6 @@ def sacct(job: JobId) -> JobReply:
 def scontrol(job: JobId) -> JobReply:
     """All fields of a job, `NAME=VALUE` on one line, until minutes after its end."""
     return _job_reply(_question(job.cluster, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number))
-
-
-def fields_of(told: JobReply) -> dict[str, str]:
-    """The fields in an answer of `scontrol`."""
-    return dict(part.split("=", 1) for part in told.text.split() if "=" in part)
 
 
 def is_silent(server: Server, cluster: str | None) -> bool:
@@ -221,22 +189,13 @@ def forget_silence() -> None:
     _lists_all.clear()
 
 
-def max_array_size() -> int:
-    """The most tasks of one array that the controller accepts; 0 if it does not say, or allows none."""
-    return _number_in_config("MaxArraySize") or 0
-
-
-def kill_wait_s(cluster: str | None) -> int | None:
-    """Seconds between Slurm's request to end and its kill; None if it does not say."""
-    return _number_in_config("KillWait", cluster)
-
-
-def _number_in_config(name: str, cluster: str | None = None) -> int | None:
+def number_in_config(name: str, cluster: str | None = None) -> int | None:
+    """A number of the configuration; None: the controller does not say."""
     found = re.match(r"\d+", _in_config(name, cluster) or "")
     return int(found[0]) if found else None
 
 
-def _in_config(name: str, cluster: str | None = None) -> str | None:
+def _in_config(name: str, cluster: str | None) -> str | None:
     """A value of the configuration; None: the controller does not say."""
     options = JobId("", cluster).on_cluster
     answer = _question(cluster, "scontrol", *options, "show", "config")
@@ -252,7 +211,9 @@ def in_queue(job: JobId) -> bool:
 
 def ask(*argv: str, limit_s: float = ASK_S) -> Answer:
     """One of Slurm's commands as typed, for who reads its words; its status says also that it is not there."""
-    return ask_program(argv, limit_s, clean_environment())
+    # Without the variables that would change the new job, as an enclosing job's.
+    kept = {k: v for k, v in os.environ.items() if k in KEPT or not (k in MISLEADING or k.startswith(LEAKING))}
+    return ask_program(argv, limit_s, kept)
 
 
 def controller_answers() -> bool:

@@ -11,7 +11,7 @@ from harness.experiment.exercises import Megatron
 from harness.experiment.model import find_model
 from harness.launch.exercises.base import Chosen
 from harness.launch.exercises.megatron import pretrain_gpt_argv
-from harness.launch.resolve import Machine, resolve_defaults
+from harness.launch.job import Machine, resolve_defaults
 from harness.site.site import load_site
 
 GOLDEN = Path(__file__).parent / "golden"

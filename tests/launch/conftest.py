@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.launch.resolve import Machine
+from harness.launch.job import Machine
 from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, Harness
 

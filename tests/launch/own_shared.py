@@ -11,8 +11,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.experiment.exercises import Own
-from harness.launch.job import Job, resolve
-from harness.launch.resolve import Machine
+from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site
 
 LAPTOP = Machine(0, 2, False, "/harness/python", "/harness/runs", "/home/u/runs")

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends.local import free_port
-from harness.launch.backends.protocol import Joint, Listed, PolledState, Submission, Together
+from harness.launch.backends.protocol import Listed, PolledState, Render, Submission, Together
 from harness.run import Run
 from harness.site.site import Site
 
@@ -47,11 +47,7 @@ def submit(asked: Submission) -> Run:
     return run
 
 
-def joint(_way: Together, _site: Site, _lines: list[str], _runs: int, _at_once: int | None) -> Joint:
-    raise NotImplementedError
-
-
-def submit_together(_asked: Sequence[Submission], _joint: Joint, _script: Path) -> list[Run]:
+def submit_together(_asked: Sequence[Submission], _way: Together, _at_once: int | None, _render: Render) -> list[Run]:
     raise NotImplementedError
 
 

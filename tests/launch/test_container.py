@@ -12,8 +12,7 @@ import pytest
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.launch.check import missing
-from harness.launch.job import Job, resolve, warnings_of
-from harness.launch.resolve import Machine
+from harness.launch.job import Job, Machine, resolve, warnings_of
 from harness.launch.submit import render
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, site_file

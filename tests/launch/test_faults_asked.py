@@ -15,8 +15,7 @@ from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
-from harness.launch.job import Job, resolve
-from harness.launch.resolve import Machine
+from harness.launch.job import Job, Machine, resolve
 from harness.report.compare.tables import configuration_table
 from harness.site.site import load_site
 

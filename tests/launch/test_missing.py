@@ -12,8 +12,7 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Experiment, Megatron
 from harness.launch.argv import quote
 from harness.launch.check import check, forewarnings
-from harness.launch.job import Job, resolve
-from harness.launch.resolve import Machine
+from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import ROOT, Harness, site_file, with_whole_paths
 

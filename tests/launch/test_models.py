@@ -12,8 +12,7 @@ import yaml
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, DeepSpeed
 from harness.experiment.model import find_model
-from harness.launch.job import Job, resolve
-from harness.launch.resolve import Machine
+from harness.launch.job import Job, Machine, resolve
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, Harness
 

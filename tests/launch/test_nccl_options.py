@@ -15,8 +15,7 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
-from harness.launch.job import Job, resolve, warnings_of
-from harness.launch.resolve import Machine
+from harness.launch.job import Job, Machine, resolve, warnings_of
 from harness.launch.submit import prepare, render, submit
 from harness.launch.untrusted import Source, find_untrusted
 from harness.site.site import load_site

@@ -14,8 +14,7 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.launch.argv import shown
 from harness.launch.check import check
-from harness.launch.job import Job, resolve
-from harness.launch.resolve import Machine
+from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import ROOT, Harness, with_whole_paths
 

@@ -10,8 +10,7 @@ import pytest
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Megatron
 from harness.launch.backends.registry import backend_of
-from harness.launch.job import resolve, warnings_of
-from harness.launch.resolve import Machine
+from harness.launch.job import Machine, resolve, warnings_of
 from harness.launch.submit import render
 from harness.site.site import load_site, override
 from tests.launch.launch_shared import ROOT, SITES, Harness

@@ -17,8 +17,7 @@ import pytest
 from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, Megatron, Own
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.backends.registry import backend_of
-from harness.launch.job import resolve
-from harness.launch.resolve import Machine
+from harness.launch.job import Machine, resolve
 from harness.launch.submit import render
 from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site

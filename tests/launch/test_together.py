@@ -75,7 +75,7 @@ def test_a_series_is_one_allocation_for_the_sum_of_the_limits(programs: Path, si
     runs = submit_together(starts(site, 1, 1, 1, 1), "series")
     assert [run.job_id for run in runs] == ["4711-0", "4711-1", "4711-2", "4711-3"]
     words = words_of(programs, "sbatch")
-    assert "--time=0-00:42:00" in words
+    assert "--time=00:42:00" in words
     assert not [word for word in words if word.startswith("--array") or word == "--time=00:10:00"]
 
 

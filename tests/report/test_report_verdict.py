@@ -29,8 +29,7 @@ from harness.experiment.parse import command_of
 from harness.explain.answer import verdict
 from harness.explain.commands import changed_command, in_lines
 from harness.explain.findings import reason_of
-from harness.launch.job import resolve
-from harness.launch.resolve import Machine
+from harness.launch.job import Machine, resolve
 from harness.report.tables.terminal import render
 from harness.site.site import load_site
 from tests.report.given_summary import FP32, MS, equal, run, summary

@@ -1,4 +1,4 @@
-"""The processes of this machine, as /proc shows them: whose they are, and how they are ended. Knows no run."""
+"""The local backend: runs of this machine, which submitit starts and keeps, and their processes, as in /proc."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PYTHON_PATH, TEMPLATES
-from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
-from harness.launch.backends.protocol import Joint, Listed, PolledState, Submission, Together
+from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
 from harness.run import FINAL, Run, State, Status, claim_local_id, disk_error, release_local_id, write_atomically
 from harness.site.detection import visible_gpus
-from harness.site.site import Site
 
 LAST_S = 10.0  # for what a killed script leaves behind, between the request to end and the kill
 
@@ -46,8 +44,11 @@ def was_started_with(pid: int, path: Path) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    if not words:  # a zombie, a thread of the kernel, or so new that its words are not there yet
-        return is_alive(pid) and _has_program(pid)
+    if not words:  # a zombie, or so new that its words are not there yet; or a thread of the kernel, without a program
+        try:
+            return is_alive(pid) and bool(Path(f"/proc/{pid}/exe").readlink())
+        except OSError:
+            return False
     return any(word.endswith(end) for word in words.split(b"\0"))
 
 
@@ -69,14 +70,6 @@ def end_session(session: int) -> None:
     while any(map(is_alive, left)) and time.monotonic() < end_s:
         time.sleep(0.1)
     _send(signal.SIGKILL, [pid for pid in left if is_alive(pid)])
-
-
-def _has_program(pid: int) -> bool:
-    """False for a thread of the kernel: after a reboot one may have the number of a run's script."""
-    try:
-        return bool(Path(f"/proc/{pid}/exe").readlink())
-    except OSError:
-        return False
 
 
 def _send(number: signal.Signals, pids: list[int]) -> None:
@@ -162,22 +155,13 @@ def _submitter_lives(run: Run) -> bool:
 
 def _how_it_ended(run: Run) -> str:
     """Why a failed run did not write its end, with the last line of its controller's log."""
-    lines = [
-        line
-        for log in sorted(run.controller_dir.glob("*_log.err"))
-        for line in _end_of(log).splitlines()
-        if line.strip() and not line.startswith("submitit ")
-    ]
+    text = ""
+    for log in sorted(run.controller_dir.glob("*_log.err")):
+        with suppress(OSError, ValueError):
+            text += read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace") + "\n"
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("submitit ")]
     message = f": {lines[-1].strip()}" if lines else ""
     return f"it ended without an exit status: a full disk, a very short time limit, or a kill{message}"
-
-
-def _end_of(log: Path) -> str:
-    """The last lines of a log; empty if it cannot be read."""
-    try:
-        return read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
 
 
 def controller(run: Run) -> int | None:
@@ -224,9 +208,7 @@ PASSED_ON: dict[int, signal.Signals] = {
 
 def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int:
     """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller.
-
-    environment: what differs from that of the controller; None: a variable that is not set.
-    """
+    environment: what differs from that of the controller; None: a variable that is not set."""
     if os.getpgrp() != os.getpid():
         os.setpgrp()  # the terminal's Ctrl-C does not reach it; the controller ends it with SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)  # bash cannot trap a signal that was ignored at its start
@@ -243,27 +225,22 @@ def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int
     return code
 
 
-def directives(_asked: Experiment, _site: Site, _cpus: int | None) -> list[str]:
-    """Empty: only a queue reads directives."""
+def _nothing(*_: object) -> list[Any]:
+    """There is no queue that reads directives, writes logs, or makes a run wait or fail for its folder."""
     return []
 
 
-def warnings(_asked: Experiment, _site: Site, _environ: Mapping[str, str]) -> list[str]:
-    """Empty: a run begins at once."""
-    return []
+def submit_together(*_: object) -> NoReturn:
+    """Raises RequestError: this backend has no queue."""
+    raise RequestError("this machine has no queue: its runs are started one after the other")
 
 
-def refusals(_output_dir: str) -> list[str]:
-    """Empty: a script can write wherever this machine can."""
-    return []
+directives = warnings = refusals = logs = _nothing
 
 
 def submit(asked: Submission) -> Run:
-    """Number the staged run and start it; returns it.
-
-    Raises:
-        WorkError: it could not be written or started; nothing is left behind.
-    """
+    """Number the staged run and start it; returns it. Raises WorkError: it could not be written or started; nothing is
+    left behind."""
     stage, site = asked.stage, asked.record.site
     job_id, folder = claim_local_id(stage.output_dir.parent)
     run = None
@@ -287,16 +264,6 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
     )
 
 
-def joint(_way: Together, _site: Site, _directives: list[str], _runs: int, _at_once: int | None) -> Joint:
-    """Raises RequestError: this backend has no queue."""
-    raise RequestError("this machine has no queue: its runs are started one after the other")
-
-
-def submit_together(_asked: Sequence[Submission], _joint: Joint, _script: Path) -> list[Run]:
-    """Raises RequestError: this backend has no queue."""
-    raise RequestError("this machine has no queue: its runs are started one after the other")
-
-
 def most_together(_way: Together) -> int:
     """Zero: this backend has no queue."""
     return 0
@@ -307,8 +274,7 @@ def start_controller(script: Path, job_id: str, folder: Path, *, time_s: int, wa
 
     time_s: its limit. warning_s: how long before the limit it is warned. gpus: how many of this machine's it sees.
 
-    Raises:
-        OSError: the folder cannot be written.
+    Raises OSError: the folder cannot be written.
     """
     from submitit import LocalExecutor
 
@@ -366,11 +332,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def logs(_run: Run) -> list[Path]:
-    """Empty: the script's output is in the run's own logs."""
-    return []
-
-
 def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
     """There is no queue: each run's own files and process say its state."""
     return {run.path: Listed(poll(run)) for run in runs}
@@ -378,10 +339,7 @@ def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | No
 
 def cancel(run: Run) -> list[Run]:
     """Ask the run to stop; it writes its traces and its status itself. What still runs after KILL_S is then killed.
-
-    Raises:
-        WorkError: its process is not on this machine.
-    """
+    Raises WorkError: its process is not on this machine."""
     own, keeper = run.status(), controller(run)
     if own is None and keeper is not None and is_kept(run):
         _end(run, keeper)  # it passes the signal on when the script has started

@@ -15,6 +15,10 @@ Together = Literal["array", "series"]
 """Many runs in one submission: a job each, queued as one; or one after the other in one allocation."""
 
 
+Render = Callable[[Path, list[str]], str]
+"""From a template and the options of a submission to its script, which starts the scripts of all its runs."""
+
+
 class Submission(NamedTuple):
     """A run whose files are staged, and what its backend needs to start it."""
 
@@ -24,14 +28,6 @@ class Submission(NamedTuple):
     directives: list[str]
     cpus_per_task: int | None
     gpus: int  # of all nodes
-
-
-class Joint(NamedTuple):
-    """A submission of many runs: the template of its own script, its options, and the id of its run of a number."""
-
-    template: Path
-    directives: list[str]
-    job_id: Callable[[str, int], str]
 
 
 class PolledState(NamedTuple):
@@ -95,36 +91,21 @@ class Backend(Protocol):
         """Why it cannot run a job that writes to `output_dir`, one sentence each."""
 
     def submit(self, asked: Submission, /) -> Run:
-        """Start the run, or queue it; returns it published.
+        """Start the run, or queue it; returns it published. Raises WorkError: the backend refused, or a write failed;
+        nothing is left behind."""
 
-        Raises:
-            WorkError: the backend refused, or a write failed; nothing is left behind.
-        """
-
-    def joint(self, way: Together, site: Site, directives: list[str], runs: int, at_once: int | None, /) -> Joint:
-        """How `runs` runs with these directives become one submission. at_once: of an array, the most that run.
-
-        Raises:
-            RequestError: this backend has no queue.
-        """
-
-    def submit_together(self, asked: Sequence[Submission], joint: Joint, script: Path, /) -> list[Run]:
-        """Queue staged runs as one submission; returns them published. script: made from the joint's template.
-
-        Raises:
-            WorkError: the backend refused, or a write failed; nothing is left behind.
-        """
+    def submit_together(
+        self, asked: Sequence[Submission], way: Together, at_once: int | None, render: Render, /
+    ) -> list[Run]:
+        """Queue staged runs as one submission; returns them published. at_once: of an array, the most that run. Raises
+        RequestError: this backend has no queue. WorkError: it refused, or a write failed; nothing is left behind."""
 
     def most_together(self, way: Together, /) -> int:
         """The most runs that one submission may hold; 0: this backend has no queue."""
 
     def submit_after(self, run: Run, argv: list[Word], over: bool, /) -> str:
-        """Queue one command that begins when the run has ended; returns the job's id. over: it has ended.
-
-        Raises:
-            RequestError: this backend has no queue.
-            WorkError: the backend refused.
-        """
+        """Queue one command that begins when the run has ended; returns the job's id. over: it has ended. Raises
+        RequestError: this backend has no queue. WorkError: the backend refused."""
 
     def poll(self, run: Run, /) -> PolledState:
         """The run's state; where nobody answers in time, what the job itself last wrote."""
@@ -135,11 +116,8 @@ class Backend(Protocol):
         has to be listed."""
 
     def cancel(self, run: Run, /) -> list[Run]:
-        """Stop the run, which keeps the traces that it has; returns the other runs that end with it.
-
-        Raises:
-            WorkError: it could not be stopped.
-        """
+        """Stop the run, which keeps the traces that it has; returns the other runs that end with it. Raises WorkError:
+        it could not be stopped."""
 
     def kill_s(self, run: Run, /) -> float:
         """Seconds that a run which was asked to end has for its traces, before it is killed."""

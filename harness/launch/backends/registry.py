@@ -12,22 +12,14 @@ BACKENDS: dict[str, Backend] = {"slurm": slurm, "local": local}
 
 
 def backend_of(site: Site) -> Backend:
-    """The backend that runs the site's jobs.
-
-    Raises:
-        RequestError: the site names an unknown backend.
-    """
+    """The backend that runs the site's jobs. Raises RequestError: the site names an unknown backend."""
     if site.scheduler in BACKENDS:
         return BACKENDS[site.scheduler]
     raise RequestError(f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(BACKENDS)}")
 
 
 def backend_of_run(run: Run) -> Backend:
-    """The backend that started the run.
-
-    Raises:
-        WorkError: this installation does not have it.
-    """
+    """The backend that started the run. Raises WorkError: this installation does not have it."""
     name = run.record.backend
     if name in BACKENDS:
         return BACKENDS[name]

@@ -1,36 +1,23 @@
-"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not how they are resolved.
-
-A run's id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several runs in one allocation `JOB-NUMBER`.
-"""
+"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not how they are resolved. A run's
+id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several runs in one allocation `JOB-NUMBER`."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
-from harness.common.programs import Answer
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
 from harness.launch.backends import slurm_poll
-from harness.launch.backends.protocol import Joint, Submission, Together
+from harness.launch.backends.protocol import Render, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
-from harness.run import FINAL, Run, Stage, disk_error
+from harness.run import FINAL, Run, Stage, disk_error, write_atomically
 from harness.site.site import Site
-from harness.site.slurm_commands import (
-    JobId,
-    ask,
-    fields_of,
-    in_queue,
-    kill_wait_s,
-    max_array_size,
-    sbatch,
-    scancel,
-    scontrol,
-)
+from harness.site.slurm_commands import JobId, in_queue, number_in_config, sbatch, scancel, scontrol
+from harness.site.slurm_notation import clock_text, fields_of, words_of
 
 
 def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list[str]:
@@ -42,11 +29,6 @@ def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> li
     return [f"--chdir={workdir}", *words_of(lines), log_option(workdir / "logs" / log)]
 
 
-def words_of(lines: list[str]) -> Iterator[str]:
-    """The words of these lines, split and unquoted as sbatch reads them in a script."""
-    return (word for line in lines for word in shlex.split(line, comments=True))
-
-
 def log_option(path: Path) -> str:
     """The option for a log whose name holds the job's id as `%j`, in a folder of any name."""
     return f"--output={str(path.parent).replace('%', '%%')}/{path.name}"
@@ -56,49 +38,49 @@ BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its run
 MOST_IN_SERIES = 1000
 
 
-def joint(way: Together, site: Site, lines: list[str], runs: int, at_once: int | None) -> Joint:
-    """An array of tasks, or an allocation for the sum of the runs' time limits."""
-    kept = [line for line in lines if not line.startswith(("--output=", "--time="))]
+def submit_together(asked: Sequence[Submission], way: Together, at_once: int | None, render: Render) -> list[Run]:
+    """Submit staged runs as an array of tasks, or as an allocation for the sum of their time limits; returns them.
+
+    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
+    """
+    stage, site = asked[0].stage, asked[0].record.site
+    lines = [line for line in asked[0].directives if not line.startswith(("--output=", "--time="))]
     if way == "array":
         most = f"%{at_once}" if at_once else ""
-        own = [f"--time={site.time}", f"--array=0-{runs - 1}{most}", "--output=logs/slurm-%A_%a.out"]
-        return Joint(TEMPLATES / "slurm_array.j2", kept + own, lambda job, number: f"{job}_{number}")
-    own = [f"--time={_clock(runs * (site.time_s + BETWEEN_S))}", "--output=logs/slurm-%j.out"]
-    return Joint(TEMPLATES / "slurm_series.j2", kept + own, lambda job, number: f"{job}-{number}")
+        lines += [f"--time={site.time}", f"--array=0-{len(asked) - 1}{most}"]
+        log, between = "slurm-%A_%a.out", "_"
+    else:
+        minutes = -(-len(asked) * (site.time_s + BETWEEN_S) // 60)
+        lines.append(f"--time={clock_text(minutes * 60)}")
+        log, between = "slurm-%j.out", "-"
+    lines.append(f"--output=logs/{log}")
+    script = stage.path / f"{way}.sbatch"
+    write_atomically(script, render(TEMPLATES / f"slurm_{way}.j2", lines))
+    job = sbatch(*options_of(stage.output_dir, lines, log), str(script))
+    return _published(job, {f"{job.number}{between}{i}": each for i, each in enumerate(asked)}, stage.output_dir)
 
 
-def _clock(seconds: int) -> str:
-    """A time limit as sbatch reads it, rounded up to minutes."""
-    minutes = -(-seconds // 60)
-    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
-
-
-def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> list[Run]:
-    """Submit the script that starts all the staged runs; returns them.
-
-    Raises:
-        WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
-    """
-    log = joint.directives[-1].removeprefix("--output=logs/")
-    job = sbatch(*options_of(asked[0].stage.output_dir, joint.directives, log), str(script))
+def _published(job: JobId, asked: Mapping[str, Submission], folder: Path) -> list[Run]:
+    """The staged runs of a job, by their ids, published. folder: for the sentence on a write that failed. Raises
+    WorkError: one could not be written, and the job was cancelled again."""
     made: list[tuple[Stage, Run]] = []
     try:
-        for number, each in enumerate(asked):
-            job_id, stage = joint.job_id(job.number, number), each.stage
-            Run(stage.path).write_record(each.record.model_copy(update={"job_id": job_id, "cluster": job.cluster}))
-            made.append((stage, stage.publish(each.name_for(job_id), job_id)))
+        for job_id, each in asked.items():
+            record = each.record.model_copy(update={"job_id": job_id, "cluster": job.cluster})
+            Run(each.stage.path).write_record(record)
+            made.append((each.stage, each.stage.publish(each.name_for(job_id), job_id)))
     except (OSError, WorkError) as error:
         scancel(job)
         for stage, run in made:
             stage.withdraw(run)
-        why = error if isinstance(error, WorkError) else disk_error(asked[0].stage.output_dir, error)
+        why = error if isinstance(error, WorkError) else disk_error(folder, error)
         raise WorkError(f"job {job.number} was cancelled again: {why}") from None
     return [run for _, run in made]
 
 
 def most_together(way: Together) -> int:
     """Slurm's own limit of an array's size; an allocation has none."""
-    return max_array_size() if way == "array" else MOST_IN_SERIES
+    return (number_in_config("MaxArraySize") or 0) if way == "array" else MOST_IN_SERIES
 
 
 TEMPLATE = TEMPLATES / "slurm.j2"
@@ -176,37 +158,14 @@ def refusals(output_dir: str) -> list[str]:
 
 
 def submit(asked: Submission) -> Run:
-    """Submit the staged script; returns its run.
-
-    Raises:
-        WorkError: sbatch refused; or the run could not be written, and its job was cancelled again.
-    """
+    """Submit the staged script; returns its run. Raises WorkError: sbatch refused; or the run could not be written, and
+    its job was cancelled again."""
     stage = asked.stage
     try:
         job = sbatch(*options_of(stage.output_dir, asked.directives), str(Run(stage.path).script))
     except WorkError as refusal:
         raise WorkError(f"{refusal}{_asked_cpus(asked, str(refusal))}") from None
-    try:
-        Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job.number, "cluster": job.cluster}))
-        return stage.publish(asked.name_for(job.number), job.number)
-    except (OSError, WorkError) as error:
-        scancel(job)
-        why = error if isinstance(error, WorkError) else disk_error(stage.path, error)
-        raise WorkError(f"job {job.number} was cancelled again: {why}") from None
-
-
-def submit_script(workdir: Path, lines: list[str], script: Path) -> JobId:
-    """Submit a script that is no run's, with a run's directives. `workdir`/logs must be there.
-
-    Raises:
-        WorkError: sbatch refused, with its own sentence.
-    """
-    return sbatch(*options_of(workdir, lines), str(script))
-
-
-def trial(workdir: Path, lines: list[str]) -> Answer:
-    """What `sbatch --test-only` says of a job with these directives: it is judged, and nothing is submitted."""
-    return ask("sbatch", "--test-only", *options_of(workdir, lines), "--wrap=true")
+    return _published(job, {job.number: asked}, stage.path)[0]
 
 
 def _asked_cpus(asked: Submission, refusal: str) -> str:
@@ -222,8 +181,7 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
 
     It goes to the same queue, with the site's options that hold for every job, as a reservation.
 
-    Raises:
-        WorkError: sbatch refused, with its own sentence.
+    Raises WorkError: sbatch refused, with its own sentence.
     """
     site = run.record.site
     wanted = {
@@ -246,13 +204,10 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
 
 
 def cancel(run: Run) -> list[Run]:
-    """Cancel the job; returns the other runs of its allocation, which end with it.
-
-    Raises:
-        WorkError: Slurm does not know the job, refused, or does not answer.
-    """
+    """Cancel the job; returns the other runs of its allocation, which end with it. Raises WorkError: Slurm does not
+    know the job, refused, or does not answer."""
     job = job_of(run)
-    if not in_queue(job) and "JobState" not in fields_of(scontrol(job)):  # scancel would say nothing
+    if not in_queue(job) and "JobState" not in fields_of(scontrol(job).text):  # scancel would say nothing
         raise WorkError(f"Slurm does not know job {job.number} (any more): nothing was cancelled")
     scancel(job)
     others = _beside(run) if shares_allocation(run) else []
@@ -265,20 +220,13 @@ def cancel(run: Run) -> list[Run]:
 def _beside(run: Run) -> list[Run]:
     """The other runs of the allocation that have not ended."""
     same = (Run(file.parent) for file in run.path.parent.glob("[!.]*/run.json") if file.parent != run.path)
-    return [each for each in same if _is_open(each) and job_of(each) == job_of(run)]
-
-
-def _is_open(run: Run) -> bool:
-    try:
-        own = run.status()
-        return shares_allocation(run) and (own is None or own.state not in FINAL)
-    except WorkError:  # its record is lost
-        return False
+    known = (each for each in same if each.known_record and shares_allocation(each) and job_of(each) == job_of(run))
+    return [each for each in known if (own := each.status()) is None or own.state not in FINAL]
 
 
 def kill_s(run: Run) -> float:
     """Seconds that Slurm leaves a job between its request to end and its kill."""
-    return kill_wait_s(run.record.cluster) or KILL_S
+    return number_in_config("KillWait", run.record.cluster) or KILL_S
 
 
 def logs(run: Run) -> list[Path]:

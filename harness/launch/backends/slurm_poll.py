@@ -1,37 +1,32 @@
 """What Slurm, and else the job itself, says of a run. It asks squeue, then scontrol, then sacct; it changes nothing.
-
 Part of the Slurm backend. The accounts are asked last: they lag behind the controller, and a controller that has not
-forgotten the job knows better.
-"""
+forgotten the job knows better."""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.launch.backends.protocol import Listed, PolledState, QueuePlace
-from harness.run import FINAL, ITSELF, Run, State, Status
+from harness.run import FINAL, ITSELF, Run, Status
 from harness.site.slurm_commands import (
     JobId,
     JobReply,
     QueueEntry,
-    fields_of,
     sacct,
     scontrol,
     squeue,
     squeue_all,
     squeue_everybody,
 )
+from harness.site.slurm_notation import fields_of, job_and_tasks
 
 # Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
 NOT_IN_TURN = frozenset(
     {"Dependency", "DependencyNeverSatisfied", "BeginTime", "JobArrayTaskLimit", "JobHeldUser", "JobHeldAdmin"}
 )
-_NUMBER = re.compile(r"(\d+)(?:_\[?([\d,:-]+))?")
-_TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?")
 
 
 class _Waiting(NamedTuple):
@@ -55,7 +50,7 @@ def of_these(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[st
     wanted = _by_job(numbers)
     found: dict[str, QueueEntry] = {}
     for entry in entries:
-        job, tasks = _parsed(entry.number)
+        job, tasks = job_and_tasks(entry.number)
         for number, task in wanted.get(job, ()):
             if not tasks or any(task in each for each in tasks):
                 found.setdefault(number, entry)
@@ -71,7 +66,8 @@ def places_of(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[s
     queues: dict[str, list[_Waiting]] = defaultdict(list)
     for entry in entries:
         if entry.word == "PENDING" and _in_turn(entry.reason) and entry.priority not in ("", "0"):
-            queues[entry.partition].append(_Waiting(_whole(entry.priority), *_parsed(entry.number)))
+            priority = int(entry.priority) if entry.priority.isdecimal() else 0
+            queues[entry.partition].append(_Waiting(priority, *job_and_tasks(entry.number)))
     wanted = _by_job(numbers)
     found: dict[str, QueuePlace] = {}
     for partition, queue in queues.items():
@@ -109,80 +105,55 @@ def _by_job(numbers: Collection[str]) -> dict[int, list[tuple[str, int]]]:
     """Numbers as ours by their job: each with its task, -1 if it is none of an array."""
     found: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for number in numbers:
-        job, tasks = _parsed(number)
+        job, tasks = job_and_tasks(number)
         found[job].append((number, tasks[0].start if tasks else -1))
     return found
 
 
-def _parsed(number: str) -> tuple[int, tuple[range, ...]]:
-    """
-    >>> _parsed("4711"), _parsed("4711_3"), _parsed("4711_[0-3,8-12:2%4]")
-    ((4711, ()), (4711, (range(3, 4),)), (4711, (range(0, 4), range(8, 13, 2))))
-    """
-    found = _NUMBER.match(number)
-    if found is None:
-        return -1, ()
-    tasks = (_TASKS.match(part) for part in (found[2] or "").split(","))
-    return int(found[1]), tuple(
-        range(int(each[1]), int(each[2] or each[1]) + 1, int(each[3] or 1)) for each in tasks if each
-    )
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
-
-
-class Meaning(NamedTuple):
-    """The state of the run; a sentence if the state alone is not enough; whether its processes are being ended, or do
-    not run for a while."""
-
-    state: State
-    why: str = ""
-    ending: bool = False
-    suspended: bool = False
-
-
 _AGAIN = "Slurm puts it back into the queue, and it will run again under the same id"
 _HELD = "Slurm put it back into the queue and holds it there: scontrol release {job}, or cancel it"
+_NO_RESERVATION = "its reservation was deleted, so Slurm holds it: cancel it and submit again"
 _PAUSED = "Slurm has suspended it: its step times will not be valid"
 
-MEANINGS: dict[str, Meaning] = {
-    "PENDING": Meaning("queued"),
-    "CONFIGURING": Meaning("queued", "its nodes are being configured"),
-    "POWER_UP_NODE": Meaning("queued", "its nodes are being powered up"),
-    "REQUEUED": Meaning("queued", _AGAIN),
-    "REQUEUE_FED": Meaning("queued", _AGAIN),
-    "EXPEDITING": Meaning("queued", _AGAIN),
-    "REQUEUE_HOLD": Meaning("queued", _HELD),
-    "SPECIAL_EXIT": Meaning("queued", _HELD),
-    "RESV_DEL_HOLD": Meaning("queued", "its reservation was deleted, so Slurm holds it: cancel it and submit again"),
-    "RUNNING": Meaning("running"),
-    "SIGNALING": Meaning("running"),
-    "RESIZING": Meaning("running"),
-    "STAGE_OUT": Meaning("running", "its commands have ended, and Slurm still copies its files"),
-    "SUSPENDED": Meaning("running", _PAUSED, suspended=True),
-    "STOPPED": Meaning("running", _PAUSED, suspended=True),
-    "COMPLETING": Meaning("running", "it is ending: Slurm waits for its last processes", ending=True),
-    "COMPLETED": Meaning("completed"),
-    "FAILED": Meaning("failed"),
-    "OUT_OF_MEMORY": Meaning("failed", "Slurm ended it because it used more memory than the job requested"),
-    "CANCELLED": Meaning("cancelled"),
-    "PREEMPTED": Meaning("cancelled", "a job of higher priority took its nodes: submit it again"),
-    "REVOKED": Meaning("cancelled", "another cluster of the federation runs this job"),
-    "TIMEOUT": Meaning("timeout"),
-    "DEADLINE": Meaning("timeout", "it could not have ended before its deadline (--deadline)"),
-    "NODE_FAIL": Meaning("node_fail", "one of its nodes failed: submit it again"),
-    "BOOT_FAIL": Meaning("node_fail", "one of its nodes could not be started: submit it again"),
-    "LAUNCH_FAILED": Meaning("node_fail", "its nodes could not start it: submit it again"),
-    "RECONFIG_FAIL": Meaning("node_fail", "one of its nodes could not be set up for it: submit it again"),
+MEANINGS: dict[str, PolledState] = {
+    "PENDING": PolledState("queued"),
+    "CONFIGURING": PolledState("queued", "its nodes are being configured"),
+    "POWER_UP_NODE": PolledState("queued", "its nodes are being powered up"),
+    "REQUEUED": PolledState("queued", _AGAIN),
+    "REQUEUE_FED": PolledState("queued", _AGAIN),
+    "EXPEDITING": PolledState("queued", _AGAIN),
+    "REQUEUE_HOLD": PolledState("queued", _HELD),
+    "SPECIAL_EXIT": PolledState("queued", _HELD),
+    "RESV_DEL_HOLD": PolledState(
+        "queued", "its reservation was deleted, so Slurm holds it: cancel it and submit again"
+    ),
+    "RUNNING": PolledState("running"),
+    "SIGNALING": PolledState("running"),
+    "RESIZING": PolledState("running"),
+    "STAGE_OUT": PolledState("running", "its commands have ended, and Slurm still copies its files"),
+    "SUSPENDED": PolledState("running", _PAUSED, suspended=True),
+    "STOPPED": PolledState("running", _PAUSED, suspended=True),
+    "COMPLETING": PolledState("running", "it is ending: Slurm waits for its last processes", ending=True),
+    "COMPLETED": PolledState("completed"),
+    "FAILED": PolledState("failed"),
+    "OUT_OF_MEMORY": PolledState("failed", "Slurm ended it because it used more memory than the job requested"),
+    "CANCELLED": PolledState("cancelled"),
+    "PREEMPTED": PolledState("cancelled", "a job of higher priority took its nodes: submit it again"),
+    "REVOKED": PolledState("cancelled", "another cluster of the federation runs this job"),
+    "TIMEOUT": PolledState("timeout"),
+    "DEADLINE": PolledState("timeout", "it could not have ended before its deadline (--deadline)"),
+    "NODE_FAIL": PolledState("node_fail", "one of its nodes failed: submit it again"),
+    "BOOT_FAIL": PolledState("node_fail", "one of its nodes could not be started: submit it again"),
+    "LAUNCH_FAILED": PolledState("node_fail", "its nodes could not start it: submit it again"),
+    "RECONFIG_FAIL": PolledState("node_fail", "one of its nodes could not be set up for it: submit it again"),
 }
 
 
-def meaning_of(word: str, job: str) -> Meaning:
+def meaning_of(word: str, job: str) -> PolledState:
     """What a word means for job number `job`; as sacct writes it too, `CANCELLED by 1000` and `CANCELLED+`."""
     name = plain(word)
     if name not in MEANINGS:  # not an end: who waits goes on waiting
-        return Meaning("unknown", f"Slurm's state {name} is not known here")
+        return PolledState("unknown", f"Slurm's state {name} is not known here")
     found = MEANINGS[name]
     return found._replace(why=found.why.format(job=job))
 
@@ -256,7 +227,7 @@ def _ask(job: JobId, has_ended: bool) -> SlurmReply:
         word, _, reason = queue.text.partition("|")
         return SlurmReply(word, reason)
     shown = scontrol(job)
-    fields = fields_of(shown)
+    fields = fields_of(shown.text)
     if "JobState" in fields:
         return SlurmReply(fields["JobState"], fields.get("Reason", ""))
     return _by_accounts(job, queue, shown, has_ended)
@@ -294,9 +265,9 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
     if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):
         return PolledState("completed", WENT_ON)
     if means.state not in FINAL:
-        waits = _reasons(reply.reason) if means.state == "queued" else ""
-        why = means.why or waits or reply.gap
-        return PolledState(means.state, why, ending=means.ending, suspended=means.suspended)
+        # Of an array's tasks that wait as one, `None,JobHeldUser`: without the words for nothing.
+        waits = ", ".join(each for each in reply.reason.split(",") if each not in NO_REASON)
+        return means._replace(why=means.why or (waits if means.state == "queued" else "") or reply.gap)
     why = means.why or ("" if by_itself else _how_it_ended(means, reply, own))
     if own is not None and by_itself and own.state == means.state == "failed" and why:
         # Which rank was killed for memory, and that Slurm saw it too.
@@ -306,12 +277,7 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
     )
 
 
-def _reasons(reason: str) -> str:
-    """Why it waits, without words for nothing: of an array's tasks that wait as one, `None,JobHeldUser`."""
-    return ", ".join(each for each in reason.split(",") if each not in NO_REASON)
-
-
-def _how_it_ended(means: Meaning, reply: SlurmReply, own: Status | None) -> str:
+def _how_it_ended(means: PolledState, reply: SlurmReply, own: Status | None) -> str:
     """Of a job that did not write its end."""
     if own is None or (own.started_ns is None and own.told_by):
         never = means.state == "failed" and reply.reason not in NO_REASON

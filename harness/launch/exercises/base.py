@@ -1,7 +1,5 @@
-"""What a job takes from its exercise: the programs of a node, and this exercise's own defaults and errors.
-
-Knows sites and models, but no exercise by name and no scheduler.
-"""
+"""What a job takes from its exercise: the programs of a node, and this exercise's own defaults and errors. Knows sites
+and models, but no exercise by name and no scheduler."""
 
 from __future__ import annotations
 
@@ -162,7 +160,11 @@ def script_path(asked: Experiment, name: str) -> str:
 
 def torchrun(asked: Experiment, place: CommandPlace) -> list[Word]:
     """torchrun for all ranks of a node, before the script."""
-    program: list[Word] = [place.python, "-m", "exercises.utils.launch", "torchrun"]
+    return [place.python, "-m", "exercises.utils.launch", "torchrun", *torchrun_options(asked)]
+
+
+def torchrun_options(asked: Experiment) -> list[Word]:
+    """How many ranks there are, and where they meet."""
     size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
     meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
-    return [*program, *size, "--node-rank", join(NODE), *meeting]
+    return [*size, "--node-rank", join(NODE), *meeting]

@@ -38,31 +38,23 @@ def _verdict(asked: CommTests, place: CommandPlace) -> list[Word]:
     return part if asked.only == "overlap" else [*part, "--nodes", str(asked.nodes), *_port_rate(place)]
 
 
-def _port_rate(place: CommandPlace) -> list[Word]:
-    return _given("--expected-rate-gbps", place.site.network.expected_gbps)
-
-
 def _measurement(asked: CommTests, place: CommandPlace, name: str) -> list[Word]:
+    words = [*torchrun(asked, place), *_part(asked, name), *(["--device", "cpu"] if place.device == "cpu" else [])]
+    for option in options_of(CommTests):
+        words += option.arguments(getattr(asked, option.field))
+    if asked.only == "overlap":
+        return words
     network = place.site.network
-    links = [
-        *_given("--link-gbps-intra", network.link_intra_gbps),
-        *_given("--link-gbps-inter", network.link_inter_gbps),
-    ]
-    return [
-        *torchrun(asked, place),
-        *_part(asked, name),
-        *(["--device", "cpu"] if place.device == "cpu" else []),
-        *_arguments(asked),
-        *(links if asked.only != "overlap" else []),
-    ]
-
-
-def _arguments(asked: CommTests) -> list[Word]:
-    return [w for option in options_of(CommTests) for w in option.arguments(getattr(asked, option.field))]
+    intra = _given("--link-gbps-intra", network.link_intra_gbps)
+    return [*words, *intra, *_given("--link-gbps-inter", network.link_inter_gbps)]
 
 
 def _part(asked: CommTests, name: str) -> list[Word]:
     return [script_path(asked, "comm_tests.py"), name, "--run-dir", join(RUN_DIR)]
+
+
+def _port_rate(place: CommandPlace) -> list[Word]:
+    return _given("--expected-rate-gbps", place.site.network.expected_gbps)
 
 
 def _given(flag: str, value: float | None) -> list[Word]:

@@ -80,18 +80,16 @@ def _script_path(asked: DDP, given: str) -> str | None:
 def _wrong_script(folder: Path, script: str) -> Iterator[str]:
     """Why `--script` cannot train."""
     path = folder / script
-    why = why_missing(str(path), {}, "file") or _unreadable(path)
+    why = why_missing(str(path), {}, "file")
+    if not why and path.suffix != ".py":
+        why = f"{path} is not a Python file (*.py)"
+    if not why and not os.access(path, os.R_OK):
+        why = f"{path} cannot be read (Permission denied)"
     if why:
         own = sorted(found.name for found in folder.glob("train*.py"))
         near = nearest(path.name, own)
         hint = f": did you mean {near}?" if near and near != path.name else ""
         yield f"--script: {why}; give a path, or one of the exercise's own ({', '.join(own)}){hint}"
-
-
-def _unreadable(path: Path) -> str:
-    if path.suffix != ".py":
-        return f"{path} is not a Python file (*.py)"
-    return "" if os.access(path, os.R_OK) else f"{path} cannot be read (Permission denied)"
 
 
 LAUNCH = DDPLaunch()

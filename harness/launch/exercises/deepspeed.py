@@ -116,22 +116,19 @@ def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool =
     like a large one. auto_batch: the training script fills the batch in from its own arguments.
     """
     usual, heavy = (TINY, TINY_HEAVY) if tiny else (USUAL, HEAVY)
+    other_stage = "allgather_" if asked.zero_stage == 3 else "stage3_"
+    buckets = heavy if asked.heavy_comm else usual
+    zero: dict[str, object] = {name: size for name, size in buckets.items() if not name.startswith(other_stage)}
+    zero |= {"stage": asked.zero_stage, "overlap_comm": asked.overlap_comm}
+    if asked.zero_stage == 3 and asked.copy_ranks > 1:
+        zero["zero_hpz_partition_size"] = asked.hpz_partition
     return DeepSpeedConfig(
         train_micro_batch_size_per_gpu="auto" if auto_batch else asked.micro_batch_size or 1,
         gradient_accumulation_steps="auto" if auto_batch else asked.gradient_accumulation_steps,
         bf16=Bf16(enabled=asked.in_bf16),
         activation_checkpointing=ActivationCheckpointing() if asked.activation_checkpointing else None,
-        zero_optimization=_zero(asked, heavy if asked.heavy_comm else usual),
+        zero_optimization=ZeroOptimization.model_validate(zero),
     )
-
-
-def _zero(asked: DeepSpeed, buckets: dict[str, int]) -> ZeroOptimization:
-    other_stage = "allgather_" if asked.zero_stage == 3 else "stage3_"
-    fields: dict[str, object] = {k: v for k, v in buckets.items() if not k.startswith(other_stage)}
-    fields |= {"stage": asked.zero_stage, "overlap_comm": asked.overlap_comm}
-    if asked.zero_stage == 3 and asked.copy_ranks > 1:
-        fields["zero_hpz_partition_size"] = asked.hpz_partition
-    return ZeroOptimization.model_validate(fields)
 
 
 def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:

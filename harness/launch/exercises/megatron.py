@@ -1,7 +1,5 @@
-"""The programs of exercise 3: torchrun with our loop on megatron-core, or with Megatron-LM's own script.
-
-Knows how a model and a batch are split over ranks, and no scheduler.
-"""
+"""The programs of exercise 3: torchrun with our loop on megatron-core, or with Megatron-LM's own script. Knows how a
+model and a batch are split over ranks, and no scheduler."""
 
 from __future__ import annotations
 
@@ -22,61 +20,56 @@ from harness.site.site import Site
 
 PRETRAIN_GPT = "/opt/megatron-lm/pretrain_gpt.py"  # where the NeMo container keeps it
 
-_FIXED = (
-    "--use-mcore-models",
-    *("--transformer-impl", "transformer_engine"),
+Option = str | int | float | bool | list[int] | None
+_FIXED: dict[str, Option] = {
+    "--use-mcore-models": True,
+    "--transformer-impl": "transformer_engine",
     # The architecture that Llama, Mistral and Mixtral share.
-    *("--normalization", "RMSNorm"),
-    *("--position-embedding-type", "rope"),
-    "--swiglu",
-    "--disable-bias-linear",
-    *("--attention-dropout", "0.0"),
-    *("--hidden-dropout", "0.0"),
-    *("--init-method-std", "0.02"),
+    "--normalization": "RMSNorm",
+    "--position-embedding-type": "rope",
+    "--swiglu": True,
+    "--disable-bias-linear": True,
+    "--attention-dropout": "0.0",
+    "--hidden-dropout": "0.0",
+    "--init-method-std": "0.02",
     # The workshop's data parallelism.
-    "--use-distributed-optimizer",
-    "--overlap-grad-reduce",
-    "--overlap-param-gather",
-    *("--lr", "3.0e-4"),
-    *("--min-lr", "3.0e-5"),
-    *("--lr-decay-style", "cosine"),
-    *("--weight-decay", "0.1"),
-    *("--adam-beta2", "0.95"),
-    *("--clip-grad", "1.0"),
-    *("--split", "100,0,0"),
-    *("--eval-iters", "0"),
-    *("--log-interval", "1"),
-    "--log-throughput",
-    "--no-create-attention-mask-in-dataloader",  # attention is causal by its kernel; a mask would be copied for nothing
-)
+    "--use-distributed-optimizer": True,
+    "--overlap-grad-reduce": True,
+    "--overlap-param-gather": True,
+    "--lr": "3.0e-4",
+    "--min-lr": "3.0e-5",
+    "--lr-decay-style": "cosine",
+    "--weight-decay": "0.1",
+    "--adam-beta2": "0.95",
+    "--clip-grad": "1.0",
+    "--split": "100,0,0",
+    "--eval-iters": "0",
+    "--log-interval": "1",
+    "--log-throughput": True,
+    "--no-create-attention-mask-in-dataloader": True,  # attention is causal by its kernel; a mask would be for nothing
+}
 
 
 def pretrain_gpt_argv(asked: Megatron, model: Model, *, profile: bool, mock_data: bool) -> list[str]:
     """The script and its arguments, for torchrun.
 
-    Args:
-        asked: resolved: processes per node, tensor-parallel size, batch sizes and sequence length are set.
-        model: the sizes to train.
-        profile: call cudaProfilerStart and Stop around the window, for the nsys that waits for them.
-        mock_data: train on Megatron's generated data; else the caller adds `--data-path PREFIX`.
+    asked: resolved: processes per node, tensor-parallel size, batch sizes and sequence length are set.
+    profile: call cudaProfilerStart and Stop around the window, for the nsys that waits for them.
+    mock_data: train on Megatron's generated data; else the caller adds `--data-path PREFIX`.
     """
-    argv = [PRETRAIN_GPT, *_architecture(asked, model), *_parallelism(asked), *_batches(asked), *_FIXED]
-    if asked.in_bf16:
-        argv.append("--bf16")
-    if asked.activation_checkpointing:
-        argv += ["--recompute-granularity", "full", "--recompute-method", "uniform"]
-        argv += ["--recompute-num-layers", "1"]
-    if model.num_local_experts > 1:
-        argv += _experts(asked, model)
-    if profile:
-        argv += _profile(asked)
-    if mock_data:
-        argv.append("--mock-data")
+    argv = [PRETRAIN_GPT]
+    for flag, value in (_sizes(asked, model) | _FIXED | _choices(asked, model, profile, mock_data)).items():
+        if value is True:
+            argv.append(flag)
+        elif value is not None and value is not False:
+            argv += [flag, *map(str, value if isinstance(value, list) else [value])]
     return argv
 
 
-def _architecture(asked: Megatron, model: Model) -> Iterator[str]:
-    sizes: dict[str, int | float | None] = {
+def _sizes(asked: Megatron, model: Model) -> dict[str, Option]:
+    """Of the model, of its parts and of a batch. None and False: the flag is left out."""
+    tp = asked.tp or 1
+    return {
         "--num-layers": model.num_hidden_layers,
         "--hidden-size": model.hidden_size,
         "--ffn-hidden-size": model.intermediate_size,
@@ -90,61 +83,40 @@ def _architecture(asked: Megatron, model: Model) -> Iterator[str]:
         # The null tokenizer adds an end-of-document token to this size. The data holds ids, not text.
         "--vocab-size": model.vocab_size - 1,
         "--make-vocab-size-divisible-by": 1,
+        "--group-query-attention": True,
+        "--tokenizer-type": "NullTokenizer",
+        "--untie-embeddings-and-output-weights": not model.tie_word_embeddings,
+        "--tensor-model-parallel-size": tp,
+        "--pipeline-model-parallel-size": asked.pp,
+        "--context-parallel-size": asked.cp,
+        "--num-virtual-stages-per-pipeline-rank": asked.vpp if asked.vpp > 1 else None,
+        "--sequence-parallel": tp > 1,
+        "--micro-batch-size": asked.micro_batch_size,
+        "--global-batch-size": asked.global_batch_size,
+        "--train-iters": asked.steps or asked.window.end,
+        "--seed": asked.seed,
     }
-    yield from _words(sizes)
-    yield from ("--group-query-attention", "--tokenizer-type", "NullTokenizer")
-    if not model.tie_word_embeddings:
-        yield "--untie-embeddings-and-output-weights"
 
 
-def _parallelism(asked: Megatron) -> Iterator[str]:
-    tp = asked.tp or 1
-    yield from _words(
-        {
-            "--tensor-model-parallel-size": tp,
-            "--pipeline-model-parallel-size": asked.pp,
-            "--context-parallel-size": asked.cp,
+def _choices(asked: Megatron, model: Model, profile: bool, mock_data: bool) -> dict[str, Option]:
+    found: dict[str, Option] = {"--bf16": asked.in_bf16}
+    if asked.activation_checkpointing:
+        found |= {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": 1}
+    if model.num_local_experts > 1:
+        found |= {
+            "--num-experts": model.num_local_experts,
+            "--moe-router-topk": model.num_experts_per_tok,
+            "--moe-router-load-balancing-type": "aux_loss",
+            "--moe-aux-loss-coeff": "1e-2",
+            "--moe-token-dispatcher-type": "alltoall",
+            "--moe-grouped-gemm": True,
+            "--expert-model-parallel-size": asked.ep,
         }
-    )
-    if asked.vpp > 1:
-        yield from ("--num-virtual-stages-per-pipeline-rank", str(asked.vpp))
-    if tp > 1:
-        yield "--sequence-parallel"
-
-
-def _batches(asked: Megatron) -> Iterator[str]:
-    yield from _words(
-        {
-            "--micro-batch-size": asked.micro_batch_size,
-            "--global-batch-size": asked.global_batch_size,
-            "--train-iters": asked.steps or asked.window.end,
-            "--seed": asked.seed,
-        }
-    )
-
-
-def _experts(asked: Megatron, model: Model) -> list[str]:
-    return [
-        *("--num-experts", str(model.num_local_experts)),
-        *("--moe-router-topk", str(model.num_experts_per_tok)),
-        *("--moe-router-load-balancing-type", "aux_loss"),
-        *("--moe-aux-loss-coeff", "1e-2"),
-        *("--moe-token-dispatcher-type", "alltoall"),
-        "--moe-grouped-gemm",
-        *("--expert-model-parallel-size", str(asked.ep)),
-    ]
-
-
-def _profile(asked: Megatron) -> list[str]:
-    ranks = map(str, range(asked.world_size or 1))  # every rank: nsys watches a node, and each node has some of them
-    steps = ["--profile-step-start", str(asked.window.start), "--profile-step-end", str(asked.window.end)]
-    return ["--profile", *steps, "--profile-ranks", *ranks]
-
-
-def _words(values: dict[str, int | float | None]) -> Iterator[str]:
-    for flag, value in values.items():
-        if value is not None:
-            yield from (flag, str(value))
+    if profile:  # every rank: nsys watches a node, and each node has some of them
+        window, ranks = asked.window, list(range(asked.world_size or 1))
+        found |= {"--profile": True, "--profile-step-start": window.start, "--profile-step-end": window.end}
+        found["--profile-ranks"] = ranks
+    return found | {"--mock-data": mock_data}
 
 
 class MegatronLaunch(TrainingLaunch[Megatron]):

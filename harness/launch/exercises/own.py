@@ -1,7 +1,5 @@
-"""The programs of a training of the user's own: a launcher, the script as it is, and what the observer reads.
-
-Nothing of the checkout is on the training's path but the observer: the user's own packages may have any name.
-"""
+"""The programs of a training of the user's own: a launcher, the script as it is, and what the observer reads. Nothing
+of the checkout is on the training's path but the observer: the user's own packages may have any name."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ from harness.common.printable import printable
 from harness.experiment.own import Own
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
+from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target, torchrun_options
 from harness.launch.exercises.training import (
     accelerate_files,
+    accelerate_options,
     around_each_rank,
     paraver_command,
     whole_trace_list,
@@ -40,47 +40,50 @@ def program_missing(asked: Own, site: Site, environ: Mapping[str, str]) -> Itera
     folder = Path(asked.start_in)
     if not folder.is_dir():
         yield f"{folder}: the folder where the training starts is not there any more"
+    elif asked.form == "module":
+        yield from _wrong_module(folder, asked)
+    elif (folder / asked.program).is_dir():
+        yield f"{printable(asked.program)} is a folder{_script_in(folder / asked.program, asked.program)}"
     elif asked.form == "script":
         yield from _wrong_script(folder, asked.program, in_container=site.container is not None)
-    elif asked.form == "module":
-        yield from _wrong_module(folder, asked, site)
     else:
         yield from _wrong_command(folder, asked.program, site, environ)
 
 
 def _wrong_script(folder: Path, name: str, in_container: bool) -> Iterator[str]:
     path = folder / name
-    if path.is_dir():
-        yield f"{printable(name)} is a folder{_script_in(path, name)}"
-    elif not path.exists():
+    if not path.exists():
         if not (in_container and Path(name).is_absolute()):  # it may be one of the image
-            yield f"{printable(name)}: there is no such script in {path.parent}{_near_file(path, name)}"
+            yield f"{printable(name)}: there is no such script in {path.parent}{_near(path, name, _is_python)}"
     elif not path.is_file():
         yield f"{printable(name)} is no file"
     elif not os.access(path, os.R_OK):
         yield f"{printable(name)} cannot be read (Permission denied)"
 
 
-def _near_file(path: Path, name: str) -> str:
-    near = nearest(path.name, _names(path.parent, (".py",)))
-    return f": did you mean {printable(str(Path(name).with_name(near)))}?" if near else ""
-
-
 def _script_in(folder: Path, name: str) -> str:
     """The script of a folder that is probably meant."""
-    there = sorted(_names(folder, (".py",)))
+    there = sorted(_names(folder))
     usual = [each for each in there if each in ("train.py", "main.py", "__main__.py")] or there
     return f": name a script in it, such as {printable(str(Path(name) / usual[0]))}" if usual else ""
 
 
-def _names(folder: Path, endings: tuple[str, ...]) -> list[str]:
+def _is_python(path: Path) -> bool:
+    return path.suffix == ".py"
+
+
+def _is_shown(path: Path) -> bool:
+    return not path.name.startswith(".")
+
+
+def _names(folder: Path, fits: Callable[[Path], bool] = _is_python) -> list[str]:
     try:
-        return [each.name for each in folder.iterdir() if each.suffix in endings and each.is_file()]
+        return [each.name for each in folder.iterdir() if fits(each) and each.is_file()]
     except OSError:
         return []
 
 
-def _wrong_module(folder: Path, asked: Own, site: Site) -> Iterator[str]:
+def _wrong_module(folder: Path, asked: Own) -> Iterator[str]:
     """A module whose first package lies in the folder must be there; any other may be installed."""
     parts = asked.program.split(".")
     if not all(part.isidentifier() for part in parts):
@@ -88,38 +91,37 @@ def _wrong_module(folder: Path, asked: Own, site: Site) -> Iterator[str]:
         yield f"-m {printable(asked.program)}: is not the name of a module{hint if '/' in asked.program else ''}"
         return
     place, first = folder.joinpath(*parts), folder / parts[0]
-    if any(map(_is_module, (place, place / "__main__"))):
+    if any(each.with_name(f"{each.name}.py").is_file() for each in (place, place / "__main__")):
         return
-    if first.is_dir() and _names(first, (".py",)):
-        near = nearest(parts[-1], [Path(name).stem for name in _names(place.parent, (".py",))])
+    if first.is_dir() and _names(first):
+        near = nearest(parts[-1], [Path(name).stem for name in _names(place.parent)])
         hint = f": did you mean -m {'.'.join([*parts[:-1], near])}?" if near else ""
         yield f"-m {asked.program}: there is no such module in {folder}{hint}"
 
 
-def _is_module(place: Path) -> bool:
-    return place.with_name(f"{place.name}.py").is_file()
-
-
 def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
     path = folder / name
-    if path.is_dir():
-        yield f"{printable(name)} is a folder{_script_in(path, name)}"
-    elif path.is_file() and ("/" in name or shutil.which(name, path=environ.get("PATH")) is None):
+    if path.is_file() and ("/" in name or shutil.which(name, path=environ.get("PATH")) is None):
         if not os.access(path, os.X_OK):
             yield f"{printable(name)} {_how_to_start(path, name)}"
     elif path.is_file() or site.container is not None or site.modules or site.setup or site.node_setup:
         return
     elif "/" in name:
         if not path.exists():
-            yield f"{printable(name)}: there is no such file{_near_program(path, name)}"
+            yield f"{printable(name)}: there is no such file{_near(path, name, _is_shown)}"
     elif shutil.which(name, path=environ.get("PATH")) is None:
         yield f"{printable(name)}: there is no such program on PATH, and no such file in {folder}" + (
-            _near_program(path, name) or _near_on_path(name, environ)
+            _near(path, name, _is_shown) or _near_on_path(name, environ)
         )
 
 
 def _how_to_start(path: Path, name: str) -> str:
-    interpreter = _interpreter(path)
+    first = b""
+    with suppress(OSError), path.open("rb") as file:
+        first = file.readline(200)
+    words = first.decode(errors="replace").removeprefix("#!").split() if first.startswith(b"#!") else []
+    by_env = len(words) > 1 and words[0].endswith("/env")
+    interpreter = Path(words[1 if by_env else 0]).name if words else ""
     if path.suffix in _SHELL_NAMES or interpreter in ("sh", "bash", "zsh"):
         shell = interpreter if interpreter in ("sh", "zsh") else "bash"
         return f"is a shell script: say what runs it, as in -- {shell} {printable(name)}"
@@ -128,23 +130,9 @@ def _how_to_start(path: Path, name: str) -> str:
     return f"is not executable: say what runs it, or use chmod +x {printable(name)}"
 
 
-def _interpreter(path: Path) -> str:
-    """The name of the program in the first line of a script; empty if there is none."""
-    try:
-        with path.open("rb") as file:
-            first = file.readline(200).decode(errors="replace")
-    except OSError:
-        return ""
-    words = first.removeprefix("#!").split() if first.startswith("#!") else []
-    return Path(words[1] if words[:1] and words[0].endswith("/env") and words[1:] else words[0]).name if words else ""
-
-
-def _near_program(path: Path, name: str) -> str:
-    try:
-        names = [each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith(".")]
-    except OSError:
-        return ""
-    near = nearest(path.name, names)
+def _near(path: Path, name: str, fits: Callable[[Path], bool]) -> str:
+    """The file of that folder with the most similar name."""
+    near = nearest(path.name, _names(path.parent, fits))
     return f": did you mean {printable(str(Path(name).with_name(near)))}?" if near else ""
 
 
@@ -167,13 +155,8 @@ def python_missing(asked: Own, site: Site) -> Iterator[str]:
     found = ask_python(asked.python)
     if isinstance(found, str):
         yield f"{printable(asked.python)} {found}: name another with --python, or none for that of the site"
-    elif asked.form != "command" and not _may_come_later(site):
+    elif asked.form != "command" and not (site.modules or site.setup or site.node_setup):  # which may bring packages
         yield from _lacking(asked, found)
-
-
-def _may_come_later(site: Site) -> bool:
-    """Whether the job's own lines may bring packages that are not here."""
-    return bool(site.modules or site.setup or site.node_setup)
 
 
 def _lacking(asked: Own, found: TrainingPython) -> Iterator[str]:
@@ -197,16 +180,6 @@ def _lacking_ours(asked: Own, site: Site) -> Iterator[str]:
     here = backend_of(site).RUNS_HERE and importlib.util.find_spec("torch") is not None
     if here and importlib.util.find_spec(launcher) is None:
         yield f"--launcher {launcher}: our Python has no {launcher}: name one that has with --python"
-
-
-def without_torch(asked: Own) -> str:
-    """The warning for a plain script whose Python has no PyTorch; empty if it has, or is not known."""
-    if asked.python is None or asked.form == "command" or asked.launcher != "python":
-        return ""
-    found = ask_python(asked.python)
-    if isinstance(found, str) or "torch" in found.modules:
-        return ""
-    return f"{asked.python} has no PyTorch: the script is started, and no step of it can be observed"
 
 
 START_RANKS = f"{ROOT}/exercises/utils/launch.py"
@@ -239,8 +212,10 @@ class OwnLaunch(Launch[Own]):
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
     def warnings(self, asked: Own) -> Iterator[str]:
-        if warning := without_torch(asked):
-            yield warning
+        if asked.python is not None and asked.form != "command" and asked.launcher == "python":
+            found = ask_python(asked.python)
+            if not isinstance(found, str) and "torch" not in found.modules:
+                yield f"{asked.python} has no PyTorch: the script is started, and no step of it can be observed"
 
     def missing(self, asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         yield from program_missing(asked, site, environ)
@@ -256,14 +231,19 @@ class OwnLaunch(Launch[Own]):
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command("training", _argv(asked, place), observed=place.profiler == "nsys", folder=asked.start_in)
-        files = {OBSERVE_FILE: observe_text(asked, place.profiler)}
+        told = {"profiler": place.profiler, "window": asdict(asked.window), "profile_memory": False}
+        files = {OBSERVE_FILE: json.dumps(told | {"faults": list(asked.faults)}, indent=1) + "\n"}
+        # A container must see where it starts, and the script's folder with the modules beside it.
+        folders: list[Word] = [asked.start_in]
+        if asked.form == "script":
+            folders.append(str((Path(asked.start_in) / expanded(asked.program)).parent))
         if asked.launcher == "accelerate":
             files |= accelerate_files(asked, "ddp")
         return ExercisePlan(
             [training],
             [paraver_command(place)] if asked.nsys2prv else [],
             files,
-            folders=list(_folders(asked)),
+            folders=folders,
             environment={"HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}")},
             python_path=OBSERVER,
             keeps_users=True,
@@ -271,59 +251,29 @@ class OwnLaunch(Launch[Own]):
         )
 
 
-def observe_text(asked: Own, profiler: str) -> str:
-    """What the observer in each rank reads."""
-    told = {"profiler": profiler, "window": asdict(asked.window), "profile_memory": False, "faults": list(asked.faults)}
-    return json.dumps(told, indent=1) + "\n"
-
-
 def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     node: list[Word] = [f"NNODES={asked.nodes}", join("NODE_RANK=", NODE)]
     if asked.form == "command":
-        return ["env", *node, _found_here(asked), *asked.arguments]
+        name = asked.program  # as `env` finds it: one that only lies in the folder gets its path
+        is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
+        return ["env", *node, f"./{name}" if is_here and shutil.which(name) is None else name, *asked.arguments]
     python = place.python
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
         return ["env", *node, python, *ranks, *asked.command]
-    words: list[Word] = [python, START_RANKS, asked.launcher or "torchrun", *_LAUNCHERS[asked.launcher](asked)]
+    launcher = asked.launcher or "torchrun"
+    options = {"torchrun": torchrun_options, "accelerate": lambda _: accelerate_options(), "deepspeed": _deepspeed}
+    words: list[Word] = [python, START_RANKS, launcher, *options[launcher](asked)]
     # A launcher has a flag of its own for a module, unless a script of ours stands before the module.
     module = ["--module"] if asked.form == "module" and not ranks else []
     program = list(asked.command) if ranks or not module else list(asked.command[1:])
     return [*words, *module, *ranks, *program]
 
 
-def _found_here(asked: Own) -> str:
-    """The program's name as `env` finds it: one that only lies in the folder gets its path."""
-    name = asked.program
-    is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
-    return f"./{name}" if is_here and shutil.which(name) is None else name
-
-
-def _torchrun(asked: Own) -> list[Word]:
-    size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
-    meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
-    return [*size, "--node-rank", join(NODE), *meeting]
-
-
-def _accelerate(_asked: Own) -> list[Word]:
-    config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]
-    return [*config, "--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
-
-
 def _deepspeed(asked: Own) -> list[Word]:
     world = {f"node{node}": list(range(asked.gpus_per_node or 1)) for node in range(asked.nodes)}
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
     return [json.dumps(world), join(NODE), *meeting]
-
-
-_LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "deepspeed": _deepspeed, None: _torchrun}
-
-
-def _folders(asked: Own) -> Iterator[Word]:
-    """What a container must see: where it starts, and the script's folder with the modules beside it."""
-    yield asked.start_in
-    if asked.form == "script":
-        yield str((Path(asked.start_in) / expanded(asked.program)).parent)
 
 
 LAUNCH = OwnLaunch()

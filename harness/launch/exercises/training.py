@@ -1,7 +1,5 @@
-"""What the launches of all trainings share: the training script's arguments, its data, its model's file.
-
-Knows the training scripts' command line; knows no exercise by name and no scheduler.
-"""
+"""What the launches of all trainings share: the training script's arguments, its data, its model's file. Knows the
+training scripts' command line; knows no exercise by name and no scheduler."""
 
 from __future__ import annotations
 
@@ -30,10 +28,8 @@ from harness.theory.devices import Device, find_device
 
 
 class Need(NamedTuple):
-    """Something that a flag asks of a GPU.
-
-    met: by a device of the table. who: devices that can, for people. instead: what works on this one.
-    """
+    """Something that a flag asks of a GPU. met: by a device of the table. who: devices that can, for people. instead:
+    what works on this one."""
 
     flag: str
     met: Callable[[Device], bool]
@@ -202,10 +198,14 @@ ACCELERATE = CONFIGS / "accelerate"
 
 def accelerate(place: CommandPlace) -> list[Word]:
     """The words before the script."""
-    program: list[Word] = [place.python, "-m", "exercises.utils.launch", "accelerate"]
+    return [place.python, "-m", "exercises.utils.launch", "accelerate", *accelerate_options()]
+
+
+def accelerate_options() -> list[Word]:
+    """The file of `accelerate_files` for this node, and where the ranks meet."""
     config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]
     meeting: list[Word] = ["--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
-    return [*program, *config, *meeting]
+    return [*config, *meeting]
 
 
 def accelerate_files(asked: Experiment, base: str) -> dict[str, str]:

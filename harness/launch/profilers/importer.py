@@ -1,7 +1,5 @@
-"""Reports from what nsys recorded and could not import itself, as in a container without its importer's libraries.
-
-Runs on the compute node after the training, outside of the container (`python -m harness.launch.profilers.importer`).
-"""
+"""Reports from what nsys recorded and could not import itself, as in a container without its importer's libraries. Runs
+on the compute node after the training, outside of the container (`python -m harness.launch.profilers.importer`)."""
 
 from __future__ import annotations
 
@@ -11,12 +9,6 @@ import sys
 from pathlib import Path
 
 from harness.launch.profilers.per_rank import program
-
-
-def importer_of(nsys: Path) -> Path | None:
-    """nsys's own importer, which is installed beside its recorder; None: there is none."""
-    found = sorted(program(nsys).parent.parent.glob("host-linux-*/QdstrmImporter"))
-    return found[0] if found else None
 
 
 def left(prefix: Path) -> list[Path]:
@@ -41,7 +33,8 @@ def imported(importer: Path, recording: Path) -> str:
 
 def main(argv: list[str]) -> int:
     """`PREFIX`: import what is left there, and say so in a line each."""
-    importer = importer_of(Path(shutil.which("nsys") or "nsys"))
+    beside = program(Path(shutil.which("nsys") or "nsys")).parent.parent  # its own importer lies beside its recorder
+    importer = next(iter(sorted(beside.glob("host-linux-*/QdstrmImporter"))), None)
     for recording in left(Path(argv[0])):
         why = imported(importer, recording) if importer else "this nsys has no importer beside it"
         made = recording.with_suffix(".nsys-rep").name

@@ -1,7 +1,5 @@
 """Runs a module of the harness where PYTHONPATH is that of somebody's own training and stays so for what it starts.
-
-Runs by its path and with the standard library only.
-"""
+Runs by its path and with the standard library only."""
 
 from __future__ import annotations
 

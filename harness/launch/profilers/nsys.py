@@ -1,8 +1,6 @@
-"""nsys around a launch: from an option set and the options of the installed nsys to an argv.
-
-Runs on the compute node, just before the training (`python -m harness.launch.profilers.nsys`), because only that nsys
-knows its own option names. Knows nothing of the training that nsys will record.
-"""
+"""nsys around a launch: from an option set and the options of the installed nsys to an argv. Runs on the compute node,
+just before the training (`python -m harness.launch.profilers.nsys`), because only that nsys knows its own option names.
+Knows nothing of the training that nsys will record."""
 
 from __future__ import annotations
 
@@ -61,11 +59,8 @@ class Nsys(NamedTuple):
 
 
 def load_options(name_or_path: str) -> Options:
-    """An option set by name, or from a file.
-
-    Raises:
-        RequestError: the set does not exist, or is not a JSON object of options.
-    """
+    """An option set by name, or from a file. Raises RequestError: the set does not exist, or is not a JSON object of
+    options."""
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     try:
         options = read_bounded_json(path)
@@ -103,16 +98,15 @@ def check_trace_list(path: Path) -> None:
         raise RequestError(f"{path} cannot be read ({error.strerror}); {hint}") from None
     except ValueError as error:
         raise RequestError(f"{path}: {error}") from None
-    if not isinstance(listed, list) or not listed or not all(map(_names_functions, listed)):
+    shape = {"module": str, "functions": list}
+    entries = listed if isinstance(listed, list) else []
+    if not entries or not all(
+        isinstance(each, dict) and all(isinstance(each.get(key), kind) for key, kind in shape.items())
+        for each in entries
+    ):
         raise RequestError(
             f'{path}: must be a JSON list of objects, each with a "module" and a list of its "functions"'
         )
-
-
-def _names_functions(entry: object) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    return isinstance(entry.get("module"), str) and isinstance(entry.get("functions"), list)
 
 
 def changed(options: Options, words: Sequence[str]) -> Options:
@@ -202,11 +196,7 @@ def _dotted(nsys: Nsys) -> str:
 
 
 def ask_installed(inside: bool = False) -> Nsys:
-    """The nsys on PATH. inside: this runs in a container.
-
-    Raises:
-        WorkError: nsys is not on PATH, or does not answer.
-    """
+    """The nsys on PATH. inside: this runs in a container. Raises WorkError: nsys is not on PATH, or does not answer."""
     if shutil.which("nsys") is None:
         raise WorkError(
             f"nsys is not on {NSYS_OF_IMAGE if inside else NSYS_OF_NODE}, or run with --profiler torch or --no-profile"
@@ -275,9 +265,7 @@ def prepare(config: str, device: str, words: Sequence[str], inside: bool = False
     """What a run asks of the nsys on PATH. words: its own changes of the option set, as in `changed`; inside: in the
     container, whose PATH it is.
 
-    Raises:
-        RequestError: the option set cannot be read.
-        WorkError: nsys is not on PATH, or does not answer.
+    Raises RequestError: the option set cannot be read. WorkError: nsys is not on PATH, or does not answer.
     """
     options, has_gpu, nsys = changed(load_options(config), words), device == "gpu", ask_installed(inside)
     listed = options.get("python-functions-trace")

@@ -1,8 +1,6 @@
-"""One nsys for each rank of a node: what rank.py, which the launcher starts, has to become.
-
-Runs on the compute node, just before the training and outside its container (`python -m
-harness.launch.profilers.per_rank`), as nsys.py does for one nsys of all ranks.
-"""
+"""One nsys for each rank of a node: what rank.py, which the launcher starts, has to become. Runs on the compute node,
+just before the training and outside its container (`python -m harness.launch.profilers.per_rank`), as nsys.py does for
+one nsys of all ranks."""
 
 from __future__ import annotations
 
@@ -19,10 +17,8 @@ _PYTHON = None
 
 
 def program(named: Path) -> Path:
-    """The program itself, in `target-linux-…`: what PATH names may be a link to it or a script that looks for it.
-
-    Where it cannot be told, what PATH names.
-    """
+    """The program itself, in `target-linux-…`: what PATH names may be a link to it or a script that looks for it. Where
+    it cannot be told, what PATH names."""
     real = named.resolve()
     if "/target-linux-" in str(real):
         return real

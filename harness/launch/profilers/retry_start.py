@@ -60,7 +60,8 @@ def _started(words: list[str], program: list[str], waits: Path) -> int:
         nsys = subprocess.Popen([*words, *program])
         if asked_to_stop:  # before there was an nsys to be asked
             nsys.terminate()
-        code = _shell_status(nsys.wait())
+        code = nsys.wait()
+        code = 128 - code if code < 0 else code
         if asked_to_stop or not waits.exists():
             break
         code, ended_with = code or 1, code
@@ -75,11 +76,6 @@ def _say(code: int, left: int) -> None:
     then = "it is started again" if left else f"{_TIMES} times: --profiler torch records without it"
     said = f"nsys ended with status {code} before it had started the training; {then}"
     print(said, file=sys.stderr, flush=True)
-
-
-def _shell_status(code: int) -> int:
-    """128 + n for signal n."""
-    return 128 - code if code < 0 else code
 
 
 def _become(words: list[str]) -> str:
