@@ -6,7 +6,8 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from importlib import import_module, metadata
+from importlib import metadata
+from pkgutil import resolve_name
 
 from harness.cli.command_line import Words
 from harness.cli.commands import COMMANDS, GROUPS
@@ -105,11 +106,10 @@ def command_page(words: Sequence[str]) -> str:
         hint = nearest_or_list(name, COMMANDS, f"{PROGRAM} help lists all commands")
         raise RequestError(f"help: there is no command {name!r}{hint}")
     entry = COMMANDS[name]
-    module = import_module(entry.module)
     if entry.reads_arguments:
-        return str(module.page(list(words)))
-    function = getattr(module, name)
-    return as_text(of_function(name, function, entry.exits, entry.examples, entry.docs))
+        module, _, _ = entry.function.partition(":")
+        return str(resolve_name(f"{module}:page")(list(words)))
+    return as_text(of_function(name, resolve_name(entry.function), entry.exits, entry.examples, entry.docs))
 
 
 def version() -> str:
