@@ -307,7 +307,7 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
 
 
 def read_nccl_log(path: Path) -> Process:
-    """The log of one process. Raises OSError and SmallFileError as `read_lines`."""
+    """The log of one process. Raises OSError and BoundedReadError as `read_lines`."""
     process = Process()
     for line in islice(read_lines(path, _LONGEST_LINE), MOST_LINES):
         process.read(line)

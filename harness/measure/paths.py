@@ -100,30 +100,24 @@ def measure_jobs(
 ) -> list[Summary]:
     """One summary per job found in `paths`. workers: processes that read at once; None chooses."""
     wanted = [Path(p) for p in paths]
-    found = look_for_traces(wanted)
-    timelines, files = split_timelines(found.files)
-    measured = measure_timelines(timelines, progress)
-    if measured.summaries and not files and not run_directories(wanted):
-        return [with_problems(summary, [*found.left_out, *measured.broken]) for summary in measured.summaries]
+    files, left_out = look_for_traces(wanted)
+    timelines, files = split_timelines(files)
+    of_timelines, broken = measure_timelines(timelines, progress)
+    problems = [*left_out, *broken]
+    if of_timelines and not files and not run_directories(wanted):
+        return [with_problems(summary, problems) for summary in of_timelines]
     read = measure_files(files, Window(window), workers, progress)
-    broken = [*found.left_out, *measured.broken, *read.broken]
-    return [*measured.summaries, *summarise(read.parts, broken, run_directories(wanted))]
+    return [*of_timelines, *summarise(read.parts, [*problems, *read.broken], run_directories(wanted))]
 
 
 def trace_files(paths: Sequence[Path]) -> list[Path]:
     """Every trace of the runs, folders and files in `paths`, once."""
-    return look_for_traces(paths).files
+    return look_for_traces(paths)[0]
 
 
-class TraceFiles(NamedTuple):
-    """The files, and a finding for each folder that could not be searched."""
-
-    files: list[Path]
-    left_out: list[Problem]
-
-
-def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> TraceFiles:
-    """As `trace_files`. say: called now and then with how far the search is."""
+def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> tuple[list[Path], list[Problem]]:
+    """As `trace_files`, and a finding for each folder that could not be searched. say: called now and then with how far
+    the search is."""
     files: list[Path] = []
     left_out: list[Problem] = []
     for path in paths:
@@ -133,7 +127,7 @@ def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> Trac
             found = search([path], say)
             files += found.files
             left_out += [Problem.doubt(problem_texts.FOLDER_CLOSED, why) for why in found.left_out]
-    return TraceFiles(list(dict.fromkeys(files)), left_out)
+    return list(dict.fromkeys(files)), left_out
 
 
 def is_run(path: Path) -> bool:

@@ -204,7 +204,7 @@ def variant_file(folder: Path, variant: str) -> Path:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a regular file's content. Raises OSError or SmallFileError."""
+    """sha256 of a regular file's content. Raises OSError or BoundedReadError."""
     digest = sha256()
     with open_regular(path) as content:
         while block := content.read(1 << 20):

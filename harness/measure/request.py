@@ -311,7 +311,8 @@ def load_summary(token: str) -> tuple[str, Summary]:
 def _read(stored: Path) -> Summary:
     try:
         text = read_bounded_text(stored)
-        version = _version(parse_json(text))
+        content = parse_json(text)
+        version = content.get("schema_version") if isinstance(content, dict) else None
         if version == SCHEMA_VERSION:
             return Summary.model_validate_json(printable_json(text))
         reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
@@ -323,10 +324,6 @@ def _read(stored: Path) -> Summary:
     raise RequestError(
         f"{stored}: is not a summary of this program ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
     )
-
-
-def _version(content: object) -> object:
-    return content.get("schema_version") if isinstance(content, dict) else None
 
 
 def _found_again(summary: Summary, folder: Path) -> Summary:
