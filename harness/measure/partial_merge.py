@@ -106,7 +106,8 @@ def summarise_partial_merge(
         RequestError: a folder holds a rank twice.
         WorkError: there is neither a part nor a run.
     """
-    beside = contents_of([*map(str, runs), *(p.run for p in _some(merge) if p.run)])
+    one_of_each = [*(reduced.ranks[0] for reduced in merge.jobs.values()), *merge.loose]
+    beside = contents_of([*map(str, runs), *(p.run for p in one_of_each if p.run)])
     worlds = {run: training_world_size(own.training) for run, own in beside.items()}
     loose = [name_rank(part, beside[part.run].training) if part.run else part for part in merge.loose]
     with _without_collector():
@@ -116,12 +117,6 @@ def summarise_partial_merge(
             switches = beside[run].switches if run else None
             jobs.append((run, _not_replayed(summarise_merge(reduced, worlds.get(run or ""), switches))))
     return completed(jobs, beside, [*broken, *merge.broken])
-
-
-def _some(merge: PartialMerge) -> Iterator[RankPart]:
-    """One part of each origin, and the loose."""
-    yield from (reduced.ranks[0] for reduced in merge.jobs.values())
-    yield from merge.loose
 
 
 def _jobs(merge: PartialMerge, loose: Sequence[RankPart]) -> Iterator[JobMerge]:
