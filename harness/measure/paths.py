@@ -56,21 +56,16 @@ def measure_one(paths: Iterable[Path | str], window: Window | str = "steps") -> 
     return summaries[0]
 
 
-def measure_jobs(
-    paths: Iterable[Path | str],
-    window: Window | str = Window.STEPS,
-    workers: int | None = None,
-    progress: OnProgress = silent,
-) -> list[Summary]:
-    """One summary per job found in `paths`. workers: processes that read at once; None chooses."""
+def measure_jobs(paths: Iterable[Path | str], window: Window | str = Window.STEPS) -> list[Summary]:
+    """One summary per job found in `paths`."""
     wanted = [Path(p) for p in paths]
     files, left_out = look_for_traces(wanted)
     timelines, files = split_timelines(files)
-    of_timelines, broken = measure_timelines(timelines, progress)
+    of_timelines, broken = measure_timelines(timelines)
     problems = [*left_out, *broken]
     if of_timelines and not files and not run_directories(wanted):
         return [with_problems(summary, problems) for summary in of_timelines]
-    read = measure_files(files, Window(window), workers, progress)
+    read = measure_files(files, Window(window))
     return [*of_timelines, *summarise(read.parts, [*problems, *read.broken], run_directories(wanted))]
 
 
