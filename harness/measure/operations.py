@@ -85,11 +85,7 @@ def _is_same(a: Operations, b: Operations) -> bool:
 
 
 def summary_of(ops: Operations) -> Summary:
-    """The summary of one timeline.
-
-    Raises:
-        TraceError: no step is complete.
-    """
+    """The summary of one timeline. Raises TraceError: no step is complete."""
     graphs = graphs_of(ops)
     if not graphs.graphs:
         why = next(iter(graphs.left_out.values()), "there is none")

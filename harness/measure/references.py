@@ -169,11 +169,7 @@ def reference_folders() -> Iterator[Path]:
 
 
 def reference_folder(name: str) -> Path:
-    """The folder of a reference by its name, or the folder itself.
-
-    Raises:
-        RequestError: there is no such reference.
-    """
+    """The folder of a reference by its name, or the folder itself. Raises RequestError: there is no such reference."""
     given = expanded(name)
     if (given / INDEX).is_file():
         return given

@@ -294,8 +294,7 @@ def _keep(path: Path, summary: Summary) -> None:
 def load_summary(token: str) -> tuple[str, Summary]:
     """(name, summary) of a summary.json, or of a run or traces, which are measured now without a stored summary.
 
-    Raises:
-        RequestError: there is no such path or run, or the file is not a summary.
+    Raises RequestError: there is no such path or run, or the file is not a summary.
     """
     path = resolve_path(token)
     stored = path if path.suffix == ".json" and path.name.startswith("summary") else Run(path).summary

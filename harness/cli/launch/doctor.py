@@ -62,11 +62,7 @@ EXAMPLES = [
 
 
 def doctor(arguments: list[str]) -> int:
-    """`slurm.sh doctor`; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """`slurm.sh doctor`; returns the exit code. Raises RequestError: a sentence for each thing that is wrong."""
     words = list(arguments)
     if RUN in words:  # the launch that comes there is not ours to read
         words.insert(words.index(RUN), "--")
