@@ -36,7 +36,7 @@ MOST_INDEX_BYTES = 1_000_000  # of ours with 20 variants some 30 kB: a report re
 class StoredPart(BaseModel):
     """A piece of a stored reference: unknown fields are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Hardware(StoredPart):
