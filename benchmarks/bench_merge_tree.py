@@ -31,8 +31,6 @@ from harness.analysis.job.summarise import summarise_job  # noqa: E402  found by
 from harness.analysis.process.part import RankPart, merge_parts  # noqa: E402
 from harness.analysis.summary import Problem, Summary, Window  # noqa: E402
 from harness.measure.partial_merge import (  # noqa: E402
-    FAN_IN,
-    join_files,
     join_partial_merges,
     merge_of_parts,
     read_merge,
@@ -40,6 +38,7 @@ from harness.measure.partial_merge import (  # noqa: E402
     write_merge,
 )
 from harness.measure.paths import measure_files  # noqa: E402
+from harness.measure.slurm_array import FAN_IN, join_files  # noqa: E402
 from harness.traces.pool import process_pool  # noqa: E402
 
 AT_ONCE = 500  # parts in memory before they are reduced
@@ -66,14 +65,14 @@ def leaf(real: Sequence[RankPart], world: int, ranks: range, output: Path) -> No
 def tree(real: Sequence[RankPart], world: int, each: int, workers: int, folder: Path) -> Summary:
     """All ranks by leaves, joins of FAN_IN branches, and the root."""
     ranks = [range(at, min(at + each, world)) for at in range(0, world, each)]
-    merges = [folder / f"merge-0-{i}.zip" for i in range(len(ranks))]
+    merges = [folder / f"merge-0-{i}.part" for i in range(len(ranks))]
     with process_pool(workers) as pool:
         list(pool.map(partial(leaf, real, world), ranks, merges))
         level = 0
         while len(merges) > FAN_IN:
             level += 1
             groups = [merges[at : at + FAN_IN] for at in range(0, len(merges), FAN_IN)]
-            merges = [folder / f"merge-{level}-{i}.zip" for i in range(len(groups))]
+            merges = [folder / f"merge-{level}-{i}.part" for i in range(len(groups))]
             list(pool.map(join_files, groups, merges))
     whole = join_partial_merges([read_merge(path) for path in merges])
     (summary,) = summarise_partial_merge(whole, [label(len(real), world)])

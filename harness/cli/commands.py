@@ -21,12 +21,13 @@ class LeftOut(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where a command lives: the folder of its module is its group. help: its line among all commands.
+    """A command. function: module:name, imported when it runs; the folder of its module is the command's group. help:
+    its line among all commands.
 
     exits, examples, docs: as in a `Page`, of a command whose function Typer reads; the others write their page.
     """
 
-    module: str
+    function: str
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
     optional: Mapping[str, LeftOut] = {}
@@ -38,38 +39,38 @@ class Entry(NamedTuple):
     @property
     def group(self) -> str:
         """Its group, one of `GROUPS`."""
-        return self.module.split(".")[2]
+        return self.function.split(".")[2]
 
 
 GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"}
 
 COMMANDS = {
     "run": Entry(
-        "harness.cli.launch.launch",
+        "harness.cli.launch.launch:run",
         "launch your own training, run -- train.py, or an exercise",
         launches=True,
         reads_arguments=True,
     ),
     "plan": Entry(
-        "harness.cli.launch.plan",
+        "harness.cli.launch.plan:plan",
         "memory, time and cost of a launch, before it starts",
         launches=True,
         reads_arguments=True,
     ),
     "health": Entry(
-        "harness.cli.launch.single_tests",
+        "harness.cli.launch.single_tests:health",
         "find the slow GPU, node or link before a long run",
         launches=True,
         reads_arguments=True,
     ),
     "overlap-test": Entry(
-        "harness.cli.launch.single_tests",
+        "harness.cli.launch.single_tests:overlap_test",
         "how much communication overlaps with computation",
         launches=True,
         reads_arguments=True,
     ),
     "rerun": Entry(
-        "harness.cli.launch.rerun",
+        "harness.cli.launch.rerun:rerun",
         "run the run.json of a run again",
         launches=True,
         examples=[
@@ -79,29 +80,29 @@ COMMANDS = {
         docs="docs/course.md",
     ),
     "doctor": Entry(
-        "harness.cli.launch.doctor",
+        "harness.cli.launch.doctor:doctor",
         "check this machine and the site before a course",
         launches=True,
         reads_arguments=True,
     ),
     "sites": Entry(
-        "harness.cli.launch.sites",
+        "harness.cli.launch.sites:sites",
         "the known sites; sites NAME: one in full",
         examples=[("sites", "all sites"), ("sites leonardo", "one site, with the defaults of each field")],
     ),
     "faults": Entry(
-        "harness.cli.launch.faults",
+        "harness.cli.launch.faults:faults",
         "the faults that --fault can inject",
         examples=[("faults", "all faults"), ("faults pause", "one fault, with its keys")],
         docs="docs/faults.md",
     ),
     "ls": Entry(
-        "harness.cli.watch.ls",
+        "harness.cli.watch.ls:ls",
         "your runs, with state and step time",
         examples=[("ls", "the newest runs"), ("ls -n 100 --json", "the newest 100, for a script")],
     ),
     "watch": Entry(
-        "harness.cli.watch.watch",
+        "harness.cli.watch.watch:watch",
         "one live screen: progress, slow ranks, what is stuck",
         exits=[("0", "done, or quit"), ("1", "a watched run did not complete"), ("2", "wrong request")],
         examples=[
@@ -113,25 +114,27 @@ COMMANDS = {
         docs="docs/watch.md",
     ),
     "status": Entry(
-        "harness.cli.watch.status",
+        "harness.cli.watch.status:status",
         "state and exit status of each node",
         examples=[("status last", "the newest run"), ("status 1234567", "a run by its job id")],
     ),
     "logs": Entry(
-        "harness.cli.watch.status",
+        "harness.cli.watch.status:logs",
         "the output of a run (-f: as it is printed)",
         examples=[("logs last -f", "the output of the newest run, until it ends")],
     ),
     "capture": Entry(
-        "harness.cli.watch.capture",
+        "harness.cli.watch.capture:capture",
         "record some steps of a running training",
         examples=[("capture start last --steps 5", "record five steps"), ("capture stop last", "end early")],
     ),
     "cancel": Entry(
-        "harness.cli.watch.status", "stop a run and keep its traces", examples=[("cancel last", "stop the newest run")]
+        "harness.cli.watch.status:cancel",
+        "stop a run and keep its traces",
+        examples=[("cancel last", "stop the newest run")],
     ),
     "report": Entry(
-        "harness.cli.read.report",
+        "harness.cli.read.report:report",
         "where the time went, from a run or from any traces",
         optional={"--notebook": LeftOut("", lambda word: word.endswith(".ipynb"))},
         examples=[
@@ -142,7 +145,7 @@ COMMANDS = {
         docs="docs/metrics.md",
     ),
     "whatif": Entry(
-        "harness.cli.read.whatif",
+        "harness.cli.read.whatif:whatif",
         "predicted step time with one thing changed",
         optional={"--verify": LeftOut("1", str.isdigit)},
         examples=[
@@ -152,7 +155,7 @@ COMMANDS = {
         docs="docs/whatif.md",
     ),
     "compare": Entry(
-        "harness.cli.read.compare",
+        "harness.cli.read.compare:compare",
         "differences between runs, in configuration and in result",
         exits=[("0", "compared"), ("1", "an expression of --fail-if is true"), ("2", "wrong request")],
         examples=[
@@ -161,17 +164,17 @@ COMMANDS = {
         ],
     ),
     "paraver": Entry(
-        "harness.cli.read.export",
+        "harness.cli.read.export:paraver",
         "a Paraver trace of a run: .prv, .pcf, .row",
         examples=[("paraver last", "convert the traces of the newest run")],
     ),
     "perfetto": Entry(
-        "harness.cli.read.export",
+        "harness.cli.read.export:perfetto",
         "one Perfetto trace of all ranks of a run",
         examples=[("perfetto last", "convert the traces of the newest run")],
     ),
     "lesson": Entry(
-        "harness.cli.study.lesson",
+        "harness.cli.study.lesson:lesson",
         "a question, two runs, hints and the answer",
         launches=True,
         examples=[
@@ -182,25 +185,25 @@ COMMANDS = {
         ],
     ),
     "mystery": Entry(
-        "harness.cli.study.mystery", "a slow training whose cause you find", launches=True, reads_arguments=True
+        "harness.cli.study.mystery:mystery", "a slow training whose cause you find", launches=True, reads_arguments=True
     ),
     "check": Entry(
-        "harness.cli.study.check", "whether B is slower than A, from several runs of each", reads_arguments=True
+        "harness.cli.study.check:check", "whether B is slower than A, from several runs of each", reads_arguments=True
     ),
     "sweep": Entry(
-        "harness.cli.study.sweep",
+        "harness.cli.study.sweep:sweep",
         "all combinations of some settings, within a budget",
         launches=True,
         reads_arguments=True,
     ),
     "scaling": Entry(
-        "harness.cli.study.series",
+        "harness.cli.study.series:scaling",
         "speed-up and efficiency on more devices, and what limits them",
         launches=True,
         reads_arguments=True,
     ),
     "reference": Entry(
-        "harness.cli.study.reference",
+        "harness.cli.study.reference:reference",
         "the stored runs of a workshop: record, check, show, package",
         launches=True,
         reads_arguments=True,

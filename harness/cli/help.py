@@ -6,7 +6,8 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from importlib import import_module, metadata
+from importlib import metadata
+from pkgutil import resolve_name
 
 from harness.cli.command_line import Words
 from harness.cli.commands import COMMANDS, GROUPS
@@ -42,8 +43,7 @@ MORE: Rows = [
 def asked_page(argv: Sequence[str]) -> str | None:
     """The page that the words ask for; None: they ask for something else.
 
-    Raises:
-        RequestError: help of a command that there is not.
+    Raises RequestError: help of a command that there is not.
     """
     first, rest = (argv[0] if argv else ""), list(argv[1:])
     named = bool(rest) and not rest[0].startswith("-")
@@ -97,19 +97,17 @@ def commands_page() -> str:
 def command_page(words: Sequence[str]) -> str:
     """The page of a command, or of one of its parts. words: its name, and what was typed after it.
 
-    Raises:
-        RequestError: there is no such command.
+    Raises RequestError: there is no such command.
     """
     name = words[0]
     if name not in COMMANDS:
         hint = nearest_or_list(name, COMMANDS, f"{PROGRAM} help lists all commands")
         raise RequestError(f"help: there is no command {name!r}{hint}")
     entry = COMMANDS[name]
-    module = import_module(entry.module)
     if entry.reads_arguments:
-        return str(module.page(list(words)))
-    function = getattr(module, name)
-    return as_text(of_function(name, function, entry.exits, entry.examples, entry.docs))
+        module, _, _ = entry.function.partition(":")
+        return str(resolve_name(f"{module}:page")(list(words)))
+    return as_text(of_function(name, resolve_name(entry.function), entry.exits, entry.examples, entry.docs))
 
 
 def version() -> str:

@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import NoReturn, TextIO, cast
 
 from harness.cli.command_line import split_line
@@ -124,7 +124,7 @@ def _dispatch(argv: list[str]) -> int:
         known = [each for each, entry in COMMANDS.items() if IN_CHECKOUT or not entry.launches]
         hint = nearest_or_list(name, [*known, "help", "--version"], f"{PROGRAM} help lists all commands")
         raise RequestError(f"there is no command {name!r}{hint}")
-    function = getattr(import_module(COMMANDS[name].module), name.replace("-", "_"))
+    function = resolve_name(COMMANDS[name].function)
     return int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])
 
 

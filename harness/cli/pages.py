@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from harness.analysis.metrics import MEANINGS
 from harness.analysis.summary import Summary, SummaryPart, problem_texts
 from harness.analysis.summary.base import constant_texts, field_texts
 from harness.cli.launch.faults import where
-from harness.common.faults import FAULTS, FaultKind
+from harness.common.faults import FAULTS
 from harness.common.paths import ROOT
 from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import Option, options_of
@@ -29,51 +29,51 @@ from harness.site.site import Site
 from harness.study.lessons import ExperimentPair, Lesson, lesson_names, load_lesson, shell_command, with_fields
 
 
+def _table(heads: str, rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table. heads: those of the columns, with `|` between them."""
+    columns = heads.count("|") + 1
+    return "\n".join([f"| {heads} |", "|---" * columns + "|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
 def kinds() -> str:
     """One row per kind of fault: where it works, and what happens."""
-    rows = [f"| `{kind.name}` | {' | '.join(where(kind))} | {kind.meaning} |" for kind in FAULTS.values()]
-    return "\n".join(["| fault | exercise | on | what happens |", "|---|---|---|---|", *rows])
+    return _table(
+        "fault | exercise | on | what happens",
+        ((f"`{kind.name}`", *where(kind), kind.meaning) for kind in FAULTS.values()),
+    )
 
 
 def keys() -> str:
     """One row per key of each kind."""
-    rows = [row for kind in FAULTS.values() for row in _keys(kind)]
-    return "\n".join(["| fault | key | takes | default | |", "|---|---|---|---|---|", *rows])
-
-
-def _keys(kind: FaultKind) -> list[str]:
-    defaults = ["required" if key.default is None else f"`{key.default}`" for key in kind.keys]
-    return [
-        f"| `{kind.name}` | `{key.name}` | {key.takes} | {default} | {key.meaning} |"
-        for key, default in zip(kind.keys, defaults, strict=True)
-    ]
+    rows = []
+    for kind in FAULTS.values():
+        for key in kind.keys:
+            default = "required" if key.default is None else f"`{key.default}`"
+            rows.append((f"`{kind.name}`", f"`{key.name}`", key.takes, default, key.meaning))
+    return _table("fault | key | takes | default |", rows)
 
 
 def words() -> str:
     """One row per word that has its own effect."""
-    rows = [
-        f"| `{kind.name}` | `{key.name}={word}` | {meaning} |"
-        for kind in FAULTS.values()
-        for key in kind.keys
-        for word, meaning in key.explained
-    ]
-    return "\n".join(["| fault | key | what happens |", "|---|---|---|", *rows])
+    every = [(kind, key) for kind in FAULTS.values() for key in kind.keys]
+    rows = [(f"`{kind.name}`", f"`{key.name}={word}`", text) for kind, key in every for word, text in key.explained]
+    return _table("fault | key | what happens", rows)
 
 
 def records() -> str:
     """What the recorded time of each kind is."""
-    rows = [f"| `{kind.name}` | {kind.recorded} |" for kind in FAULTS.values() if kind.recorded]
-    return "\n".join(["| fault | `ns` |", "|---|---|", *rows])
+    return _table("fault | `ns`", ((f"`{kind.name}`", kind.recorded) for kind in FAULTS.values() if kind.recorded))
 
 
 def needs() -> str:
     """A row per lesson: what it asks, whether a CPU can show it, and the GPUs and nodes that it needs."""
-    rows = [
-        f"| {one.name} | {one.title} | {shown_on_cpu(one)} | {one.gpus} | {max(one.a.nodes, one.b.nodes)} |"
-        for one in map(load_lesson, lesson_names())
-    ]
-    head = ["| lesson | subject | a CPU can show it | GPUs | nodes |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *rows])
+    return _table(
+        "lesson | subject | a CPU can show it | GPUs | nodes",
+        (
+            (one.name, one.title, shown_on_cpu(one), one.gpus, max(one.a.nodes, one.b.nodes))
+            for one in map(load_lesson, lesson_names())
+        ),
+    )
 
 
 def shown_on_cpu(lesson: Lesson) -> str:
@@ -93,8 +93,8 @@ def _runs(number: int, cpu: bool) -> str:
     for lesson in (load_lesson(name) for name in lesson_names() if name.startswith(str(number))):
         pair = _typed(lesson, cpu)
         for task, command, other in _new(lesson.name, pair, listed) if pair else ():
-            rows.append(f"| {task} | `{command}` | {other} |")
-    return "\n".join(["| task | command | compare with |", "|---|---|---|", *rows])
+            rows.append((task, f"`{command}`", other))
+    return _table("task | command | compare with", rows)
 
 
 def _typed(lesson: Lesson, cpu: bool) -> ExperimentPair | None:
@@ -150,31 +150,30 @@ def sections() -> str:
 def _section(part: type[SummaryPart]) -> str:
     bases = [base for base in part.__bases__ if base is not SummaryPart]
     also = [f"It has the fields of [{base.__name__}](#{base.__name__.lower()}), and these:\n" for base in bases]
-    rows = [f"| `{name}` | {text} |" for name, text in field_texts(part).items()]
+    rows = _table("field | meaning", ((f"`{name}`", text) for name, text in field_texts(part).items()))
     head = f"{'##' if part is Summary else '###'} {part.__name__}"
-    return "\n".join([head, "", inspect.getdoc(part) or "", "", *also, "| field | meaning |", "|---|---|", *rows])
+    return "\n".join([head, "", inspect.getdoc(part) or "", "", *also, rows])
 
 
 def names() -> str:
     """A row per named metric: its line in a comparison and its meaning."""
     labels = catalogue.labels()
     meanings = MEANINGS | {number.name: number.meaning for number in catalogue.numbers()}
-    rows = [f"| `{name}` | {labels.get(name, '–').strip()} | {meaning} |" for name, meaning in meanings.items()]
-    return "\n".join(["| name | line of `compare` | meaning |", "|---|---|---|", *rows])
+    rows = ((f"`{name}`", labels.get(name, "–").strip(), meaning) for name, meaning in meanings.items())
+    return _table("name | line of `compare` | meaning", rows)
 
 
 def problems() -> str:
     """A row per problem that a recording can have: its words, and when it is reported."""
     whens = constant_texts(problem_texts)
-    rows = [f"| {getattr(problem_texts, name)} | {when} |" for name, when in whens.items()]
-    rows += [f"| {cls.gpus_only[0]} | Exercise {n} on a CPU. |" for n, cls in EXERCISES.items() if cls.gpus_only]
-    return "\n".join(["| `what` | when |", "|---|---|", *rows])
+    rows = [(getattr(problem_texts, name), when) for name, when in whens.items()]
+    rows += [(cls.gpus_only[0], f"Exercise {n} on a CPU.") for n, cls in EXERCISES.items() if cls.gpus_only]
+    return _table("`what` | when", rows)
 
 
 def columns() -> str:
     """A row per column of the monitor's files."""
-    rows = [f"| `{name}` | {text} |" for name, text in COLUMNS.items()]
-    return "\n".join(["| column | meaning |", "|---|---|", *rows])
+    return _table("column | meaning", ((f"`{name}`", text) for name, text in COLUMNS.items()))
 
 
 def tables() -> str:
@@ -185,37 +184,27 @@ def tables() -> str:
         table = shown.get(file.name)
         heads = [head for head in table.of([], Summary()).head if head] if table else ["–"]
         place = (table.section or table.figure) if table else ""
-        rows.append(f"| `{file.name}` | {', '.join(heads)} | {place or '–'} |")
-    return "\n".join(["| file | columns in terminal and page | on the page |", "|---|---|---|", *rows])
-
-
-_OWN = "A training of your own: `run [FLAGS] -- SCRIPT …`"
+        rows.append((f"`{file.name}`", ", ".join(heads), place or "–"))
+    return _table("file | columns in terminal and page | on the page", rows)
 
 
 def option_tables() -> str:
     """One table for what a site sets, one per exercise, and one for a training of the user's own."""
-    exercises = (line for n, cls in EXERCISES.items() for line in _table(f"Exercise {n}: {cls.title}", cls))
-    return "\n".join([*_site(), *exercises, *_table(_OWN, Own)])
+    of_site = _table("flag |", ((f"`{option.spelling}`", option.help) for option in options_of(Site)))
+    titled = {f"Exercise {n}: {cls.title}": _options(cls) for n, cls in EXERCISES.items()}
+    titled["A training of your own: `run [FLAGS] -- SCRIPT …`"] = _options(Own)
+    parts = {"Where (override the site's file)": of_site, **titled}
+    return "\n\n".join(f"## {title}\n\n{table}" for title, table in parts.items())
 
 
-def _site() -> Iterator[str]:
-    yield from ("## Where (override the site's file)", "", "| flag | |", "|---|---|")
-    for option in options_of(Site):
-        yield f"| `{option.spelling}` | {option.help} |"
-
-
-def _table(title: str, cls: type[Experiment]) -> Iterator[str]:
-    yield from ("", f"## {title}", "")
-    yield from ("| flag | takes | default | name | |", "|---|---|---|---|---|")
+def _options(cls: type[Experiment]) -> str:
+    rows = []
     for option in options_of(cls):
         if option.field != "exercise":
-            takes = _takes(option)
-            tag = option.flag.tag or ""
-            yield f"| `{option.spelling}` | {takes} | {_default(option)} | {tag} | {option.help} |"
-
-
-def _default(option: Option) -> str:
-    return "" if option.default is None or isinstance(option.default, bool | tuple) else f"`{option.default}`"
+            default = option.default
+            shown = "" if default is None or isinstance(default, bool | tuple) else f"`{default}`"
+            rows.append((f"`{option.spelling}`", _takes(option), shown, option.flag.tag or "", option.help))
+    return _table("flag | takes | default | name |", rows)
 
 
 def _takes(option: Option) -> str:

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,7 +62,7 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_bounded_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "strict") -> str:
-    """Its text; `errors` as in `bytes.decode`. Raises as `read_bounded`, and SmallFileError for what is not UTF-8."""
+    """Its text; `errors` as in `bytes.decode`. Raises as `read_bounded`, and BoundedReadError for what is not UTF-8."""
     try:
         return read_bounded(path, most_bytes).decode("utf-8", errors)
     except UnicodeDecodeError:
@@ -69,15 +70,15 @@ def read_bounded_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "s
 
 
 def read_bounded_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
-    """Its JSON value. Raises as `read_bounded`, and SmallFileError for what is not JSON or nested too deeply."""
+    """Its JSON value. Raises as `read_bounded`, and BoundedReadError for what is not JSON or nested too deeply."""
     return parse_json(read_bounded_text(path, most_bytes))
 
 
 def parse_json(text: str) -> Any:
     """The value of a JSON text.
 
-    Raises SmallFileError: it is not JSON, nested more than `MOST_DEPTH` deep, or has half a character: Python's reader
-    takes a lone surrogate, and whoever prints it fails.
+    Raises BoundedReadError: it is not JSON, nested more than `MOST_DEPTH` deep, or has half a character: Python's
+    reader takes a lone surrogate, and whoever prints it fails.
     """
     try:
         value = json.loads(text)
@@ -132,7 +133,8 @@ def _skip_line(file: BinaryIO, most_bytes: int) -> None:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MOST_DEPTH):
-        level = [inner for outer in level if isinstance(outer, (dict, list)) for inner in _inside(outer)]
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
+        level = list(chain.from_iterable(inside))
         if not level:
             return False
     return True
@@ -144,10 +146,6 @@ def _has_whole_characters(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _inside(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value
 
 
 def _amount(size_bytes: int) -> str:
@@ -165,10 +163,6 @@ def _kind(mode: int) -> str:
 _OF_THE_KERNEL = ("proc", "sys", "dev")  # below /: their files have no end, or none at all
 
 
-def _go_on(_: Walk) -> None:
-    """No end before the last file."""
-
-
 @dataclass
 class Walk:
     """One walk. on_entry: called with the walk at each file and folder; what it raises ends the walk.
@@ -178,7 +172,7 @@ class Walk:
     """
 
     top: Path
-    on_entry: Callable[[Walk], None] = _go_on
+    on_entry: Callable[[Walk], object] = lambda walk: None
     looked_at: int = 0
     left_out: list[str] = field(default_factory=list)
     links: int = 0

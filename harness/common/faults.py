@@ -33,8 +33,7 @@ __all__ = [
 def parse_fault(text: str) -> Fault:
     """`NAME[,key=value…]` as a fault.
 
-    Raises:
-        RequestError: there is no such fault or key, a value is not allowed, or a key without default is missing.
+    Raises RequestError: there is no such fault or key, a value is not allowed, or a key without default is missing.
     """
     name, *words = text.split(",")
     kind = FAULTS.get(name)

@@ -1,6 +1,5 @@
-"""Which steps of a training are profiled: not the first ones, which allocate, tune kernels and start data workers.
-
-Knows no profiler, and nothing of what a step does.
+"""The lines of a rank's metrics file, and which steps of a training are profiled: not the first ones, which allocate,
+tune kernels and start data workers. Knows no profiler, and nothing of what a step does.
 """
 
 from __future__ import annotations

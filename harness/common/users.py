@@ -26,8 +26,7 @@ def this_user() -> str:
 def owner_of(path: Path) -> str | None:
     """The name of the file's owner where it is another user than this one; None: it is this one's.
 
-    Raises:
-        OSError: the file is missing, or its folder may not be entered.
+    Raises OSError: the file is missing, or its folder may not be entered.
     """
     owner = path.stat().st_uid
     return None if owner == os.geteuid() else user_name(owner)

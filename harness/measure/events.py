@@ -13,7 +13,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.prepared import prepare_process, range_of_events
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.view import View, views
-from harness.analysis.summary import RankTraining, Window
+from harness.analysis.summary import Window
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.measure.jobs import NO_TRACE, rank_by_training
 from harness.measure.paths import run_of, trace_files
@@ -55,17 +55,14 @@ def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[s
     for file, read in zip(files, map_traces(files, _processes, progress=progress), strict=True):
         if isinstance(read, HarnessError):
             raise read
-        training = _training_beside(file)
-        found += [(file, _with_rank(process, training)) for process in read]
+        run = run_of(file)
+        training = read_training(Run(Path(run)).metrics())[0] if run else []
+        for process in read:
+            rank = rank_by_training(process.pid, process.host, training) if process.rank is None else process.rank
+            found.append((file, replace(process, rank=rank)))
     if len({run_of(file) for file in files}) > 1 or run_of(files[0]) is None:
         _check_one_job(found)
     return _joined([process for _, process in found])
-
-
-def _training_beside(trace: Path) -> list[RankTraining]:
-    """The training's own records in the run of a trace; empty for a trace outside of a run."""
-    run = run_of(trace)
-    return read_training(Run(Path(run)).metrics())[0] if run else []
 
 
 def _processes(trace: Trace) -> list[_Process]:
@@ -93,13 +90,6 @@ def _process(view: View) -> _Process:
             "range": (around.astype(np.int32), [without_arguments(name) for name in names]),
         },
     )
-
-
-def _with_rank(process: _Process, training: Sequence[RankTraining]) -> _Process:
-    """The process with the rank that the training recorded for it, where the trace does not record a rank."""
-    if process.rank is not None:
-        return process
-    return replace(process, rank=rank_by_training(process.pid, process.host, training))
 
 
 def _check_one_job(found: Sequence[tuple[Path, _Process]]) -> None:

@@ -90,8 +90,7 @@ NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: Sequence[Path] = ()) -> list[Summary]:
     """Parts to summaries, one per job, with the other contents of the runs' directories.
 
-    Raises:
-        WorkError: there is neither a part nor a run.
+    Raises WorkError: there is neither a part nor a run.
     """
     parts = list(parts)
     beside = contents_of([*map(str, runs), *(p.run for p in parts if p.run)])

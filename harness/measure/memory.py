@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.analysis.summary import (
     Memory,
@@ -25,7 +25,7 @@ from harness.format.format import amount
 
 MOST_BYTES = 8 << 20  # a file has some 50 kB, and with the most steps 600 kB
 Amount = Annotated[int, Field(ge=0, lt=1 << 60, strict=True)]  # bytes or nanoseconds
-Text = Annotated[str, Field(max_length=1000)]
+Text = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
 Category = Literal[
     "weights", "gradients", "optimizer", "activations", "buffers", "inputs", "temporary", "other"
 ]  # CATEGORIES
@@ -165,28 +165,14 @@ def _rank(document: _Document) -> MemoryRank:
 def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
     if moment is None:
         return None
-    holders = [
-        MemoryHolder(
-            category=h.category,
-            range=printable(h.range),
-            module=printable(h.module),
-            operator=printable(h.operator),
-            bytes=h.bytes,
-            block_count=h.blocks,
-        )
-        for h in moment.holders
-    ]
+    holders = [MemoryHolder(**h.model_dump(exclude={"blocks"}), block_count=h.blocks) for h in moment.holders]
     return MemoryMoment(
         rank=rank,
-        time_ns=moment.time_ns,
+        **moment.model_dump(include={"time_ns", "range", "module", "operator", "error"}),
         step=None if moment.step is None else str(moment.step),
-        range=printable(moment.range),
-        module=printable(moment.module),
-        operator=printable(moment.operator),
         bytes={name: moment.bytes.get(name, 0) for name in CATEGORIES},  # type: ignore[call-overload]
         block_count=moment.blocks,
         holders=holders,
-        error=None if moment.error is None else printable(moment.error),
     )
 
 
@@ -200,8 +186,8 @@ def _remarks(documents: Sequence[_Document]) -> list[Problem]:
             held = sorted(((v, k) for k, v in document.failure.bytes.items() if v), reverse=True)
             where = document.failure.module or document.failure.range or "no range"
             evidence = (
-                f"rank {document.rank}, step {document.failure.step}, {printable(document.failure.operator)} in "
-                f"{printable(where)}: tensors held {amount(sum(v for v, _ in held))}: "
+                f"rank {document.rank}, step {document.failure.step}, {document.failure.operator} in "
+                f"{where}: tensors held {amount(sum(v for v, _ in held))}: "
                 + ", ".join(f"{name} {amount(size)}" for size, name in held[:4])
             )
             remarks.append(Problem.doubt(problem_texts.RAN_OUT, evidence))

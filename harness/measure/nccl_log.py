@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -59,6 +59,15 @@ class Communicator:
     p2p_channels: int | None = None
     rings: dict[int, str] = field(default_factory=dict)  # of each channel
     trees: str | None = None
+
+    def take(self, what: str, found: re.Match[str]) -> None:
+        """Take in a line about its channels."""
+        if what == "channels":
+            self.channels, self.nvls_channels, self.p2p_channels = map(int, found.groups())
+        elif what == "trees":
+            self.trees = found[1].strip()
+        elif len(self.rings) < MOST_DIFFERENT:
+            self.rings[int(found[1])] = " ".join(found[2].split())
 
 
 @dataclass(frozen=True)
@@ -115,11 +124,46 @@ class Process:
         return bool(warns)
 
     def _told(self, text: str, thread: str) -> bool:
-        for shape, take in _SHAPES:
+        for what, shape in _SHAPES:
             if found := shape.match(text):
-                take(self, found, thread)
+                self._take(what, found, thread)
                 return True
         return _version(self, text)
+
+    def _take(self, what: str, found: re.Match[str], thread: str) -> None:
+        match what:
+            case "connection":
+                _connected(self, found, thread)
+            case "initialisation":
+                _initialised(self, found, thread)
+            case "ring" | "trees" | "channels":
+                if mine := self.owner(thread):
+                    mine.take(what, found)
+            case "choice":
+                algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
+                _count(self.choices, (found[1] or "", int(found[2]), algorithm, protocol))
+            case "network" | "devices" | "no device" | "GPU Direct":
+                self._take_network(what, _kept(found[1]), found)
+            case "plugin":
+                self.plugin = _kept(found[1])
+            case "variable":
+                name, text = found[1], _kept(found[2])
+                if name in self.variables or len(self.variables) < MOST_DIFFERENT:
+                    is_number = re.fullmatch(r"-?\d+\.", text)  # which a full stop follows
+                    self.variables[name] = text[:-1] if is_number else text
+            case "NVLS":
+                self.nvls = not found[1]
+
+    def _take_network(self, what: str, name: str, found: re.Match[str]) -> None:
+        match what:
+            case "network" if len(self.networks) < MOST_DIFFERENT:
+                self.networks[name] = None
+            case "devices" if len(self.devices) < MOST_DIFFERENT:
+                self.devices[name] = _device_names(found[2])
+            case "no device":
+                self.devices.setdefault(name, [])
+            case "GPU Direct" if name in self.gpu_direct or len(self.gpu_direct) < MOST_DIFFERENT:
+                self.gpu_direct[name] = found[2] == "Enabled" and self.gpu_direct.get(name, True)
 
     def owner(self, thread: str, rank: int | None = None, peer: int = 0) -> Communicator | None:
         """The communicator that a thread speaks of: the one it makes, else the last one, in which this has `rank`
@@ -160,24 +204,6 @@ def _initialised(process: Process, found: re.Match[str], thread: str) -> None:
         process.current[thread] = mine
 
 
-def _ring(process: Process, found: re.Match[str], thread: str) -> None:
-    mine = process.owner(thread)
-    if mine is not None and len(mine.rings) < MOST_DIFFERENT:
-        mine.rings[int(found[1])] = " ".join(found[2].split())
-
-
-def _trees(process: Process, found: re.Match[str], thread: str) -> None:
-    mine = process.owner(thread)
-    if mine is not None:
-        mine.trees = found[1].strip()
-
-
-def _channels(process: Process, found: re.Match[str], thread: str) -> None:
-    mine = process.owner(thread)
-    if mine is not None:
-        mine.channels, mine.nvls_channels, mine.p2p_channels = map(int, found.groups())
-
-
 def _connected(process: Process, found: re.Match[str], thread: str) -> None:
     """A connection to a peer. Of one over a network both ends tell; the sender's word counts."""
     sender, receiver, end, path = int(found[1]), int(found[2]), found[3], found[4].strip()
@@ -202,43 +228,10 @@ def _transport(path: str) -> tuple[str, bool | None]:
     return shown, "/GDRDMA" in path if kind == "NET" else None
 
 
-def _network(process: Process, found: re.Match[str], thread: str) -> None:
-    if len(process.networks) < MOST_DIFFERENT:
-        process.networks[_kept(found[1])] = None
-
-
-def _devices(process: Process, found: re.Match[str], thread: str) -> None:
+def _device_names(listed: str) -> list[str]:
     """Of `[0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB …` or `[0]eth0:10.0.0.1<0>` the names, and no address."""
-    listed = found[2].partition(";")[0]
-    names = re.findall(r"\] ?([\w.-]{1,64}):(?:\d{1,3}/(\w{1,16}))?", listed)
-    if len(process.devices) < MOST_DIFFERENT:
-        process.devices[_kept(found[1])] = [f"{name} ({kind})" if kind else name for name, kind in names]
-
-
-def _no_device(process: Process, found: re.Match[str], thread: str) -> None:
-    process.devices.setdefault(_kept(found[1]), [])
-
-
-def _gpu_direct(process: Process, found: re.Match[str], thread: str) -> None:
-    name, can = _kept(found[1]), found[2] == "Enabled"
-    if name in process.gpu_direct or len(process.gpu_direct) < MOST_DIFFERENT:
-        process.gpu_direct[name] = can and process.gpu_direct.get(name, True)
-
-
-def _plugin(process: Process, found: re.Match[str], thread: str) -> None:
-    process.plugin = _kept(found[1])
-
-
-def _variable(process: Process, found: re.Match[str], thread: str) -> None:
-    """A number is followed by a full stop, a text is not."""
-    name, text = found[1], _kept(found[2])
-    if name in process.variables or len(process.variables) < MOST_DIFFERENT:
-        process.variables[name] = text[:-1] if re.fullmatch(r"-?\d+\.", text) else text
-
-
-def _chosen(process: Process, found: re.Match[str], thread: str) -> None:
-    algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
-    _count(process.choices, (found[1] or "", int(found[2]), algorithm, protocol))
+    names = re.findall(r"\] ?([\w.-]{1,64}):(?:\d{1,3}/(\w{1,16}))?", listed.partition(";")[0])
+    return [f"{name} ({kind})" if kind else name for name, kind in names]
 
 
 def _named(word: str, names: tuple[str, ...]) -> str:
@@ -248,43 +241,39 @@ def _named(word: str, names: tuple[str, ...]) -> str:
     return next((name for name in names if name.upper() == word.replace("_", "").upper()), word)
 
 
-def _nvls(process: Process, found: re.Match[str], thread: str) -> None:
-    process.nvls = not found[1]
-
-
-_SHAPES: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str], str], None]], ...] = (
+_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
+        "connection",
         re.compile(
             r"Channel \d{1,4}(?:/\d{1,4})? ?: (\d{1,8})\[[0-9a-f]{1,16}\] -> (\d{1,8})\[[0-9a-f]{1,16}\]"
             r"(?: \[(send|receive)\])? via (\S.{0,200})"
         ),
-        _connected,
     ),
     (
+        "initialisation",
         re.compile(
             r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
             r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)"
         ),
-        _initialised,
     ),
-    (re.compile(r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$"), _ring),
-    (re.compile(r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)"), _trees),
+    ("ring", re.compile(r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$")),
+    ("trees", re.compile(r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)")),
     (
+        "channels",
         re.compile(
             r"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(\d{1,4}) nvls channels, (\d{1,4}) p2p channels"
         ),
-        _channels,
     ),
-    (re.compile(r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"), _chosen),
-    (re.compile(r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"), _chosen),
-    (re.compile(r"Using network (\S.{0,80})"), _network),
-    (re.compile(r"NET/(\w{1,40}) : Using (\[.{1,4000})"), _devices),
-    (re.compile(r"NET/(\w{1,40}) : No device found"), _no_device),
-    (re.compile(r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"), _gpu_direct),
-    (re.compile(r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})"), _plugin),
-    (re.compile(r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})"), _plugin),
-    (re.compile(r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"), _variable),
-    (re.compile(r"NVLS multicast support is (not )?available"), _nvls),
+    ("choice", re.compile(r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})")),
+    ("choice", re.compile(r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})")),
+    ("network", re.compile(r"Using network (\S.{0,80})")),
+    ("devices", re.compile(r"NET/(\w{1,40}) : Using (\[.{1,4000})")),
+    ("no device", re.compile(r"NET/(\w{1,40}) : No device found")),
+    ("GPU Direct", re.compile(r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}")),
+    ("plugin", re.compile(r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})")),
+    ("plugin", re.compile(r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})")),
+    ("variable", re.compile(r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})")),
+    ("NVLS", re.compile(r"NVLS multicast support is (not )?available")),
 )
 
 
@@ -307,7 +296,7 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
 
 
 def read_nccl_log(path: Path) -> Process:
-    """The log of one process. Raises OSError and SmallFileError as `read_lines`."""
+    """The log of one process. Raises OSError and BoundedReadError as `read_lines`."""
     process = Process()
     for line in islice(read_lines(path, _LONGEST_LINE), MOST_LINES):
         process.read(line)

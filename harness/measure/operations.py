@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -46,13 +46,6 @@ _MOST_NAMED = 5
 _TOOL = "operations"
 
 
-class MeasuredTimelines(NamedTuple):
-    """A summary of each job, and a problem of each file that cannot be read."""
-
-    summaries: list[Summary]
-    broken: list[Problem]
-
-
 def split_timelines(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """The timelines of operations among some files, and the others, which are traces of processes."""
     timelines = [file for file in files if is_meant_as_timeline(file)]
@@ -60,9 +53,9 @@ def split_timelines(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     return timelines, [file for file in files if file not in there]
 
 
-def measure_timelines(files: Sequence[Path], progress: OnProgress = silent) -> MeasuredTimelines:
-    """Each timeline measured. Of files in one folder with the same operations, such as a table and its Chrome events,
-    the first one counts, a table before events.
+def measure_timelines(files: Sequence[Path], progress: OnProgress = silent) -> tuple[list[Summary], list[Problem]]:
+    """A summary of each timeline, and a problem of each file that cannot be read. Of files in one folder with the same
+    operations, such as a table and its Chrome events, the first one counts, a table before events.
 
     Raises:
         ColumnsError: a table lacks a column.
@@ -81,7 +74,7 @@ def measure_timelines(files: Sequence[Path], progress: OnProgress = silent) -> M
         except TraceError as error:
             what = problem_texts.UNREADABLE
             broken.append(Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=str(error)))
-    return MeasuredTimelines(summaries, broken)
+    return summaries, broken
 
 
 def _is_same(a: Operations, b: Operations) -> bool:
@@ -92,11 +85,7 @@ def _is_same(a: Operations, b: Operations) -> bool:
 
 
 def summary_of(ops: Operations) -> Summary:
-    """The summary of one timeline.
-
-    Raises:
-        TraceError: no step is complete.
-    """
+    """The summary of one timeline. Raises TraceError: no step is complete."""
     graphs = graphs_of(ops)
     if not graphs.graphs:
         why = next(iter(graphs.left_out.values()), "there is none")
@@ -113,7 +102,12 @@ def summary_of(ops: Operations) -> Summary:
         ranks=sorted(ranks.values()),
         steps=_steps(ops, replayed, ranks),
         stragglers=_stragglers(
-            found, work, ranks, _Recorded(_recorded_ns(ops, replayed), int(ops.chunk.max()) + 1, in_turn(ops, lengths))
+            found,
+            work,
+            ranks,
+            recorded_step_ns=_recorded_ns(ops, replayed),
+            chunks=int(ops.chunk.max()) + 1,
+            forward_backward_correlation=in_turn(ops, lengths),
         ),
     )
 
@@ -168,15 +162,8 @@ def _quality(ops: Operations, graphs: Graphs) -> Quality:
     return Quality(verdict=verdict, problems=problems)
 
 
-class _Recorded(NamedTuple):
-    """What the operations say without a replay: the mean step, a worker's model chunks, the correlation of passes."""
-
-    step_ns: int
-    chunks: int
-    together: float | None
-
-
-def _stragglers(found: Slowdown, work: Work, ranks: Ranks, recorded: _Recorded) -> Stragglers:
+def _stragglers(found: Slowdown, work: Work, ranks: Ranks, **recorded: Any) -> Stragglers:
+    """recorded: fields that need no replay."""
     workers = _workers(found, work, ranks)
     cause = cause_of(found.shares)
     by_place = {(worker.dp_rank, worker.stage): worker for worker in workers}
@@ -186,7 +173,6 @@ def _stragglers(found: Slowdown, work: Work, ranks: Ranks, recorded: _Recorded) 
         slowdown=found.slowdown,
         step_ns=round(float(found.step_ns.mean())),
         ideal_step_ns=round(float(found.ideal_ns.mean())),
-        recorded_step_ns=recorded.step_ns,
         by_operation=dict(sorted(found.by_operation.items(), key=lambda item: -item[1])),
         by_stage=found.by_stage,
         by_dp_rank=found.by_dp,
@@ -200,12 +186,11 @@ def _stragglers(found: Slowdown, work: Work, ranks: Ranks, recorded: _Recorded) 
         cause_operation=cause.operation,
         slow_workers=slow,
         shares=_shares(found),
-        forward_backward_correlation=recorded.together,
         stages=_stages(found, work),
         workers=workers,
         dp_size=len(work.dps),
         pp_size=len(work.stages),
-        chunks=recorded.chunks,
+        **recorded,
     )
 
 

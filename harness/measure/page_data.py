@@ -1,5 +1,5 @@
-"""One process as a track: ranges by depth, streams, idle time by cause, pipeline passes. Columns in, columns out; times
-stay on the trace's own clock. Other modules decide what is drawn.
+"""What a page draws of one process: its utilisation, and a track with ranges by depth, streams, idle time by cause and
+pipeline passes. Times stay on the trace's own clock. Other modules decide what is drawn.
 """
 
 from __future__ import annotations

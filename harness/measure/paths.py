@@ -1,4 +1,4 @@
-"""The sampled lines of a traced process: which file of its run is about it, on the clock of its trace."""
+"""Paths to traces, and traces to the parts of their processes: each file is read once, several at the same time."""
 
 from __future__ import annotations
 
@@ -27,6 +27,119 @@ from harness.traces.progress import OnProgress, silent
 from harness.traces.sampled_lines import SampledLines, read_about, read_sampled_lines
 
 AROUND_NS = 1_000_000_000  # before the first event of a trace and after its last
+
+
+Condense = Callable[[MeasuredProcess], list[PageData]]
+
+
+class MeasuredFiles(NamedTuple):
+    """Parts of the files that were read, a finding for each file that was not, and what a page draws."""
+
+    parts: list[RankPart]
+    broken: list[Problem]
+    page_data: list[PageData]
+
+
+def measure_one(paths: Iterable[Path | str], window: Window | str = "steps") -> Summary:
+    """The summary of one job: a run's directory, or trace files and folders that form one job.
+
+    Raises:
+        RequestError: the files belong to several jobs.
+        WorkError: nothing can be read.
+    """
+    summaries = measure_jobs(paths, window)
+    if len(summaries) != 1:
+        raise RequestError(
+            f"{len(summaries)} jobs were found where one was expected: "
+            + ", ".join(s.sources[0].path for s in summaries[:4])
+        )
+    return summaries[0]
+
+
+def measure_jobs(paths: Iterable[Path | str], window: Window | str = Window.STEPS) -> list[Summary]:
+    """One summary per job found in `paths`."""
+    wanted = [Path(p) for p in paths]
+    files, left_out = look_for_traces(wanted)
+    timelines, files = split_timelines(files)
+    of_timelines, broken = measure_timelines(timelines)
+    problems = [*left_out, *broken]
+    if of_timelines and not files and not run_directories(wanted):
+        return [with_problems(summary, problems) for summary in of_timelines]
+    read = measure_files(files, Window(window))
+    return [*of_timelines, *summarise(read.parts, [*problems, *read.broken], run_directories(wanted))]
+
+
+def trace_files(paths: Sequence[Path]) -> list[Path]:
+    """Every trace of the runs, folders and files in `paths`, once."""
+    return look_for_traces(paths)[0]
+
+
+def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> tuple[list[Path], list[Problem]]:
+    """As `trace_files`, and a finding for each folder that could not be searched. say: called now and then with how far
+    the search is."""
+    files: list[Path] = []
+    left_out: list[Problem] = []
+    for path in paths:
+        if is_run(path):
+            files += Run(path).traces()
+        else:
+            found = search([path], say)
+            files += found.files
+            left_out += [Problem.doubt(problem_texts.FOLDER_CLOSED, why) for why in found.left_out]
+    return list(dict.fromkeys(files)), left_out
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is a run's directory, also one that lost its record."""
+    return Run(path).looks_like_run
+
+
+def run_directories(paths: Sequence[Path]) -> list[Path]:
+    """The runs' directories among `paths`."""
+    return [path for path in paths if is_run(path)]
+
+
+def measure_files(
+    files: Sequence[Path],
+    window: Window,
+    workers: int | None = None,
+    progress: OnProgress = silent,
+    *,
+    hta: bool = False,
+    page_data_of: Condense | None = None,
+) -> MeasuredFiles:
+    """Read every file once. hta: also count as HTA 0.5.0 does; page_data_of: what a page needs of a process."""
+    reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, page_data_of=page_data_of)
+    outcomes = map_traces(files, reduce, workers=workers, progress=progress)
+    parts: list[RankPart] = []
+    broken: list[Problem] = []
+    page_data: list[PageData] = []
+    for file, outcome in zip(files, outcomes, strict=True):
+        if isinstance(outcome, TraceError):
+            what = problem_texts.UNREADABLE
+            broken.append(Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=str(outcome)))
+        else:
+            parts += [part.model_copy(update={"run": run_of(file)}) for part in outcome[0]]
+            page_data += outcome[1]
+    return MeasuredFiles(merge_parts(parts), broken, page_data)
+
+
+def _measure_trace(
+    trace: Trace, window: Window, rules: Rules, hta: bool, page_data_of: Condense | None
+) -> tuple[list[RankPart], list[PageData]]:
+    parts: list[RankPart] = []
+    page_data: list[PageData] = []
+    for part, measured in measured_processes(trace, window, rules, hta):
+        graph = pack_graph(process_graph(measured, lines_of(measured.view)))
+        parts.append(part.model_copy(update={"graph": graph}))
+        page_data += page_data_of(measured) if page_data_of else []
+    return parts, page_data
+
+
+def run_of(trace: Path) -> str | None:
+    """The run directory of a trace; None for a trace outside of a run."""
+    run = trace.parent.parent
+    return str(run) if trace.parent.name in TRACE_FOLDERS and is_run(run) else None
 
 
 def lines_of(view: View) -> SampledLines | None:
@@ -63,127 +176,3 @@ def _recorded(view: View) -> tuple[int, int] | None:
     if not parts:
         return None
     return min(int(part.start_ns.min()) for part in parts), max(int(part.end_ns.max()) for part in parts)
-
-
-Condense = Callable[[MeasuredProcess], list[PageData]]
-
-
-class MeasuredFiles(NamedTuple):
-    """Parts of the files that were read, a finding for each file that was not, and what a page draws."""
-
-    parts: list[RankPart]
-    broken: list[Problem]
-    page_data: list[PageData]
-
-
-def measure_one(paths: Iterable[Path | str], window: Window | str = "steps") -> Summary:
-    """The summary of one job: a run's directory, or trace files and folders that form one job.
-
-    Raises:
-        RequestError: the files belong to several jobs.
-        WorkError: nothing can be read.
-    """
-    summaries = measure_jobs(paths, window)
-    if len(summaries) != 1:
-        raise RequestError(
-            f"{len(summaries)} jobs were found where one was expected: "
-            + ", ".join(s.sources[0].path for s in summaries[:4])
-        )
-    return summaries[0]
-
-
-def measure_jobs(
-    paths: Iterable[Path | str],
-    window: Window | str = Window.STEPS,
-    workers: int | None = None,
-    progress: OnProgress = silent,
-) -> list[Summary]:
-    """One summary per job found in `paths`. workers: processes that read at once; None chooses."""
-    wanted = [Path(p) for p in paths]
-    found = look_for_traces(wanted)
-    timelines, files = split_timelines(found.files)
-    measured = measure_timelines(timelines, progress)
-    if measured.summaries and not files and not run_directories(wanted):
-        return [with_problems(summary, [*found.left_out, *measured.broken]) for summary in measured.summaries]
-    read = measure_files(files, Window(window), workers, progress)
-    broken = [*found.left_out, *measured.broken, *read.broken]
-    return [*measured.summaries, *summarise(read.parts, broken, run_directories(wanted))]
-
-
-def trace_files(paths: Sequence[Path]) -> list[Path]:
-    """Every trace of the runs, folders and files in `paths`, once."""
-    return look_for_traces(paths).files
-
-
-class TraceFiles(NamedTuple):
-    """The files, and a finding for each folder that could not be searched."""
-
-    files: list[Path]
-    left_out: list[Problem]
-
-
-def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> TraceFiles:
-    """As `trace_files`. say: called now and then with how far the search is."""
-    files: list[Path] = []
-    left_out: list[Problem] = []
-    for path in paths:
-        if is_run(path):
-            files += Run(path).traces()
-        else:
-            found = search([path], say)
-            files += found.files
-            left_out += [Problem.doubt(problem_texts.FOLDER_CLOSED, why) for why in found.left_out]
-    return TraceFiles(list(dict.fromkeys(files)), left_out)
-
-
-def is_run(path: Path) -> bool:
-    """Whether a path is a run's directory, also one that lost its record."""
-    return Run(path).looks_like_run
-
-
-def run_directories(paths: Sequence[Path]) -> list[Path]:
-    """The runs' directories among `paths`."""
-    return [path for path in paths if is_run(path)]
-
-
-def measure_files(
-    files: Sequence[Path],
-    window: Window,
-    workers: int | None = None,
-    progress: OnProgress = silent,
-    *,
-    hta: bool = False,
-    page_data_of: Condense | None = None,
-) -> MeasuredFiles:
-    """Reads every file once. hta: also count as HTA 0.5.0 does; condense: what to keep of each process for a page."""
-    reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, page_data_of=page_data_of)
-    outcomes = map_traces(files, reduce, workers=workers, progress=progress)
-    parts: list[RankPart] = []
-    broken: list[Problem] = []
-    page_data: list[PageData] = []
-    for file, outcome in zip(files, outcomes, strict=True):
-        if isinstance(outcome, TraceError):
-            what = problem_texts.UNREADABLE
-            broken.append(Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=str(outcome)))
-        else:
-            parts += [part.model_copy(update={"run": run_of(file)}) for part in outcome[0]]
-            page_data += outcome[1]
-    return MeasuredFiles(merge_parts(parts), broken, page_data)
-
-
-def _measure_trace(
-    trace: Trace, window: Window, rules: Rules, hta: bool, page_data_of: Condense | None
-) -> tuple[list[RankPart], list[PageData]]:
-    parts: list[RankPart] = []
-    page_data: list[PageData] = []
-    for part, measured in measured_processes(trace, window, rules, hta):
-        graph = pack_graph(process_graph(measured, lines_of(measured.view)))
-        parts.append(part.model_copy(update={"graph": graph}))
-        page_data += page_data_of(measured) if page_data_of else []
-    return parts, page_data
-
-
-def run_of(trace: Path) -> str | None:
-    """The run directory of a trace; None for a trace outside of a run."""
-    run = trace.parent.parent
-    return str(run) if trace.parent.name in TRACE_FOLDERS and is_run(run) else None

@@ -36,7 +36,7 @@ MOST_INDEX_BYTES = 1_000_000  # of ours with 20 variants some 30 kB: a report re
 class StoredPart(BaseModel):
     """A piece of a stored reference: unknown fields are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Hardware(StoredPart):
@@ -169,11 +169,7 @@ def reference_folders() -> Iterator[Path]:
 
 
 def reference_folder(name: str) -> Path:
-    """The folder of a reference by its name, or the folder itself.
-
-    Raises:
-        RequestError: there is no such reference.
-    """
+    """The folder of a reference by its name, or the folder itself. Raises RequestError: there is no such reference."""
     given = expanded(name)
     if (given / INDEX).is_file():
         return given
@@ -204,7 +200,7 @@ def variant_file(folder: Path, variant: str) -> Path:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a regular file's content. Raises OSError or SmallFileError."""
+    """sha256 of a regular file's content. Raises OSError or BoundedReadError."""
     digest = sha256()
     with open_regular(path) as content:
         while block := content.read(1 << 20):

@@ -9,17 +9,17 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pydantic import ValidationError
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
-from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window, problem_texts
+from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window
 from harness.common.bounded_read import parse_json, read_bounded_text, why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import IN_CHECKOUT, PROGRAM, PYTHON_PATH, expanded
@@ -27,15 +27,15 @@ from harness.common.printable import printable, printable_json
 from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
-from harness.measure.partial_merge import is_many, measure_merge, summarise_partial_merge
 from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories, run_of
 from harness.measure.run_contents import with_problems
 from harness.run import Run, find_run, write_atomically
 from harness.traces.open import FORMATS
-from harness.traces.progress import OnProgress, Progress
+from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
-    from harness.measure.slurm_array import Array, ArrayJob, Executor
+    from harness.measure.partial_merge import PartialMerge
+    from harness.measure.slurm_array import ArrayJob, Executor
 
 MOST_LISTED = 20
 COMMENT_AT = 60  # characters before the comment of a command, if it is not longer
@@ -104,7 +104,6 @@ def _content(files: Sequence[Path]) -> str:
 
 DEFAULT_TASKS = 16
 MOST_NAMED = 5
-Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,6 @@ def measure_request(request: Request) -> Measurement:
     for path in paths:
         refuse_several_jobs(path, files)
     window = Window(request.window)
-    page_data: list[PageData] = []
     timelines, files = split_timelines(files)
     with Progress("reading timelines") as progress:
         of_timelines, broken = measure_timelines(timelines, progress)
@@ -163,12 +161,7 @@ def measure_request(request: Request) -> Measurement:
         summaries = [with_problems(summary, [*left_out, *broken]) for summary in of_timelines]
         return Measurement(summaries, [])
     left_out = [*left_out, *broken]
-    if is_many(files):
-        summaries = _many(files, window, request, left_out, run_directories(paths))
-    else:
-        read = _here(files, window, request) if request.slurm is None else _on_slurm(files, window, request)
-        summaries = summarise(read.parts, [*left_out, *read.broken], run_directories(paths))
-        page_data = read.page_data
+    summaries, page_data = _measured(files, window, request, left_out, run_directories(paths))
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
     return Measurement([*of_timelines, *summaries], page_data)
@@ -189,38 +182,35 @@ def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
         return measure_files(files, window, request.workers, progress, hta=request.hta, page_data_of=keep)
 
 
-def _many(
+def _measured(
     files: list[Path], window: Window, request: Request, left_out: list[Problem], runs: list[Path]
-) -> list[Summary]:
-    """As a tree: no process holds the parts of all. Nothing is kept for a page, which reads the ranks that it draws."""
-    if request.hta:
+) -> tuple[list[Summary], list[PageData]]:
+    """Of very many traces no process holds all parts: they are merged as a tree. Nothing is kept for a page then, which
+    reads the ranks that it draws."""
+    many = len(files) > MOST_DETAILED
+    if request.hta and many:
         raise RequestError(
             f"--hta-compatible with {len(files)} traces: at most {MOST_DETAILED} are counted as HTA does"
         )
-    if request.slurm is not None:
-        from harness.measure.partial_merge import merge_distributed
-
-        merge, lost = _by_array(files, window, request, merge_distributed)
-        return summarise_partial_merge(merge, [*left_out, *lost], runs)
-    with Progress("reading traces", unit="traces read") as progress:
-        merge = measure_merge(files, window, request.workers, progress)
-    return summarise_partial_merge(merge, left_out, runs)
-
-
-def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
-    if request.hta:
+    if request.hta and request.slurm is not None:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured only on this machine")
-    from harness.measure.slurm_array import measure_distributed
+    if request.slurm is None and not many:
+        read = _here(files, window, request)
+        return summarise(read.parts, [*left_out, *read.broken], runs), read.page_data
+    from harness.measure.partial_merge import measure_merge, summarise_partial_merge
 
-    return MeasuredFiles(*_by_array(files, window, request, measure_distributed), [])
+    if request.slurm is not None:
+        merge, lost = _by_array(files, window, request, reduced=many)
+        left_out = [*left_out, *lost]
+    else:
+        with Progress("reading traces", unit="traces read") as progress:
+            merge = measure_merge(files, window, request.workers, progress)
+    if many:
+        return summarise_partial_merge(merge, left_out, runs), []
+    return summarise(merge.loose, [*left_out, *merge.broken], runs), []
 
 
-def _by_array(
-    files: list[Path],
-    window: Window,
-    request: Request,
-    measure: Callable[[list[Path], Window, Array, OnProgress], tuple[Measured, list[Problem]]],
-) -> tuple[Measured, list[Problem]]:
+def _by_array(files: list[Path], window: Window, request: Request, reduced: bool) -> tuple[PartialMerge, list[Problem]]:
     """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
     measured, and their logs."""
     missing = next((command for command in ("sbatch", "srun") if shutil.which(command) is None), None)
@@ -228,15 +218,14 @@ def _by_array(
         raise RequestError(
             f"--executor slurm: no {missing} is on PATH; without this flag the traces are measured on this machine"
         )
-    from harness.measure import slurm_array
-    from harness.measure.slurm_array import PLAN, read_plan
+    from harness.measure.slurm_array import PLAN, Array, measure_distributed, read_plan
     from harness.site.slurm_commands import JobId, in_queue
 
     if request.resume is not None:
         read_plan(request.resume)
     folder = request.resume or Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
     options = request.slurm or {}
-    array = slurm_array.Array(
+    array = Array(
         _executor(folder, options),
         request.workers or DEFAULT_TASKS,
         folder,
@@ -245,7 +234,7 @@ def _by_array(
     )
     try:
         with Progress("measuring on Slurm", unit="tasks done") as progress:
-            measured, broken = measure(files, window, array, progress)
+            merge, lost = measure_distributed(files, window, array, progress, reduced=reduced)
     except WorkError:
         if request.resume is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -256,11 +245,11 @@ def _by_array(
         else:  # nothing was submitted
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    if any(f.what == problem_texts.NOT_MEASURED for f in broken):
+    if lost:
         _say_resume(folder, "the failed tasks' logs and the results of the other tasks")
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return measured, broken
+    return merge, lost
 
 
 def _when_ended(jobs: Sequence[ArrayJob]) -> str:
@@ -305,8 +294,7 @@ def _keep(path: Path, summary: Summary) -> None:
 def load_summary(token: str) -> tuple[str, Summary]:
     """(name, summary) of a summary.json, or of a run or traces, which are measured now without a stored summary.
 
-    Raises:
-        RequestError: there is no such path or run, or the file is not a summary.
+    Raises RequestError: there is no such path or run, or the file is not a summary.
     """
     path = resolve_path(token)
     stored = path if path.suffix == ".json" and path.name.startswith("summary") else Run(path).summary
@@ -322,7 +310,8 @@ def load_summary(token: str) -> tuple[str, Summary]:
 def _read(stored: Path) -> Summary:
     try:
         text = read_bounded_text(stored)
-        version = _version(parse_json(text))
+        content = parse_json(text)
+        version = content.get("schema_version") if isinstance(content, dict) else None
         if version == SCHEMA_VERSION:
             return Summary.model_validate_json(printable_json(text))
         reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
@@ -334,10 +323,6 @@ def _read(stored: Path) -> Summary:
     raise RequestError(
         f"{stored}: is not a summary of this program ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
     )
-
-
-def _version(content: object) -> object:
-    return content.get("schema_version") if isinstance(content, dict) else None
 
 
 def _found_again(summary: Summary, folder: Path) -> Summary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -77,17 +77,11 @@ def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
 
     Raises:
         OSError: it is missing or may not be read.
-        SmallFileError: it is no regular file, or has a line without end.
+        BoundedReadError: it is no regular file, or has a line without end.
     """
-    events: list[dict[str, Any]] = []
-    broken = 0
-    for line in read_lines(path):
-        event = _event(line)
-        if event is None:
-            broken += 1
-        else:
-            events.append(event)
-    return events, broken
+    found = [_event(line) for line in read_lines(path)]
+    events = [event for event in found if event is not None]
+    return events, len(found) - len(events)
 
 
 def _event(line: str) -> dict[str, Any] | None:
@@ -124,7 +118,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
     total_ns = sum(_values(counted, "step_ns"))
     tokens, samples = (sum(_values(counted, f)) if counted else None for f in ("tokens", "samples"))
     losses = [float(s["loss"]) for s in steps if isinstance(s.get("loss"), (int, float))]
-    medians: dict[str, Any] = {f"median_{part}_ns": _median(counted, f"{part}_ns") for part in _TIMED}
+    medians: dict[str, Any] = {f"median_{part}_ns": _rounded(median, _values(counted, f"{part}_ns")) for part in _TIMED}
     return RankTraining(
         rank=int(start.get("rank", 0)),
         **{field: start[field] for field in _FROM_START if start.get(field) is not None},
@@ -147,10 +141,11 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         last_loss=losses[-1] if losses else None,
         losses=losses,
         profiled_unix_ns=_span([s for s in steps if s.get("phase") == _PHASES[0]]),
-        core_wait_ns=_mean(counted, "core_wait_ns"),
-        collector_ns=_mean(counted, "collector_ns"),
+        core_wait_ns=_rounded(fmean, _values(counted, "core_wait_ns")),
+        collector_ns=_rounded(fmean, _values(counted, "collector_ns")),
         continued=sum(_values(counted, "continued")) if counted else None,
-        written_bytes=_mean_without_largest(counted, "written_bytes"),
+        # Without the step in which the profiler writes its trace.
+        written_bytes=_rounded(fmean, sorted(_values(counted, "written_bytes"))[:-1]),
         cores=next((str(s["cores"]) for s in reversed(counted) if s.get("cores")), None),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
     )
@@ -160,27 +155,15 @@ def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The steps in which no profiler works, without the leading ones that are warm-up."""
     times = _values([s for s in steps if s.get("phase") in _UNPROFILED], "step_ns")
     kept = times[leading_warmup(np.array(times, np.int64)) :]
-    return {"unprofiled_steps": len(kept), "median_unprofiled_step_ns": round(median(kept)) if kept else None}
+    return {"unprofiled_steps": len(kept), "median_unprofiled_step_ns": _rounded(median, kept)}
 
 
 def _values(steps: Iterable[dict[str, Any]], field: str) -> list[int]:
     return [int(s[field]) for s in steps if isinstance(s.get(field), (int, float))]
 
 
-def _mean(steps: Iterable[dict[str, Any]], field: str) -> int | None:
-    values = _values(steps, field)
-    return round(fmean(values)) if values else None
-
-
-def _mean_without_largest(steps: Iterable[dict[str, Any]], field: str) -> int | None:
-    """Without the step in which the profiler writes its trace."""
-    values = sorted(_values(steps, field))[:-1]
-    return round(fmean(values)) if values else None
-
-
-def _median(steps: Iterable[dict[str, Any]], field: str) -> int | None:
-    values = _values(steps, field)
-    return round(median(values)) if values else None
+def _rounded(average: Callable[[list[int]], float], values: list[int]) -> int | None:
+    return round(average(values)) if values else None
 
 
 def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:

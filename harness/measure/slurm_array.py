@@ -1,8 +1,8 @@
-"""Which task of a job array measures which files. The array's folder keeps it: so an array can be gone on with."""
+"""Traces measured by the tasks of job arrays. The folder of an array keeps which task measures which files, and what
+each task left, so that an array can be gone on with."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import submitit
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Problem, RecordingVerdict, Window, problem_texts
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import RequestError, WorkError
+from harness.measure.partial_merge import (
+    PartialMerge,
+    files_of,
+    join_partial_merges,
+    measure_merge,
+    read_merge,
+    write_merge,
+)
 from harness.measure.paths import measure_files
 from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
@@ -96,9 +103,7 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 POLL_S = 0.5
 GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
-MOST_PARTIAL_BYTES = 2 << 30  # of hundreds of ranks
-_PARTS = TypeAdapter(list[RankPart])
-_PROBLEMS = TypeAdapter(list[Problem])
+FAN_IN = 8  # partial merges that one task joins
 
 
 class ArrayJob(Protocol):
@@ -132,59 +137,102 @@ class Array:
     after: Callable[[Sequence[ArrayJob]], Executor] | None = None
 
 
-def measure_distributed(
-    files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
-) -> tuple[list[RankPart], list[Problem]]:
-    """As paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
+@dataclass(frozen=True)
+class _Node:
+    """One task: what it leaves, of how many traces, and the partial merges that it joins; none: it measures."""
 
-    A folder that has a plan already goes on with it: only what has no result yet is measured. Each file of a task
-    that fails becomes a finding; the others count. `progress` gets the number of finished tasks.
+    output: Path
+    files: int
+    inputs: tuple[Path, ...] = ()
+
+
+def measure_distributed(
+    files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent, *, reduced: bool = False
+) -> tuple[PartialMerge, list[Problem]]:
+    """As paths.measure_files, by the tasks of job arrays, or if `reduced` as partial_merge.measure_merge; and a problem
+    for each file of a task that failed.
+
+    A folder that has a plan already goes on with it: what a task left whole is not done again, but a join that lacked
+    a partial merge is. If a joining task fails, its inputs are joined here. `progress` gets the number of finished
+    tasks.
 
     Raises:
         RequestError: the folder's plan is of other files or another window, or they have changed since.
-        WorkError: nothing was submitted.
+        WorkError: nothing was submitted, or the folder cannot be written.
     """
     array.folder.mkdir(parents=True, exist_ok=True)
-    plan = planned(array.folder, [file.absolute() for file in files], window, array.tasks)
-    outputs = [array.folder.absolute() / f"partial-{i}.json" for i in range(len(plan.files))]
-    missing = [i for i, output in enumerate(outputs) if not _is_whole(output)]
-    chunks = plan.chunks
-    tasks = [(chunks[i], window.value, outputs[i]) for i in missing]
-    jobs = dict(zip(missing, submit(array.executor, measure_chunk, tasks), strict=True))
-    parts: list[list[RankPart]] = []
+    chunks = planned(array.folder, [file.absolute() for file in files], window, array.tasks).chunks
+    joins = reduced and array.after is not None
+    levels = _levels(array.folder.absolute(), [len(chunk) for chunk in chunks], joins)
+    missing = [[node for node in level if not _is_whole(node)] for level in levels]
+    leaves = dict(zip((node.output for node in levels[0]), chunks, strict=True))
+    tasks = [(leaves[node.output], window.value, node.output, reduced) for node in missing[0]]
+    jobs = [submit(array.executor, measure_leaf, tasks)]
+    for level in missing[1:]:
+        executor = array.after(jobs[-1]) if array.after and jobs[-1] else array.executor
+        jobs.append(submit(executor, join_files, [(node.inputs, node.output) for node in level]))
+    every = [node.output for level in levels for node in level]
     problems: list[Problem] = []
-
-    def show_progress() -> None:
-        progress(sum(output.exists() for output in outputs), len(outputs))
-
-    for i, output in enumerate(outputs):
-        failure = wait(jobs[i], output, array.in_queue, show_progress) if i in jobs else None
-        if failure is None:
-            own, broken = read_partial(output)
-            parts.append(own)
-            problems += broken
-        else:
-            problems += lost(chunks[i], failure)
-    return merge_parts(*parts), problems
+    for node, job in ((node, job) for pair in zip(missing, jobs, strict=True) for node, job in zip(*pair, strict=True)):
+        failure = wait(job, node.output, array.in_queue, lambda: progress(sum(map(Path.exists, every)), len(every)))
+        if failure and node.inputs:
+            join_files(node.inputs, node.output)
+        elif failure:
+            problems += lost(leaves[node.output], failure)
+    return join_partial_merges([read_merge(node.output) for node in levels[-1] if node.output.exists()]), problems
 
 
-def _is_whole(partial: Path) -> bool:
-    """Whether there is a partial result. One that cannot be read is made again."""
+def _levels(folder: Path, leaves: Sequence[int], joins: bool) -> list[list[_Node]]:
+    """The tree, the leaves first. leaves: how many traces each measures."""
+    levels = [[_Node(folder / f"merge-0-{i}.part", count) for i, count in enumerate(leaves)]]
+    while joins and len(levels[-1]) > FAN_IN:
+        below = levels[-1]
+        groups = [below[at : at + FAN_IN] for at in range(0, len(below), FAN_IN)]
+        names = [folder / f"merge-{len(levels)}-{i}.part" for i in range(len(groups))]
+        levels.append(
+            [
+                _Node(name, sum(node.files for node in each), tuple(node.output for node in each))
+                for name, each in zip(names, groups, strict=True)
+            ]
+        )
+    return levels
+
+
+def _is_whole(node: _Node) -> bool:
+    """Whether its partial merge is there, of all its traces. One that is not is made again."""
     try:
-        read_partial(partial)
+        if files_of(node.output) == node.files:
+            return True
     except WorkError:
-        partial.unlink(missing_ok=True)
-        return False
-    return True
+        pass
+    node.output.unlink(missing_ok=True)
+    return False
+
+
+def measure_leaf(files: Sequence[Path], window: str, output: Path, reduced: bool) -> str:
+    """The work of a task of the first array: measure its files, leave a partial merge. Returns its path."""
+    if reduced:
+        merge = measure_merge(files, Window(window))
+    else:
+        read = measure_files(files, Window(window))
+        merge = PartialMerge(loose=read.parts, broken=read.broken, files=len(files))
+    write_merge(output, merge)
+    return str(output)
+
+
+def join_files(inputs: Sequence[Path], output: Path) -> str:
+    """The work of a task of a further array: join the partial merges that exist. Returns the path of the result."""
+    until = time.monotonic() + GRACE_S
+    while not all(path.exists() for path in inputs) and time.monotonic() < until:
+        time.sleep(POLL_S)
+    write_merge(output, join_partial_merges([read_merge(path) for path in inputs if path.exists()]))
+    return str(output)
 
 
 def lost(files: Sequence[Path], failure: str) -> list[Problem]:
     """A finding for each file of a task that failed."""
-    every = (f"{file}: {failure}" for file in files)
-    return [
-        Problem(severity=RecordingVerdict.UNUSABLE, what=problem_texts.NOT_MEASURED, evidence=evidence)
-        for evidence in every
-    ]
+    what = problem_texts.NOT_MEASURED
+    return [Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{file}: {failure}") for file in files]
 
 
 def submit(executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
@@ -197,29 +245,6 @@ def submit(executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[A
         raise WorkError(f"--executor slurm: {error.filename} is not on PATH: log in to the cluster") from None
     except submitit.core.utils.FailedJobError as error:
         raise WorkError(f"--executor slurm: the job array was not submitted: {_last_line(error)}") from None
-
-
-def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
-    """The work of one task: measure its files and write the partial result, atomically. Returns its path."""
-    parts, problems, _ = measure_files(list(files), Window(window))
-    content = {
-        "parts": _PARTS.dump_python(parts, mode="json"),
-        "problems": _PROBLEMS.dump_python(problems, mode="json"),
-    }
-    write_atomically(output, json.dumps(content))
-    return str(output)
-
-
-def read_partial(path: Path) -> tuple[list[RankPart], list[Problem]]:
-    """A partial result. Raises WorkError: the file is missing or damaged."""
-    try:
-        content = read_bounded_json(path, MOST_PARTIAL_BYTES)
-        return _PARTS.validate_python(content["parts"]), _PROBLEMS.validate_python(content["problems"])
-    except (OSError, ValueError) as error:
-        why = why_unread(error)
-    except (KeyError, TypeError):
-        why = "it lacks its parts"
-    raise WorkError(f"{path}: is not a partial result of a report ({why})")
 
 
 def wait(

@@ -12,12 +12,12 @@ import submitit
 from harness.analysis.summary import Window
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
-from harness.measure import partial_merge, request, slurm_array
+from harness.measure import request, slurm_array
 from harness.measure.jobs import summarise
-from harness.measure.partial_merge import merge_distributed, summarise_partial_merge
+from harness.measure.partial_merge import read_merge, summarise_partial_merge
 from harness.measure.paths import measure_files
 from harness.measure.request import Request, measure_request
-from harness.measure.slurm_array import Array, chunk, measure_distributed, read_partial, read_plan
+from harness.measure.slurm_array import Array, chunk, measure_distributed, read_plan
 from harness.traces.progress import Progress
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.analysis.test_tree import dumped
@@ -38,11 +38,11 @@ def ranks(tmp_path: Path) -> list[Path]:
 def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks: list[Path], tmp_path: Path) -> None:
     executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
     executor.update_parameters(timeout_min=2)
-    parts, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, tmp_path / "partial"))
+    merge, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, tmp_path / "partial"))
     assert broken == []
     here, _, _ = measure_files(ranks, Window.STEPS)
-    assert [s.model_dump_json() for s in summarise(parts)] == [s.model_dump_json() for s in summarise(here)]
-    assert len(list((tmp_path / "partial").glob("partial-*.json"))) == 2
+    assert [s.model_dump_json() for s in summarise(merge.loose)] == [s.model_dump_json() for s in summarise(here)]
+    assert len(list((tmp_path / "partial").glob("merge-0-*.part"))) == 2
 
 
 class Run:
@@ -101,8 +101,8 @@ def test_a_lost_task_costs_its_files_and_nothing_else(
     monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
     array = Array(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
     reported: list[tuple[int, int]] = []
-    parts, broken = measure_distributed(ranks, Window.STEPS, array, lambda *counts: reported.append(counts))
-    assert len(parts) == 4
+    merge, broken = measure_distributed(ranks, Window.STEPS, array, lambda *counts: reported.append(counts))
+    assert len(merge.loose) == 4
     (finding,) = broken
     assert reported and set(reported) == {(4, 5)}
     assert finding.evidence.endswith(said)
@@ -134,12 +134,12 @@ def test_an_array_that_lost_a_task_is_completed_by_that_task_alone(
     ranks: list[Path], half: Path, damaged: bool
 ) -> None:
     if damaged:
-        (half / "partial-3.json").write_text('{"parts": [')
+        (half / "merge-0-3.part").write_text('{"parts": [')
     executor = Counting()
-    parts, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, half))
+    merge, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, half))
     assert (executor.tasks, broken) == (1 + damaged, [])
     here, _, _ = measure_files(ranks, Window.STEPS)
-    assert [s.model_dump_json() for s in summarise(parts)] == [s.model_dump_json() for s in summarise(here)]
+    assert [s.model_dump_json() for s in summarise(merge.loose)] == [s.model_dump_json() for s in summarise(here)]
     again = Counting()
     measure_distributed(ranks, Window.STEPS, Array(again, 2, half))
     assert again.tasks == 0
@@ -252,10 +252,10 @@ def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path: Path) -> None
 
 
 def test_a_partial_result_that_is_cut_off_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "partial-0.json"
+    path = tmp_path / "merge-0-0.part"
     path.write_text('{"parts": [')
-    with pytest.raises(WorkError, match=r"partial-0\.json: is not a partial result"):
-        read_partial(path)
+    with pytest.raises(WorkError, match=r"merge-0-0\.part: is not a partial result"):
+        read_merge(path)
 
 
 class Ended:
@@ -277,13 +277,13 @@ class Ended:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_array, "GRACE_S", 0.02)
     monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
-    monkeypatch.setattr(partial_merge, "FAN_IN", 2)
+    monkeypatch.setattr(slurm_array, "FAN_IN", 2)
 
 
 @pytest.mark.usefixtures("at_once")
 def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(ranks: list[Path], tmp_path: Path) -> None:
     run = Ended(Counting())
-    merge, broken = merge_distributed(ranks, Window.STEPS, run.array(tmp_path / "tree"))
+    merge, broken = measure_distributed(ranks, Window.STEPS, run.array(tmp_path / "tree"), reduced=True)
     assert (broken, merge.files) == ([], 5)
     assert (run.first.tasks, run.further.tasks, run.asked) == (5, 5, [5, 3]), "5 leaves, 3 joins, 2 joins of joins"
     here, _, _ = measure_files(ranks, Window.STEPS)
@@ -291,24 +291,24 @@ def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(ranks
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("damage", [None, "merge-0-3.zip", "merge-1-0.zip"])
+@pytest.mark.parametrize("damage", [None, "merge-0-3.part", "merge-1-0.part"])
 def test_a_tree_that_lost_a_task_is_completed_by_that_task_and_what_joins_it(
     ranks: list[Path], tmp_path: Path, damage: str | None
 ) -> None:
     folder = tmp_path / "tree"
-    merge, broken = merge_distributed(ranks, Window.STEPS, Ended(Run(Cancelled())).array(folder))
+    merge, broken = measure_distributed(ranks, Window.STEPS, Ended(Run(Cancelled())).array(folder), reduced=True)
     assert merge.files == 4 and [f.evidence.endswith("and was cancelled") for f in broken] == [True]
     if damage:
         (folder / damage).write_bytes(b"PK")
     again = Ended(Counting())
-    merge, broken = merge_distributed(ranks, Window.STEPS, again.array(folder))
+    merge, broken = measure_distributed(ranks, Window.STEPS, again.array(folder), reduced=True)
     assert (broken, merge.files) == ([], 5)
-    assert again.first.tasks == (2 if damage == "merge-0-3.zip" else 1)
+    assert again.first.tasks == (2 if damage == "merge-0-3.part" else 1)
     assert again.further.tasks == 2, "of three joins and two joins of those"
     here, _, _ = measure_files(ranks, Window.STEPS)
     assert dumped(summarise_partial_merge(merge)) == dumped(summarise(here))
     resumed = Ended(Counting())
-    merge_distributed(ranks, Window.STEPS, resumed.array(folder))
+    measure_distributed(ranks, Window.STEPS, resumed.array(folder), reduced=True)
     assert (resumed.first.tasks, resumed.further.tasks) == (0, 0)
 
 
@@ -322,14 +322,14 @@ class Lost:
 @pytest.mark.usefixtures("at_once")
 def test_a_join_that_is_lost_is_made_here(ranks: list[Path], tmp_path: Path) -> None:
     array = Array(Counting(), 5, tmp_path / "tree", in_queue=lambda job: False, after=lambda jobs: Lost())
-    merge, broken = merge_distributed(ranks, Window.STEPS, array)
+    merge, broken = measure_distributed(ranks, Window.STEPS, array, reduced=True)
     assert (broken, merge.files) == ([], 5)
 
 
 def test_many_traces_are_measured_as_a_tree_here(ranks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(ranks[0].parent)
     flat = measure_request(Request([folder])).summaries
-    monkeypatch.setattr("harness.measure.partial_merge.MOST_DETAILED", 4)
+    monkeypatch.setattr("harness.measure.request.MOST_DETAILED", 4)
     monkeypatch.setattr("harness.measure.partial_merge.AT_ONCE", 2)
     found = measure_request(Request([folder])).summaries
     assert dumped(found) == dumped(flat)

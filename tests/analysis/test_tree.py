@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.job import partial_merge
-from harness.analysis.job.partial_merge import JobMerge, deserialize_merge, join_merges, merge_parts, serialize_merge
+from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_parts
 from harness.analysis.job.summarise import summarise_job, summarise_merge
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
@@ -23,9 +23,11 @@ from harness.common.errors import RequestError, WorkError
 from harness.measure import partial_merge as merges
 from harness.measure.jobs import summarise
 from harness.measure.partial_merge import (
+    deserialize,
     join_partial_merges,
     merge_of_parts,
     read_merge,
+    serialize,
     summarise_partial_merge,
     write_merge,
 )
@@ -72,7 +74,7 @@ def grown(leaves: list[JobMerge], data: st.DataObject) -> JobMerge:
         first = data.draw(st.integers(0, len(nodes) - 2))
         last = data.draw(st.integers(first + 2, len(nodes)))
         joined = join_merges(nodes[first:last])
-        nodes[first:last] = [deserialize_merge(serialize_merge(joined)) if data.draw(st.booleans()) else joined]
+        nodes[first:last] = [deserialize(serialize(joined), JobMerge) if data.draw(st.booleans()) else joined]
     return nodes[0]
 
 
@@ -131,8 +133,8 @@ def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path)
         update={"steps": one[0].steps.model_copy(update={"durations_ns": []})}
     )
     leaves = [merge_of_parts(some, files=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])]
-    write_merge(tmp_path / "joined.zip", join_partial_merges(leaves[:2]))
-    whole = join_partial_merges([read_merge(tmp_path / "joined.zip"), leaves[2]])
+    write_merge(tmp_path / "joined.part", join_partial_merges(leaves[:2]))
+    whole = join_partial_merges([read_merge(tmp_path / "joined.part"), leaves[2]])
     found = summarise_partial_merge(whole)
     assert len(found) == 3 and whole.files == 14
     assert dumped(found) == dumped(summarise([*one, *apart, alone, helper]))
@@ -153,8 +155,8 @@ def test_a_folder_that_holds_a_rank_twice_is_one_sentence() -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Iterator[Path]:
-    write_merge(tmp_path / "branch.zip", merge_of_parts(parts_of("synthetic"), files=6))
-    yield tmp_path / "branch.zip"
+    write_merge(tmp_path / "branch.part", merge_of_parts(parts_of("synthetic"), files=6))
+    yield tmp_path / "branch.part"
 
 
 def test_a_branch_that_is_damaged_is_refused_in_one_sentence(written: Path) -> None:
@@ -164,7 +166,7 @@ def test_a_branch_that_is_damaged_is_refused_in_one_sentence(written: Path) -> N
     for content in damaged:
         written.write_bytes(content)
         for read in (read_merge, merges.files_of):
-            with pytest.raises(WorkError, match=r"branch\.zip: is not a partial result of a report"):
+            with pytest.raises(WorkError, match=r"branch\.part: is not a partial result of a report"):
                 read(written)
     written.unlink()
     with pytest.raises(WorkError, match="No such file"):

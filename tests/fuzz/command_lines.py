@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 from importlib import import_module
+from pkgutil import resolve_name
 from random import Random
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -86,7 +87,7 @@ def tables() -> tuple[Table, ...]:
                 found.append(_of_typer((group, part), getattr(import_module(module), f"{part}_command")))
     for name, entry in COMMANDS.items():
         if not entry.reads_arguments:
-            found.append(_of_typer((name,), getattr(import_module(entry.module), name)))
+            found.append(_of_typer((name,), resolve_name(entry.function)))
     found.append(_of_typer(("check",), import_module("harness.cli.study.check").command))
     return tuple(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,11 +62,7 @@ EXAMPLES = [
 
 
 def doctor(arguments: list[str]) -> int:
-    """`slurm.sh doctor`; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """`slurm.sh doctor`; returns the exit code. Raises RequestError: a sentence for each thing that is wrong."""
     words = list(arguments)
     if RUN in words:  # the launch that comes there is not ours to read
         words.insert(words.index(RUN), "--")
@@ -175,15 +172,12 @@ def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:
 
 
 def _sum(lines: list[CheckLine]) -> str:
-    counts = [(level, sum(line.result.level == level for line in lines)) for level in _levels(lines)]
+    counts = Counter(line.result.level.value for line in lines)
     names = {"ok": "ok", **SHOWN}
-    parts = [f"{count} {names.get(level, level + 's' * (count > 1))}" for level, count in counts]
-    return "\n" + ", ".join(parts)
-
-
-def _levels(lines: list[CheckLine]) -> list[str]:
-    present = {line.result.level.value for line in lines}
-    return [level for level in ("problem", "warning", "unseen", "ok") if level in present]
+    levels = [level for level in ("problem", "warning", "unseen", "ok") if counts[level]]
+    return "\n" + ", ".join(
+        f"{counts[level]} {names.get(level, level + 's' * (counts[level] > 1))}" for level in levels
+    )
 
 
 def _as_json(site: Site, lines: list[CheckLine]) -> dict[str, Any]:

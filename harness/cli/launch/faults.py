@@ -12,7 +12,7 @@ import typer
 
 from harness.cli.command_line import JsonOption, columns
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.faults import FAULTS, FaultKind, Key
+from harness.common.faults import FAULTS, FaultKind
 from harness.common.paths import PROGRAM
 
 HEAD = ("fault", "keys", "exercise", "on", "what happens")
@@ -47,11 +47,9 @@ def _named(name: str) -> FaultKind:
 def as_data(kind: FaultKind) -> dict[str, Any]:
     """A fault as JSON has it."""
     shown = ("name", "usage", "meaning", "recorded", "exercises", "devices")
-    return {name: getattr(kind, name) for name in shown} | {"keys": [_key_data(key) for key in kind.keys]}
-
-
-def _key_data(key: Key) -> dict[str, Any]:
-    return {**asdict(key), "takes": key.takes}
+    return {name: getattr(kind, name) for name in shown} | {
+        "keys": [asdict(key) | {"takes": key.takes} for key in kind.keys]
+    }
 
 
 def where(kind: FaultKind) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,20 +35,10 @@ class Behaviour(NamedTuple):
     json: bool = False
 
 
-def run(arguments: list[str]) -> int:
-    """`slurm.sh run -e 1 …`, which is `slurm.sh -e 1 …`, or `slurm.sh run … -- train.py …`; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
-    return launch_argv(arguments, is_run=True)
-
-
 def launch_argv(argv: list[str], is_run: bool = False) -> int:
     """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code.
 
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
+    Raises RequestError: a sentence for each thing that is wrong.
     """
     line = read_launch(argv, declared(), is_run)
     given: dict[str, Any] = line.given
@@ -61,6 +52,10 @@ def launch_argv(argv: list[str], is_run: bool = False) -> int:
     launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
     words = argv if line.script is None else [RUN, *argv]
     return go(experiment, choice, behaviour, ["slurm.sh", *words])
+
+
+# `slurm.sh run -e 1 …`, which is `slurm.sh -e 1 …`, or `slurm.sh run … -- train.py …`.
+run = partial(launch_argv, is_run=True)
 
 
 def behaviour_of(line: LaunchLine) -> Behaviour:
@@ -84,8 +79,7 @@ def page(arguments: list[str]) -> str:
 def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
     """The experiment and the site that a command line asks for. further: the command's own flags, for suggestions.
 
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
+    Raises RequestError: a sentence for each thing that is wrong.
     """
     given: dict[str, Any] = line.given
     site_fields = {name: o.field for o in options_of(Site) for name in o.flag.names}

@@ -43,8 +43,7 @@ def page(_: list[str]) -> str:
 def plan(arguments: list[str]) -> int:
     """Print the plan of a launch; returns the exit code.
 
-    Raises:
-        RequestError: the launch is not valid; with --strict also a sentence for each warning.
+    Raises RequestError: the launch is not valid; with --strict also a sentence for each warning.
     """
     if not arguments:
         print(page(arguments))

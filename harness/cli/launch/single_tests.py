@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from harness.cli.command_line import declared, read_line
 from harness.cli.page import Page, as_text
 from harness.common.errors import RequestError
@@ -38,17 +40,8 @@ def page(arguments: list[str]) -> str:
     return as_text(_PAGES[arguments[0]])
 
 
-def overlap_test(arguments: list[str]) -> int:
-    """Launch the overlap test; returns the exit code. Raises RequestError: the request is not valid."""
-    return _launch("overlap-test", arguments)
-
-
-def health(arguments: list[str]) -> int:
-    """Launch the health check; returns the exit code. Raises RequestError: the request is not valid."""
-    return _launch("health", arguments)
-
-
 def _launch(command: str, arguments: list[str]) -> int:
+    """Launch a test; returns the exit code. Raises RequestError: the request is not valid."""
     if arguments and not arguments[0].startswith("-"):
         raise RequestError(
             f"{command}: takes the flags of a launch, as in slurm.sh {command} -n 2, and not {arguments[0]!r}"
@@ -59,3 +52,7 @@ def _launch(command: str, arguments: list[str]) -> int:
     from harness.cli.launch.launch import launch_argv
 
     return launch_argv(["-e", "0", f"--{command}", *arguments])
+
+
+overlap_test = partial(_launch, "overlap-test")
+health = partial(_launch, "health")

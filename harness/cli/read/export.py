@@ -86,11 +86,7 @@ def _lines_of(metrics: Path) -> list[dict[str, Any]]:
 
 
 def sources(tokens: list[str]) -> Sources:
-    """The traces that the command line names.
-
-    Raises:
-        RequestError: a token names nothing, or there is no trace.
-    """
+    """The traces that the command line names. Raises RequestError: a token names nothing, or there is no trace."""
     from harness.run import Run, find_run
     from harness.traces.find import search
     from harness.traces.progress import Progress

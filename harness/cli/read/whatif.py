@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,8 +63,7 @@ def whatif(
     answered = all(why_no_answer(s) is None for s in summaries)
     if not as_json:
         print("\n\n".join("\n".join(_lines(s)) for s in summaries), flush=True)
-    asked = Verify(verify or 0, times, yes, as_json)
-    verified = _verified(paths[0], summaries[0], asked) if verify and answered else []
+    verified = _verified(paths[0], summaries[0], verify, times, yes=yes, quiet=as_json) if verify and answered else []
     if as_json:
         rows = [_as_data(s) for s in summaries]
         if verify:
@@ -138,26 +137,18 @@ def _as_data(s: Summary) -> dict[str, Any]:
     return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
 
 
-class Verify(NamedTuple):
-    """How many changes to verify, how many runs of each, whether without asking, and whether as JSON."""
-
-    most: int
-    times: int
-    yes: bool
-    as_json: bool
-
-
-def _verified(token: str, s: Summary, asked: Verify) -> list[dict[str, Any]]:
+def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
+    """Verify so many changes, with so many runs of each."""
     from harness.cli.read.whatif_verify import lines_of, make_runs, may_make, row_of, run_of
     from harness.study.predictions import trials
 
     rows: list[dict[str, Any]] = []
-    planned, run = trials(s, asked.most), run_of(token)
-    if not may_make(run, planned, asked.yes):
+    planned, run = trials(s, most), run_of(token)
+    if not may_make(run, planned, yes):
         return rows
     for trial in planned:
-        made = make_runs(run.record, trial, asked.times, quiet=asked.as_json)
+        made = make_runs(run.record, trial, times, quiet)
         rows.append(row_of(s, trial, made))
-        if not asked.as_json:
+        if not quiet:
             print("\n".join(lines_of(s, trial, made)), flush=True)
     return rows

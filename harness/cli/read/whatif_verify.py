@@ -38,8 +38,7 @@ class Made(NamedTuple):
 def run_of(token: str) -> Run:
     """The run whose what-ifs are verified; `last` is another run once one was made.
 
-    Raises:
-        RequestError: this is an installation without the launcher, or there is no such run.
+    Raises RequestError: this is an installation without the launcher, or there is no such run.
     """
     if not IN_CHECKOUT:
         raise RequestError("--verify: launching needs the checkout: run `bash slurm.sh whatif` there")

@@ -129,8 +129,7 @@ def _is_open(run: Run, number: int) -> bool:
 def _wait(run: Run, number: int, wait_s: int) -> int:
     """Wait until every file of a recording is written; returns the exit code.
 
-    Raises:
-        WorkError: the run ended, or the time is over, and some are missing.
+    Raises WorkError: the run ended, or the time is over, and some are missing.
     """
     from harness.launch.submit import look_at
 

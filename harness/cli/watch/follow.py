@@ -1,4 +1,5 @@
-"""The new text of a growing file, without lines that only a tracing tool reads; of a huge one its end. Knows no run.
+"""A run followed to its end: the new text of its growing logs, without lines that only a tracing tool reads, then its
+report.
 
 A pipe or a file gets the log's own bytes. A terminal gets its text and colours, and nothing that moves the cursor, sets
 the title or writes to the clipboard, as git shows what a server says.

@@ -46,7 +46,6 @@ def ls(
 
 
 def _row(run: Run) -> dict[str, Any]:
-
     try:
         record = run.record
     except WorkError:
@@ -84,7 +83,7 @@ def _print(rows: list[dict[str, Any]], there_are: int) -> None:
     lines = _aligned([HEAD, *map(_cells, rows)])
     cut_names = any(len(line) > width for line in lines)
     if cut_names:  # the first column has the id already
-        lines = _aligned([HEAD, *(_cells(row) | {"name": printable(_without_id(row))} for row in rows)])
+        lines = _aligned([HEAD, *(_cells(row | {"name": _without_id(row)}) for row in rows)])
     print("\n".join(cut(line, width) for line in lines))
     for hidden in _hidden(rows, there_are, cut_names):
         print(hidden, file=sys.stderr)

@@ -1,4 +1,5 @@
-"""The states of several runs, asked with one question for all that are in a queue. A final state is not asked again."""
+"""`slurm.sh status`, `logs` and `cancel`, and the states of several runs, asked with one question for all that are in a
+queue. A final state is not asked again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from harness.common.printable import printable
 from harness.common.users import owner_of
 from harness.launch.backends.protocol import Backend, Listed, PolledState
 from harness.launch.backends.registry import BACKENDS, backend_of_run
-from harness.launch.submit import Cancelled, look_at
+from harness.launch.submit import Cancelled, look_at, state_of
 from harness.launch.submit import cancel as cancel_run
 from harness.live.hang import Hang, read_hang
 from harness.live.notes import first_bad_loss
@@ -106,7 +107,7 @@ class States:
 
 def unfinished(runs: Sequence[Run]) -> list[Run]:
     """Those that have not ended, as far as their own files and one question to each queue say, in their order."""
-    waiting = [run for run in runs if _may_run(run)][-MOST_ASKED:]
+    waiting = [run for run in runs if (own := run.status()) is None or own.state not in FINAL][-MOST_ASKED:]
     found: set[Path] = set()
     for _, backend, several in _by_backend(waiting):
         entries = backend.listed(several)
@@ -115,11 +116,6 @@ def unfinished(runs: Sequence[Run]) -> list[Run]:
         else:
             found |= {path for path, entry in entries.items() if entry.polled.state not in (*FINAL, "unknown")}
     return [run for run in waiting if run.path in found]
-
-
-def _may_run(run: Run) -> bool:
-    own = run.status()
-    return own is None or own.state not in FINAL
 
 
 def _by_backend(runs: Sequence[Run]) -> Iterator[tuple[str, Backend, list[Run]]]:
@@ -158,8 +154,6 @@ RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """Show the state of a run, the exit status of each node, and missing files."""
-    from harness.launch.submit import look_at
-
     found = find_run(run)
     state, reason, *_ = look_at(found)
     if state == "failed" and not reason and (snapshots := found.memory_snapshots()):
@@ -202,7 +196,6 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
 def _time_limit(run: Run) -> Note | None:
     """What is to be said if the time limit of a run comes before its last step, as far as its heartbeats tell."""
-
     from harness.live.notes import time_limit
     from harness.live.read import Reader
 
@@ -249,8 +242,6 @@ def logs(
 
 def _why_it_ended(run: Run) -> str:
     """What comes before the last lines of many ranks: who failed first, or who is stuck where."""
-    from harness.launch.submit import look_at
-
     try:
         found = look_at(run)
     except WorkError:  # the backend of another installation
@@ -267,8 +258,6 @@ def _unreadable(outputs: list[Tail]) -> int:
 
 
 def _why_no_logs(run: Run) -> str:
-    from harness.launch.submit import state_of
-
     if (state := state_of(run)) not in FINAL:
         return "has not printed anything yet"
     return f"is {state}, and its logs are missing: there is no {run.out}"

@@ -10,7 +10,6 @@ from harness.common.errors import RequestError
 from harness.measure.page_data import PageData
 from harness.measure.paths import is_run
 from harness.measure.request import Measurement, resolve_path
-from harness.report.page.compose import compose, figures, read_inputs, write_page
 from harness.run import Run
 from harness.traces.progress import Progress
 
@@ -62,6 +61,8 @@ def write_pages(
 def _write(
     run: Run | None, summary: Summary, path: Path, ranks: frozenset[int] | None, page_data: Sequence[PageData]
 ) -> Path:
+    from harness.report.page.compose import write_page  # jinja2: not for a report without a page
+
     with Progress("drawing the page") as progress:
         write_page(run, summary, path, ranks, page_data, progress=progress)
     return path
@@ -73,6 +74,7 @@ def write_pictures(tokens: Sequence[str], measured: Measurement, folder: Path) -
     Raises:
         WorkError: the pictures cannot be written.
     """
+    from harness.report.page.compose import compose, figures, read_inputs
     from harness.report.plots.png import write_pngs
 
     run, (summaries, page_data) = run_among(tokens), measured
