@@ -197,7 +197,7 @@ class MovedStatistic(BaseModel):
     """One statistic of two runs, of one rank in one step: of a node its median step, of a range its time on the host,
     of a kernel its time on the device. calls: of a node its ranks."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     what: What
     name: str

@@ -41,7 +41,7 @@ INCOMPARABLE = ("model", "seq_length")
 class ComparisonPart(BaseModel):
     """A piece of a comparison."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Difference(ComparisonPart):

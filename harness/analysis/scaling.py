@@ -31,7 +31,7 @@ class Scaling(BaseModel):
     exceed 1. `unknown`: why they are not known.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     run: str
     devices: int | None
@@ -116,7 +116,7 @@ def _scaled(row: Scaling, pop: PopEfficiency | None, reference: float | None, co
 class Repeated(BaseModel):
     """The mean of n runs, and the ends of its 95 % interval; None if n is 1."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     mean: float
     n: int
@@ -135,7 +135,7 @@ def repeated(values: Sequence[float]) -> Repeated | None:
 class PointValues(BaseModel):
     """One setting of a series: its options' values as text, its measured runs by id, and each metric over them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     point: str
     settings: dict[str, str]
@@ -190,7 +190,7 @@ _SUSPECT = 1.1  # caches explain a little more than the ideal
 class Size(BaseModel):
     """One size of a study. throughput: in `unit`. values: shares and efficiencies by name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     point: str
     settings: dict[str, str]

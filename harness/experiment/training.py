@@ -145,7 +145,7 @@ class Mystery(BaseModel):
     """Faults that a run does not show. commitment: as in harness.common.mystery, to prove them
     later; sealed: the faults, which only the training reads."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     level: Literal[1, 2, 3]
     commitment: str

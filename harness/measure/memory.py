@@ -32,7 +32,7 @@ Category = Literal[
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 class _Place(_Shape):

@@ -100,7 +100,7 @@ JOB_SECONDS = "job_s"
 class _Number(BaseModel):
     """What is read of a number of plan.json."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     label: str
     value: float
@@ -112,7 +112,7 @@ class _Number(BaseModel):
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     numbers: dict[str, _Number]
 

@@ -34,7 +34,7 @@ _MOST_BYTES = 256 << 20  # the paths of a million files
 class ArrayPlan(BaseModel):
     """The files of each task: paths, sizes in bytes, times of change in nanoseconds."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     window: Window
     files: list[list[tuple[str, int, int]]]
 

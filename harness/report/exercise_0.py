@@ -22,7 +22,7 @@ _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 class _FilePart(BaseModel):
     """The fields that the report shows; the files have more."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 class Point(_FilePart):

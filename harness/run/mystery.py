@@ -22,7 +22,7 @@ class Answer(BaseModel):
     """What a student says. ranks: None: all. phase, ms, step: None: not said. ms: in a step that it hits. step: the one
     in which a rank hangs or dies."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     cause: str
     ms: float | None = None
@@ -35,7 +35,7 @@ class Answer(BaseModel):
 class AnswerLine(BaseModel):
     """A line of an answers file; a board needs no other file. answer: None: here the mystery was revealed."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     unix_ns: int
     student: str

@@ -36,7 +36,7 @@ COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|gemm_\w+_share|\.(stuck
 class LessonPart(BaseModel):
     """A piece of a lesson file: unknown fields are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Relation(LessonPart):

@@ -20,7 +20,7 @@ TABLE = "the device table"
 class Device(BaseModel):
     """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     match: str
     tflops: dict[str, float]
     memory_gib: float | None = None
@@ -35,14 +35,14 @@ class Device(BaseModel):
 class HostLink(BaseModel):
     """The link between a device and its host's memory: nominal GB/s (10⁹ bytes) of one direction."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     match: str
     gb_per_s: float
     name: str
 
 
 class _Devices(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     devices: tuple[Device, ...]
     host_links: tuple[HostLink, ...]
 

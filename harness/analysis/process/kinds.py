@@ -30,7 +30,7 @@ MEMSET = "memset"
 
 
 class _Patterns(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     patterns: tuple[str, ...]
 
     @field_validator("patterns")
@@ -70,7 +70,7 @@ class _PrecisionRule(_Patterns):
 
 
 class _RulesFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     kinds: tuple[_KindRule, ...]
     precisions: tuple[_PrecisionRule, ...]
     dtypes: dict[str, str]

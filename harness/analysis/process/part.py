@@ -48,7 +48,7 @@ class StepsPart(SummaryPart):
 class RankPart(SummaryPart):
     """One process of one file."""
 
-    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
 
     source: TraceSource
     window: Window

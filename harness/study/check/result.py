@@ -98,7 +98,7 @@ _OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settin
 class ResultPart(BaseModel):
     """A piece of the result."""
 
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
 
 class RunValue(ResultPart):

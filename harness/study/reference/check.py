@@ -177,7 +177,7 @@ class VariantOutcome(str, Enum):
 class CheckPart(BaseModel):
     """A piece of the result."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Difference(CheckPart):

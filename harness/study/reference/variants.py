@@ -47,7 +47,7 @@ PlainName = Annotated[str, AfterValidator(plain_name)]
 class ListPart(BaseModel):
     """A piece of a list: unknown fields are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Variant(ListPart):

@@ -102,7 +102,7 @@ class Sweep(BaseModel):
     repeat. `show`: the measured values of the table, the first of which is plotted.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     title: str = ""

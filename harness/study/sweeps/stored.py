@@ -25,7 +25,7 @@ Kind = Literal["sweep", "scaling"]
 class Stored(BaseModel):
     """request.json of a series' folder. site_word: as given to --site."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Kind = "sweep"
     sweep: Sweep
