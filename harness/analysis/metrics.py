@@ -18,6 +18,8 @@ from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Metrics = dict[str, float]
 
+SLOWED = 1.15  # profiled steps over the others, from which losses are corrected, and the answer says it
+OF_PROFILER = "findings.tiny-kernels"
 IDLE_LABEL = "  idle: "
 MEMORY_OF_PLAN = tuple(f"{name}_bytes" for name in ("weights", "gradients", "optimizer", "activations", "buffers"))
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")

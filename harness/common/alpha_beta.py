@@ -11,6 +11,7 @@ from math import log
 from statistics import fmean, median
 from typing import overload
 
+MOST_BYTES_PER_S = 1 << 43  # of one port, 70 Tb/s: more cannot be true
 MIN_SIZES = 3  # two points always lie on a line
 
 

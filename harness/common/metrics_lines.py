@@ -208,6 +208,11 @@ STEP_COUNTS = tuple(f.name for line in (StepLine, StepCounters) for f in fields(
 START_FIELDS = tuple(field.name for line in (StartLine, Process) for field in fields(line))
 
 
+def lines_file(run: Path, rank: int | str) -> Path:
+    """Where a rank writes its samples; with "*" as the rank, the pattern of all ranks' files."""
+    return run / "lines" / f"rank{rank}.jsonl"
+
+
 def metrics_file(run: Path, rank: int | str) -> Path:
     """Where a rank writes its lines; with "*" as the rank, the pattern of all ranks' files."""
     return run / "metrics" / f"rank{rank}.jsonl"

@@ -92,6 +92,9 @@ class ModelConfig:
         return 2 * query + 2 * key + experts * feed_forward + router
 
 
+Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
+"""What data parallelism shards: nothing, what ZeRO's stage of this number does, or what FSDP2 does: as stage 3, with
+float32 parameters for a master copy."""
 Precision = Literal["fp32", "tf32", "bf16", "fp8"]
 
 FP8_BLOCK = 16

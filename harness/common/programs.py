@@ -51,3 +51,10 @@ def ask(argv: Sequence[str], limit_s: float, environ: Mapping[str, str]) -> Answ
                 with suppress(OSError):  # it ended meanwhile
                     os.killpg(process.pid, signal.SIGKILL)
     return Answer(process.returncode, out, err)
+
+
+def usable_cores() -> int:
+    """Number of cores, at least one; on Linux of those that the process is bound to, as a job may have only some."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

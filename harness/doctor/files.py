@@ -13,8 +13,8 @@ from statistics import median
 from typing import NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, Walk, open_regular, why_unread
+from harness.common.format import amount
 from harness.doctor.surroundings import Course, Level, Place, Result, Surroundings, ok, problem, unseen, warning
-from harness.format.format import amount
 from harness.launch.argv import Word, from_site, read_here, shown
 from harness.launch.backends.slurm import SBATCH_VARIABLES
 from harness.launch.job import Job

@@ -11,11 +11,10 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
-from harness.common.programs import Answer
+from harness.common.format import amount, duration
+from harness.common.programs import Answer, usable_cores
 from harness.doctor.container import asked_inside, inside_of
 from harness.doctor.surroundings import Result, Surroundings, ok, problem, unseen, warning
-from harness.format.format import amount, duration
-from harness.monitor.source import usable_cores
 from harness.site.detection import visible_gpus
 
 LITTLE_SHARED_BYTES = 1 << 30  # NCCL and the DataLoader's workers of eight ranks

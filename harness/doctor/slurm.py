@@ -10,12 +10,12 @@ from pathlib import Path
 
 from harness.common.errors import nearest
 from harness.common.programs import Answer
+from harness.common.slurm_notation import clock_text, fields_of, moment_of, names_of, seconds_of, words_of
 from harness.doctor.surroundings import Level, Result, Surroundings, ok, problem, unseen, warning
 from harness.launch.backends.slurm import options_of
 from harness.launch.job import Job
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask
-from harness.site.slurm_notation import clock_text, fields_of, moment_of, names_of, seconds_of, words_of
 
 
 def gpus_of(tres: str) -> int | None:

@@ -10,14 +10,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.faults import Exercise
+from harness.common.model_config import Sharding
 from harness.experiment import nccl
 from harness.experiment.options import SIZE, Broken, switch, tags_of, value
 
 Fields = Mapping[str, Any]
 """Field of an experiment -> its new value."""
-Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
-"""What data parallelism shards: nothing, what ZeRO's stage of this number does, or what FSDP2 does: as stage 3, with
-float32 parameters for a master copy."""
 
 
 class Change(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.common.faults import Setup
-from harness.common.model_config import FP8_BLOCK, Precision
-from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
+from harness.common.model_config import FP8_BLOCK, Precision, Sharding
+from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun
 from harness.experiment.options import VALUE, Broken, Flag, switch, value
 from harness.experiment.training import FineTuning
 

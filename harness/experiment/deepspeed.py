@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
-from harness.experiment.base import FEWER_MESSAGES, Advice, Change, Count, MeasuredRun, Sharding
+from harness.common.model_config import Sharding
+from harness.experiment.base import FEWER_MESSAGES, Advice, Change, Count, MeasuredRun
 from harness.experiment.options import Broken, switch, value
 from harness.experiment.training import FineTuning
 

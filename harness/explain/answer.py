@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from harness.analysis import device_time
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
-from harness.analysis.metrics import judged_step_ns, metrics_by_name
+from harness.analysis.labels import are_cpus, step_parts
+from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Steps, Summary
 from harness.analysis.summary.problem_texts import GRAPH_CAPTURE, KINDS, NOT_COMPLETED, SAMPLED, WORK_MISSING
 from harness.common.faults import FAULTS
+from harness.common.format import duration, percent
 from harness.common.mystery import Secret
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Change
@@ -20,10 +23,6 @@ from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, is_ours, shown_lines, slowest
 from harness.explain.findings import MOST_FURTHER, further_sentence, has_marked_steps, main_sentences, reason_of
 from harness.explain.stragglers import further_sentences, straggler_sentences
-from harness.format import device_time
-from harness.format.format import duration, percent
-from harness.format.labels import are_cpus, step_parts
-from harness.measure.jobs import OF_PROFILER, SLOWED
 from harness.replay.diagnosis import by_share
 
 _SAME = 0.05  # a reference check allows so much

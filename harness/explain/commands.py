@@ -10,16 +10,17 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.expected import resolved
+from harness.analysis.labels import are_cpus
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import LineShare, RankTraining, Summary, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, parse_fault
+from harness.common.model_config import Sharding
 from harness.common.paths import ROOT
-from harness.experiment.base import Change, Experiment, Fields, MeasuredRun, Sharding
+from harness.experiment.base import Change, Experiment, Fields, MeasuredRun
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
 from harness.experiment.parse import command_of, validate
-from harness.format.labels import are_cpus
 from harness.site.site import Site, load_site
 from harness.theory.memory import state_bytes
 

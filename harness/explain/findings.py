@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.analysis.labels import are_cpus
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, TimeLost
+from harness.common.format import duration, duration_range, ordinal, percent
 from harness.explain.commands import lines_sentence
 from harness.explain.reasons import Reason, excess, reason
-from harness.format.format import duration, duration_range, ordinal, percent
-from harness.format.labels import are_cpus
 from harness.replay.causes import CAUSES
 from harness.replay.diagnosis import MOST_ERROR
 from harness.traces.vocabulary import OFF_CORE

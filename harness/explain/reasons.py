@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from harness.analysis import device_time
+from harness.analysis.labels import are_cpus
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import waiting_share
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost, Traffic
 from harness.analysis.summary.problem_texts import CROWDED
+from harness.common.format import amount, duration, duration_range, percent
 from harness.experiment.base import IDLE_FOR_DATA, Change
 from harness.explain.commands import asked_of, global_batch, is_ours, measured, more_work, without_faults
-from harness.format import device_time
-from harness.format.format import amount, duration, duration_range, percent
-from harness.format.labels import are_cpus
 from harness.replay.causes import CAUSES, FEWER_RANKS
 from harness.replay.device_causes import CopiedJob, bubble_communication, copy_causes, has_bf16
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from harness.analysis.labels import are_cpus
 from harness.analysis.summary import Nccl, NcclConnection, Stragglers, StragglerStage, StragglerWorker, Summary
+from harness.common.format import duration, percent
 from harness.experiment.base import Experiment
-from harness.format.format import duration, percent
-from harness.format.labels import are_cpus
 
 _TOGETHER = 0.7  # a correlation of forward and backward from which a micro-batch's own length is the reason
 _ALSO = 0.1  # of the loss, from which a second cause is told

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError
+from harness.common.format import amount, cut
 from harness.common.printable import printable
-from harness.format.format import amount, cut
 from harness.launch.argv import (
     MASTER_ADDR,
     MASTER_PORT,

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from harness.common.paths import ROOT, TEMPLATES
+from harness.common.programs import usable_cores
 from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own
@@ -34,7 +35,6 @@ from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
 from harness.live.node_file import silent_nodes
 from harness.live.silent import SILENT_S, who_is_silent
-from harness.monitor.source import usable_cores
 from harness.run import (
     FINAL,
     SECRET_MODE,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common.bounded_read import read_bounded_json, read_end
+from harness.common.format import amount, cut
 from harness.common.heartbeats import live_folder
 from harness.common.memory_snapshot import memory_file
-from harness.format.format import amount, cut
 from harness.live.node_file import silent_nodes
 from harness.live.silent import SILENT_S, who_is_silent
 from harness.live.text import where

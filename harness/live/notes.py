@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from harness.common.format import duration, percent
 from harness.common.heartbeats import LEAST_S, PERIOD_S, live_folder
 from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
-from harness.format.format import duration, percent
+from harness.common.slurm_notation import clock_text
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
 from harness.live.model import BEATS, NS, History, Live, Rank
@@ -24,7 +25,6 @@ from harness.live.pace_words import Numbering, pace_notes, slowest
 from harness.live.silent import Silent, who_is_silent
 from harness.live.text import how_many, ranks_named, span
 from harness.run.mystery import is_hidden
-from harness.site.slurm_notation import clock_text
 
 
 class BadLoss(NamedTuple):

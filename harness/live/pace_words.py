@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.format.format import duration, percent
+from harness.common.format import duration, percent
 from harness.live.onsets import NEAR
 from harness.live.pace import Change
 from harness.live.text import ranks_named

@@ -11,8 +11,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.common.format import amount, cut, duration, percent
 from harness.common.printable import printable
-from harness.format.format import amount, cut, duration, percent
 from harness.live.model import NS, Live, Progress, Rank
 from harness.live.notes import Note
 from harness.live.silent import SILENT_S

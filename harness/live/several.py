@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from harness.common.format import cut, duration
 from harness.common.printable import printable
-from harness.format.format import cut, duration
 from harness.live.screen import Page, Shown, safe
 from harness.live.text import clock, how_many, span
 from harness.live.view import View

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from harness.common.bounded_read import parse_json, read_end
 from harness.common.errors import WorkError
+from harness.common.format import ordinal
 from harness.common.metrics_lines import metrics_file
-from harness.format.format import ordinal
 from harness.live.model import NS, Live, Progress
 from harness.live.notes import Note, notes
 from harness.live.read import Reader

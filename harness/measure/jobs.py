@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.analysis.job.grouping import group
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.job.summarise import summarise_job
+from harness.analysis.metrics import OF_PROFILER, SLOWED
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
 from harness.common.errors import WorkError
@@ -31,10 +32,6 @@ def without_diagnosis(summary: Summary, run: Path) -> Summary:
     replay = summary.replay and summary.replay.model_copy(update={"what_ifs": []})
     kept = quality.model_copy(update={"withheld": withheld})
     return summary.model_copy(update={"findings": [], "replay": replay, "quality": kept})
-
-
-SLOWED = 1.15  # profiled steps over the others, from which losses are corrected, and the answer says it
-OF_PROFILER = "findings.tiny-kernels"
 
 
 def carried(summary: Summary) -> Summary:

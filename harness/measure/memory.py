@@ -19,9 +19,9 @@ from harness.analysis.summary import (
     problem_texts,
 )
 from harness.common.bounded_read import read_bounded_json, why_unread
+from harness.common.format import amount
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
 from harness.common.printable import printable
-from harness.format.format import amount
 
 MOST_BYTES = 8 << 20  # a file has some 50 kB, and with the most steps 600 kB
 Amount = Annotated[int, Field(ge=0, lt=1 << 60, strict=True)]  # bytes or nanoseconds

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.labels import cause_word
 from harness.analysis.process.device import idle_of
 from harness.analysis.process.host_activities import what_of
 from harness.analysis.process.host_calls import CAUSES
@@ -24,8 +25,7 @@ from harness.analysis.process.pipeline import microbatches
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
-from harness.format.format import amount
-from harness.format.labels import cause_word
+from harness.common.format import amount
 from harness.traces import TraceError, map_traces
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I64, U8, RangeKind, Trace

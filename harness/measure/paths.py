@@ -14,11 +14,11 @@ from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.view import View
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
+from harness.common.metrics_lines import lines_file
 from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import PageData
 from harness.measure.run_contents import with_problems
-from harness.observe.lines import lines_file
 from harness.replay.process import pack_graph, process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, map_traces

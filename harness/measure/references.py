@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.analysis.labels import are_cpus
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Summary
 from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded, why_unread
@@ -24,7 +25,6 @@ from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import EXERCISES, AnyExperiment, Experiment, Own, Profiled, Training, read_experiment
 from harness.experiment.options import options_of
-from harness.format.labels import are_cpus
 from harness.run import runs_root
 
 SHIPPED = CONFIGS / "references" / "stored"

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from harness.common.alpha_beta import MOST_BYTES_PER_S
 from harness.monitor.samples import META_FILE, Series, read_meta, read_series, starts_of
 from harness.monitor.source import MonitorError, SampleValue, find_gaps
 
@@ -23,7 +24,6 @@ _WORD_BYTES = 4  # of the counters of an InfiniBand port
 _IP_OVER_INFINIBAND = "32"  # ARPHRD_INFINIBAND: its traffic is in the port's counters already
 _VIRTUAL = re.compile(r"^(lo$|docker|veth|br-|virbr|ifb|dummy|tun|tap|bond|cni|flannel)")
 _MOST_GBPS = 10_000
-MOST_BYTES_PER_S = 1 << 43  # of one port, 70 Tb/s: more cannot be true
 
 
 @dataclass(frozen=True)

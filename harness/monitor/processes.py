@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 
-from harness.monitor.source import MonitorError, SampleValue, boot_id, usable_cores
+from harness.common.programs import usable_cores
+from harness.monitor.source import MonitorError, SampleValue, boot_id
 
 # The kernel walks all pages of a process for its PSS: 13 ms a GiB of 4-KiB pages were measured. Reading may take this
 # share of one core; between two readings of a process, its PSS changes as its RSS does.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -32,13 +31,6 @@ class Source(Protocol):
 
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def usable_cores() -> int:
-    """Number of cores, at least one; on Linux of those that the process is bound to, as a job may have only some."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def boot_id() -> str | None:

@@ -23,6 +23,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from harness.common.metrics_lines import lines_file
+
 HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and inside
 FLUSH_S = 0.1  # between two writes
 AROUND = 1  # lines of source before and after
@@ -43,11 +45,6 @@ class Place(NamedTuple):
     file: str
     line: int
     function: str
-
-
-def lines_file(run: Path, rank: int | str) -> Path:
-    """Where a rank writes its samples; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "lines" / f"rank{rank}.jsonl"
 
 
 class LineSampler:

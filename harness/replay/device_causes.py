@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis import device_time
 from harness.analysis.metrics import waiting_share
 from harness.analysis.process.copies import HOST_COPIES, SMALL_BYTES, TO_HOST
 from harness.analysis.process.kinds import MEMSET
 from harness.analysis.summary import Copy, Device, Pipeline, PipelineStage, Summary
-from harness.format import device_time
-from harness.format.format import amount, duration, percent, rate
+from harness.common.format import amount, duration, percent, rate
 from harness.replay.counterfactuals import ideal, larger_buckets, small_buckets, without
 from harness.replay.graph import BACKWARD, TimeCategory
 from harness.replay.suspect import Cause, ReplayContext, Suspect, slots

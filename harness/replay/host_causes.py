@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.phases import INFERRED, PHASES
 from harness.analysis.summary import HostActivity
+from harness.common.format import percent
 from harness.common.metrics_lines import how_many
-from harness.format.format import percent
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, NEVER, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.process import ProcessGraph
 from harness.replay.suspect import (

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from harness.analysis.device_time import busiest_and_idlest
+from harness.analysis.labels import field_word, recording
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
-from harness.format.device_time import busiest_and_idlest
-from harness.format.labels import field_word, recording
 from harness.report.elements import Table
 from harness.report.tables.time import SPLIT, labelled
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.common.alpha_beta import bus_factor
 from harness.common.bounded_read import BoundedReadError, read_bounded, why_unread
 from harness.common.errors import WorkError
+from harness.common.format import binary_size, duration, percent, rate
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
-from harness.format.format import binary_size, duration, percent, rate
 from harness.run import Run
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]

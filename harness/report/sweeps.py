@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from harness.analysis.scaling import FACTORS, PointValues, Repeated, Size
 from harness.common.errors import WorkError
-from harness.format.format import amount, cells, metric_text, percent, rate
+from harness.common.format import amount, cells, metric_text, percent, rate
 from harness.report.elements import Table
 from harness.report.palette import of_series
 from harness.report.plots.png import plain

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from harness.analysis.device_time import unknown_ns
+from harness.analysis.labels import cause_word
 from harness.analysis.summary import Device
-from harness.format.device_time import unknown_ns
-from harness.format.labels import cause_word
 from harness.report.palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
 
 OVERLAPPED = "compute and communication"

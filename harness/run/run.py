@@ -13,9 +13,8 @@ from pydantic import BaseModel, ValidationError
 from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
-from harness.common.metrics_lines import metrics_file
+from harness.common.metrics_lines import lines_file, metrics_file
 from harness.experiment.nccl import LOG_FOLDER
-from harness.observe.lines import lines_file
 from harness.run.files import SECRET_MODE, NodeStatus, Record, State, Status, write_atomically
 
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number

@@ -23,6 +23,7 @@ from pydantic import (
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import CONFIGS, expanded
+from harness.common.slurm_notation import seconds_of
 from harness.experiment.exercises import EXERCISES, Own
 from harness.experiment.options import options_of, setting, value
 from harness.experiment.yaml_file import read_yaml
@@ -40,7 +41,6 @@ from harness.site.alphabets import (
     Text,
     TimeLimit,
 )
-from harness.site.slurm_notation import seconds_of
 
 SITES = CONFIGS / "sites"
 

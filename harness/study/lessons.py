@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.analysis.metrics import Metrics
 from harness.common.errors import RequestError, WorkError, nearest_or_list
+from harness.common.format import metric_text, rate
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.options import options_of
 from harness.experiment.parse import Given, command_of, validate
 from harness.experiment.yaml_file import read_yaml
-from harness.format.format import metric_text, rate
 from harness.live.dead import deaths, first_death
 from harness.live.hang import read_hang
 from harness.live.stuck import IN_COLLECTIVE

@@ -12,8 +12,7 @@ from typing import Literal
 
 from harness.common.alpha_beta import bus_factor
 from harness.common.megatron_layout import Layout
-from harness.common.model_config import ModelConfig
-from harness.experiment.base import Sharding
+from harness.common.model_config import ModelConfig, Sharding
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all"]
 StepPart = Literal["forward", "backward", "optimizer_step"]

@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 from harness.common.errors import RequestError, WorkError
+from harness.common.programs import usable_cores
 from harness.experiment.exercises import DDP
 from harness.launch import outcome
 from harness.launch.backends import local
 from harness.launch.submit import prepare, submit, this_machine
-from harness.monitor.source import usable_cores
 from harness.run import NodeStatus, Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically
 from harness.site.site import load_site
 from harness.traces.many import worker_count

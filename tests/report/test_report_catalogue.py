@@ -14,7 +14,7 @@ from harness.analysis.compare import compare, ratios
 from harness.analysis.metrics import COLLECTIVES, Number, metrics_by_name
 from harness.analysis.summary import Summary, SummaryPart
 from harness.cli.pages import names, tables
-from harness.format.format import duration
+from harness.common.format import duration
 from harness.measure.paths import measure_one
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons

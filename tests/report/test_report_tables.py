@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.analysis import labels as report_words
 from harness.analysis.compare import compare
 from harness.analysis.process.host_calls import CAUSES as ALL_CAUSES
 from harness.analysis.process.kinds import KINDS as ALL_KINDS
@@ -24,9 +25,8 @@ from harness.analysis.summary import (
     Steps,
     Summary,
 )
-from harness.format import format as numbers
-from harness.format import labels as report_words
-from harness.format.format import short
+from harness.common import format as numbers
+from harness.common.format import short
 from harness.measure.page_data import KINDS as DRAWN
 from harness.report.compare.tables import collective_table
 from harness.report.elements import Page, Table

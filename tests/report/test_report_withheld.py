@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis import device_time
 from harness.analysis.compare import compare
+from harness.analysis.labels import field_word
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import (
     Device,
@@ -23,8 +25,6 @@ from harness.analysis.summary import (
     Withheld,
 )
 from harness.explain.answer import verdict
-from harness.format import device_time
-from harness.format.labels import field_word
 from harness.report.compare.breakdown import explained, steps_in_parts
 from harness.report.compare.breakdown import split_section as compared
 from harness.report.page.inputs import Inputs

@@ -25,8 +25,8 @@ from harness.analysis.scaling import PointValues, Repeated
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.cli.watch.follow import Tail
+from harness.common.format import text_of_cell
 from harness.common.printable import MOST_NAME, Guarded, printable, printable_name
-from harness.format.format import text_of_cell
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.common.alpha_beta import bus_factor
-from harness.experiment.base import Sharding
+from harness.common.model_config import Sharding
 from harness.experiment.model import find_model
 from harness.theory.communication import traffic_per_step
 from harness.theory.memory import state_bytes

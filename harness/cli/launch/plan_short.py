@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from harness.format.format import amount, duration, duration_range, quantity, quantity_range
+from harness.common.format import amount, duration, duration_range, quantity, quantity_range
 
 if TYPE_CHECKING:
     from harness.launch.submit import Prepared

@@ -275,7 +275,7 @@ def _amount(name: str, value: float | str) -> str:
     >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
     ('1 task', '32,660 records', '684 ms', '0.29 MB')
     """
-    from harness.format.format import duration
+    from harness.common.format import duration
 
     if isinstance(value, str):
         return f"{value} {name}"

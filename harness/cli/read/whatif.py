@@ -88,8 +88,8 @@ def _jobs(paths: list[str]) -> list[Summary]:
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
     from harness.cli.command_line import columns
+    from harness.common.format import duration, percent
     from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
-    from harness.format.format import duration, percent
     from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
     from harness.report.tables.table import WIDTH, Screen
     from harness.report.tables.terminal import place_of

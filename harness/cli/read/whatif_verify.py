@@ -14,9 +14,9 @@ from harness.cli.launch.rerun import again
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.errors import RequestError
+from harness.common.format import duration, duration_range, percent
 from harness.common.paths import IN_CHECKOUT
 from harness.experiment.exercises import Experiment, Own
-from harness.format.format import duration, duration_range, percent
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
 from harness.measure.request import load_summary

@@ -18,9 +18,9 @@ from harness.cli.commands import run_command
 from harness.cli.launch.launch import request_of
 from harness.cli.page import as_text, of_function
 from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.format import metric_text, percent
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.secrets import masked_words
-from harness.format.format import metric_text, percent
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
 from harness.report.tables.table import table

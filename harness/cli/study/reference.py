@@ -252,8 +252,8 @@ def package_command(
     as_json: JsonOption = False,
 ) -> int:
     """Make the archive that students copy: reports, traces, and a page of all variants with their lessons."""
+    from harness.common.format import amount
     from harness.common.paths import expanded
-    from harness.format.format import amount
     from harness.measure.references import reference_folder
     from harness.study.reference.package import plan_package, refuse_output, write_package
     from harness.traces.progress import Progress

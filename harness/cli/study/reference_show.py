@@ -11,8 +11,8 @@ import typer
 
 from harness.cli.command_line import JsonOption
 from harness.common.errors import WorkError
+from harness.common.format import duration, metric_text
 from harness.common.paths import PROGRAM
-from harness.format.format import duration, metric_text
 from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
 from harness.study.reference.differences import StepTimeChange
 
@@ -108,7 +108,7 @@ def _made_with(each: Environment) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    from harness.format.format import amount, duration, percent
+    from harness.common.format import amount, duration, percent
 
     return (
         row.variant,

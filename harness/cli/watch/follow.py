@@ -86,7 +86,7 @@ class Tail:
         """Where the text begins that is shown: at a line's start."""
         if size <= MOST_BYTES:
             return 0
-        from harness.format.format import amount
+        from harness.common.format import amount
 
         begin = size - MOST_BYTES
         file.seek(begin)

@@ -77,7 +77,7 @@ def _look(run: Run) -> PolledState:
 
 
 def _print(rows: list[dict[str, Any]], there_are: int) -> None:
-    from harness.format.format import cut
+    from harness.common.format import cut
 
     width = columns(NO_TERMINAL)
     lines = _aligned([HEAD, *map(_cells, rows)])
@@ -90,7 +90,7 @@ def _print(rows: list[dict[str, Any]], there_are: int) -> None:
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
-    from harness.format.format import duration
+    from harness.common.format import duration
 
     own_clock = "~" if row["step_traced"] is False else ""
     state = f"{row['own_word']}?" if row["own_word"] else row["state"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
+from harness.common.slurm_notation import clock_text, fields_of, words_of
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
 from harness.launch.backends import slurm_poll
@@ -17,7 +18,6 @@ from harness.launch.backends.slurm_poll import job_of, shares_allocation
 from harness.run import FINAL, Run, Stage, disk_error, write_atomically
 from harness.site.site import Site
 from harness.site.slurm_commands import JobId, in_queue, number_in_config, sbatch, scancel, scontrol
-from harness.site.slurm_notation import clock_text, fields_of, words_of
 
 
 def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.common.slurm_notation import fields_of, job_and_tasks
 from harness.launch.backends.protocol import Listed, PolledState, QueuePlace
 from harness.run import FINAL, ITSELF, Run, Status
 from harness.site.slurm_commands import (
@@ -21,7 +22,6 @@ from harness.site.slurm_commands import (
     squeue_all,
     squeue_everybody,
 )
-from harness.site.slurm_notation import fields_of, job_and_tasks
 
 # Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
 NOT_IN_TURN = frozenset(

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.compare import Comparison, Ratio
+from harness.analysis.device_time import with_known
+from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.metrics import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
-from harness.format.device_time import with_known
-from harness.format.format import duration, percent, rate
-from harness.format.labels import are_cpus, cause_word
+from harness.common.format import duration, percent, rate
 from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letter, letters
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series

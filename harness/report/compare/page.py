@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
-from harness.format.format import middle
+from harness.common.format import middle
 from harness.measure.page_data import ProcessTrack
 from harness.report.compare.breakdown import (
     explained,

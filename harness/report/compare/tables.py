@@ -11,11 +11,11 @@ from typing import Any
 
 from harness.analysis.change import MovedStatistic, What
 from harness.analysis.compare import Comparison, MetricChange, Ratio
+from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL
 from harness.analysis.summary import Summary
+from harness.common.format import duration, metric_text, per_step, percent, rate, short
 from harness.common.paths import PROGRAM
-from harness.format.format import duration, metric_text, per_step, percent, rate, short
-from harness.format.labels import cause_word
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json, plots

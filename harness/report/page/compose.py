@@ -22,14 +22,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from harness.analysis.expected import resolved
+from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
+from harness.common.format import shown_in_page, with_scripts
 from harness.common.paths import IN_CHECKOUT, ROOT, TEMPLATES
 from harness.common.printable import printable, printable_json
 from harness.explain.answer import answer
-from harness.format.format import shown_in_page, with_scripts
-from harness.format.labels import are_cpus, cause_word
 from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Link, Page, Section
 from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, read_results, read_verdict

@@ -10,12 +10,12 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
+from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
+from harness.common.format import amount, duration
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Experiment
 from harness.explain.findings import why_no_answer
-from harness.format.format import amount, duration
-from harness.format.labels import device_names, field_word, host_names, recording
 from harness.monitor.samples import Recording, Series
 from harness.monitor.source import pieces
 from harness.monitor.summary import counted, integrate

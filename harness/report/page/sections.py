@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from textwrap import dedent
 from typing import Any
 
+from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_known
+from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Stragglers, Summary
+from harness.common.format import amount, duration, of, percent
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
-from harness.format.device_time import busiest_and_idlest, unknown_ns, with_known
-from harness.format.format import amount, duration, of, percent
-from harness.format.labels import are_cpus, work_word
 from harness.report.elements import Code, Figure, Section, Table, table
 from harness.report.page.inputs import Inputs
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY_OF, of_kind

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from harness.analysis.labels import step_parts
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
-from harness.format.format import amount, binary_size, duration, percent, rate
-from harness.format.labels import step_parts
+from harness.common.format import amount, binary_size, duration, percent, rate
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.exercise_0 import Fit, Result
 from harness.report.page.inputs import Inputs, StepRecord

@@ -12,7 +12,7 @@ from harness.analysis.job.pacing import natural
 from harness.analysis.network import binned, rates_over_time
 from harness.analysis.summary import NetworkOverTime, NodeNetwork, PaceHeat, Pacing, Summary
 from harness.analysis.summary.machine import MOST_COLUMNS
-from harness.format.format import amount
+from harness.common.format import amount
 from harness.measure.page_data import BINS, Pass
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP

@@ -11,8 +11,8 @@ from typing import Any
 from harness.analysis.metrics import LABELS, Number
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
+from harness.common.format import cells
 from harness.common.paths import IN_CHECKOUT
-from harness.format.format import cells
 from harness.report.elements import Table
 from harness.report.tables import communication, efficiency, machine, memory, replay, time
 from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device

@@ -24,8 +24,8 @@ from harness.analysis.summary import (
     SummaryPart,
     Traffic,
 )
+from harness.common.format import amount, cut, duration, per_step, percent, rate
 from harness.explain.stragglers import between_nodes, inside_a_node, why_unknown
-from harness.format.format import amount, cut, duration, per_step, percent, rate
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 SHOWN = 30  # of collectives, on the page

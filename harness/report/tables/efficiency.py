@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.metrics import Number
 from harness.analysis.summary import (
     KernelTime,
@@ -18,8 +19,7 @@ from harness.analysis.summary import (
     RangeTime,
     Summary,
 )
-from harness.format.format import apart, duration, percent, quantity, quantity_range, short
-from harness.format.labels import are_cpus, work_word
+from harness.common.format import apart, duration, percent, quantity, quantity_range, short
 from harness.live.pace import Change
 from harness.live.pace_words import Slowest, change_sentence, returns, slowest_sentence, worth_telling
 from harness.measure.page_data import Pass

@@ -13,7 +13,7 @@ from harness.analysis.summary import (
     RankTraining,
     Summary,
 )
-from harness.format.format import amount, duration, percent, rate
+from harness.common.format import amount, duration, percent, rate
 from harness.replay.device_causes import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 

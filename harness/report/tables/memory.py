@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harness.analysis.metrics import MEMORY_OF_PLAN
 from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, Predicted, Summary
-from harness.format.format import amount, percent
+from harness.common.format import amount, percent
 from harness.report.tables import efficiency
 from harness.report.tables.table import Column, File, TableOf, plain
 

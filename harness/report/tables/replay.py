@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from harness.analysis.labels import short_place
 from harness.analysis.metrics import Number
 from harness.analysis.summary import StragglerStage, StragglerWorker, Summary, TimeLost, WhatIf
+from harness.common.format import duration, duration_range, percent
 from harness.explain.commands import command_of_what_if
 from harness.explain.findings import label_of, period_words
-from harness.format.format import duration, duration_range, percent
-from harness.format.labels import short_place
 from harness.report.elements import Command, Moment
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Generic, TypeVar
 
+from harness.analysis.labels import code_place
 from harness.analysis.metrics import Number
 from harness.analysis.summary import CodeLocation, Summary, SummaryPart
+from harness.common.format import apart, cut
 from harness.common.printable import printable
-from harness.format.format import apart, cut
-from harness.format.labels import code_place
 from harness.report.elements import Table
 
 R = TypeVar("R")

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from harness.analysis.device_time import busiest_and_idlest
+from harness.analysis.labels import device_names, field_word, host_names, recording, step_parts, work_word
 from harness.analysis.summary import Problem, RecordingVerdict, Summary
+from harness.common.format import cut, duration
 from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.explain.commands import in_lines
 from harness.explain.findings import has_marked_steps
-from harness.format.device_time import busiest_and_idlest
-from harness.format.format import cut, duration
-from harness.format.labels import device_names, field_word, host_names, recording, step_parts, work_word
 from harness.report.tables import catalogue
 from harness.report.tables.efficiency import efficiency_words, pace_change_sentences, pace_sentences
 from harness.report.tables.machine import SPEED

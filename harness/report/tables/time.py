@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.analysis.device_time import with_known
+from harness.analysis.labels import are_cpus, cause_word, is_cpu, short_place
 from harness.analysis.summary import Device, Gap, HostActivity, IdleCause, KindTime, PhaseTime, Summary
 from harness.analysis.summary.problem_texts import WHOLE_GRAPHS
-from harness.format.device_time import with_known
-from harness.format.format import amount, apart, duration, of, percent, short
-from harness.format.labels import are_cpus, cause_word, is_cpu, short_place
+from harness.common.format import amount, apart, duration, of, percent, short
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _GAPS = 6

@@ -12,9 +12,9 @@ import numpy as np
 from isal import igzip
 from numpy.typing import NDArray
 
+from harness.analysis.labels import cause_word
 from harness.analysis.process.host_calls import CAUSES
-from harness.format.format import percent
-from harness.format.labels import cause_word
+from harness.common.format import percent
 from harness.measure.page_data import KINDS, Lane, ProcessTrack
 from harness.report.palette import CAUSES as CAUSE_COLORS
 from harness.report.palette import KINDS as KIND_COLORS

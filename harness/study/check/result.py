@@ -15,7 +15,7 @@ from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
 from harness.analysis.statistics import CONFIDENCE, POWER, Sample
 from harness.common.errors import RequestError, nearest_or_list
-from harness.format.format import percent
+from harness.common.format import percent
 from harness.study.check.series import CheckArm, MeasuredRun
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.common.megatron_layout import Layout
-from harness.common.model_config import ModelConfig, Precision
-from harness.experiment.base import Sharding
+from harness.common.model_config import ModelConfig, Precision, Sharding
 from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.exercises import Experiment

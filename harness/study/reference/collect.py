@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
+from harness.analysis.labels import device_names
 from harness.analysis.metrics import Metrics, judged_step_ns, metrics_by_name, step_durations_ns
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.bounded_read import BoundedReadError, read_bounded_json, why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import Experiment
-from harness.format.labels import device_names
 from harness.launch.backends.registry import backend_of_run
 from harness.measure.references import (
     UNKNOWN_DEVICE,

@@ -23,9 +23,9 @@ from markupsafe import Markup, escape
 
 from harness.common.bounded_read import Walk, read_bounded_json
 from harness.common.errors import RequestError
+from harness.common.format import amount, duration, percent, shown_in_page, without_scripts
 from harness.common.paths import TEMPLATES
 from harness.common.printable import printable_lines
-from harness.format.format import amount, duration, percent, shown_in_page, without_scripts
 from harness.measure.references import INDEX, Reference, read_reference, read_runs, variant_file
 from harness.measure.references import Environment as MadeWith
 from harness.run import Run, disk_error, when

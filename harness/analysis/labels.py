@@ -1,5 +1,6 @@
 """Words that terminal, page and timeline share: causes of idle time, the work of a device, the parts of a step, the
-quality of a recording. Computes no numbers."""
+quality of a recording. Computes no numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 
 from harness.analysis.job.partial_merge import DETAILS
 from harness.analysis.summary import CodeLocation, Device, Steps, Summary
-from harness.format.format import duration
+from harness.common.format import duration
 
 MUCH_BETWEEN = 0.05  # of the mean step
 

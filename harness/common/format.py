@@ -10,8 +10,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from markupsafe import Markup
-
 from harness.common.printable import printable
 
 _MOST_STEPS = 10_000  # of a window: a rarer call is shown as a rate
@@ -307,7 +305,7 @@ def without_scripts(style: str) -> str:
 
 def shown_in_page(value: object) -> object:
     """A text of a page, which hides and reorders no other; the page's own parts are Markup. For Jinja's `finalize`."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _checksum(text: str) -> str:

@@ -1,1 +1,0 @@
-"""Numbers, labels, and what is known or withheld, as people read them."""
