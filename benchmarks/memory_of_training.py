@@ -211,14 +211,14 @@ def _believe_other_ranks() -> None:
 
 def build_megatron(argv: list[str]) -> Rank:
     """Exercise 3."""
-    from exercises.exercise_3_MegatronLM import cpu_shim, options
+    from exercises.exercise_3_MegatronLM import options, runtime
     from exercises.utils.models import load_model_config
 
     arguments = options.parse(argv)
     sizes = load_model_config(arguments.model)
     layout = arguments.layout(dist.get_world_size())
     batch = arguments.batch(layout, sizes)
-    cpu_shim.install()
+    runtime.install()
     from exercises.exercise_3_MegatronLM import data, engine
 
     engine.start_groups(layout, arguments.seed)

@@ -22,7 +22,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer import TransformerConfig
 from torch import Tensor
 
-from exercises.exercise_3_MegatronLM import model, weights
+from exercises.exercise_3_MegatronLM import model
 from exercises.exercise_3_MegatronLM.data import MicroBatch
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.faults import settings
@@ -112,7 +112,7 @@ def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batc
         sizes, layout, arguments.mixed_precision, arguments.activation_checkpointing, arguments.faults
     )
     chunks = model.build_chunks(sizes, config, layout, batch.seq_length)
-    weights.initialise(chunks, arguments.seed)
+    model.initialise(chunks, arguments.seed)
     replicas = _data_parallel(chunks, config, arguments, sizes.tiny)
     settings = _optimizer_config(arguments, config)
     optimizer = get_megatron_optimizer(settings, replicas, use_gloo_process_groups=False)

@@ -49,18 +49,18 @@ def main() -> int:
     announce("starting the process group and importing megatron-core")
     device = runtime.start(arguments.on_cpu)
     set_precision(arguments.precision, device)
-    from exercises.exercise_3_MegatronLM import data, engine, iteration_metrics, stage_ranges
+    from exercises.exercise_3_MegatronLM import data, engine, hooks
 
     engine.start_groups(layout, arguments.seed)
     announce("building the model and reading the data")
     training = engine.build(arguments, model, layout, batch)
     prefix = data.prefix_of(arguments, model.vocab_size)
     samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
-    start = iteration_metrics.start_line(arguments, model, layout, training, device)
+    start = hooks.start_line(arguments, model, layout, training, device)
     with (
         MetricsWriter(arguments.run_dir, start) as writer,
         open_capture(arguments, rank) as capture,
-        stage_ranges.injected(arguments, training, samples),  # --fault
+        hooks.injected(arguments, training, samples),  # --fault
     ):
         train(arguments, training, samples, stop=stop, capture=capture, writer=writer)
     dist.destroy_process_group()
@@ -77,9 +77,9 @@ def train(
     writer: MetricsWriter,
 ) -> None:
     """One iteration after the other, until the last one or until SIGTERM."""
-    from exercises.exercise_3_MegatronLM import iteration_metrics, stage_ranges
+    from exercises.exercise_3_MegatronLM import hooks
 
-    marks = stage_ranges.install()
+    marks = hooks.install()
     for iteration in range(arguments.total_steps):
         if stop.before(iteration):
             writer.stopped("SIGTERM")
@@ -90,7 +90,7 @@ def train(
             loss = train_iteration(training, samples, iteration, timer)
         capture.step_ends(iteration)
         phase = arguments.window.phase(iteration)
-        line = iteration_metrics.step_line(iteration, phase, training.batch, timer, loss=loss, lr=lr)
+        line = hooks.step_line(iteration, phase, training.batch, timer, loss=loss, lr=lr)
         writer.step(line)
         if dist.get_rank() == 0:
             print(f"iteration {iteration + 1}/{arguments.total_steps}  {line.summary()}", flush=True)

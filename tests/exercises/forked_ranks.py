@@ -59,14 +59,14 @@ def import_for_accelerate() -> None:
 
 def import_for_torchrun() -> None:
     """What exercise 3 imports."""
-    from exercises.exercise_3_MegatronLM import cpu_shim, runtime
+    from exercises.exercise_3_MegatronLM import runtime
 
     runtime.order_launches()
-    cpu_shim.install()  # megatron looks for CUDA while it is imported
-    cpu_shim.__dict__["install"] = lambda: None  # not undone: each rank inherits it
+    runtime.install()  # megatron looks for CUDA while it is imported
+    runtime.__dict__["install"] = lambda: None  # not undone: each rank inherits it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # megatron warns of each optional package of NVIDIA
-        for name in ("data", "engine", "iteration_metrics", "stage_ranges"):
+        for name in ("data", "engine", "hooks"):
             import_module(f"exercises.exercise_3_MegatronLM.{name}")
 
 

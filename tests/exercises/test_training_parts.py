@@ -29,8 +29,8 @@ from exercises.utils.data import (  # noqa: E402
     load_vocabulary,
 )
 from exercises.utils.errors import run_script  # noqa: E402
+from exercises.utils.loaders import PythonTokenizer  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
-from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
 from harness.common.errors import RequestError, WorkError  # noqa: E402
 from harness.common.metrics_lines import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, StartLine, as_recorded  # noqa: E402
 from harness.observe import metrics  # noqa: E402
