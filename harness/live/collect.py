@@ -23,7 +23,7 @@ from harness.common.bounded_read import read_end
 from harness.common.heartbeats import LEAST_S, PERIOD_S, SCHEMA, TIMES_USUAL, Evidence, evidence_file, node_file
 from harness.live import processes
 from harness.live.ranks import Rank
-from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta
+from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
 from harness.monitor.source import MonitorError
 
 COLUMN = "utilization_percent"
@@ -58,9 +58,7 @@ _INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f
 def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
     """Ask the ranks for their stacks, and look at their processes."""
     asked = str(time.time_ns())
-    temporary = memory / ".ask"
-    temporary.write_text(asked, encoding="ascii")
-    temporary.replace(memory / "ask")
+    replace_whole(memory / "ask", lambda temporary: temporary.write_text(asked, encoding="ascii"))
     end_s = time.monotonic() + ANSWER_S
     answers: dict[int, dict[str, Any]] = {}
     while len(answers) < len(ranks) and time.monotonic() < end_s:
@@ -319,12 +317,12 @@ class Collector:
     def _beat(self) -> None:
         now_ns = time.monotonic_ns()
         use = gpu_use(self._run / "gpus-monitor" / self._node)
+        ranks = sorted(self._ranks.values(), key=lambda each: each.rank)
         beats = [
             rank.beat(now_ns, self._place(rank.facts.get("place")), use.get(rank.facts.get("local", -1)))
-            for rank in sorted(self._ranks.values(), key=lambda each: each.rank)
+            for rank in ranks
         ]
-        samples = sum(rank.samples for rank in self._ranks.values())
-        tokens = sum(rank.tokens for rank in self._ranks.values())
+        samples, tokens = sum(rank.samples for rank in ranks), sum(rank.tokens for rank in ranks)
         new = {"samples": max(0, samples - self._samples), "tokens": max(0, tokens - self._tokens)}
         self._samples, self._tokens = samples, tokens
         self._write("beat", unix_ns=time.time_ns(), ranks=[beat.as_list() for beat in beats], **new)
@@ -344,13 +342,12 @@ class Collector:
         the seconds that it may have taken."""
         path = evidence_file(self._run, self._node)
         ranks = list(self._ranks.values())
-        usual_s = max((rank.usual_us for rank in ranks), default=0) / 1e6
-        least_s = max(LEAST_S, TIMES_USUAL * usual_s) if usual_s else FIRST_S
-        now_ns = time.monotonic_ns()
-        still = [(now_ns - rank.progress_ns) / 1e9 >= least_s for rank in ranks]
         if not ranks:
             return 0.0  # all have ended, perhaps because they were stuck
-        if not all(still):
+        usual_s = max(rank.usual_us for rank in ranks) / 1e6
+        least_s = max(LEAST_S, TIMES_USUAL * usual_s) if usual_s else FIRST_S
+        now_ns = time.monotonic_ns()
+        if not all((now_ns - rank.progress_ns) / 1e9 >= least_s for rank in ranks):
             if self._gathered_s:
                 self._gathered_s = 0.0
                 path.unlink(missing_ok=True)
@@ -360,9 +357,7 @@ class Collector:
         self._gathered_s = now_s
         found = gather(ranks, self._memory, now_ns)
         content = {"unix_ns": time.time_ns(), "host": os.uname().nodename, "ranks": [each._asdict() for each in found]}
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        temporary.replace(path)
+        replace_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
         return ANSWER_S + SEEN_FROM_OUTSIDE_S * len(ranks)
 
     def _is_far(self, written: int) -> bool:
