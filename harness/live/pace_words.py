@@ -91,61 +91,6 @@ _MANY_FAULTS = 200  # more or fewer per step, and twice as many: they have to do
 _BACK = 0.3  # of a change, within which the pace is again what it was
 
 
-class Numbering(NamedTuple):
-    """What rows and columns are: the number of the first column's step, and the rank of each row (empty: its index)."""
-
-    first: int = 0
-    ranks: Sequence[int] = ()
-
-    def rank(self, row: int) -> int:
-        return self.ranks[row] if self.ranks else row
-
-    def of(self, change: Change) -> Change:
-        """A change with the numbers of steps and ranks."""
-        steps = {name: getattr(change, name) + self.first for name in ("step", "low", "high")}
-        lasts = None if change.lasts is None else change.lasts + self.first
-        return change._replace(**steps, lasts=lasts, ranks=tuple(map(self.rank, change.ranks)))
-
-
-PaceNote = tuple[str, tuple[int, ...], str, str, str]
-
-
-def pace_notes(
-    found: Sequence[Change],
-    own: F64 | None = None,
-    phases: Mapping[str, F64] | None = None,
-    slowest_rank: Slowest | None = None,
-    *,
-    step: float | None = None,
-    numbering: Numbering | None = None,
-    unit_ns: float = 1.0,
-    command: str = "",
-) -> list[PaceNote]:
-    """What there is to say, as (kind, ranks, sentence, evidence, command); kind: "slower", "faster" or "slowest".
-
-    The ranks of a note are rows. found, own: of `changes`. phases: by name, (ranks, steps), as `own_parts` takes
-    them, and `CORE_WAIT`. step: the job's median step, beside which the slowest rank's cost is told. numbering: of rows
-    and columns, where they are not the ranks and the steps. unit_ns: of all durations. A return to the earlier pace has
-    no sentence of its own. command: what shows more.
-    """
-    notes: list[PaceNote] = []
-    numbering = numbering or Numbering()
-    for before, change in zip([None, *found], found, strict=False):
-        if before is None or not returns(before, change):
-            kind = "slower" if change.ratio > 1 else "faster"
-            numbers = [numbering.rank(row) for row in range(max(change.ranks, default=-1) + 1)]
-            shows = evidence(change, own, phases or {}, numbers, unit_ns=unit_ns)
-            sentence = change_sentence(numbering.of(change), grown_phase(change, phases or {}), unit_ns)
-            notes.append((kind, change.ranks if change.named else (), sentence, shows, command))
-    if slowest_rank is not None and worth_telling(slowest_rank, found):
-        ranks = () if slowest_rank.rank is None else (slowest_rank.rank,)
-        named = slowest_rank._replace(rank=numbering.rank(ranks[0])) if ranks else slowest_rank
-        sentence = slowest_sentence(named, step, unit_ns)
-        chance = f"of ranks that are alike, one is the slowest as often with a probability of {slowest_rank.chance:.1g}"
-        notes.append(("slowest", ranks, sentence, chance if ranks else "", command))
-    return notes
-
-
 def worth_telling(slowest_rank: Slowest, found: Sequence[Change]) -> bool:
     """Whether the slowest rank is told: the others wait, and no change tells the same of it."""
     told = any(change.named and change.ranks == (slowest_rank.rank,) for change in found)

@@ -200,19 +200,15 @@ making_ours: list[bool] = []  # not empty while this module makes a profiler
 
 
 def _profiler(**settings: Any) -> Any:
-    making_ours.append(True)
-    try:
-        return _new_profiler(**settings)
-    finally:
-        making_ours.pop()
-
-
-def _new_profiler(**settings: Any) -> Any:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    # Message sizes of collectives and precisions of GEMMs come from the shapes.
-    return torch.profiler.profile(activities=activities, record_shapes=True, **settings)
+    making_ours.append(True)
+    try:
+        # Message sizes of collectives and precisions of GEMMs come from the shapes.
+        return torch.profiler.profile(activities=activities, record_shapes=True, **settings)
+    finally:
+        making_ours.pop()
 
 
 def _write(profile: Any, path: Path) -> None:
@@ -366,10 +362,9 @@ def open_capture(
 
     lead: steps that one rank can be ahead of another.
     """
+    inner, first_step = Capture(), 0
     if profiler == "nsys":
-        own: Capture = NsysCapture(window)
-        return OnRequest(own, run_dir, rank, first_step=window.end, lead=lead, by_nsys=True)
-    if profiler == "torch":
-        own = TorchCapture(window, run_dir / "torch", rank, profile_memory)
-        return OnRequest(own, run_dir, rank, first_step=window.end, lead=lead)
-    return OnRequest(Capture(), run_dir, rank, first_step=0, lead=lead)
+        inner, first_step = NsysCapture(window), window.end
+    elif profiler == "torch":
+        inner, first_step = TorchCapture(window, run_dir / "torch", rank, profile_memory), window.end
+    return OnRequest(inner, run_dir, rank, first_step=first_step, lead=lead, by_nsys=profiler == "nsys")
