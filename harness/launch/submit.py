@@ -33,8 +33,7 @@ from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_noth
 from harness.launch.resolve import Machine
 from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
-from harness.live.node_file import silent_nodes
-from harness.live.silent import SILENT_S, who_is_silent
+from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
 from harness.monitor.source import usable_cores
 from harness.run import (
     FINAL,

@@ -14,8 +14,7 @@ from harness.common.bounded_read import read_bounded_json, read_end
 from harness.common.heartbeats import live_folder
 from harness.common.memory_snapshot import memory_file
 from harness.format.format import amount, cut
-from harness.live.node_file import silent_nodes
-from harness.live.silent import SILENT_S, who_is_silent
+from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
 from harness.live.text import where
 
 _MOST_HELD = 3  # uses of memory

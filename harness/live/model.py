@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.common.heartbeats import DIGITS, LEAST_S, PHASES, RECENT, TIMES_USUAL, Beat, decode
-from harness.live.silent import SILENT_S
+from harness.live.node_file import SILENT_S
 
 MOST = 4096  # entries that a rank keeps; 16 bytes each
 _FIRST = 64  # entries that there is room for at first

@@ -18,10 +18,9 @@ from harness.format.format import clock_text, duration, percent
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
 from harness.live.model import BEATS, NS, History, Live, Rank
-from harness.live.node_file import both_ends
+from harness.live.node_file import Silent, both_ends, who_is_silent
 from harness.live.pace import changes
 from harness.live.pace_words import change_sentence, evidence, returns, slowest, slowest_sentence, worth_telling
-from harness.live.silent import Silent, who_is_silent
 from harness.live.text import how_many, ranks_named, span
 from harness.run.mystery import is_hidden
 

@@ -129,21 +129,17 @@ def waits_in(pid: int, tid: int | None = None) -> str:
     thread = PROC / str(pid) / "task" / str(pid if tid is None else tid)
     try:
         words = (thread / "syscall").read_text().split()
-        number = int(words[0])
-    except (OSError, ValueError, IndexError):
+        name, about = _CALLS[int(words[0])]
+    except (OSError, ValueError, IndexError, KeyError):
         return _kernel_function(thread)
-    if number not in _CALLS:
-        return _kernel_function(thread)
-    name, about = _CALLS[number]
     if about is None:
         return name
     if about.startswith("path"):
         return f"{name} {_path_at(pid, int(words[1 + int(about[-1])], 16))}"
     value = int(words[1], 16)
     if about == "pid":
-        child = value if value < 1 << 31 else 0
-        found = stat_of(child) if child else None
-        return f"{name}, {found.name} (pid {child})" if found else name
+        found = stat_of(value) if 0 < value < 1 << 31 else None
+        return f"{name}, {found.name} (pid {value})" if found else name
     return f"{name} {_file(pid, value)}"
 
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from harness.common.printable import printable
 from harness.format.format import amount, cut, duration, percent
 from harness.live.model import NS, Live, Progress, Rank
+from harness.live.node_file import SILENT_S
 from harness.live.notes import Note
-from harness.live.silent import SILENT_S
 from harness.live.text import clock, how_many, span, sparkline
 from harness.live.view import View
 

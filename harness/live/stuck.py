@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, waits_for_ranks
-from harness.live.silent import Silent, who_is_silent
+from harness.live.node_file import Silent, who_is_silent
 from harness.live.text import ranks_named, where
 
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long

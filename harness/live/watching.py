@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, TextIO
 
 from harness.common.bounded_read import read_end
 from harness.common.printable import printable, unguarded
+from harness.live.node_file import SILENT_S
 from harness.live.screen import Shown, as_json, as_line, screen
 from harness.live.several import several
-from harness.live.silent import SILENT_S
 from harness.live.view import RunState, View, Watched
 from harness.run import Run
 

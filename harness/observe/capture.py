@@ -19,6 +19,13 @@ from harness.common.metrics_lines import WINDOW_RANGE, ProfileWindow
 from harness.observe.ranges import nvtx_functions
 
 
+def _store() -> Any:
+    """The process group's store; None: this rank is the only one."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return dist.distributed_c10d._get_default_store()
+
+
 def meet(place: str, patience: timedelta | None = None) -> None:
     """Return when every rank has called this with the same `place`. Use each place once.
 
@@ -28,9 +35,9 @@ def meet(place: str, patience: timedelta | None = None) -> None:
     Raises:
         torch.distributed.DistError: the others did not come in time, or the store is gone.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    store = _store()
+    if store is None:
         return
-    store = dist.distributed_c10d._get_default_store()
     here, complete = f"harness/meeting/{place}", f"harness/meeting/{place}/complete"
     if store.add(here, 1) == dist.get_world_size():
         store.set(complete, "")
@@ -39,16 +46,14 @@ def meet(place: str, patience: timedelta | None = None) -> None:
 
 def arrive(place: str) -> None:
     """Say that this rank has come to `place`, without waiting for the others. Each rank says so once."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 1)
+    if (store := _store()) is not None:
+        store.add(f"harness/arrived/{place}", 1)
 
 
 def all_arrived(place: str) -> bool:
     """Whether every rank has come to `place`. A single rank always has."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return True
-    world = dist.get_world_size()
-    return bool(dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 0) == world)
+    store = _store()
+    return store is None or bool(store.add(f"harness/arrived/{place}", 0) == dist.get_world_size())
 
 
 def first_said(subject: str, said: str | None) -> str | None:
@@ -56,9 +61,9 @@ def first_said(subject: str, said: str | None) -> str | None:
 
     A lookup in the process group's store. A single rank agrees with itself.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    store, key = _store(), f"harness/{subject}"
+    if store is None:
         return said
-    store, key = dist.distributed_c10d._get_default_store(), f"harness/{subject}"
     if said is not None:
         return str(store.compare_set(key, "", said).decode())
     return str(store.get(key).decode()) if store.check([key]) else None
