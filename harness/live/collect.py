@@ -118,8 +118,7 @@ def _from_outside(pid: int) -> tuple[dict[str, list[list[Any]]], str]:
         with suppress(OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
             command = [found, "dump", "--json", "--nonblocking", "--pid", str(pid)]
             done = subprocess.run(command, capture_output=True, timeout=PY_SPY_S, check=False)
-            threads = json.loads(done.stdout)
-            return {_name(thread): [_frame(frame) for frame in thread["frames"]] for thread in threads}, "py-spy"
+            return dict(map(_named_frames, json.loads(done.stdout))), "py-spy"
     with suppress(OSError):
         lines = (processes.PROC / str(pid) / "stack").read_text().splitlines()
         frames = [["kernel", 0, line.partition("] ")[2].partition("+")[0], False] for line in lines]
@@ -149,14 +148,12 @@ def is_users(file: str) -> bool:
     return not file.startswith("<") and not any(part in file for part in (*_INSTALLED, ours))
 
 
-def _name(thread: dict[str, Any]) -> str:
+def _named_frames(thread: dict[str, Any]) -> tuple[str, list[list[Any]]]:
+    """A thread of py-spy's answer, as ranks tell of their own."""
     name = str(thread.get("thread_name") or thread.get("thread_id"))
-    return "main" if name == "MainThread" else name
-
-
-def _frame(frame: dict[str, Any]) -> list[Any]:
-    file = str(frame["filename"])
-    return [file, int(frame["line"]), str(frame["name"]), is_users(file)]
+    files = [(str(frame["filename"]), frame) for frame in thread["frames"]]
+    frames = [[file, int(frame["line"]), str(frame["name"]), is_users(file)] for file, frame in files]
+    return "main" if name == "MainThread" else name, frames
 
 
 def _children(pid: int) -> list[dict[str, Any]]:

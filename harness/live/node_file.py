@@ -1,5 +1,5 @@
-"""A node's file of heartbeats by its two ends: which ranks began there, which have ended, when it last reported; and, as a
-sentence, nodes that do not report any more."""
+"""A node's file of heartbeats by its two ends: which ranks began there, which have ended, when it last reported; and
+nodes that do not report any more, as a sentence."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -166,14 +166,21 @@ def evidence(
     """
     texts = []
     if change.named and own is not None and len(change.ranks) < len(own):
-        texts = [
-            _own_times(change, own, change.ranks if numbers is None else [numbers[x] for x in change.ranks], unit_ns)
-        ]
+        ranks = change.ranks if numbers is None else [numbers[row] for row in change.ranks]
+        texts.append(_own_times(change, own, ranks, unit_ns))
     waited = waited_for_cores(change, phases)
     if waited:
         longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
         texts.append(f"threads waited {longer} per step for a core, which other programs used")
-    texts.extend(_faults(change, phases))
+    if PAGE_FAULTS in phases:
+        before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))
+        slow, fast = (after, before) if change.ratio > 1 else (before, after)
+        if slow - fast >= _MANY_FAULTS and slow >= 2 * fast:
+            texts.append(
+                f"page faults per step: {before:.0f} before, {after:.0f} after, as the C library gives freed memory "
+                "back to the kernel; if MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are 1073741824, it keeps the "
+                "memory"
+            )
     return "; ".join(texts)
 
 
@@ -181,19 +188,6 @@ def waited_for_cores(change: Change, phases: Mapping[str, F64]) -> float:
     """By how much longer per step threads waited for a core, if that is most of a change; else 0."""
     waited = _moved(change, phases[CORE_WAIT]) if CORE_WAIT in phases else 0.0
     return waited if waited / (change.after - change.before) > _MOST_OF_IT else 0.0
-
-
-def _faults(change: Change, phases: Mapping[str, F64]) -> Iterator[str]:
-    """The page faults of the ranks that changed, if there are many more in the slower steps."""
-    if PAGE_FAULTS not in phases:
-        return
-    before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))
-    slow, fast = (after, before) if change.ratio > 1 else (before, after)
-    if slow - fast >= _MANY_FAULTS and slow >= 2 * fast:
-        yield (
-            f"page faults per step: {before:.0f} before, {after:.0f} after, as the C library gives freed memory back "
-            "to the kernel; if MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are 1073741824, it keeps the memory"
-        )
 
 
 def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -> str:
