@@ -33,8 +33,7 @@ from harness.launch.job import Job, Machine, resolve
 from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
 from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
-from harness.live.node_file import silent_nodes
-from harness.live.silent import SILENT_S, who_is_silent
+from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
 from harness.run import (
     FINAL,
     SECRET_MODE,

@@ -23,7 +23,7 @@ from harness.common.bounded_read import read_end
 from harness.common.heartbeats import LEAST_S, PERIOD_S, SCHEMA, TIMES_USUAL, Evidence, evidence_file, node_file
 from harness.live import processes
 from harness.live.ranks import Rank
-from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta
+from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
 from harness.monitor.source import MonitorError
 
 COLUMN = "utilization_percent"
@@ -58,9 +58,7 @@ _INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f
 def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
     """Ask the ranks for their stacks, and look at their processes."""
     asked = str(time.time_ns())
-    temporary = memory / ".ask"
-    temporary.write_text(asked, encoding="ascii")
-    temporary.replace(memory / "ask")
+    replace_whole(memory / "ask", lambda temporary: temporary.write_text(asked, encoding="ascii"))
     end_s = time.monotonic() + ANSWER_S
     answers: dict[int, dict[str, Any]] = {}
     while len(answers) < len(ranks) and time.monotonic() < end_s:
@@ -120,8 +118,7 @@ def _from_outside(pid: int) -> tuple[dict[str, list[list[Any]]], str]:
         with suppress(OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
             command = [found, "dump", "--json", "--nonblocking", "--pid", str(pid)]
             done = subprocess.run(command, capture_output=True, timeout=PY_SPY_S, check=False)
-            threads = json.loads(done.stdout)
-            return {_name(thread): [_frame(frame) for frame in thread["frames"]] for thread in threads}, "py-spy"
+            return dict(map(_named_frames, json.loads(done.stdout))), "py-spy"
     with suppress(OSError):
         lines = (processes.PROC / str(pid) / "stack").read_text().splitlines()
         frames = [["kernel", 0, line.partition("] ")[2].partition("+")[0], False] for line in lines]
@@ -151,14 +148,12 @@ def is_users(file: str) -> bool:
     return not file.startswith("<") and not any(part in file for part in (*_INSTALLED, ours))
 
 
-def _name(thread: dict[str, Any]) -> str:
+def _named_frames(thread: dict[str, Any]) -> tuple[str, list[list[Any]]]:
+    """A thread of py-spy's answer, as ranks tell of their own."""
     name = str(thread.get("thread_name") or thread.get("thread_id"))
-    return "main" if name == "MainThread" else name
-
-
-def _frame(frame: dict[str, Any]) -> list[Any]:
-    file = str(frame["filename"])
-    return [file, int(frame["line"]), str(frame["name"]), is_users(file)]
+    files = [(str(frame["filename"]), frame) for frame in thread["frames"]]
+    frames = [[file, int(frame["line"]), str(frame["name"]), is_users(file)] for file, frame in files]
+    return "main" if name == "MainThread" else name, frames
 
 
 def _children(pid: int) -> list[dict[str, Any]]:
@@ -319,12 +314,12 @@ class Collector:
     def _beat(self) -> None:
         now_ns = time.monotonic_ns()
         use = gpu_use(self._run / "gpus-monitor" / self._node)
+        ranks = sorted(self._ranks.values(), key=lambda each: each.rank)
         beats = [
             rank.beat(now_ns, self._place(rank.facts.get("place")), use.get(rank.facts.get("local", -1)))
-            for rank in sorted(self._ranks.values(), key=lambda each: each.rank)
+            for rank in ranks
         ]
-        samples = sum(rank.samples for rank in self._ranks.values())
-        tokens = sum(rank.tokens for rank in self._ranks.values())
+        samples, tokens = sum(rank.samples for rank in ranks), sum(rank.tokens for rank in ranks)
         new = {"samples": max(0, samples - self._samples), "tokens": max(0, tokens - self._tokens)}
         self._samples, self._tokens = samples, tokens
         self._write("beat", unix_ns=time.time_ns(), ranks=[beat.as_list() for beat in beats], **new)
@@ -344,13 +339,12 @@ class Collector:
         the seconds that it may have taken."""
         path = evidence_file(self._run, self._node)
         ranks = list(self._ranks.values())
-        usual_s = max((rank.usual_us for rank in ranks), default=0) / 1e6
-        least_s = max(LEAST_S, TIMES_USUAL * usual_s) if usual_s else FIRST_S
-        now_ns = time.monotonic_ns()
-        still = [(now_ns - rank.progress_ns) / 1e9 >= least_s for rank in ranks]
         if not ranks:
             return 0.0  # all have ended, perhaps because they were stuck
-        if not all(still):
+        usual_s = max(rank.usual_us for rank in ranks) / 1e6
+        least_s = max(LEAST_S, TIMES_USUAL * usual_s) if usual_s else FIRST_S
+        now_ns = time.monotonic_ns()
+        if not all((now_ns - rank.progress_ns) / 1e9 >= least_s for rank in ranks):
             if self._gathered_s:
                 self._gathered_s = 0.0
                 path.unlink(missing_ok=True)
@@ -360,9 +354,7 @@ class Collector:
         self._gathered_s = now_s
         found = gather(ranks, self._memory, now_ns)
         content = {"unix_ns": time.time_ns(), "host": os.uname().nodename, "ranks": [each._asdict() for each in found]}
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        temporary.replace(path)
+        replace_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
         return ANSWER_S + SEEN_FROM_OUTSIDE_S * len(ranks)
 
     def _is_far(self, written: int) -> bool:

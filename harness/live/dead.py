@@ -14,8 +14,7 @@ from harness.common.bounded_read import read_bounded_json, read_end
 from harness.common.format import amount, cut
 from harness.common.heartbeats import live_folder
 from harness.common.memory_snapshot import memory_file
-from harness.live.node_file import silent_nodes
-from harness.live.silent import SILENT_S, who_is_silent
+from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
 from harness.live.text import where
 
 _MOST_HELD = 3  # uses of memory
@@ -49,13 +48,13 @@ class Death(NamedTuple):
     pid: int
     unix_ns: int
     step: int | None
-    error: str
-    oom: str | None
-    place: tuple[str, int, str] | None
-    seen: bool
-    victim: bool
-    exit_code: int | None
-    left: bool
+    error: str = ""
+    oom: str | None = None
+    place: tuple[str, int, str] | None = None
+    seen: bool = False
+    victim: bool = False
+    exit_code: int | None = None
+    left: bool = False
     lost: str = ""
     held: str = ""
 
@@ -139,20 +138,7 @@ def _lost(run: Path, step: int | None) -> Death | None:
     if not silent:
         return None
     first = min(silent, key=lambda node: node.since_ns)
-    return Death(
-        rank=first.ranks[0],
-        pid=0,
-        unix_ns=first.since_ns,
-        step=step,
-        error="",
-        oom=None,
-        place=None,
-        seen=False,
-        victim=False,
-        exit_code=None,
-        left=False,
-        lost=who_is_silent(silent),
-    )
+    return Death(first.ranks[0], pid=0, unix_ns=first.since_ns, step=step, lost=who_is_silent(silent))
 
 
 def _gone(run: Path) -> Iterator[dict[str, Any]]:
@@ -161,23 +147,19 @@ def _gone(run: Path) -> Iterator[dict[str, Any]]:
             for line in read_end(path, TAIL_BYTES).splitlines():
                 with suppress(ValueError):
                     found = json.loads(line)
-                    if isinstance(found, dict) and found.get("event") == "gone" and _is_whole(found):
+                    if not isinstance(found, dict) or found.get("event") != "gone":
+                        continue
+                    if isinstance(found.get("rank"), int) and isinstance(found.get("unix_ns"), int):
                         yield found
 
 
-def _is_whole(line: dict[str, Any]) -> bool:
-    return all(isinstance(line.get(name), int) for name in ("rank", "unix_ns"))
-
-
 def _death(line: dict[str, Any], codes: dict[int, int], last: int | None) -> Death:
-    error = line.get("error") if isinstance(line.get("error"), dict) else {}
-    error = error or {}
+    error: dict[str, Any] = line["error"] if isinstance(line.get("error"), dict) else {}
     kind, message = str(error.get("type") or ""), str(error.get("message") or "")
     text = f"{kind}: {message}" if message else kind
     if kind in ("sys.exit", "os._exit"):
         text = f"{kind}({message})"
     code = codes.get(line.get("pid", 0))
-    place = _place(error.get("place") if error else line.get("place"))
     return Death(
         rank=int(line["rank"]),
         pid=line.get("pid", 0),
@@ -186,7 +168,7 @@ def _death(line: dict[str, Any], codes: dict[int, int], last: int | None) -> Dea
         step=line["step"] if message and isinstance(line.get("step"), int) else last,
         error=text,
         oom=line.get("oom") if line.get("oom") in MEMORY and code in (None, -9) and not error else None,
-        place=place,
+        place=_place(error.get("place") if error else line.get("place")),
         seen=not error,
         # A rank that is told to end ends by the signal TERM.
         victim=bool(_VICTIM.search(text)) or (not error and code == -15),

@@ -18,8 +18,7 @@ from pathlib import Path
 from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import hides
 from harness.live.hang import Hang, write_hang
-from harness.live.node_file import NodeFile
-from harness.live.silent import Silent
+from harness.live.node_file import NodeFile, Silent
 from harness.live.stuck import Nodes, judge
 
 LOOK_S = 2.0

@@ -15,6 +15,7 @@ from harness.common.bounded_read import BoundedReadError, read_bounded_json, rea
 from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import LINES_BLOCK, seal, unseal
 from harness.live.text import span
+from harness.monitor.samples import replace_whole
 
 
 class Hang(NamedTuple):
@@ -92,9 +93,7 @@ def _text(hang: Hang) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    replace_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_hang(run: Path) -> Hang | None:

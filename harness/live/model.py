@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.common.heartbeats import DIGITS, LEAST_S, PHASES, RECENT, TIMES_USUAL, Beat, decode
-from harness.live.silent import SILENT_S
+from harness.live.node_file import SILENT_S
 
 MOST = 4096  # entries that a rank keeps; 16 bytes each
 _FIRST = 64  # entries that there is room for at first
@@ -24,13 +24,8 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
 
 
-def _values() -> npt.NDArray[np.int16]:
-    found = np.full(256, -1, np.int16)
-    found[np.frombuffer(DIGITS.encode(), np.uint8)] = np.arange(len(DIGITS))
-    return found
-
-
-_VALUE = _values()  # of a character, -1: it is none of ours
+_VALUE = np.full(256, -1, np.int16)  # of a character, -1: it is none of ours
+_VALUE[np.frombuffer(DIGITS.encode(), np.uint8)] = np.arange(len(DIGITS))
 _US: Floats = np.array(decode("".join(high + low for high in DIGITS for low in DIGITS)), np.float32)
 
 
@@ -93,7 +88,10 @@ class History:
         if steps.max() > _LAST_STEP:
             return False
         ends_ns = np.array([unix_ns - beat.idle_ms * 1_000_000 for unix_ns, beat in beats])
-        self._append(steps, us, own_us, _ended_ns(np.cumsum(us.astype(np.float64) * per) * 1e3, last, ends_ns, counts))
+        # A beat's last step ended when the rank last made progress, the others before that.
+        passed_ns = np.cumsum(us.astype(np.float64) * per) * 1e3
+        later_ns = np.repeat(passed_ns[np.maximum(last, 1) - 1], counts) - passed_ns
+        self._append(steps, us, own_us, np.repeat(ends_ns, counts) - later_ns.astype(np.int64))
         return True
 
     def _append(
@@ -137,17 +135,6 @@ def _is_whole(beat: tuple[int, Beat]) -> bool:
 def _texts(beat: Beat) -> tuple[str, str]:
     """Both texts with one length: without times of its own, a rank has all of its time for itself."""
     return beat.steps, beat.own if len(beat.own) == len(beat.steps) else beat.steps
-
-
-def _ended_ns(
-    passed_ns: npt.NDArray[np.float64],
-    last: npt.NDArray[np.int64],
-    ends_ns: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64]:
-    """When each entry ended: a beat's last one when the rank last made progress, the others before that."""
-    later_ns = np.repeat(passed_ns[np.maximum(last, 1) - 1], counts) - passed_ns
-    return np.repeat(ends_ns, counts) - later_ns.astype(np.int64)
 
 
 BEATS = 30  # of a rank, whose phases are kept

@@ -18,7 +18,8 @@ from harness.monitor.record import record
 from harness.monitor.source import exit_code_of
 
 
-def _parser() -> argparse.ArgumentParser:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0: asked to end, or the training has ended; 1: files cannot be written; 2: the request was wrong."""
     parser = argparse.ArgumentParser(prog="python -m harness.live.node", description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="the run's folder")
     parser.add_argument("--node", type=int, required=True, help="the node's number in the job")
@@ -26,12 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--below", type=int, required=True, metavar="PID", help="watch what this process starts")
     parser.add_argument("--hz", type=float, default=1.0, help="samples of the devices per second")
     parser.add_argument("--on-hang", choices=("report", "stop"), default="report", help="what to do if it is stuck")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0: asked to end, or the training has ended; 1: files cannot be written; 2: the request was wrong."""
-    asked = _parser().parse_args(argv)
+    asked = parser.parse_args(argv)
     return exit_code_of(lambda: _watch(asked, os.environ.get(MEMORY)))
 
 

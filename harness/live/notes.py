@@ -19,10 +19,9 @@ from harness.common.slurm_notation import clock_text
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
 from harness.live.model import BEATS, NS, History, Live, Rank
-from harness.live.node_file import both_ends
+from harness.live.node_file import Silent, both_ends, who_is_silent
 from harness.live.pace import changes
-from harness.live.pace_words import Numbering, pace_notes, slowest
-from harness.live.silent import Silent, who_is_silent
+from harness.live.pace_words import change_sentence, evidence, returns, slowest, slowest_sentence, worth_telling
 from harness.live.text import how_many, ranks_named, span
 from harness.run.mystery import is_hidden
 
@@ -66,6 +65,7 @@ def earliest(lines: Iterable[dict[str, Any]]) -> BadLoss | None:
 
 
 Matrix = npt.NDArray[np.float64]
+PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 
 
 class Aligned(NamedTuple):
@@ -78,7 +78,7 @@ class Aligned(NamedTuple):
     own_us: Matrix
 
 
-def aligned(ranks: Sequence[Rank], most: int = 1024) -> Aligned | None:
+def aligned(ranks: Sequence[Rank], most: int = PACE_STEPS) -> Aligned | None:
     """The last `most` steps of these ranks; None: no step is known. A mean of several steps stands for each of them."""
     known = [rank for rank in ranks if rank.history.count]
     if not known:
@@ -110,7 +110,6 @@ def _columns(history: History, first: int, last: int) -> tuple[npt.NDArray[np.in
 
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
-PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 MOST_LINES = 8  # of ranks, as evidence
 LIMIT_FACTOR = 1.05  # of the time that a run needs: the next one may be slower
 LIMIT_S = 300  # a time limit is a multiple of it
@@ -213,23 +212,33 @@ def quiet_ranks(live: Live) -> Iterator[Note]:
 
 def pace(live: Live) -> Iterator[Note]:
     """Steps became slower or faster, or one rank is the slowest."""
-    found = aligned(live.training, most=PACE_STEPS)
+    found = aligned(live.training)
     if found is None:
         return
-    seen = changes(found.us, found.own_us)
-    # Of one rank, or where all own times are the steps' own, nothing tells ranks apart.
-    apart = slowest(found.own_us, float(np.nanmedian(found.us))) if len(found.ranks) > 1 else None
     command = f"{PROGRAM} capture start {live.job_id} --steps 5"
-    for kind, rows, *texts in pace_notes(
-        seen,
-        found.own_us,
-        slowest_rank=apart,
-        step=float(np.nanmedian(found.us)),
-        numbering=Numbering(found.first, found.ranks),
-        unit_ns=1e3,
-        command=command,
-    ):
-        yield Note(kind, tuple(found.ranks[row] for row in rows), *texts)
+    seen = changes(found.us, found.own_us)
+    for before, change in zip([None, *seen], seen, strict=False):
+        if before is None or not returns(before, change):  # a return to the earlier pace has no sentence of its own
+            ranks = tuple(found.ranks[row] for row in change.ranks)
+            numbered = change._replace(
+                step=change.step + found.first,
+                low=change.low + found.first,
+                high=change.high + found.first,
+                lasts=None if change.lasts is None else change.lasts + found.first,
+                ranks=ranks,
+            )
+            kind, named = "slower" if change.ratio > 1 else "faster", ranks if change.named else ()
+            shows = evidence(change, found.own_us, {}, found.ranks, unit_ns=1e3)
+            yield Note(kind, named, change_sentence(numbered, None, 1e3), shows, command)
+    if len(found.ranks) < 2:
+        return
+    step = float(np.nanmedian(found.us))
+    apart = slowest(found.own_us, step)
+    if worth_telling(apart, seen):
+        ranks = () if apart.rank is None else (found.ranks[apart.rank],)
+        sentence = slowest_sentence(apart._replace(rank=ranks[0]) if ranks else apart, step, 1e3)
+        chance = f"of ranks that are alike, one is the slowest as often with a probability of {apart.chance:.1g}"
+        yield Note("slowest", ranks, sentence, chance if ranks else "", command)
 
 
 def time_limit(live: Live) -> Iterator[Note]:

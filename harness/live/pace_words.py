@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,61 +91,6 @@ _MANY_FAULTS = 200  # more or fewer per step, and twice as many: they have to do
 _BACK = 0.3  # of a change, within which the pace is again what it was
 
 
-class Numbering(NamedTuple):
-    """What rows and columns are: the number of the first column's step, and the rank of each row (empty: its index)."""
-
-    first: int = 0
-    ranks: Sequence[int] = ()
-
-    def rank(self, row: int) -> int:
-        return self.ranks[row] if self.ranks else row
-
-    def of(self, change: Change) -> Change:
-        """A change with the numbers of steps and ranks."""
-        steps = {name: getattr(change, name) + self.first for name in ("step", "low", "high")}
-        lasts = None if change.lasts is None else change.lasts + self.first
-        return change._replace(**steps, lasts=lasts, ranks=tuple(map(self.rank, change.ranks)))
-
-
-PaceNote = tuple[str, tuple[int, ...], str, str, str]
-
-
-def pace_notes(
-    found: Sequence[Change],
-    own: F64 | None = None,
-    phases: Mapping[str, F64] | None = None,
-    slowest_rank: Slowest | None = None,
-    *,
-    step: float | None = None,
-    numbering: Numbering | None = None,
-    unit_ns: float = 1.0,
-    command: str = "",
-) -> list[PaceNote]:
-    """What there is to say, as (kind, ranks, sentence, evidence, command); kind: "slower", "faster" or "slowest".
-
-    The ranks of a note are rows. found, own: of `changes`. phases: by name, (ranks, steps), as `own_parts` takes
-    them, and `CORE_WAIT`. step: the job's median step, beside which the slowest rank's cost is told. numbering: of rows
-    and columns, where they are not the ranks and the steps. unit_ns: of all durations. A return to the earlier pace has
-    no sentence of its own. command: what shows more.
-    """
-    notes: list[PaceNote] = []
-    numbering = numbering or Numbering()
-    for before, change in zip([None, *found], found, strict=False):
-        if before is None or not returns(before, change):
-            kind = "slower" if change.ratio > 1 else "faster"
-            numbers = [numbering.rank(row) for row in range(max(change.ranks, default=-1) + 1)]
-            shows = evidence(change, own, phases or {}, numbers, unit_ns=unit_ns)
-            sentence = change_sentence(numbering.of(change), grown_phase(change, phases or {}), unit_ns)
-            notes.append((kind, change.ranks if change.named else (), sentence, shows, command))
-    if slowest_rank is not None and worth_telling(slowest_rank, found):
-        ranks = () if slowest_rank.rank is None else (slowest_rank.rank,)
-        named = slowest_rank._replace(rank=numbering.rank(ranks[0])) if ranks else slowest_rank
-        sentence = slowest_sentence(named, step, unit_ns)
-        chance = f"of ranks that are alike, one is the slowest as often with a probability of {slowest_rank.chance:.1g}"
-        notes.append(("slowest", ranks, sentence, chance if ranks else "", command))
-    return notes
-
-
 def worth_telling(slowest_rank: Slowest, found: Sequence[Change]) -> bool:
     """Whether the slowest rank is told: the others wait, and no change tells the same of it."""
     told = any(change.named and change.ranks == (slowest_rank.rank,) for change in found)
@@ -221,14 +166,21 @@ def evidence(
     """
     texts = []
     if change.named and own is not None and len(change.ranks) < len(own):
-        texts = [
-            _own_times(change, own, change.ranks if numbers is None else [numbers[x] for x in change.ranks], unit_ns)
-        ]
+        ranks = change.ranks if numbers is None else [numbers[row] for row in change.ranks]
+        texts.append(_own_times(change, own, ranks, unit_ns))
     waited = waited_for_cores(change, phases)
     if waited:
         longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
         texts.append(f"threads waited {longer} per step for a core, which other programs used")
-    texts.extend(_faults(change, phases))
+    if PAGE_FAULTS in phases:
+        before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))
+        slow, fast = (after, before) if change.ratio > 1 else (before, after)
+        if slow - fast >= _MANY_FAULTS and slow >= 2 * fast:
+            texts.append(
+                f"page faults per step: {before:.0f} before, {after:.0f} after, as the C library gives freed memory "
+                "back to the kernel; if MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are 1073741824, it keeps the "
+                "memory"
+            )
     return "; ".join(texts)
 
 
@@ -236,19 +188,6 @@ def waited_for_cores(change: Change, phases: Mapping[str, F64]) -> float:
     """By how much longer per step threads waited for a core, if that is most of a change; else 0."""
     waited = _moved(change, phases[CORE_WAIT]) if CORE_WAIT in phases else 0.0
     return waited if waited / (change.after - change.before) > _MOST_OF_IT else 0.0
-
-
-def _faults(change: Change, phases: Mapping[str, F64]) -> Iterator[str]:
-    """The page faults of the ranks that changed, if there are many more in the slower steps."""
-    if PAGE_FAULTS not in phases:
-        return
-    before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))
-    slow, fast = (after, before) if change.ratio > 1 else (before, after)
-    if slow - fast >= _MANY_FAULTS and slow >= 2 * fast:
-        yield (
-            f"page faults per step: {before:.0f} before, {after:.0f} after, as the C library gives freed memory back "
-            "to the kernel; if MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are 1073741824, it keeps the memory"
-        )
 
 
 def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -> str:

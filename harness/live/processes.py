@@ -16,42 +16,30 @@ PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# Calls that block, by their numbers on x86_64 and aarch64: name, and which argument is a file's number ("fd"), a path
-# ("path") or a process ("pid"); None: the call says it all.
-_X86: dict[int, tuple[str, str | None]] = {
-    **dict.fromkeys((0, 17, 19), ("reading", "fd")),
-    **dict.fromkeys((1, 18, 20), ("writing", "fd")),
-    **dict.fromkeys((44, 46), ("sending to", "fd")),
-    **dict.fromkeys((45, 47), ("receiving from", "fd")),
-    **dict.fromkeys((72, 73), ("locking", "fd")),
-    **dict.fromkeys((74, 75), ("flushing", "fd")),
-    **dict.fromkeys((43, 288), ("accepting on", "fd")),
-    **dict.fromkeys((7, 271), ("polling", None)),
-    **dict.fromkeys((23, 270), ("polling", None)),
-    **dict.fromkeys((232, 281), ("polling", None)),
-    **dict.fromkeys((35, 230), ("sleeping", None)),
-    **{
-        2: ("opening", "path0"),
-        257: ("opening", "path1"),
-        42: ("connecting to", "fd"),
-        202: ("waiting for a lock", None),
-    },
-    **{61: ("waiting for a child", "pid"), 247: ("waiting for a child", None)},
+# Calls that block: their name, which argument is a number of a file ("fd"), a path or a process ("pid"; None: the call
+# says it all), and their numbers on x86_64 and aarch64.
+_BLOCKING: tuple[tuple[str, str | None, tuple[int, ...], tuple[int, ...]], ...] = (
+    ("reading", "fd", (0, 17, 19), (63, 65, 67)),
+    ("writing", "fd", (1, 18, 20), (64, 66, 68)),
+    ("sending to", "fd", (44, 46), (206, 211)),
+    ("receiving from", "fd", (45, 47), (207, 212)),
+    ("locking", "fd", (72, 73), (25, 32)),
+    ("flushing", "fd", (74, 75), (82, 83)),
+    ("accepting on", "fd", (43, 288), (202, 242)),
+    ("connecting to", "fd", (42,), (203,)),
+    ("polling", None, (7, 23, 232, 270, 271, 281), (22, 72, 73)),
+    ("sleeping", None, (35, 230), (101, 115)),
+    ("opening", "path0", (2,), ()),
+    ("opening", "path1", (257,), (56,)),
+    ("waiting for a lock", None, (202,), (98,)),
+    ("waiting for a child", "pid", (61,), (260,)),
+    ("waiting for a child", None, (247,), (95,)),
+)
+_CALLS = {
+    number: (name, about)
+    for name, about, x86, arm in _BLOCKING
+    for number in (arm if os.uname().machine == "aarch64" else x86)
 }
-_ARM: dict[int, tuple[str, str | None]] = {
-    **dict.fromkeys((63, 65, 67), ("reading", "fd")),
-    **dict.fromkeys((64, 66, 68), ("writing", "fd")),
-    **dict.fromkeys((206, 211), ("sending to", "fd")),
-    **dict.fromkeys((207, 212), ("receiving from", "fd")),
-    **dict.fromkeys((25, 32), ("locking", "fd")),
-    **dict.fromkeys((82, 83), ("flushing", "fd")),
-    **dict.fromkeys((202, 242), ("accepting on", "fd")),
-    **dict.fromkeys((101, 115), ("sleeping", None)),
-    **{22: ("polling", None), 72: ("polling", None), 73: ("polling", None), 98: ("waiting for a lock", None)},
-    **{56: ("opening", "path1"), 203: ("connecting to", "fd"), 95: ("waiting for a child", None)},
-    **{260: ("waiting for a child", "pid")},
-}
-_CALLS = _ARM if os.uname().machine == "aarch64" else _X86
 _LONGEST_PATH = 4096
 
 
@@ -141,21 +129,17 @@ def waits_in(pid: int, tid: int | None = None) -> str:
     thread = PROC / str(pid) / "task" / str(pid if tid is None else tid)
     try:
         words = (thread / "syscall").read_text().split()
-        number = int(words[0])
-    except (OSError, ValueError, IndexError):
+        name, about = _CALLS[int(words[0])]
+    except (OSError, ValueError, IndexError, KeyError):
         return _kernel_function(thread)
-    if number not in _CALLS:
-        return _kernel_function(thread)
-    name, about = _CALLS[number]
     if about is None:
         return name
     if about.startswith("path"):
         return f"{name} {_path_at(pid, int(words[1 + int(about[-1])], 16))}"
     value = int(words[1], 16)
     if about == "pid":
-        child = value if value < 1 << 31 else 0
-        found = stat_of(child) if child else None
-        return f"{name}, {found.name} (pid {child})" if found else name
+        found = stat_of(value) if 0 < value < 1 << 31 else None
+        return f"{name}, {found.name} (pid {value})" if found else name
     return f"{name} {_file(pid, value)}"
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from harness.common.heartbeats import DATA_EVERY, PHASES, RECENT, Beat, encode
 from harness.live import processes
-from harness.live.processes import Usage
 
 MOST_BYTES = 1 << 20  # of a rank's file
 MOST_ENTRIES = 8  # of durations in one beat
@@ -64,19 +63,16 @@ class Rank:
         elapsed_s = (now_ns - self._looked_ns) / 1e9
         if elapsed_s <= 0:
             return
-        usage: Usage = processes.usage(self.pid)
+        usage = processes.usage(self.pid)
         share = (usage.cpu_ns - self._usage.cpu_ns) / 1e9 / elapsed_s
-        ran, self._runs = self._runs, self._main_runs() or usage.below_runs
+        main = processes.stat_of(self.pid, self.facts.get("tid"))
+        # Where cores are shared, a thread that runs or is ready to may get little CPU time.
+        ran, self._runs = self._runs, usage.below_runs or (main is not None and main.state == "R")
         self.computes = share >= COMPUTES or (ran and self._runs)
         self.use_percent = max(0, round(100 * share))
         if self.computes or (usage.io_bytes - self._usage.io_bytes) / elapsed_s >= MOVES_BYTES_S:
             self.life_ns = now_ns
         self._usage, self._looked_ns = usage, now_ns
-
-    def _main_runs(self) -> bool:
-        """Whether its main thread runs or is ready to: where cores are shared, it may get little CPU time."""
-        found = processes.stat_of(self.pid, self.facts.get("tid"))
-        return found is not None and found.state == "R"
 
     def _take_steps(self) -> None:
         for step in self.facts.get("done") or []:

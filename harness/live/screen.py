@@ -14,8 +14,8 @@ from rich.text import Text
 from harness.common.format import amount, cut, duration, percent
 from harness.common.printable import printable
 from harness.live.model import NS, Live, Progress, Rank
+from harness.live.node_file import SILENT_S
 from harness.live.notes import Note
-from harness.live.silent import SILENT_S
 from harness.live.text import clock, how_many, span, sparkline
 from harness.live.view import View
 
@@ -359,19 +359,11 @@ def _run(view: View) -> dict[str, Any]:
 def _rank(rank: Rank) -> dict[str, Any]:
     beat = rank.beat
     return {
-        "rank": rank.rank,
-        "node": rank.node,
-        "host": rank.host,
-        "pid": rank.pid,
-        "step": rank.step,
-        "steps": rank.steps,
-        "phase": rank.phase,
+        **{name: getattr(rank, name) for name in ("rank", "node", "host", "pid", "step", "steps", "phase")},
         "idle_s": rank.idle_s(),
         "quiet_s": rank.quiet_s(),
         "place": rank.place._asdict() if rank.place else None,
-        "memory_mib": beat.memory_mib if beat else None,
-        "use_percent": beat.use_percent if beat else None,
-        "loss": beat.loss if beat else None,
+        **{name: getattr(beat, name) if beat else None for name in ("memory_mib", "use_percent", "loss")},
         "own_ns": _ns(rank.recent_own_us),
         "step_ns": _ns(rank.recent_us),
         "data_ns": _ns(rank.recent_data_us),

@@ -6,13 +6,13 @@ different collectives. Slow but alive is not stuck: see `threshold_s`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, waits_for_ranks
-from harness.live.silent import Silent, who_is_silent
+from harness.live.node_file import Silent, who_is_silent
 from harness.live.text import ranks_named, where
 
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
@@ -187,7 +187,8 @@ def cause_of(rank: Evidence) -> str:
     if rank.state in "Tt":
         return "stopped"
     frames = rank.threads.get("main", [])
-    if any(LOADS in str(frame[0]) for frame in _inside(frames)) and rank.children:
+    called = takewhile(lambda frame: not frame[3], frames)  # by the user's innermost line
+    if any(LOADS in str(frame[0]) for frame in called) and rank.children:
         dead = any(child["state"] in "XZ" for child in rank.children)
         return "worker died" if dead else "worker"
     if rank.state == "D":
@@ -198,11 +199,12 @@ def cause_of(rank: Evidence) -> str:
 def _by_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> str:
     """By the call of the system that the main thread waits in."""
     call = rank.waits_in
-    if call.startswith("waiting for a child") or (_is_in(frames, "subprocess.py") and rank.children):
+    in_subprocess = any(str(frame[0]).endswith("subprocess.py") for frame in frames)
+    if call.startswith("waiting for a child") or (in_subprocess and rank.children):
         return "child"
     for kind, calls in _CALLS.items():
         if call.startswith(calls):
-            return kind if kind != "file" or "socket" not in rank.waits_in else "socket"
+            return "socket" if kind == "file" and "socket" in call else kind
     return "computes" if rank.computes or rank.state == "R" else "own code"
 
 
@@ -212,15 +214,6 @@ _CALLS = {
     "socket": ("receiving", "accepting", "connecting", "sending", "polling"),
     "file": ("reading", "opening", "writing", "flushing", "locking"),
 }
-
-
-def _inside(frames: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """What the user's innermost line has called."""
-    return list(takewhile(lambda frame: not frame[3], frames))
-
-
-def _is_in(frames: Iterable[Sequence[Any]], file: str) -> bool:
-    return any(str(frame[0]).endswith(file) for frame in frames)
 
 
 def state_of(rank: Evidence, kind: str) -> str:

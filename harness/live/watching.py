@@ -19,12 +19,13 @@ import tty
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from harness.common.bounded_read import read_end
 from harness.common.printable import printable, unguarded
-from harness.live.screen import as_json, as_line
-from harness.live.silent import SILENT_S
+from harness.live.node_file import SILENT_S
+from harness.live.screen import Shown, as_json, as_line, screen
+from harness.live.several import several
 from harness.live.view import RunState, View, Watched
 from harness.run import Run
 
@@ -143,25 +144,23 @@ def last_lines(run: Run) -> list[str]:
     return [printable(line) for line in found] or ["It has printed nothing yet."]
 
 
-class Actions:
+class Actions(NamedTuple):
     """The commands that keys start. Each is an argv for a run's path; environment: that they run in."""
 
-    def __init__(
-        self, capture: Callable[[Run], list[str]], cancel: Callable[[Run], list[str]], environment: Mapping[str, str]
-    ) -> None:
-        self.capture, self.cancel, self.environment = capture, cancel, environment
+    capture: Callable[[Run], list[str]]
+    cancel: Callable[[Run], list[str]]
+    environment: Mapping[str, str]
 
 
 class Screen:
     """The screen, what is on it, and what its keys do."""
 
     def __init__(self, watching: Watching, terminal: Terminal, interval_s: float, actions: Actions) -> None:
-        self._watching, self._terminal, self._interval_s, self._actions = (watching, terminal, interval_s, actions)
+        self._watching, self._terminal, self._interval_s, self._actions = watching, terminal, interval_s, actions
         self._states = Background(watching.states, len(watching.runs))
-        self._logs = False
-        self._asks = False
+        self._logs = self._asks = False
         self._command: Command | None = None
-        self._views: list[View] = []
+        self.views: list[View] = []
 
     def run(self) -> None:
         """Draw and read keys until the user quits."""
@@ -169,29 +168,19 @@ class Screen:
         while True:
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + self._interval_s
-                self._views = self._watching.refresh(self._states.told())
+                self.views = self._watching.refresh(self._states.told())
             self._draw()
             if self._press(self._terminal.key(next_s - time.monotonic())):
                 return
 
-    @property
-    def code(self) -> int:
-        """The exit code."""
-        return exit_code(self._views)
-
     def _draw(self) -> None:
-        from harness.live.screen import Shown, screen
-        from harness.live.several import several
-
-        width, height = self._terminal.size
-        if len(self._views) != 1:
-            self._terminal.draw(several(self._views, width, height, Shown()))
-            return
-        view = self._views[0]
-        question = f"Cancel {view.job_id} (y/n)?" if self._asks else ""
-        message = question or (self._command.message if self._command else "")
-        logs = last_lines(view.run) if self._logs else None
-        self._terminal.draw(screen(view, width, height, Shown(logs, message)))
+        shown = Shown()
+        if len(self.views) == 1:
+            view = self.views[0]
+            question = f"Cancel {view.job_id} (y/n)?" if self._asks else ""
+            message = question or (self._command.message if self._command else "")
+            shown = Shown(last_lines(view.run) if self._logs else None, message)
+        self._terminal.draw(_drawn(self.views, self._terminal.size, shown))
 
     def _press(self, key: str) -> bool:
         """Do what the key says; returns whether it ends the screen."""
@@ -202,8 +191,8 @@ class Screen:
             return False
         if key in ("q", "Q"):
             return True
-        if len(self._views) == 1:
-            view = self._views[0]
+        if len(self.views) == 1:
+            view = self.views[0]
             if key == "l":
                 self._logs = not self._logs
             elif key == "c" and not view.told.final:
@@ -219,28 +208,22 @@ class Screen:
 
 def watch_screen(watching: Watching, interval_s: float, actions: Actions) -> int:
     """Show a screen until the user quits, by q or Ctrl-C; returns the exit code."""
-
     with Terminal() as terminal:
         shown = Screen(watching, terminal, interval_s, actions)
         with suppress(KeyboardInterrupt):
             shown.run()
-    return shown.code
+    return exit_code(shown.views)
 
 
 def print_screen(watching: Watching, width: int, height: int, colour: bool) -> int:
     """Print the screen once, without keys; returns the exit code."""
-    from harness.live.screen import Shown, screen
-    from harness.live.several import several
-
     views = watching.refresh()
-    shown = Shown(keys=False)
-    lines = (
-        screen(views[0], width, height, shown, colour)
-        if len(views) == 1
-        else several(views, width, height, shown, colour)
-    )
-    print("\n".join(lines))
+    print("\n".join(_drawn(views, (width, height), Shown(keys=False), colour)))
     return exit_code(views)
+
+
+def _drawn(views: Sequence[View], size: tuple[int, int], shown: Shown, colour: bool = True) -> list[str]:
+    return screen(views[0], *size, shown, colour) if len(views) == 1 else several(views, *size, shown, colour)
 
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"

@@ -11,7 +11,8 @@ from harness.monitor.samples import find
 from harness.monitor.source import MonitorError, exit_code_of
 
 
-def _parser() -> argparse.ArgumentParser:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0: done; 1: the files cannot be written or read; 2: the request was wrong."""
     parser = argparse.ArgumentParser(prog="python -m harness.monitor", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="sample this node's devices until SIGTERM")
@@ -27,7 +28,8 @@ def _parser() -> argparse.ArgumentParser:
     plot = commands.add_parser("plot", help="plots and summary.json of a folder of samples, or one per node")
     plot.set_defaults(run=_plot)
     plot.add_argument("dir", type=Path, metavar="DIR")
-    return parser
+    arguments = parser.parse_args(argv)
+    return exit_code_of(lambda: arguments.run(arguments))
 
 
 def _plot(arguments: argparse.Namespace) -> None:
@@ -45,12 +47,6 @@ def _record(arguments: argparse.Namespace) -> None:
     from harness.monitor.record import record
 
     record(arguments.out, arguments.hz, arguments.pid, arguments.name, arguments.below)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0: done; 1: the files cannot be written or read; 2: the request was wrong."""
-    arguments = _parser().parse_args(argv)
-    return exit_code_of(lambda: arguments.run(arguments))
 
 
 if __name__ == "__main__":

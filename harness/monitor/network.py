@@ -42,7 +42,8 @@ class Network:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._dev, self._net = root / "proc/net/dev", root / "sys/class/net"
-        self._ports = _active_ports(root / "sys/class/infiniband")
+        ports = sorted((root / "sys/class/infiniband").glob("*/ports/*"))
+        self._ports = [port for port in ports if "ACTIVE" in (_word(port / "state") or "")]
         self.nics = [_port_nic(port) for port in self._ports] + self._interfaces()
 
     def _interfaces(self) -> list[Nic]:
@@ -73,10 +74,6 @@ class Network:
         rows = (line.partition(":") for line in lines if ":" in line)
         cells = {name.strip(): rest.split() for name, _, rest in rows}
         return {name: (int(c[0]), int(c[8])) for name, c in cells.items() if len(c) > 8 and c[0].isdigit()}
-
-
-def _active_ports(devices: Path) -> list[Path]:
-    return [port for port in sorted(devices.glob("*/ports/*")) if "ACTIVE" in (_word(port / "state") or "")]
 
 
 def _port_nic(port: Path) -> Nic:

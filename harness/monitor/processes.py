@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +85,16 @@ class _Package:
         return self._total_uj
 
 
+@dataclass
 class Rapl:
     """The sum of all packages. The energy is the machine's, not the job's."""
 
-    def __init__(self, packages: list[_Package]) -> None:
-        self._packages = packages
+    packages: list[_Package]
 
     def energy_joules(self) -> float | None:
         """Joules since some moment before the start, or None if a counter cannot be read any more."""
         try:
-            return sum(package.advance() for package in self._packages) / 1e6
+            return sum(package.advance() for package in self.packages) / 1e6
         except (OSError, ValueError):
             return None
 

@@ -121,7 +121,12 @@ class SampleFile:
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         """Raises MonitorError: another monitor is writing to `path`, or one with other columns has written to it."""
         self._file = path.open("ab", buffering=0)
-        _lock(self._file.fileno(), path)
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise MonitorError(f"another monitor is writing to {path}: give each its own --out") from error
+        except OSError:
+            pass  # a file system without locks: the caller must start only one monitor per folder
         header = ",".join((*LEADING_COLUMNS, *columns)) + "\n"
         if path.stat().st_size == 0:
             self._file.write(header.encode())
@@ -138,15 +143,6 @@ class SampleFile:
         pairs = zip(devices, rows, strict=True)
         lines = (f"{unix_ns},{device}," + ",".join(map(_cell, row)) + "\n" for device, row in pairs)
         self._file.write("".join(lines).encode())
-
-
-def _lock(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise MonitorError(f"another monitor is writing to {path}: give each its own --out") from error
-    except OSError:
-        return  # a file system without locks: the caller must start only one monitor per folder
 
 
 def _cell(value: SampleValue) -> str:
@@ -166,13 +162,6 @@ def _watch(pids: Sequence[int], below: int | None) -> tuple[ProcessTree, Callabl
     return ProcessTree(roots, with_roots=False), lambda: os.getppid() == parent
 
 
-def _check_hz(hz: float) -> float:
-    low, high = HZ_RANGE
-    if not (math.isfinite(hz) and low <= hz <= high):
-        raise MonitorError(f"--hz {hz:g}: allowed is {low:g} to {high:g} samples per second")
-    return hz
-
-
 def record(
     out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | None = None, below: int | None = None
 ) -> None:
@@ -185,7 +174,10 @@ def record(
         MonitorError: the request is wrong.
         OSError: the folder cannot be written.
     """
-    period_s = 1 / _check_hz(hz)
+    low, high = HZ_RANGE
+    if not low <= hz <= high:
+        raise MonitorError(f"--hz {hz:g}: allowed is {low:g} to {high:g} samples per second")
+    period_s = 1 / hz
     stopper = Stopper()
     tree, going_on = _watch(pids, below)
     source: Source = open_nvml() or open_amd() or ProcessSource(tree, open_rapl())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 from harness.monitor.samples import Recording, Series
 from harness.monitor.source import Points, pieces
@@ -73,22 +72,15 @@ def counted(device: Series) -> list[Points]:
     return found if any(len(piece) > 1 for piece in found) else []
 
 
-class Energy(NamedTuple):
-    """Joules of a device, where they come from (`counter` or `power`), and the nanoseconds that they leave out."""
-
-    joules: float | None
-    source: str | None
-    lacks_ns: int
-
-
-def measure_energy(device: Series) -> Energy:
-    """From the first to the last sample: by the device's counter, else integrated power; nothing for a gap."""
+def measure_energy(device: Series) -> tuple[float | None, str | None, int]:
+    """Joules from the first to the last sample, where they come from (`counter`, else integrated `power`; nothing for a
+    gap), and the nanoseconds that they leave out."""
     if metered := counted(device):
-        return Energy(sum(piece[-1][1] - piece[0][1] for piece in metered), "counter", _between(metered))
+        return sum(piece[-1][1] - piece[0][1] for piece in metered), "counter", _between(metered)
     power = pieces(device.points("power_watts"), device.gaps)
     if sum(map(len, power)) < 2:
-        return Energy(None, None, 0)
-    return Energy(sum(map(integrate, power)), "power", _between(power))
+        return None, None, 0
+    return sum(map(integrate, power)), "power", _between(power)
 
 
 def _between(parts: Sequence[Points]) -> int:
@@ -99,7 +91,7 @@ def _summarize_device(device: Series) -> DeviceSummary:
     memory = [value for _, value in device.points("memory_used_bytes")]
     utilization = [value for _, value in device.points("utilization_percent")]
     power = [value for _, value in device.points("power_watts")]
-    energy = measure_energy(device)
+    joules, source, lacks_ns = measure_energy(device)
     return DeviceSummary(
         device=device.index,
         name=device.name,
@@ -110,9 +102,9 @@ def _summarize_device(device: Series) -> DeviceSummary:
         max_utilization_percent=max(utilization, default=None),
         mean_power_watts=_mean(power),
         max_power_watts=max(power, default=None),
-        energy_joules=energy.joules,
-        energy_from=energy.source,
-        energy_lacks_ns=energy.lacks_ns,
+        energy_joules=joules,
+        energy_from=source,
+        energy_lacks_ns=lacks_ns,
     )
 
 

@@ -19,6 +19,13 @@ from harness.common.metrics_lines import WINDOW_RANGE, ProfileWindow
 from harness.observe.ranges import nvtx_functions
 
 
+def _store() -> Any:
+    """The process group's store; None: this rank is the only one."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return dist.distributed_c10d._get_default_store()
+
+
 def meet(place: str, patience: timedelta | None = None) -> None:
     """Return when every rank has called this with the same `place`. Use each place once.
 
@@ -28,9 +35,9 @@ def meet(place: str, patience: timedelta | None = None) -> None:
     Raises:
         torch.distributed.DistError: the others did not come in time, or the store is gone.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    store = _store()
+    if store is None:
         return
-    store = dist.distributed_c10d._get_default_store()
     here, complete = f"harness/meeting/{place}", f"harness/meeting/{place}/complete"
     if store.add(here, 1) == dist.get_world_size():
         store.set(complete, "")
@@ -39,16 +46,14 @@ def meet(place: str, patience: timedelta | None = None) -> None:
 
 def arrive(place: str) -> None:
     """Say that this rank has come to `place`, without waiting for the others. Each rank says so once."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 1)
+    if (store := _store()) is not None:
+        store.add(f"harness/arrived/{place}", 1)
 
 
 def all_arrived(place: str) -> bool:
     """Whether every rank has come to `place`. A single rank always has."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return True
-    world = dist.get_world_size()
-    return bool(dist.distributed_c10d._get_default_store().add(f"harness/arrived/{place}", 0) == world)
+    store = _store()
+    return store is None or bool(store.add(f"harness/arrived/{place}", 0) == dist.get_world_size())
 
 
 def first_said(subject: str, said: str | None) -> str | None:
@@ -56,9 +61,9 @@ def first_said(subject: str, said: str | None) -> str | None:
 
     A lookup in the process group's store. A single rank agrees with itself.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    store, key = _store(), f"harness/{subject}"
+    if store is None:
         return said
-    store, key = dist.distributed_c10d._get_default_store(), f"harness/{subject}"
     if said is not None:
         return str(store.compare_set(key, "", said).decode())
     return str(store.get(key).decode()) if store.check([key]) else None
@@ -200,19 +205,15 @@ making_ours: list[bool] = []  # not empty while this module makes a profiler
 
 
 def _profiler(**settings: Any) -> Any:
-    making_ours.append(True)
-    try:
-        return _new_profiler(**settings)
-    finally:
-        making_ours.pop()
-
-
-def _new_profiler(**settings: Any) -> Any:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    # Message sizes of collectives and precisions of GEMMs come from the shapes.
-    return torch.profiler.profile(activities=activities, record_shapes=True, **settings)
+    making_ours.append(True)
+    try:
+        # Message sizes of collectives and precisions of GEMMs come from the shapes.
+        return torch.profiler.profile(activities=activities, record_shapes=True, **settings)
+    finally:
+        making_ours.pop()
 
 
 def _write(profile: Any, path: Path) -> None:
@@ -366,10 +367,9 @@ def open_capture(
 
     lead: steps that one rank can be ahead of another.
     """
+    inner, first_step = Capture(), 0
     if profiler == "nsys":
-        own: Capture = NsysCapture(window)
-        return OnRequest(own, run_dir, rank, first_step=window.end, lead=lead, by_nsys=True)
-    if profiler == "torch":
-        own = TorchCapture(window, run_dir / "torch", rank, profile_memory)
-        return OnRequest(own, run_dir, rank, first_step=window.end, lead=lead)
-    return OnRequest(Capture(), run_dir, rank, first_step=0, lead=lead)
+        inner, first_step = NsysCapture(window), window.end
+    elif profiler == "torch":
+        inner, first_step = TorchCapture(window, run_dir / "torch", rank, profile_memory), window.end
+    return OnRequest(inner, run_dir, rank, first_step=first_step, lead=lead, by_nsys=profiler == "nsys")

@@ -155,17 +155,10 @@ class Heartbeat:
         since_ns = time.time_ns() - int(STORED_S * 1e9)
         lately = [step for step in _copied(PROGRESS.done) if step.unix_ns + step.step_ns >= since_ns]
         self._look_at_launches(lately)
+        known = [(step, self._own[step.unix_ns]) for step in lately if step.unix_ns in self._own]
         return [
-            [
-                step.number,
-                step.step_ns // 1000,
-                self._own[step.unix_ns] // 1000,
-                step.data_ns // 1000,
-                step.samples,
-                step.tokens,
-            ]
-            for step in lately
-            if step.unix_ns in self._own
+            [step.number, step.step_ns // 1000, own // 1000, step.data_ns // 1000, step.samples, step.tokens]
+            for step, own in known
         ]
 
     def _look_at_launches(self, lately: list[Done]) -> None:
@@ -220,16 +213,14 @@ class Heartbeat:
                 self._answer(asked)
 
     def _answer(self, asked: str) -> None:
-        seen = {"asked": asked, "unix_ns": time.time_ns(), "threads": stacks(), "call": self._call()}
-        answer = {**seen, **collectives.open_ones()}
+        seen = {"asked": asked, "unix_ns": time.time_ns(), "threads": stacks()}
+        with looking_at_frames() as frames:
+            call = collectives.called(frames.get(self._main.ident or 0))
+        answer = {**seen, "call": call, **collectives.open_ones()}
         path = self._folder / f"rank{self._rank}.stacks.json"
         temporary = path.with_name(f".{path.name}")
         temporary.write_text(json.dumps(answer), encoding="utf-8")
         temporary.replace(path)
-
-    def _call(self) -> dict[str, Any] | None:
-        with looking_at_frames() as frames:
-            return collectives.called(frames.get(self._main.ident or 0))
 
     def _leave(self) -> None:
         """Python ends, and so does the thread: one that is inside C++ later is ended there, which aborts the process.

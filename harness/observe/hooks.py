@@ -19,12 +19,10 @@ import torch
 import torch.utils.data.dataloader as loading
 
 from harness.observe import heartbeat
-from harness.observe.by_clock import by_clock
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
-from harness.observe.own_profiler import watch_own_profiler
-from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps
-from harness.observe.watch import Watch, inner_model, rank_now
+from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps, by_clock
+from harness.observe.watch import Watch, inner_model, rank_now, watch_own_profiler
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
 _MOST_LOOKED_AT = 8  # values of a batch
@@ -73,14 +71,11 @@ class Observer:
         self._modules_made = 0
         self._looked_at = 0  # the modules made when the outermost ones were looked for
         self._level = 0
+        self._forwards = False  # whether a forward pass has ended in this step
+        self._scaled = False  # whether backward passes begin from a multiple of the loss
+        self._seen = 0  # the last step that was noted
 
     # -- care ----------------------------------------------------------------------------------------------------------
-
-    def _here(self) -> bool:
-        """Whether this call is to be observed: not one that a compiler reads, nor another thread's."""
-        if _is_compiling():
-            return False
-        return not self._off and get_ident() == self._main
 
     def _try(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """Call it; an error switches the observer off."""
@@ -169,7 +164,7 @@ class Observer:
 
         @functools.wraps(evaluate)
         def evaluates(module: Any) -> Any:
-            if self._here():
+            if not _is_compiling() and not self._off and get_ident() == self._main:
                 self._try(self._look_for_models)
             return evaluate(module)
 
@@ -204,7 +199,7 @@ class Observer:
     def _observe_calls(self, kind: Any) -> None:
         if getattr(kind.__call__, "observed", False):
             return
-        call: Any = self.around(kind.__call__, self._forward_begins, self._forward_ends)
+        call: Any = self.around(kind.__call__, lambda *_: self.steps.begin(FORWARD), self._forward_ends)
         call.observed = True
         kind.__call__ = call
 
@@ -215,17 +210,12 @@ class Observer:
             call.counted = True
             kind.__call__ = call
 
-    def _forward_begins(self, module: torch.nn.Module, *arguments: Any) -> bool:
-        return self.steps.begin(FORWARD)
-
     def _forward_ends(self, _result: Any, module: torch.nn.Module, *arguments: Any) -> None:
         self._forwards = True
         if self.watch.samples is None and arguments:
             self.watch.samples, self.watch.tokens = size_of(arguments)
         self.steps.forward_ends(module is self.watch.model, torch.is_grad_enabled())
         self._note()
-
-    _forwards = False
 
     # -- optimizers ----------------------------------------------------------------------------------------------------
 
@@ -258,10 +248,8 @@ class Observer:
         return self.steps.optimizer_begins(id(optimizer))
 
     def _scaler_begins(self, scaler: Any, optimizer: Any, *_arguments: Any) -> bool:
-        self._scaled |= bool(scaler.is_enabled())  # the backward passes begin from a multiple of the loss
+        self._scaled |= bool(scaler.is_enabled())
         return self.steps.optimizer_begins(id(optimizer))
-
-    _scaled = False
 
     def _optimizer_ends(self, optimizer: Any, whole: bool = True) -> None:
         self.steps.optimizer_ends(id(optimizer), whole)
@@ -269,16 +257,13 @@ class Observer:
 
     def _note(self) -> None:
         """After what may have ended a step."""
-        if self.steps.ended_by != self.watch.steps_ended_by:
-            self.watch.steps_ended_by = self.steps.ended_by
+        self.watch.steps_ended_by = self.steps.ended_by
         if self.steps.number != self._seen:
             self._seen = self.steps.number
             self._look_for_models()
             if not self._forwards:
                 self._look_further_in()
             self._forwards = False
-
-    _seen = 0
 
     # -- backward and data ---------------------------------------------------------------------------------------------
 

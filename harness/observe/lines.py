@@ -48,11 +48,8 @@ class Place(NamedTuple):
 
 
 class LineSampler:
-    """Samples the main thread until `close`. `faster` while the profiled steps run.
-
-    on_flush: is called whenever samples are written, ten times a
-    second, by the sampler's thread.
-    """
+    """Samples the main thread until `close`, `faster` while the profiled steps run. on_flush: called whenever samples
+    are written, ten times a second, by the sampler's thread."""
 
     def __init__(self, run_dir: Path, rank: int, on_flush: Callable[[], object] = lambda: None) -> None:
         path = lines_file(run_dir, rank)

@@ -65,7 +65,7 @@ class HostCounters:
     """
 
     def __init__(self) -> None:
-        self._scheduler, self._counts_files = _opened(SCHEDULER), FILES.exists()
+        self._scheduler, self._counts_files = _opened_scheduler(), FILES.exists()
         self._collected_ns = 0
         self._collecting_since = 0
         self._continued = 0
@@ -77,8 +77,7 @@ class HostCounters:
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         used = resource.getrusage(resource.RUSAGE_SELF)
         written = used.ru_oublock * BLOCK if self._counts_files else None
-        waited = _number(self._scheduler, 1)
-        return Counts(waited, self._collected_ns, written, used.ru_minflt, self._continued, cores)
+        return Counts(_waited(self._scheduler), self._collected_ns, written, used.ru_minflt, self._continued, cores)
 
     def between(self, then: Counts, now: Counts) -> StepCounters:
         """What was counted between two moments."""
@@ -94,7 +93,8 @@ class HostCounters:
     def close(self) -> None:
         """Count no more."""
         gc.callbacks.remove(self._collector)
-        _close(self._scheduler)
+        if self._scheduler is not None:
+            os.close(self._scheduler)
         self._scheduler = None
         if self._handled:
             signal.signal(signal.SIGCONT, signal.SIG_DFL)
@@ -121,34 +121,30 @@ def _handle_continuing(handler: Callable[[int, FrameType | None], None]) -> bool
 
 def waited_ns() -> int | None:
     """How long the calling thread has waited for a core since it began; None if Linux does not count it."""
-    file = _opened(SCHEDULER)
+    file = _opened_scheduler()
     try:
-        return _number(file, 1)
+        return _waited(file)
     finally:
-        _close(file)
+        if file is not None:
+            os.close(file)
 
 
 def _less(now: int | None, then: int | None) -> int | None:
     return None if now is None or then is None else now - then
 
 
-def _opened(file: Path) -> int | None:
+def _opened_scheduler() -> int | None:
     """To be read again and again, by the thread that opened it; None if there is no such file."""
     try:
-        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(SCHEDULER, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
 
 
-def _close(file: int | None) -> None:
-    if file is not None:
-        os.close(file)
-
-
-def _number(file: int | None, word: int) -> int | None:
-    """A number in an open file of the kernel; None if there is none."""
+def _waited(file: int | None) -> int | None:
+    """The time in an open SCHEDULER that its thread was ready and had no core; None: Linux does not count it."""
     try:
-        return None if file is None else int(os.pread(file, 400, 0).split()[word])
+        return None if file is None else int(os.pread(file, 400, 0).split()[1])
     except (OSError, ValueError, IndexError):
         return None
 

@@ -6,23 +6,26 @@ A process that never trains (a launcher, a worker that loads data) writes nothin
 from __future__ import annotations
 
 import atexit
+import functools
+import gzip
 import importlib
 import multiprocessing
 import multiprocessing.util
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from harness.common.metrics_lines import ProfileWindow, StartLine, StepLine, as_recorded, metrics_file
 from harness.observe import heartbeat
-from harness.observe.capture import Capture, open_capture
+from harness.observe.capture import Capture, making_ours, open_capture
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
@@ -30,6 +33,7 @@ from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_byt
 from harness.observe.ranges import nvtx_functions
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, StepTimes
 
+LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
 MARKS = {  # as exercise 1 writes them; {}: the step's number
     DATA: "DataLoad batch {}",
     FORWARD: "forward",
@@ -115,9 +119,13 @@ class Watch:
             self._end_mark()
         self.reach("updated")
         if self._writer is not None:
-            self._writer.defer(self._line(step))
+            values = {"loss": self.loss, "samples": self.samples, "tokens": self.tokens}
+            values["peak_memory_bytes"] = peak_memory_bytes()
+            self._writer.defer(partial(_step_line, self._window, step, values))
         if self.steps_ended_by != CLOCK:
-            PROGRESS.ends(_done(step, self.samples, self.tokens), self.loss)
+            parts = (step.parts.get(DATA, 0), step.parts.get(OPTIMIZER, 0))
+            sizes = (self.samples or 0, self.tokens or 0)
+            PROGRESS.ends(heartbeat.Done(step.number, step.unix_ns, step.ns, *parts, *sizes), self.loss)
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step.number)
@@ -139,11 +147,6 @@ class Watch:
         PROGRESS.forget()
         self.steps_ended_by = None
         self._open()
-
-    def _line(self, step: StepTimes) -> Callable[[], StepLine]:
-        """Makes the step's line, later and in another thread."""
-        values = _StepValues(self.loss, self.samples, self.tokens, peak_memory_bytes())
-        return partial(_step_line, self._window, step, values)
 
     def write_pending(self) -> None:
         """Write the steps that have ended."""
@@ -257,21 +260,8 @@ class Watch:
             self._writer.__exit__(type(error), error, None)
 
 
-class _StepValues(NamedTuple):
-    """What is recorded of a step beside its times."""
-
-    loss: float | None
-    samples: int | None
-    tokens: int | None
-    peak_memory_bytes: int
-
-
-def _done(step: StepTimes, samples: int | None, tokens: int | None) -> heartbeat.Done:
-    parts = (step.parts.get(DATA, 0), step.parts.get(OPTIMIZER, 0))
-    return heartbeat.Done(step.number, step.unix_ns, step.ns, *parts, samples or 0, tokens or 0)
-
-
-def _step_line(window: ProfileWindow, step: StepTimes, values: _StepValues) -> StepLine:
+def _step_line(window: ProfileWindow, step: StepTimes, values: dict[str, Any]) -> StepLine:
+    """values: what is recorded of a step beside its times."""
     return StepLine(
         step=step.number,
         phase=window.phase(step.number),
@@ -283,7 +273,7 @@ def _step_line(window: ProfileWindow, step: StepTimes, values: _StepValues) -> S
         optimizer_ns=step.parts.get(OPTIMIZER, 0),
         lr=None,
         synced=True,
-        **values._asdict(),
+        **values,
     )
 
 
@@ -312,3 +302,37 @@ class Mark:
         if self._record is not None:
             self._record.__exit__(None, None, None)
         self._pop()
+
+
+def watch_own_profiler(watch: Watch) -> None:
+    """Notice a profiler of the script's: two recordings at once are an error. Its first trace is kept as the run's."""
+    profiler: Any = torch.profiler.profiler._KinetoProfile
+    make, export = profiler.__init__, profiler.export_chrome_trace
+
+    @functools.wraps(make)
+    def made(own: Any, *arguments: Any, **named: Any) -> None:
+        if not making_ours:
+            watch.leave_alone(LEFT_ALONE)
+        make(own, *arguments, **named)
+
+    @functools.wraps(export)
+    def exported(own: Any, path: Any, *arguments: Any, **named: Any) -> Any:
+        result = export(own, path, *arguments, **named)
+        if watch.own_profiler and watch.rank >= 0:
+            _keep(Path(os.fspath(path)), watch.trace_file)
+        return result
+
+    profiler.__init__ = made
+    profiler.export_chrome_trace = exported
+
+
+def _keep(source: Path, target: Path) -> None:
+    """A copy, compressed if it is not. The first one stays."""
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".unfinished-{target.name}")
+    opened: Callable[..., Any] = open if source.suffix == ".gz" else partial(gzip.open, compresslevel=3)
+    with source.open("rb") as read, opened(unfinished, "wb") as packed:
+        shutil.copyfileobj(read, packed)
+    unfinished.replace(target)

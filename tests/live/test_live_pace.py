@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
 from harness.live.pace import WAITING, Change, changes, own_parts
-from harness.live.pace_words import CORE_WAIT, PAGE_FAULTS, Slowest, grown_phase, pace_notes, slowest
+from harness.live.pace_words import (
+    CORE_WAIT,
+    PAGE_FAULTS,
+    Slowest,
+    change_sentence,
+    evidence,
+    grown_phase,
+    returns,
+    slowest,
+    slowest_sentence,
+    worth_telling,
+)  # fmt: skip
 
 F64 = NDArray[np.float64]
 QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=0)
@@ -160,29 +171,32 @@ def test_ranks_that_are_alike_cost_nothing() -> None:
 def test_a_note_says_when_who_and_where() -> None:
     series = simulated(4, 300, QUIET, Planted(173, 0.3, "data", 2), _dice())
     own = own_of(series.step, series.phases)
-    ((kind, ranks, sentence, evidence, command),) = pace_notes(
-        changes(series.step, own), own, series.phases, command="slurm.sh report run"
-    )
-    assert (kind, ranks, command) == ("slower", (2,), "slurm.sh report run")
+    (change,) = changes(series.step, own)
+    sentence, shows = change_sentence(change, grown_phase(change, series.phases)), evidence(change, own, series.phases)
+    assert (change.named, change.ranks) == (True, (2,))
     assert " slower at step 17" in sentence
     assert sentence.endswith("; on rank 2, in data loading.")
-    assert evidence.startswith("time without waiting for other ranks, of rank 2: ")
-    assert "; of the others " in evidence
+    assert shows.startswith("time without waiting for other ranks, of rank 2: ")
+    assert "; of the others " in shows
 
 
 def test_a_note_about_a_return_is_that_of_the_change() -> None:
     series = simulated(2, 400, QUIET, Planted(150, 0.3, "data", 0, until=190), _dice())
-    ((kind, _, sentence, *_),) = pace_notes(_found(series))
-    assert kind == "slower"
-    assert ", until step 189" in sentence
+    first, *others = _found(series)
+    assert all(returns(first, each) for each in others)
+    assert " slower at step " in change_sentence(first, None)
+    assert ", until step 189" in change_sentence(first, None)
 
 
 def test_a_note_tells_that_threads_waited_for_cores() -> None:
     steps = _flat(300)
     steps[:, 200:] *= 1.4
     waited = np.where(np.arange(300) < 200, 0.0, 0.4 * STEP_NS) * np.ones((2, 1))
-    ((*_, evidence, _),) = pace_notes(changes(steps), phases={CORE_WAIT: waited})
-    assert evidence == "threads waited 20.0 ms longer per step for a core, which other programs used"
+    (change,) = changes(steps)
+    assert (
+        evidence(change, None, {CORE_WAIT: waited})
+        == "threads waited 20.0 ms longer per step for a core, which other programs used"
+    )
 
 
 @pytest.mark.parametrize(("early", "late", "told"), [(10, 3040, True), (3040, 10, False), (3000, 3300, False)])
@@ -190,16 +204,16 @@ def test_a_note_tells_that_slower_steps_have_more_page_faults(early: int, late: 
     steps = _flat(300)
     steps[:, 200:] *= 1.4
     faults = np.where(np.arange(300) < 200, float(early), float(late)) * np.ones((2, 1))
-    ((*_, evidence, _),) = pace_notes(changes(steps), phases={PAGE_FAULTS: faults})
-    assert evidence.startswith("page faults per step: 10 before, 3040 after, as the C library") is told
-    assert bool(evidence) is told
+    (change,) = changes(steps)
+    shows = evidence(change, None, {PAGE_FAULTS: faults})
+    assert shows.startswith("page faults per step: 10 before, 3040 after, as the C library") is told
+    assert bool(shows) is told
 
 
 def test_the_slowest_rank_in_a_sentence() -> None:
     found = Slowest("always", 3, 0.97, 6e6, 0.005)
-    ((kind, ranks, sentence, *_),) = pace_notes([], slowest_rank=found, step=50e6)
-    assert (kind, ranks) == ("slowest", (3,))
-    assert sentence == (
+    assert worth_telling(found, [])
+    assert slowest_sentence(found, 50e6) == (
         "Rank 3 is always the slowest: clearly in 97.0 % of the steps. "
         "If it was as fast as the next one, a step would be up to 6.00 ms (12.0 %) shorter."
     )

@@ -8,7 +8,7 @@ import pytest
 
 from harness.common.heartbeats import Evidence
 from harness.live.hang import Hang
-from harness.live.silent import Silent
+from harness.live.node_file import Silent
 from harness.live.stuck import ADVICE, Nodes, judge
 from tests.live.evidences import ALL_REDUCE, DATA, ENGINE, LOADER, NOW_NS, TRAIN, S, rank, waiting
 

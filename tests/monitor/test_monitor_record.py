@@ -294,13 +294,9 @@ def test_what_is_shared_is_read_so_often_that_it_takes_a_hundredth_of_a_core(mon
 def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """One busy core stays one busy core, however long the scan of the process table takes."""
     now_s = [100.0]
-    monkeypatch.setattr(
-        processes,
-        "time",
-        SimpleNamespace(
-            monotonic=lambda: now_s[0], time=time.time, thread_time=time.thread_time, process_time=time.process_time
-        ),
-    )
+    clocks = SimpleNamespace(monotonic=lambda: now_s[0], time=time.time, thread_time=time.thread_time)
+    clocks.process_time = time.process_time
+    monkeypatch.setattr(processes, "time", clocks)
 
     def members() -> set[Worked]:
         now_s[0] += searching_s
