@@ -43,6 +43,14 @@ def test_a_time_may_be_written_in_any_way_that_json_knows(tmp_path: Path, text: 
     assert trace.events.start_ns.tolist() == [time_ns, time_ns + 1_000]
 
 
+def test_times_with_any_number_of_decimals_stand_beside_each_other(tmp_path: Path) -> None:
+    texts = [f"16941282014278{end}" for end in ("07", "08.5", "09.25", "10.125", "11.0", "12.001")]
+    records = [{**kineto.kernel(text, 0, 5), "ts": kineto.Number(text)} for text in texts]
+    trace = read(tmp_path, records)
+    base_ns = 1_694_128_201_427_800_000
+    assert (trace.events.start_ns - base_ns).tolist() == [7_000, 8_500, 9_250, 10_125, 11_000, 12_001]
+
+
 @pytest.mark.parametrize(
     ("category", "activity"),
     [("kernel", Activity.KERNEL), ("Kernel", Activity.KERNEL), ("gpu_memcpy", Activity.MEMCPY),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 from isal import isal_zlib
@@ -115,21 +115,12 @@ def _is_packed(file: FileIO) -> bool:
     return magic == _GZIP_MAGIC
 
 
-Decoded_co = TypeVar("Decoded_co", covariant=True)
-
-
-class Decoder(Protocol[Decoded_co]):
-    """What is used of a decoder."""
-
-    def decode(self, buf: bytes | msgspec.Raw, /) -> Decoded_co:
-        """The value of a text."""
-
-
+Decoded = TypeVar("Decoded")
 # Kineto divides by a copy's duration, which can be 0, and prints the result as the C library does.
 _NO_NUMBER = re.compile(rb"(:\s*)-?(?:nan|inf|NaN|Infinity)(?=\s*[,}\]])")
 
 
-def plainly(decoder: Decoder[Decoded_co], text: bytes | msgspec.Raw) -> Decoded_co:
+def plainly(decoder: msgspec.json.Decoder[Decoded], text: bytes | msgspec.Raw) -> Decoded:
     """`text` decoded as it is. Raises msgspec.DecodeError: it cannot be."""
     try:
         return decoder.decode(text)
@@ -139,7 +130,7 @@ def plainly(decoder: Decoder[Decoded_co], text: bytes | msgspec.Raw) -> Decoded_
         raise msgspec.DecodeError(f"bytes that are no text: {error.reason}") from None
 
 
-def decoded(decoder: Decoder[Decoded_co], text: bytes | msgspec.Raw) -> Decoded_co:
+def decoded(decoder: msgspec.json.Decoder[Decoded], text: bytes | msgspec.Raw) -> Decoded:
     """`text` decoded, after a repair where it needs one. Raises msgspec.DecodeError: the repair does not help."""
     try:
         return plainly(decoder, text)

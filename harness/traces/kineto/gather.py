@@ -92,11 +92,11 @@ class Columns:
 
     def joined(self) -> dict[str, NDArray[Any]]:
         """All columns, each in one piece. The pieces are released, so this can be called once."""
-        return {name: self._one_piece(name) for name in list(self._pieces)}
-
-    def _one_piece(self, name: str) -> NDArray[Any]:
-        pieces = self._pieces.pop(name)
-        return np.concatenate(pieces) if pieces else np.empty(0, _DTYPES.get(name, np.int64))
+        joined = {}
+        for name in list(self._pieces):
+            pieces = self._pieces.pop(name)
+            joined[name] = np.concatenate(pieces) if pieces else np.empty(0, _DTYPES.get(name, np.int64))
+        return joined
 
     def last(self, name: str) -> int:
         """A column's last value, 0 if there is none. To be called before `joined`."""

@@ -44,8 +44,10 @@ def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> 
     host_only = len(gathered.device) == 0
     if host_only and not no_gpu and not records.truncated:
         gathered, _, about = gathered_from(path, progress, workers, operators=True)
-    calls = _calls(gathered)
-    complete_until_ns = _complete_until_ns(gathered, host_only) if records.truncated else None
+    process = constant(gathered.pid, len(gathered.calls))
+    calls = sorted_calls(Calls(**gathered.calls.joined(), process=process))
+    # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.
+    last_ns = (gathered.operators if host_only else gathered.device).last("start_ns")
     if host_only:
         events, communication = _host_parts(gathered, about)
     else:
@@ -66,15 +68,10 @@ def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> 
         collectives=communication,
         host=_host(gathered, host_only),
         peak_memory_bytes={(gathered.pid, d): size for d, size in _peak_memory(gathered, host_only).items()},
-        complete_until_ns=complete_until_ns,
+        complete_until_ns=last_ns if records.truncated else None,
         notes=notes,
         groups=about.groups(),
     )
-
-
-def _complete_until_ns(gathered: Gathered, host_only: bool) -> int:
-    """A file holds the ranges before the GPU's work, so a cut file may have ranges without their work."""
-    return (gathered.operators if host_only else gathered.device).last("start_ns")
 
 
 def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> list[str]:
@@ -99,11 +96,6 @@ def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) 
             f"{gathered.unreadable} records that cannot be read were left out (the first: {gathered.why_unreadable})"
         )
     return notes
-
-
-def _calls(gathered: Gathered) -> Calls:
-    process = constant(gathered.pid, len(gathered.calls))
-    return sorted_calls(Calls(**gathered.calls.joined(), process=process))
 
 
 def _ranges(gathered: Gathered) -> Ranges:

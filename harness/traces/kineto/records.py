@@ -171,7 +171,6 @@ def integer(value: int | str | None) -> int:
     return int(word) if is_number else -1
 
 
-_DOT, _COMMA = b".", b","
 _MOST_NS = 1 << 62  # the year 2116; twice as much is no number of 64 bits
 _MOST_FLOAT_DIGITS = 16  # of microseconds before the point
 
@@ -184,36 +183,37 @@ def nanoseconds(microseconds: Sequence[msgspec.Raw]) -> I64:
     """
     if not microseconds:
         return np.empty(0, np.int64)
-    text = _COMMA.join(microseconds)
-    dots = text.count(_DOT)
-    if dots == 0 and _plain(text):
-        return _integers(text, len(microseconds), _MOST_NS // 1000) * 1000
-    if dots == len(microseconds) and _three_decimals_each(text) and _plain(text):
-        return _integers(text.replace(_DOT, b""), len(microseconds), _MOST_NS)
+    text = b",".join(microseconds)
+    if not any(character in text for character in (b"e", b"E", b'"', b"n")):
+        decimals = _decimals(text)
+        if decimals.max() <= 3:
+            return _integers(text.replace(b".", b""), 10 ** (3 - decimals))
     return np.array([_nanoseconds_of(bytes(number)) for number in microseconds], np.int64)
 
 
-def _three_decimals_each(text: bytes) -> bool:
-    characters = np.frombuffer(text + _COMMA, np.uint8)
-    dots, commas = np.flatnonzero(characters == ord(".")), np.flatnonzero(characters == ord(","))
-    return bool((commas - dots == 4).all())
+def _decimals(text: bytes) -> I64:
+    """How many digits stand behind the point of each number: tools that write a trace anew leave out zeros."""
+    characters = np.frombuffer(text + b",", np.uint8)
+    ends, points = np.flatnonzero(characters == ord(",")), np.flatnonzero(characters == ord("."))
+    decimals = np.zeros(len(ends), np.int64)
+    number = np.searchsorted(ends, points)
+    decimals[number] = ends[number] - points - 1
+    return decimals
 
 
-def _plain(text: bytes) -> bool:
-    return not (b"e" in text or b"E" in text or b'"' in text or b"n" in text)
-
-
-def _integers(text: bytes, count: int, most: int) -> I64:
+def _integers(text: bytes, scale: I64) -> I64:
+    """Integers, each multiplied by its scale."""
     values = np.fromstring(text, np.int64, sep=",")  # what has more than 64 bits becomes the largest number
-    if len(values) != count:
+    if len(values) != len(scale):
         raise ValueError("a time stamp is not a number")
-    if values.min() < -most or values.max() > most:
+    most = _MOST_NS // scale
+    if (values < -most).any() or (values > most).any():
         raise ValueError("a time stamp is out of range")
-    return values
+    return values * scale
 
 
 def _nanoseconds_of(number: bytes) -> int:
-    whole, _, fraction = number.strip(b'"').partition(_DOT)
+    whole, _, fraction = number.strip(b'"').partition(b".")
     if fraction.isdigit() and whole.isdigit() and len(fraction) <= 3 and len(whole) < _MOST_FLOAT_DIGITS:
         return int(whole) * 1000 + int(fraction.ljust(3, b"0"))
     try:
