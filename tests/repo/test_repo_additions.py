@@ -1,4 +1,5 @@
-"""A site and a lesson are one file each; an analysis is its module, its field, its table and its paragraph.
+"""A site and a lesson are one file each; an analysis is its module, its line in the list, its
+field with its text, and its table.
 
 Each is added to a copy of the tree, as a developer adds it, and then asked of the command line.
 """
@@ -86,6 +87,9 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def with_an_analysis(tree: Path) -> None:
     (tree / "harness/analysis/process/wakeups.py").write_text(ANALYSIS)
+    rows = tree / "harness/analysis/process/rows.py"
+    edit(rows, "profiler_overhead, traffic\n", "profiler_overhead, traffic, wakeups\n")
+    edit(rows, '    "launches": launches', '    "wakeups": wakeups.of_process,\n    "launches": launches')
     schema = tree / "harness/analysis/summary/__init__.py"
     edit(schema, "class Summary(SummaryPart):\n", ROW)
     launches = "    launches: list[Launches] = Field(default_factory=list)\n"
