@@ -1,4 +1,5 @@
-"""A site and a lesson are one file each; an analysis is its module, its field, its table and its paragraph.
+"""A site and a lesson are one file each; an analysis is its module, its line in the list, its
+field with its text, its table, and the table's line.
 
 Each is added to a copy of the tree, as a developer adds it, and then asked of the command line.
 """
@@ -86,17 +87,25 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def with_an_analysis(tree: Path) -> None:
     (tree / "harness/analysis/process/wakeups.py").write_text(ANALYSIS)
+    rows = tree / "harness/analysis/process/rows.py"
+    edit(rows, "profiler_overhead, traffic\n", "profiler_overhead, traffic, wakeups\n")
+    edit(rows, '    "launches": launches', '    "wakeups": wakeups.of_process,\n    "launches": launches')
     schema = tree / "harness/analysis/summary/__init__.py"
     edit(schema, "class Summary(SummaryPart):\n", ROW)
     launches = "    launches: list[Launches] = Field(default_factory=list)\n"
     edit(schema, launches, f'    wakeups: list[Wakeup] = Field(default_factory=list)\n    """How late."""\n{launches}')
+    edit(
+        tree / "harness/report/tables/catalogue.py",
+        "    machine.NETWORK,\n",
+        "    machine.NETWORK,\n    machine.WAKEUPS,\n",
+    )
     tables = tree / "harness/report/tables/machine.py"
     edit(tables, "table import Column, TableOf,", "table import Column, Number, TableOf,")
     tables.write_text(tables.read_text(encoding="utf-8") + TABLE, encoding="utf-8")
 
 
 @pytest.mark.long
-def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree: Path, tmp_path: Path) -> None:
+def test_an_analysis_of_five_files_is_in_terminal_page_files_and_comparison(tree: Path, tmp_path: Path) -> None:
     with_an_analysis(tree)
     write_traces(tmp_path / "traces")
     first, second = (str(path) for path in sorted((tmp_path / "traces").iterdir()))

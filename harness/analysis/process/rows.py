@@ -1,43 +1,31 @@
-"""Analyses that give rows of each process: every module beside this one that has `of_process`.
-
-Such a module has the name of the Summary's field that it fills, and no list names it. The rows of all processes follow
-each other in the Summary. Knows no analysis.
-"""
+"""Analyses that give rows of each process. The rows of all processes follow each other in the Summary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process import host_activities, launches, profiler_overhead, traffic
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.analysis.summary import Summary, SummaryPart
+from harness.analysis.summary import SummaryPart
 
 RowsByField = dict[str, list[dict[str, Any]]]
 
-
-class RowAnalysis(Protocol):
-    """`chosen`: the rows of events inside the window."""
-
-    def __call__(self, measured: MeasuredProcess, chosen: NDArray[np.bool_], /) -> Sequence[SummaryPart]: ...
-
-
-@cache
-def row_analyses() -> dict[str, RowAnalysis]:
-    """The analyses by the field that they fill."""
-    names = {field: f"{__package__}.{field}" for field in Summary.model_fields}
-    modules = {field: import_module(name) for field, name in names.items() if find_spec(name)}
-    return {f: cast(RowAnalysis, m.of_process) for f, m in modules.items() if hasattr(m, "of_process")}
+# The analyses by the Summary's field that they fill. The second argument marks the events inside the window.
+ROW_ANALYSES: dict[str, Callable[[MeasuredProcess, NDArray[np.bool_]], Sequence[SummaryPart]]] = {
+    "host_activities": host_activities.of_process,
+    "traffic": traffic.of_process,
+    "launches": launches.of_process,
+    "profiler_overhead": profiler_overhead.of_process,
+}
 
 
 def rows_of_process(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> RowsByField:
     """What each analysis gives for the process."""
-    return {f: [row.model_dump() for row in of(measured, chosen)] for f, of in row_analyses().items()}
+    return {field: [row.model_dump() for row in of(measured, chosen)] for field, of in ROW_ANALYSES.items()}
 
 
 def rows_of_job(processes: Iterable[RowsByField]) -> dict[str, Any]:
