@@ -17,20 +17,16 @@ from harness.report.elements import Table
 from harness.report.tables import communication, efficiency, machine, memory, replay, time
 from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device
 
-# Every table, in the order in which the terminal shows them.
+# Every table, in the order in which the terminal shows them; each module ends with the list of its own.
 TABLES: tuple[TableOf[Any], ...] = (
-    *(replay.LOST, replay.WHAT_IFS, replay.BY_OPERATION, replay.BY_STAGE, replay.BY_WORKER),
-    efficiency.EFFICIENCY,
-    *(time.SPLIT, time.KINDS, time.PHASES, time.CAUSES, time.HOST_ACTIVITIES, time.GAPS),
-    *(efficiency.PACE_CHANGES, efficiency.PACING, efficiency.RANGES, efficiency.KERNELS, efficiency.UNCLASSIFIED),
-    *(communication.COLLECTIVES, communication.ISSUED, communication.TRAFFIC, communication.MESSAGE_SIZES),
-    *(communication.FITS, communication.STRAGGLERS, communication.CLOCKS),
-    *(communication.NCCL, communication.CONNECTIONS, communication.COMMUNICATORS, communication.RANKS),
-    *(communication.CHOICES, communication.WARNINGS),
-    *(efficiency.STAGES, efficiency.PREDICTIONS),
-    *(memory.CATEGORIES, memory.BY_PLAN, memory.HOLDERS, memory.RANKS, memory.ALLOCATOR),
-    *(machine.LAUNCHES, machine.COPIES, machine.COUNTERS, machine.TRAINING, machine.SPEED, machine.MONITOR),
-    machine.NETWORK,
+    *replay.TABLES,
+    *efficiency.FACTORS,
+    *time.TABLES,
+    *efficiency.PACE_AND_WORK,
+    *communication.TABLES,
+    *efficiency.STAGES_AND_PLAN,
+    *memory.TABLES,
+    *machine.TABLES,
 )
 
 _STEPS = File(

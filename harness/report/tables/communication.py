@@ -5,6 +5,7 @@ the cell gives the range.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from harness.analysis.metrics import Number
 from harness.analysis.summary import (
@@ -403,3 +404,20 @@ def _number(value: int | None) -> str:
 def _first_tree(trees: str | None) -> str:
     """Of `[0] 1/-1/-1->0->-1 [1] …` the first."""
     return trees.split(" [")[0].partition("] ")[2] if trees else "–"
+
+
+TABLES: tuple[TableOf[Any], ...] = (
+    COLLECTIVES,
+    ISSUED,
+    TRAFFIC,
+    MESSAGE_SIZES,
+    FITS,
+    STRAGGLERS,
+    CLOCKS,
+    NCCL,
+    CONNECTIONS,
+    COMMUNICATORS,
+    RANKS,
+    CHOICES,
+    WARNINGS,
+)

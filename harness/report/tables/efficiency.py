@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.metrics import Number
@@ -383,3 +384,8 @@ PACING = TableOf[PacePlace](
 
 def _signed(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:+.1f} %"
+
+
+FACTORS: tuple[TableOf[Any], ...] = (EFFICIENCY,)
+PACE_AND_WORK: tuple[TableOf[Any], ...] = (PACE_CHANGES, PACING, RANGES, KERNELS, UNCLASSIFIED)
+STAGES_AND_PLAN: tuple[TableOf[Any], ...] = (STAGES, PREDICTIONS)

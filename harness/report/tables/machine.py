@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.analysis.summary import (
     Copy,
     Device,
@@ -224,3 +226,6 @@ NETWORK = TableOf[NodeNetwork](
 
 def _or_dash(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
+
+
+TABLES: tuple[TableOf[Any], ...] = (LAUNCHES, COPIES, COUNTERS, TRAINING, SPEED, MONITOR, NETWORK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.analysis.metrics import MEMORY_OF_PLAN
 from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, Predicted, Summary
@@ -179,3 +179,5 @@ ALLOCATOR = TableOf[MemoryRank](
     rest="ranks",
     file=File("memory_ranks", lambda s: map(plain, s.memory.ranks if s.memory else [])),
 )
+
+TABLES: tuple[TableOf[Any], ...] = (CATEGORIES, BY_PLAN, HOLDERS, RANKS, ALLOCATOR)

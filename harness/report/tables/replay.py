@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.analysis.labels import short_place
 from harness.analysis.metrics import Number
@@ -192,3 +192,5 @@ BY_WORKER = TableOf[StragglerWorker](
     rest="workers",
     file=File("straggler_workers", lambda s: map(plain, _workers(s))),
 )
+
+TABLES: tuple[TableOf[Any], ...] = (LOST, WHAT_IFS, BY_OPERATION, BY_STAGE, BY_WORKER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from harness.analysis.device_time import with_known
 from harness.analysis.labels import are_cpus, cause_word, is_cpu, short_place
@@ -185,3 +186,5 @@ GAPS = TableOf[tuple[Gap, Labelled]](
     spare=("device", "after", "before", "inside range"),
     file=file_per_device("longest_gaps"),
 )
+
+TABLES: tuple[TableOf[Any], ...] = (SPLIT, KINDS, PHASES, CAUSES, HOST_ACTIVITIES, GAPS)
