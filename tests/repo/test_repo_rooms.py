@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,18 +77,47 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -> None:
-    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sources("harness")}
-    imports = {
+def imports(*folders: str) -> dict[str, set[str]]:
+    """The modules of some folders, and which of them each imports, wherever in it."""
+    paths = [path for folder in folders for path in sources(folder)]
+    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {
         name: {other for node in running(tree) for other in named(node) if other in trees and other != name}
         for name, tree in trees.items()
     }
-    assert "harness.traces.pool" in imports["harness.traces.kineto.fill"], "no import was seen"
-    left = dict(imports)
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -> None:
+    left = imports("harness")
+    assert "harness.traces.pool" in left["harness.traces.kineto.fill"], "no import was seen"
     while free := [name for name, others in left.items() if not others & left.keys()]:
         for name in free:
             del left[name]
     assert sorted(left) == [], "these modules are in a circle, or import one"
+
+
+def test_the_house_stays_small() -> None:
+    found = imports("harness", "exercises")
+    arrows = {
+        (name.split(".")[1], other.split(".")[1])
+        for name, others in imports("harness").items()
+        for other in others
+        if name.count(".") and other.count(".") and name.split(".")[1] != other.split(".")[1]
+    }
+    assert len(found) <= 480, "files: one that is always read with another belongs into it"
+    assert len(arrows) <= 100, "rooms that import others"
+
+
+@pytest.mark.parametrize("walk", ["**What `--ds-no-overlap` changes**", "**The way of a kernel's row**"])
+def test_a_walk_through_the_house_is_ten_steps_from_file_to_file(walk: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\d+\. (.*)$", text[text.index(walk) :].split("\n\n", 2)[1], re.MULTILINE)
+    files = re.findall(r"`((?:harness|exercises|templates)/[\w./]+)`", " ".join(steps))
+    assert len(steps) == 10 and [file for file in files if not (ROOT / file).is_file()] == []
+    graph = imports("harness", "exercises")
+    on_the_way = {module_name(ROOT / file) for file in files if file.endswith(".py")}
+    known = {name for name in on_the_way if graph[name] & on_the_way} | {o for n in on_the_way for o in graph[n]}
+    assert sorted(on_the_way - known) == [], "no file of the walk imports these, and they import none of it"
 
 
 def test_the_bootstrap_needs_nothing_but_python() -> None:
