@@ -80,6 +80,8 @@ def queue(slurm_sh: SlurmSh) -> Iterator[Submitted]:
         ]
         run = slurm_sh.submit(slurm_sh.site("waits"))
         jobs += [run.job_id, slurm.sbatch(*whole)]
+        reasons = ("squeue", "--noheader", "--states=PENDING", "--format=%r")  # None: Slurm has not looked at it yet
+        wait_until(lambda: "None" not in slurm.run(*reasons).stdout.split(), "the reasons of all that wait")
         yield run
     finally:
         slurm.run("scancel", *jobs, check=False)
