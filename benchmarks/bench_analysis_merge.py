@@ -13,14 +13,12 @@ import resource
 import time
 from pathlib import Path
 
-from pydantic import TypeAdapter
+import msgspec
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Window
 from harness.measure.paths import measure_files
-
-PARTS = TypeAdapter(list[RankPart])
 
 
 def shifted(part: RankPart, rank: int, world: int) -> RankPart:
@@ -40,9 +38,9 @@ def held_mb() -> float:
 def measured(real: list[RankPart], ranks: int) -> None:
     """Write, read, merge and finish `ranks` ranks; print each step's time."""
     before, start = held_mb(), time.process_time()
-    texts = [PARTS.dump_json([shifted(real[i % len(real)], i, ranks)]) for i in range(ranks)]
+    texts = [msgspec.json.encode([shifted(real[i % len(real)], i, ranks)]) for i in range(ranks)]
     wrote = time.process_time()
-    parts = merge_parts(*(PARTS.validate_json(text) for text in texts))
+    parts = merge_parts(*(msgspec.json.decode(text, type=list[RankPart]) for text in texts))
     merged = time.process_time()
     summary = summarise_job(parts)
     done = time.process_time()

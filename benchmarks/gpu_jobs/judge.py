@@ -108,7 +108,9 @@ def judge(request: Request) -> Result:
     step_ns = mean_step_ns(recordings)
     summary = summary_of(recordings, case.tool, python=t.stacks)
     result = Result(case.name, case.tool, case.bound, t.kind, t.ranks, step_ns)
-    result.findings = [f.model_dump(exclude={"low_ns", "high_ns", "at_ns", "at_rank"}) for f in summary.findings]
+    left_out = {"low_ns", "high_ns", "at_ns", "at_rank"}
+    dumped = [f.model_dump() for f in summary.findings]
+    result.findings = [{name: value for name, value in each.items() if name not in left_out} for each in dumped]
     if summary.replay is not None:
         result.measured_ns, result.replay_error = summary.replay.step_ns, summary.replay.error
     truth = Truth(t, step_ns)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import typing
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 from harness.analysis.metrics import MEANINGS
 from harness.analysis.summary import Summary, SummaryPart, problem_texts
-from harness.analysis.summary.base import constant_texts, field_texts
+from harness.analysis.summary.base import constant_texts, field_texts, parts_of
 from harness.cli.launch.faults import where
 from harness.common.faults import FAULTS
 from harness.common.paths import ROOT
@@ -127,24 +126,9 @@ RUNS: dict[str, Callable[[], str]] = {
 }
 
 
-def summary_parts(part: type[SummaryPart] = Summary) -> list[type[SummaryPart]]:
-    """A class of the Summary, and those that it is made of, each once: its bases and the classes of its fields."""
-    inside = [base for base in part.__bases__ if base is not SummaryPart]
-    inside += [kind for info in part.model_fields.values() for kind in _classes(info.annotation)]
-    below = [found for each in inside for found in summary_parts(each)]
-    return list(dict.fromkeys([part, *below]))
-
-
-def _classes(annotation: object) -> Iterator[type[SummaryPart]]:
-    if inspect.isclass(annotation) and issubclass(annotation, SummaryPart):
-        yield annotation
-    for argument in typing.get_args(annotation):
-        yield from _classes(argument)
-
-
 def sections() -> str:
     """A section per class: its own text, then a row per field."""
-    return "\n\n".join(map(_section, summary_parts()))
+    return "\n\n".join(map(_section, parts_of(Summary)))
 
 
 def _section(part: type[SummaryPart]) -> str:

@@ -29,7 +29,7 @@ def listing() -> str:
     return ", ".join(f"{number} {cls.title}" for number, cls in EXERCISES.items())
 
 
-def _as_recorded(asked: Experiment | dict[str, Any] | None) -> dict[str, Any] | None:
+def as_recorded(asked: Experiment | dict[str, Any] | None) -> dict[str, Any] | None:
     """What was recorded, without the fields that are newer than the record."""
     if not isinstance(asked, Experiment):
         return asked
@@ -37,7 +37,7 @@ def _as_recorded(asked: Experiment | dict[str, Any] | None) -> dict[str, Any] | 
 
 
 Recorded = Annotated[
-    AnyExperiment | dict[str, Any] | None, Field(union_mode="left_to_right"), PlainSerializer(_as_recorded)
+    AnyExperiment | dict[str, Any] | None, Field(union_mode="left_to_right"), PlainSerializer(as_recorded)
 ]
 """An experiment from a file. One that no class describes stays a mapping."""
 

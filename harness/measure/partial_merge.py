@@ -16,7 +16,6 @@ from typing import Any, TypeVar, get_origin
 
 import msgspec
 import numpy as np
-from pydantic import BaseModel
 
 from harness.analysis.job.grouping import group
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_merges, merge_parts
@@ -202,15 +201,11 @@ def deserialize(data: bytes, kind: type[T]) -> T:
 
 
 def _encoded(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump_json(exclude_defaults=True)
     # Times grow along a row: their differences are shorter when compressed.
     return value.dtype.str, value.shape, np.diff(value.ravel(), prepend=value.dtype.type(0)).tobytes()
 
 
 def _decoded(kind: Any, value: Any) -> Any:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind.model_validate_json(value)
     if get_origin(kind) is Counter:
         return Counter(value)
     dtype, shape, differences = value

@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from pydantic import ValidationError
+import msgspec
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window
+from harness.analysis.summary.base import why_invalid
 from harness.common.bounded_read import parse_json, read_bounded_text, why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import IN_CHECKOUT, PROGRAM, PYTHON_PATH, expanded
@@ -315,9 +316,8 @@ def _read(stored: Path) -> Summary:
         if version == SCHEMA_VERSION:
             return Summary.model_validate_json(printable_json(text))
         reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except msgspec.MsgspecError as error:
+        reason = why_invalid(error)
     except (OSError, ValueError) as error:
         reason = why_unread(error)
     raise RequestError(

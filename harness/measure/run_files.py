@@ -7,13 +7,14 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import msgspec
 import numpy as np
-from pydantic import ValidationError
 
 from harness.analysis.machine import Ends, judge_machines, judge_monitors, monitored_devices, never_started
 from harness.analysis.network import node_network, traffic_of_monitor
 from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
+from harness.analysis.summary.base import why_invalid
 from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
@@ -27,7 +28,7 @@ _PHASES = ("active", "after")  # what counts: the profiled steps, else those aft
 _MOST = 1 << 63  # neither NaN nor infinity is less
 _MOST_RANKS = 1 << 24
 _TIMED = ("step", "data", "forward", "backward", "optimizer")
-_FROM_START = sorted({*START_FIELDS} & {*RankTraining.model_fields} - {"rank"})
+_FROM_START = sorted({*START_FIELDS} & {*RankTraining.__struct_fields__} - {"rank"})
 
 
 def read_training(files: Iterable[Path], times: StepTimes | None = None) -> tuple[list[RankTraining], list[Problem]]:
@@ -56,20 +57,14 @@ def read_training(files: Iterable[Path], times: StepTimes | None = None) -> tupl
             ranks.append(_training(start, events))
             if times is not None:
                 times.add(ranks[-1].rank, events)
-        except (ValueError, TypeError, OverflowError) as error:
-            why = f"{path.name}: {_sentence(error)}"
+        except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
+            why = f"{path.name}: {why_invalid(error)}"
             problems.append(Problem.doubt(problem_texts.METRICS_UNREADABLE, why))
     if endless:
         more = f" and {len(endless) - 1} more" if len(endless) > 1 else ""
         why = f"{endless[0]}{more}: the training was killed, is still running, or the file is cut"
         problems.append(Problem.doubt(problem_texts.METRICS_CUT, why))
     return sorted(ranks, key=lambda t: t.rank), problems
-
-
-def _sentence(error: Exception) -> str:
-    """The first of pydantic's errors: the field and what is wrong with it."""
-    first = error.errors()[0] if isinstance(error, ValidationError) else None
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
 
 
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -119,7 +114,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
     tokens, samples = (sum(_values(counted, f)) if counted else None for f in ("tokens", "samples"))
     losses = [float(s["loss"]) for s in steps if isinstance(s.get("loss"), (int, float))]
     medians: dict[str, Any] = {f"median_{part}_ns": _rounded(median, _values(counted, f"{part}_ns")) for part in _TIMED}
-    return RankTraining(
+    found = dict(
         rank=int(start.get("rank", 0)),
         **{field: start[field] for field in _FROM_START if start.get(field) is not None},
         status=end.get("status"),
@@ -149,6 +144,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         cores=next((str(s["cores"]) for s in reversed(counted) if s.get("cores")), None),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
     )
+    return RankTraining.model_validate(found)
 
 
 def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,7 @@ import pytest
 
 from harness.analysis import summary
 from harness.analysis.summary import SummaryPart, problem_texts
-from harness.analysis.summary.base import constant_texts, field_texts
-from harness.cli.pages import summary_parts
+from harness.analysis.summary.base import constant_texts, field_texts, parts_of
 
 PARTS = {
     name: part
@@ -23,13 +23,13 @@ PARTS = {
 
 
 def test_the_page_has_a_section_of_every_class() -> None:
-    assert {part.__name__ for part in summary_parts()} == {*PARTS}
+    assert {part.__name__ for part in parts_of(summary.Summary)} == {*PARTS}
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_every_field_has_its_text_below_it(name: str) -> None:
     texts = field_texts(PARTS[name])
-    assert [*texts] == [field for field in PARTS[name].model_fields if field in PARTS[name].__annotations__]
+    assert [*texts] == [field for field in PARTS[name].__struct_fields__ if field in PARTS[name].__annotations__]
     assert [field for field, text in texts.items() if not text.endswith((".", "…"))] == []
 
 
@@ -92,7 +92,7 @@ def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() ->
     nameless = [
         f"{name}.{field}"
         for name, part in PARTS.items()
-        for field, info in part.model_fields.items()
-        if re.search(r"\b(int|float)\b", str(info.annotation)) and not field.endswith(units) and not plain.search(field)
+        for field, kind in typing.get_type_hints(part).items()
+        if re.search(r"\b(int|float)\b", str(kind)) and not field.endswith(units) and not plain.search(field)
     ]
     assert nameless == []

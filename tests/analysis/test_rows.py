@@ -13,4 +13,4 @@ def test_every_analysis_of_rows_has_a_field_of_its_name() -> None:
     (folder,) = harness.analysis.process.__path__
     modules = Path(folder).glob("*.py")
     assert {m.stem for m in modules if "\ndef of_process(" in m.read_text(encoding="utf-8")} == set(ROW_ANALYSES)
-    assert "launches" in ROW_ANALYSES and set(ROW_ANALYSES) <= set(Summary.model_fields)
+    assert "launches" in ROW_ANALYSES and set(ROW_ANALYSES) <= set(Summary.__struct_fields__)

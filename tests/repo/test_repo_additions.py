@@ -30,7 +30,7 @@ def of_process(measured: MeasuredProcess, chosen: object) -> list[Wakeup]:
     late_ns = int(first.min()) - extent_of(measured.windows)[0] if len(first) else 0
     return [Wakeup(rank=measured.view.rank, late_ns=late_ns)]
 '''
-ROW = '''class Wakeup(SummaryPart):
+ROW = '''class Wakeup(SummaryPart, kw_only=True):
     """When the device of one rank begins to work."""
 
     rank: int | None
@@ -39,7 +39,7 @@ ROW = '''class Wakeup(SummaryPart):
     """From the window's start to its first work."""
 
 
-class Summary(SummaryPart):
+class Summary(SummaryPart, kw_only=True):
 '''
 TABLE = """
 WAKEUPS = TableOf["Wakeup"](
@@ -91,9 +91,9 @@ def with_an_analysis(tree: Path) -> None:
     edit(rows, "profiler_overhead, traffic\n", "profiler_overhead, traffic, wakeups\n")
     edit(rows, '    "launches": launches', '    "wakeups": wakeups.of_process,\n    "launches": launches')
     schema = tree / "harness/analysis/summary/__init__.py"
-    edit(schema, "class Summary(SummaryPart):\n", ROW)
-    launches = "    launches: list[Launches] = Field(default_factory=list)\n"
-    edit(schema, launches, f'    wakeups: list[Wakeup] = Field(default_factory=list)\n    """How late."""\n{launches}')
+    edit(schema, "class Summary(SummaryPart, kw_only=True):\n", ROW)
+    launches = "    launches: list[Launches] = []\n"
+    edit(schema, launches, f'    wakeups: list[Wakeup] = []\n    """How late."""\n{launches}')
     tables = tree / "harness/report/tables/machine.py"
     edit(tables, "table import Column, TableOf,", "table import Column, Number, TableOf,")
     edit(tables, "\nTABLES: ", f"{TABLE}\nTABLES: ")

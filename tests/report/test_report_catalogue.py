@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from pydantic import Field
 
 from harness.analysis.compare import compare, ratios
 from harness.analysis.metrics import COLLECTIVES, Number, metrics_by_name
@@ -28,17 +27,17 @@ from tests.report.conftest import Made
 from tests.synthetic.pipelines import Shape, job, write_csv
 
 
-class Wakeup(SummaryPart):
+class Wakeup(SummaryPart, kw_only=True):
     """The row of an analysis that exists only in this test."""
 
     rank: int
     late_ns: int
 
 
-class WithWakeups(Summary):
+class WithWakeups(Summary, kw_only=True):
     """A Summary with one field more."""
 
-    wakeups: list[Wakeup] = Field(default_factory=list)
+    wakeups: list[Wakeup] = []  # noqa: RUF012 - msgspec copies it
 
 
 def latest_ns(s: Summary) -> float | None:
@@ -114,7 +113,7 @@ def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made, tmp_path:
 
 
 def test_every_list_of_the_summary_and_of_a_device_has_a_file() -> None:
-    lists = {name for name in Summary.model_fields if isinstance(getattr(Summary(), name), list)}
+    lists = {name for name in Summary.__struct_fields__ if isinstance(getattr(Summary(), name), list)}
     names = [file.name for file in catalogue.files()]
     assert lists - {"ranks", "hosts", "hta"} <= {*names} and len(names) == len({*names})
 

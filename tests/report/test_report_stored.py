@@ -25,7 +25,7 @@ def test_a_summary_is_read_back_as_it_was_written(made: Made, tmp_path: Path) ->
         ("{}", "it has no version"),
         ("[]", "it has no version"),
         ('{"schema_ver', "is not JSON: Unterminated string"),
-        ('{"schema_version": 1, "later": 2}', "later: Extra inputs are not permitted"),
+        ('{"schema_version": 1, "later": 2}', "Object contains unknown field `later`"),
     ],
 )
 def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, content: str, why: str) -> None:
@@ -47,7 +47,7 @@ def test_a_summary_from_before_the_problems_of_a_recording_had_their_name_still_
 ) -> None:
     doubt = Problem.doubt("events were lost", "3 of 10")
     quality = made.summary.quality.model_copy(update={"problems": [doubt]})
-    content = made.summary.model_copy(update={"quality": quality}).model_dump(mode="json")
+    content = made.summary.model_copy(update={"quality": quality}).model_dump()
     content["quality"]["findings"] = content["quality"].pop("problems")
     file = tmp_path / "summary.json"
     file.write_text(json.dumps(content))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_no_line_is_wider_than_the_terminal(made: Made, width: int) -> None:
 
 
 def test_the_first_screen_is_the_answer_the_split_and_the_doubt(made: Made) -> None:
-    doubtful = made.summary.model_copy(deep=True)
+    doubtful = deepcopy(made.summary)
     doubtful.quality.withheld.append(Withheld(field="idle_ns", reason="steps are missing"))
     lines = render_short(doubtful, 80).splitlines()
     found = [

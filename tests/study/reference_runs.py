@@ -53,7 +53,7 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
             "job_id": "1", "command": ["slurm.sh", "-e", "1"], "resolved": resolved,
             "site": {"name": more.get("site", "local")}, "user": "someone", "submit_host": "laptop-of-someone",
         },
-        experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union
+        experiment=experiment,
         quality=Quality(problems=findings),
         world_size=2,
         hosts=list(more.get("hosts", ("laptop-of-someone",))),

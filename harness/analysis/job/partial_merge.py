@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 
 import numpy as np
+from msgspec.structs import fields
 
 from harness.analysis.job.blocks import Block, blocks_of, renumbered
 from harness.analysis.job.pop import Sums, added, sums_of
@@ -115,7 +116,7 @@ def _without_details(part: RankPart) -> RankPart:
     return part.model_copy(update={"source": source, "devices": devices, "rows": rows, "hta": None})
 
 
-_OF_DEVICE = tuple(name for name, of in Device.model_fields.items() if of.default_factory is list)  # its own tables
+_OF_DEVICE = tuple(field.name for field in fields(Device) if field.default_factory is list)  # its own tables
 
 
 def _has_details(part: RankPart) -> bool:

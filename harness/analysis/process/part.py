@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from pydantic import ConfigDict, Field
 
 from harness.analysis.process.collective_rows import CollectiveRows, Key
 from harness.analysis.process.pipeline import StagePart
@@ -24,7 +23,7 @@ KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
 # name, kind, precision, count, total, shortest, longest; nanoseconds
 
 
-class StepsPart(SummaryPart):
+class StepsPart(SummaryPart, kw_only=True):
     """The steps of one process.
 
     Of each counted step: its number, by its mark where the marks count up, else counted from the last one backwards
@@ -38,17 +37,15 @@ class StepsPart(SummaryPart):
     cut_off: int
     empty: int
     durations_ns: list[int]
-    between_ns: list[int] = Field(default_factory=list)
+    between_ns: list[int] = []
     on_device: bool = False
-    numbers: list[int] = Field(default_factory=list)
-    begins_ns: list[int] = Field(default_factory=list)
-    own_ns: list[int] = Field(default_factory=list)
+    numbers: list[int] = []
+    begins_ns: list[int] = []
+    own_ns: list[int] = []
 
 
-class RankPart(SummaryPart):
+class RankPart(SummaryPart, kw_only=True):
     """One process of one file."""
-
-    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
 
     source: TraceSource
     window: Window
@@ -59,16 +56,16 @@ class RankPart(SummaryPart):
     epoch_ns: int | None = None
     network: NodeNetwork | None = None  # of its node, in one part of each file that has samples of it
     events: int
-    devices: list[Device] = Field(default_factory=list)
-    rows: RowsByField = Field(default_factory=dict)
-    copies: list[Copy] = Field(default_factory=list)
+    devices: list[Device] = []
+    rows: RowsByField = {}
+    copies: list[Copy] = []
     stage: StagePart | None = None
-    problems: list[Problem] = Field(default_factory=list)
-    withheld: list[tuple[str, str]] = Field(default_factory=list)
+    problems: list[Problem] = []
+    withheld: list[tuple[str, str]] = []
     dropped_events: int = 0
     backend: str | None = None
     hta: HtaSplit | None = None
-    phases: dict[str, tuple[int, int, int | None, int | None]] = Field(default_factory=dict)
+    phases: dict[str, tuple[int, int, int | None, int | None]] = {}
     tables: bytes = b""
     collectives: bytes = b""
     graph: bytes = b""  # as harness/replay packs it

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.device import communicating_alone
@@ -31,7 +30,7 @@ _MICROBATCH = re.compile(r"^(forward|backward) mb(\d+) stage(\d+)$")
 _TRANSFER = re.compile(r"^(send|recv)", re.IGNORECASE)
 
 
-class Iteration(SummaryPart):
+class Iteration(SummaryPart, kw_only=True):
     """One rank's part in one iteration. Times are on the rank's own clock; lengths in nanoseconds."""
 
     start_ns: int  # first forward's start
@@ -43,10 +42,10 @@ class Iteration(SummaryPart):
     communication_ns: int = 0  # of the time without work: time with communication and no computation
     beside_work_ns: int = 0  # of its work: time with messages between stages and no operator
     # As communication_ns, from and to the neighbouring iterations: other stages may work there.
-    outside: list[tuple[int, int]] = Field(default_factory=list)
+    outside: list[tuple[int, int]] = []
 
 
-class StagePart(SummaryPart):
+class StagePart(SummaryPart, kw_only=True):
     """One rank as a stage, before the ranks are merged."""
 
     stages: list[int]

@@ -16,7 +16,7 @@ from harness.traces.trace import I64, Events, Ranges
 
 _ARGUMENTS = re.compile(r",? ?\b(?:seq|op_id|sizes|input_op_ids|input_sizes|fwd_thread_id)\b ?=.*", re.DOTALL)
 RangeSums = dict[str, tuple[int, ...]]  # the numbers of RangeTime, in its order
-_FIELDS = [field for field in RangeTime.model_fields if field != "name"]
+_FIELDS = [field for field in RangeTime.__struct_fields__ if field != "name"]
 _COUNTERS = re.compile(r"(?<=[ _=-])\d+|#\d+|(?<=\bmb)\d+")
 
 

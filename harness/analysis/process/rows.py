@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process import host_activities, launches, profiler_overhead, traffic
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.analysis.summary import SummaryPart
+from harness.analysis.summary import Summary, SummaryPart
 
 RowsByField = dict[str, list[dict[str, Any]]]
 
@@ -34,4 +36,9 @@ def rows_of_job(processes: Iterable[RowsByField]) -> dict[str, Any]:
     for process in processes:
         for field, of_process in process.items():
             rows.setdefault(field, []).extend(of_process)
-    return rows
+    return {field: msgspec.convert(found, _type_of(field)) for field, found in rows.items()}
+
+
+@cache
+def _type_of(field: str) -> Any:
+    return next(each.type for each in msgspec.structs.fields(Summary) if each.name == field)

@@ -7,9 +7,9 @@ docs/metrics.md is written from the texts of these classes and fields: `python -
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field
+import msgspec
 
 from harness.analysis.summary.base import CodeLocation as CodeLocation
 from harness.analysis.summary.base import Problem as Problem
@@ -85,22 +85,29 @@ from harness.analysis.summary.time import Spread as Spread
 from harness.analysis.summary.time import Steps as Steps
 from harness.analysis.summary.time import StepSplit as StepSplit
 from harness.analysis.summary.time import TimeSplit as TimeSplit
-from harness.experiment.exercises import Recorded
+
+if TYPE_CHECKING:
+    from harness.experiment.base import Experiment
+
+    Recorded = Experiment | dict[str, Any] | None
+else:
+    Recorded = Any  # what a mapping becomes is read with the experiments' own classes
 
 SCHEMA_VERSION: Literal[1] = 1
+_Summary = TypeVar("_Summary", bound="Summary")
 TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cut
 
 
-class Summary(SummaryPart):
+class Summary(SummaryPart, kw_only=True):
     """One job, as `slurm.sh report --json` gives it."""
 
     as_html: ClassVar[Callable[[Summary], str] | None] = None  # how a notebook shows it; harness/ sets it
 
     schema_version: Literal[1] = SCHEMA_VERSION
     """Version of this document. A reader refuses versions that it does not know."""
-    quality: Quality = Field(default_factory=Quality)
+    quality: Quality = msgspec.field(default_factory=Quality)
     """How reliable the recording is. Read it first."""
-    findings: list[TimeLost] = Field(default_factory=list)
+    findings: list[TimeLost] = []
     """Causes of lost time, the largest loss first. Without a replay (it differs from the run by over 2 %, or the traces
     have no work) they are shares of the devices' time. Empty if no cause costs a noticeable time."""
     window: Window = Window.STEPS
@@ -110,90 +117,105 @@ class Summary(SummaryPart):
     `resolved`: the experiment with the values that site, machine and model added."""
     experiment: Recorded = None
     """From run.json: what the user asked for."""
-    sources: list[TraceSource] = Field(default_factory=list)
+    sources: list[TraceSource] = []
     """One entry per process that was read."""
     world_size: int | None = None
     """From the traces or the training's metrics. Else, for nsys reports of a run, the number of ranks that name
     themselves."""
-    ranks: list[int] = Field(default_factory=list)
+    ranks: list[int] = []
     """The ranks that were read."""
-    hosts: list[str] = Field(default_factory=list)
+    hosts: list[str] = []
     """The hosts they ran on."""
     backend: str | None = None
     """The communication backend, if recorded."""
-    steps: Steps = Field(default_factory=lambda: Steps(source="none"))
+    steps: Steps = msgspec.field(default_factory=lambda: Steps(source="none"))
     """Which steps were found and how long they took."""
     pacing: Pacing | None = None
     """How evenly the ranks go through the same steps. Null if fewer than two ranks have a step in common."""
-    devices: list[Device] = Field(default_factory=list)
+    devices: list[Device] = []
     """One entry per device of each process."""
     pop: PopEfficiency | None = None
     """The efficiencies that POP and TALP define. Null if they are withheld."""
-    kinds: list[KindTime] = Field(default_factory=list)
+    kinds: list[KindTime] = []
     """Kinds of work, summed over devices."""
-    kernels: list[KernelTime] = Field(default_factory=list)
+    kernels: list[KernelTime] = []
     """The 200 kernels (CPU: operators) with most time, summed over ranks."""
-    unclassified: list[KernelTime] = Field(default_factory=list)
+    unclassified: list[KernelTime] = []
     """The 30 largest of kind `other`, by name."""
-    idle_causes: list[IdleCause] = Field(default_factory=list)
+    idle_causes: list[IdleCause] = []
     """Idle time by cause, summed over devices."""
-    host_activities: list[HostActivity] = Field(default_factory=list)
+    host_activities: list[HostActivity] = []
     """What the hosts did while devices had no work, most time of each process first."""
-    phases: list[PhaseTime] = Field(default_factory=list)
+    phases: list[PhaseTime] = []
     """Device time by phase of training, summed over devices."""
-    ranges: list[RangeTime] = Field(default_factory=list)
+    ranges: list[RangeTime] = []
     """The program's own ranges by label, summed over ranks."""
-    collectives: list[Collective] = Field(default_factory=list)
+    collectives: list[Collective] = []
     """Per kind, group and element type."""
-    collective_phases: list[CollectivePhase] = Field(default_factory=list)
+    collective_phases: list[CollectivePhase] = []
     """Per kind and phase of training."""
-    traffic: list[Traffic] = Field(default_factory=list)
+    traffic: list[Traffic] = []
     """Per rank, kind, group, phase and message size: what a step sends, and how exposed."""
-    message_sizes: list[MessageSize] = Field(default_factory=list)
+    message_sizes: list[MessageSize] = []
     """Per kind, group size and message size."""
-    collective_fits: list[CollectiveFit] = Field(default_factory=list)
+    collective_fits: list[CollectiveFit] = []
     """Latency and time per byte."""
-    stragglers: list[Straggler] | Stragglers = Field(default_factory=list)
+    stragglers: list[Straggler] | Stragglers = []
     """A list of the ranks that others wait for; of a timeline of operations an object: [Stragglers](#stragglers)."""
-    clocks: list[Clock] = Field(default_factory=list)
+    clocks: list[Clock] = []
     """Clock offsets, if ranks have more than one clock."""
     pipeline: Pipeline | None = None
     """Null if the ranks show fewer than two stages."""
-    launches: list[Launches] = Field(default_factory=list)
+    launches: list[Launches] = []
     """One entry per process with kernels."""
-    copies: list[Copy] = Field(default_factory=list)
+    copies: list[Copy] = []
     """Per direction, summed over ranks."""
-    training: list[RankTraining] = Field(default_factory=list)
+    training: list[RankTraining] = []
     """What each rank's training script wrote about itself."""
-    pace_changes: list[PaceChange] = Field(default_factory=list)
+    pace_changes: list[PaceChange] = []
     """The steps of the whole training at which it became slower or faster. Empty if it is steady."""
     slowest_rank: SlowestRank | None = None
     """The rank that the others wait for in the whole training. Null with fewer than two ranks or 20 steps."""
     profiler_cost: ProfilerCost | None = None
     """The profiled steps against the other steps of the same run. Null without a trace, and if one of the two has
     fewer than three steps."""
-    profiler_overhead: list[ProfilerOverhead] = Field(default_factory=list)
+    profiler_overhead: list[ProfilerOverhead] = []
     """One entry per process beside which the profiler recorded its own work."""
     efficiency: Efficiency | None = None
     """Throughput of the whole job."""
-    monitor: list[MonitorDevice] = Field(default_factory=list)
+    monitor: list[MonitorDevice] = []
     """The samples of the monitor beside the job."""
-    network: list[NodeNetwork] = Field(default_factory=list)
+    network: list[NodeNetwork] = []
     """Each node's network, as the monitor and nsys sampled it. Empty without samples."""
     nccl: Nccl | None = None
     """What NCCL's own log says of transports, with `--nccl-debug`. Null without a log; the report then says
     why."""
     memory: Memory | None = None
     """Who held the memory of tensors, with `--memory-snapshot`. Null without a snapshot that can be read."""
-    hta: list[HtaSplit] = Field(default_factory=list)
+    hta: list[HtaSplit] = []
     """With `--hta-compatible` only."""
     replay: Replay | None = None
     """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
     reference: ReferenceStep | None = None
     """The stored reference with this run's settings, on the same kind of device. Null if there is none, and for a
     run with a fault or a mystery."""
-    predictions: list[Predicted] = Field(default_factory=list)
+    predictions: list[Predicted] = []
     """What the run's plan predicted, beside what was measured. Empty without a plan that can be read."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.experiment, dict):
+            from harness.experiment.exercises import read_experiment
+
+            self.experiment = read_experiment(self.experiment)
+
+    @classmethod
+    def model_validate(cls: type[_Summary], data: Any) -> _Summary:
+        """As of every part. Older summaries have `findings` of the recording's quality, which are its problems."""
+        quality = data.get("quality") if isinstance(data, dict) else None
+        if isinstance(quality, dict) and "findings" in quality:
+            problems = {"problems": quality["findings"]}
+            data = {**data, "quality": {**{k: v for k, v in quality.items() if k != "findings"}, **problems}}
+        return super().model_validate(data)
 
     @property
     def late_ranks(self) -> list[Straggler]:

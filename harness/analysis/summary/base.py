@@ -7,12 +7,14 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from math import isfinite, isnan
 from types import ModuleType
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
+import msgspec
 
 
 def field_texts(cls: type) -> dict[str, str]:
@@ -43,38 +45,91 @@ def _text(statement: ast.stmt) -> str:
     return ""
 
 
-_Value = TypeVar("_Value")
+_Part = TypeVar("_Part", bound="SummaryPart")
 
 
-def _by_text(table: dict[int, _Value]) -> dict[str, _Value]:
-    return {str(number): value for number, value in table.items()}
-
-
-# A table by number, such as a rank's, is written with its numbers as texts: JSON has no other keys.
-Numbered = Annotated[dict[int, _Value], PlainSerializer(_by_text)]
-
-
-class SummaryPart(BaseModel):
+class SummaryPart(msgspec.Struct, forbid_unknown_fields=True):
     """A piece of the summary. A reader refuses unknown fields instead of ignoring them. The text below a field is its
-    row in docs/metrics.md and its description in the JSON schema; the text of a class is its section's.
+    row in docs/metrics.md and its description in the JSON schema; the text of a class is its section's. The methods are
+    named as those of pydantic's models, which people's own files are read with.
 
     NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
     """
 
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings", defer_build=True)
+    @classmethod
+    def model_validate(cls: type[_Part], data: Any) -> _Part:
+        """From plain data. Raises msgspec.ValidationError: they are not such a part."""
+        return msgspec.convert(data, cls, strict=False)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler.resolve_ref_schema(handler(core))
-        texts = {
-            name: text
-            for each in cls.__mro__
-            if each.__module__.startswith(__package__)
-            for name, text in field_texts(each).items()
-        }
-        for name, field in schema.get("properties", {}).items():
-            field["description"] = texts[name]
-        return schema
+    def model_validate_json(cls: type[_Part], text: str | bytes) -> _Part:
+        """From JSON. Raises msgspec.DecodeError: it is none, or not such a part."""
+        return cls.model_validate(msgspec.json.decode(text))
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of the part, with the texts of classes and fields."""
+        (schema,), parts = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
+        for part in parts_of(cls):
+            for name, field in parts.get(part.__name__, {}).get("properties", {}).items():  # a base is no part itself
+                field["description"] = part_texts(part)[name]
+        return {**schema, "$defs": parts}
+
+    def model_copy(self: _Part, *, update: Mapping[str, Any]) -> _Part:
+        """The same with other fields."""
+        return msgspec.structs.replace(self, **update)
+
+    def model_dump(self) -> dict[str, Any]:
+        """As plain data."""
+        plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=_encoded)
+        return plain
+
+    def model_dump_json(self, *, indent: int = 0) -> str:
+        """As JSON, by default on one line."""
+        text = msgspec.json.encode(_with_texts(self.model_dump()))
+        return (msgspec.json.format(text, indent=indent) if indent else text).decode()
+
+
+def why_invalid(error: Exception) -> str:
+    """One sentence of what a reader refuses: the field, and what is wrong with it."""
+    what, _, where = str(error).partition(" - at `$")
+    return f"{where.strip('.`')}: {what}" if where else what
+
+
+def parts_of(cls: type[SummaryPart]) -> list[type[SummaryPart]]:
+    """A class of the Summary, and those that it is made of, each once: its bases and the classes of its fields."""
+    inside = [base for base in cls.__bases__ if base is not SummaryPart]
+    inside += [kind for field in typing.get_type_hints(cls).values() for kind in _classes(field)]
+    below = [found for each in inside for found in parts_of(each)]
+    return list(dict.fromkeys([cls, *below]))
+
+
+def part_texts(cls: type[SummaryPart]) -> dict[str, str]:
+    """The text of each field, also of inherited ones."""
+    own = [each for each in cls.__mro__ if issubclass(each, SummaryPart) and each is not SummaryPart]
+    return {name: text for each in own for name, text in field_texts(each).items()}
+
+
+def _classes(annotation: object) -> Iterator[type[SummaryPart]]:
+    if inspect.isclass(annotation) and issubclass(annotation, SummaryPart):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _classes(argument)
+
+
+def _encoded(value: Any) -> Any:
+    from harness.experiment.exercises import as_recorded
+
+    return as_recorded(value)
+
+
+def _with_texts(value: Any) -> Any:
+    """The same data with texts instead of the numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if isfinite(value) else "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _with_texts(each) for key, each in value.items()}
+    return [_with_texts(each) for each in value] if isinstance(value, list) else value
 
 
 class Window(str, Enum):
@@ -92,7 +147,7 @@ class RecordingVerdict(str, Enum):
     UNUSABLE = "unusable"
 
 
-class Withheld(SummaryPart):
+class Withheld(SummaryPart, kw_only=True):
     """A number that is not given, because the recording is not good enough for it."""
 
     field: str
@@ -111,7 +166,7 @@ class Withheld(SummaryPart):
     """One sentence."""
 
 
-class CodeLocation(SummaryPart):
+class CodeLocation(SummaryPart, kw_only=True):
     """A place in a program."""
 
     file: str
@@ -122,7 +177,7 @@ class CodeLocation(SummaryPart):
     """Its name."""
 
 
-class Problem(SummaryPart):
+class Problem(SummaryPart, kw_only=True):
     """A defect of the recording itself, to read before any number.
     [Problems of a recording](#problems-of-a-recording) lists all."""
 
@@ -139,19 +194,19 @@ class Problem(SummaryPart):
         return cls(severity=RecordingVerdict.DOUBTFUL, what=what, evidence=evidence)
 
 
-class Quality(SummaryPart):
+class Quality(SummaryPart, kw_only=True):
     """How reliable the recording is. Read this first."""
 
     verdict: RecordingVerdict = RecordingVerdict.GOOD
     """The worst severity of any problem. An unreadable file among good ones makes the job `doubtful`."""
     # Summaries that were written before the rename have `findings`, which are causes of lost time only.
-    problems: list[Problem] = Field(default_factory=list, validation_alias=AliasChoices("problems", "findings"))
+    problems: list[Problem] = []
     """Defects of the recording, worst first. Older summaries, which are still read, have `findings`."""
-    withheld: list[Withheld] = Field(default_factory=list)
+    withheld: list[Withheld] = []
     """The numbers that are not given."""
 
 
-class TraceSource(SummaryPart):
+class TraceSource(SummaryPart, kw_only=True):
     """One file that was read."""
 
     path: str
@@ -169,7 +224,7 @@ class TraceSource(SummaryPart):
     """From the trace."""
     pid: int | None = None
     """From the trace."""
-    device_names: Numbered[str] = Field(default_factory=dict)
+    device_names: dict[int, str] = {}
     """By device number."""
-    notes: list[str] = Field(default_factory=list)
+    notes: list[str] = []
     """Which parts of the file the reader saved, and which it could not read."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from harness.analysis.summary.base import Numbered, SummaryPart
+from harness.analysis.summary.base import SummaryPart
 
 
-class Collective(SummaryPart):
+class Collective(SummaryPart, kw_only=True):
     """All collectives of one kind in one group, over all ranks that were read. The i-th collective of a group on one
     rank is the i-th on every other, and agrees with it in kind, element type and (if ranks cannot differ) size. If
     recordings began or ended at different moments, one sequence is moved along the other until they agree; on one clock
@@ -56,13 +54,13 @@ class Collective(SummaryPart):
     bus_bandwidth_gb_per_s: float | None = None
     """Algorithm bandwidth times 2(n−1)/n for all_reduce, (n−1)/n for all_gather, reduce_scatter, all_to_all, gather,
     scatter, else 1. Source: nccl-tests, doc/PERFORMANCE.md."""
-    last_arrivals: Numbered[int] = Field(default_factory=dict)
+    last_arrivals: dict[int, int] = {}
     """How often each rank started last; without those of `profiler_ns`."""
     hosts: int | None = None
     """Distinct hosts of the ranks that were read. Above 1, the traffic crosses the network."""
 
 
-class CollectivePhase(SummaryPart):
+class CollectivePhase(SummaryPart, kw_only=True):
     """Collectives of one kind by the phase of training that issued them, summed over ranks."""
 
     kind: str
@@ -82,7 +80,7 @@ class CollectivePhase(SummaryPart):
     """Summed over ranks."""
 
 
-class Traffic(SummaryPart):
+class Traffic(SummaryPart, kw_only=True):
     """The collectives of one rank of one kind, group, phase and message size, in the window of counted steps. Of each
     rank the 100 rows with most time."""
 
@@ -112,7 +110,7 @@ class Traffic(SummaryPart):
     for each in proportion."""
 
 
-class CollectiveFit(SummaryPart):
+class CollectiveFit(SummaryPart, kw_only=True):
     """t = α + β · bytes over the rows of `message_sizes`, from three sizes on: least squares of the relative error
     with α, β ≥ 0, so that a small message counts as much as a large one (exercise 0 fits its messages in the same
     way). α and β are withheld if the points do not lie on a line: R² below 0.9, or times that do not grow with the
@@ -135,7 +133,7 @@ class CollectiveFit(SummaryPart):
     """As for the message sizes that it is fitted to."""
 
 
-class MessageSize(SummaryPart):
+class MessageSize(SummaryPart, kw_only=True):
     """The time of one message size."""
 
     kind: str
@@ -152,7 +150,7 @@ class MessageSize(SummaryPart):
     """True if ranks could not be matched: the time includes waiting for other ranks."""
 
 
-class Straggler(SummaryPart):
+class Straggler(SummaryPart, kw_only=True):
     """A rank that others wait for. Only if start skew is at least 10 % of the collectives' time. Collectives that wait
     for a rank's profiler (see [Problems of a recording](#problems-of-a-recording)) do not count."""
 
@@ -168,7 +166,7 @@ class Straggler(SummaryPart):
     """The same in words."""
 
 
-class Clock(SummaryPart):
+class Clock(SummaryPart, kw_only=True):
     """The offset of one host's clock from the first rank's, at the ends of shared collectives."""
 
     host: str
@@ -181,7 +179,7 @@ class Clock(SummaryPart):
     """How many ends were compared."""
 
 
-class PipelineStage(SummaryPart):
+class PipelineStage(SummaryPart, kw_only=True):
     """One rank as a pipeline stage. A schedule spans, in each counted iteration, from the first forward of any stage to
     the last backward of any stage. A pass belongs to the iteration in which the host began it, because a device may run
     behind."""
@@ -220,7 +218,7 @@ class PipelineStage(SummaryPart):
     answer does not count it as communication."""
 
 
-class Pipeline(SummaryPart):
+class Pipeline(SummaryPart, kw_only=True):
     """A pipeline's bubble. From ranges `forward mb<k> stage<s>` and `backward mb<k> stage<s>`. On a GPU their span is
     that of the kernels they launched and work is U(compute ∪ memory ∪ communication other than sends and receives): the
     collectives of tensor parallelism are work of the stage. On a CPU work is the ranges themselves minus every send and
@@ -241,7 +239,7 @@ class Pipeline(SummaryPart):
     """One entry per rank."""
 
 
-class NcclRank(SummaryPart):
+class NcclRank(SummaryPart, kw_only=True):
     """One process."""
 
     rank: int | None = None
@@ -258,7 +256,7 @@ class NcclRank(SummaryPart):
     """Of each channel the rank's children, itself and its parent, as NCCL prints them: `[0] 1/2/-1->0->-1`."""
 
 
-class NcclCommunicator(SummaryPart):
+class NcclCommunicator(SummaryPart, kw_only=True):
     """A group of ranks. Groups of one rank are left out. A group is identified by NCCL's `commId`, else
     (`ncclCommSplit`) by its number and colour."""
 
@@ -274,11 +272,11 @@ class NcclCommunicator(SummaryPart):
     """Those of them through NVLink SHARP."""
     p2p_channel_count: int | None = None
     """Channels for sends and receives."""
-    rings: list[str] = Field(default_factory=list)
+    rings: list[str] = []
     """The ranks of each channel's ring in their order, which NCCL's rank 0 prints."""
 
 
-class NcclConnection(SummaryPart):
+class NcclConnection(SummaryPart, kw_only=True):
     """The connections of one kind. A connection has one direction and one channel. Over a network both ends log it, and
     the sender's line is counted."""
 
@@ -295,14 +293,14 @@ class NcclConnection(SummaryPart):
     """Number of such connections."""
 
 
-class NcclNetwork(SummaryPart):
+class NcclNetwork(SummaryPart, kw_only=True):
     """A network that NCCL uses between nodes, or if it finds no other transport."""
 
     name: str
     """As in `Using network …`: `IB`, `Socket`, a plugin's."""
     processes: int
     """Processes that use it."""
-    network_devices: list[str] = Field(default_factory=list)
+    network_devices: list[str] = []
     """Its cards or interfaces, without their addresses."""
     gpu_direct_rdma: bool | None = None
     """Every card can read and write GPU memory. What a connection uses is its `gdrdma`."""
@@ -310,7 +308,7 @@ class NcclNetwork(SummaryPart):
     """The network plugin that was loaded."""
 
 
-class NcclVariable(SummaryPart):
+class NcclVariable(SummaryPart, kw_only=True):
     """A variable that NCCL says was set by the environment."""
 
     name: str
@@ -319,7 +317,7 @@ class NcclVariable(SummaryPart):
     """More than one if processes differ."""
 
 
-class NcclChoice(SummaryPart):
+class NcclChoice(SummaryPart, kw_only=True):
     """The algorithm and protocol for messages of one size. With TUNING only (exercise 0), from the releases that print
     it; rank 0 of each communicator prints it for every message. The 100 choices made most often."""
 
@@ -335,7 +333,7 @@ class NcclChoice(SummaryPart):
     """Messages."""
 
 
-class NcclWarning(SummaryPart):
+class NcclWarning(SummaryPart, kw_only=True):
     """A warning of NCCL."""
 
     text: str
@@ -346,7 +344,7 @@ class NcclWarning(SummaryPart):
     """Lines, of all processes."""
 
 
-class Nccl(SummaryPart):
+class Nccl(SummaryPart, kw_only=True):
     """From `nccl/<host>.<pid>.log`, which NCCL writes with `--nccl-debug` (`NCCL_DEBUG=INFO`, subsystems INIT, GRAPH,
     NET and ENV; in exercise 0 also TUNING), one file per process and at most the first 200,000 lines of each. The
     formats are those of NCCL 2.18 to 2.28, as its source prints them (`src/init.cc`, `src/transport/`,
@@ -360,25 +358,25 @@ class Nccl(SummaryPart):
     plugin for the network (HPC-X's in NVIDIA's containers, AWS's for EFA) does not read `NCCL_IB_DISABLE`: `--no-ib`
     sets HPC-X's `NCCL_IBEXT_DISABLE` too, and this row shows the result."""
 
-    versions: list[str] = Field(default_factory=list)
+    versions: list[str] = []
     """NCCL's, of all processes."""
     nvls: bool | None = None
     """Whether every GPU can let the NVLink switch reduce (NVLink SHARP). Null if no process says."""
     without_infiniband: bool = False
     """A process looked for InfiniBand devices and found none."""
-    ranks: list[NcclRank] = Field(default_factory=list)
+    ranks: list[NcclRank] = []
     """One entry per process."""
-    communicators: list[NcclCommunicator] = Field(default_factory=list)
+    communicators: list[NcclCommunicator] = []
     """One entry per group of ranks."""
-    connections: list[NcclConnection] = Field(default_factory=list)
+    connections: list[NcclConnection] = []
     """One entry per transport and size of communicator."""
-    networks: list[NcclNetwork] = Field(default_factory=list)
+    networks: list[NcclNetwork] = []
     """One entry per network."""
-    variables: list[NcclVariable] = Field(default_factory=list)
+    variables: list[NcclVariable] = []
     """One entry per variable."""
-    choices: list[NcclChoice] = Field(default_factory=list)
+    choices: list[NcclChoice] = []
     """One entry per message size."""
-    warnings: list[NcclWarning] = Field(default_factory=list)
+    warnings: list[NcclWarning] = []
     """One entry per text."""
     processes: int = 0
     """Processes whose log has a line that is understood."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+import msgspec
 
 from harness.analysis.summary.base import SummaryPart
 
 
-class ApiTime(SummaryPart):
+class ApiTime(SummaryPart, kw_only=True):
     """One host API call."""
 
     name: str
@@ -22,7 +22,7 @@ class ApiTime(SummaryPart):
     """Mean."""
 
 
-class Launches(SummaryPart):
+class Launches(SummaryPart, kw_only=True):
     """How the host feeds the device, per process."""
 
     rank: int | None = None
@@ -43,11 +43,11 @@ class Launches(SummaryPart):
     """Kernel's start − launching call's start, median."""
     p90_delay_ns: int | None = None
     """90th percentile of the same."""
-    calls: list[ApiTime] = Field(default_factory=list)
+    calls: list[ApiTime] = []
     """The ten API calls with most time."""
 
 
-class CopySize(SummaryPart):
+class CopySize(SummaryPart, kw_only=True):
     """Copies of one class of sizes: less than 64 KiB, and from there from each power of two to the next. If large
     copies of several classes have the same bandwidth, that is the limit of the link."""
 
@@ -61,7 +61,7 @@ class CopySize(SummaryPart):
     """Sum."""
 
 
-class Copy(SummaryPart):
+class Copy(SummaryPart, kw_only=True):
     """Memory copies and sets in one direction, from or to one kind of host memory."""
 
     direction: str
@@ -90,11 +90,11 @@ class Copy(SummaryPart):
     """Sum of their durations."""
     largest_bytes: int = 0
     """The largest copy."""
-    sizes: list[CopySize] = Field(default_factory=list)
+    sizes: list[CopySize] = []
     """[By size](#copysize). Copies without a recorded size are not in it."""
 
 
-class RankTraining(SummaryPart):
+class RankTraining(SummaryPart, kw_only=True):
     """What one rank's training script wrote about itself: `metrics/rank<R>.jsonl`, on the script's own clock.
     Counted are steps of phase `active`, else `after`, else all."""
 
@@ -135,7 +135,7 @@ class RankTraining(SummaryPart):
     """As the script computed it."""
     peak_flops_per_s: float | None = None
     """Of its device, if the script measured it."""
-    versions: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, str] = {}
     """Of the packages, and on a GPU of CUDA, NCCL and the driver."""
     status: str | None = None
     """completed, stopped, failed. Null: the file has no end."""
@@ -144,7 +144,7 @@ class RankTraining(SummaryPart):
     steps_ended_by: str | None = None
     """Of a training that is not the harness's: the call that ends a step (`optimizer`, `backward`, `forward`), or
     `clock` for seconds. Null: not known, or the training marks its own steps."""
-    notes: list[str] = Field(default_factory=list)
+    notes: list[str] = []
     """What the observer of such a training left out, and why."""
     steps_total: int = 0
     """Steps written."""
@@ -152,7 +152,7 @@ class RankTraining(SummaryPart):
     """Steps of the counted phase."""
     phase_counted: str | None = None
     """The counted phase."""
-    step_durations_ns: list[int] = Field(default_factory=list)
+    step_durations_ns: list[int] = []
     """Of counted steps."""
     unprofiled_steps: int = 0
     """Steps before and after the profiled ones, in which the profiler does not work; without the first ones that are
@@ -183,7 +183,7 @@ class RankTraining(SummaryPart):
     """Of all steps."""
     last_loss: float | None = None
     """Of all steps."""
-    losses: list[float] = Field(default_factory=list)
+    losses: list[float] = []
     """Of all steps."""
     profiled_unix_ns: tuple[int, int] | None = None
     """Start of the first profiled step and end of the last, unix time. Null without any."""
@@ -203,7 +203,7 @@ class RankTraining(SummaryPart):
     step a profiler writes its trace. Null if Linux does not say."""
 
 
-class ProfilerCost(SummaryPart):
+class ProfilerCost(SummaryPart, kw_only=True):
     """How much longer the profiled steps take than the other steps of the same run, by the training's own clock. The
     answer says it from a ratio of 1.15 on. From there on, the loss to small operators is divided by it; it is not told
     if it is no longer than what the profiler adds to a step, or then below 3 % of the step. Stalls and waits are not
@@ -217,7 +217,7 @@ class ProfilerCost(SummaryPart):
     """Profiled step / unprofiled step."""
 
 
-class ProfilerOverhead(SummaryPart):
+class ProfilerOverhead(SummaryPart, kw_only=True):
     """The profiler's own work beside a process, as the profiler recorded it: filling and writing its buffers
     (`PROFILER_OVERHEAD` and CUPTI's overhead in nsys, `overhead` in torch.profiler). It is only a part of what
     profiling costs, because the time that it adds to each operator and call is not recorded."""
@@ -230,7 +230,7 @@ class ProfilerOverhead(SummaryPart):
     """Time in the window in which the profiler worked."""
 
 
-class Efficiency(SummaryPart):
+class Efficiency(SummaryPart, kw_only=True):
     """What the job achieved, all ranks together."""
 
     tokens_per_s: float | None = None
@@ -255,16 +255,16 @@ class Efficiency(SummaryPart):
 
 MOST_COLUMNS = 100  # of a node's rates over time
 LAST_UNIX_NS, LONGEST_NS = (1 << 62, 1 << 55)  # in the year 2116, and over a year: all sums of them have 64 bits
-_Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Column = Annotated[list[_Rate | None], Field(min_length=1, max_length=MOST_COLUMNS)]
+_Rate = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
+_Column = Annotated[list[_Rate | None], msgspec.Meta(min_length=1, max_length=MOST_COLUMNS)]
 
 
-class NetworkOverTime(SummaryPart):
+class NetworkOverTime(SummaryPart, kw_only=True):
     """Mean rates in columns of equal length."""
 
-    start_ns: int = Field(ge=0, le=LAST_UNIX_NS)
+    start_ns: Annotated[int, msgspec.Meta(ge=0, le=LAST_UNIX_NS)]
     """Unix time of the first sample."""
-    column_ns: int = Field(gt=0, le=LONGEST_NS)
+    column_ns: Annotated[int, msgspec.Meta(gt=0, le=LONGEST_NS)]
     """Length of a column. There are at most 100."""
     sent_gb_per_s: _Column
     """Mean rate of each column, 10⁹ bytes per second. Null if it has no sample."""
@@ -272,7 +272,7 @@ class NetworkOverTime(SummaryPart):
     """The same."""
 
 
-class NodeNetwork(SummaryPart):
+class NodeNetwork(SummaryPart, kw_only=True):
     """One node's network: all its ports together, whoever sends, not the job's traffic alone. There are two
     sources, each with its own row.
 
@@ -300,7 +300,7 @@ class NodeNetwork(SummaryPart):
     """`monitor` or `nsys`."""
     switch: str | None = None
     """The switch above it, from Slurm."""
-    ports: list[str] = Field(default_factory=list)
+    ports: list[str] = []
     """`mlx5_0:1`, `eth0` …"""
     loopback: bool = False
     """There is no port but the loopback: the traffic stays inside the node."""
@@ -328,7 +328,7 @@ class NodeNetwork(SummaryPart):
     """[The rates over time](#networkovertime), which the picture draws."""
 
 
-class MonitorDevice(SummaryPart):
+class MonitorDevice(SummaryPart, kw_only=True):
     """What the monitor beside the job saw of one device: `gpus-monitor/<node>/`, over the whole recording."""
 
     node: str

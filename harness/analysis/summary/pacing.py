@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from harness.analysis.summary.base import Numbered, SummaryPart
+from harness.analysis.summary.base import SummaryPart
 
 
-class PaceChange(SummaryPart):
+class PaceChange(SummaryPart, kw_only=True):
     """A step from which on the job's steps are longer or shorter, by the training's own clock, in all its steps without
     those in which a profiler worked. The job's step is the median over ranks. Found are changes by about 8 % and more
     that last 15 steps and more, if they are larger than the steps' own noise; slow steps in a period, and slow steps
@@ -58,7 +56,7 @@ class PaceChange(SummaryPart):
     """The own times before and after, in words."""
 
 
-class SlowestRank(SummaryPart):
+class SlowestRank(SummaryPart, kw_only=True):
     """Which rank the others wait for, by the ranks' own time in all steps that were not profiled (as in
     `pace_changes`). Whether it is chance is found by permutation of the ranks in blocks of ten steps."""
 
@@ -78,7 +76,7 @@ class SlowestRank(SummaryPart):
     """The probability that one of ranks that are alike is the slowest as often, or as expensively."""
 
 
-class PacePlace(SummaryPart):
+class PacePlace(SummaryPart, kw_only=True):
     """One node, or one rank if ranks are compared. A share above zero is slower than the median place."""
 
     node: str | None = None
@@ -101,7 +99,7 @@ class PacePlace(SummaryPart):
     """The same of own work. Null if not known."""
 
 
-class PaceOutlier(SummaryPart):
+class PaceOutlier(SummaryPart, kw_only=True):
     """A place that is behind the others by the rule of [Pacing](#pacing)."""
 
     place: str
@@ -122,7 +120,7 @@ class PaceOutlier(SummaryPart):
     """Steps that were compared."""
 
 
-class PaceRow(SummaryPart):
+class PaceRow(SummaryPart, kw_only=True):
     """A cell is null if no rank of the row has the step. A layer is empty if no cell of it is known."""
 
     name: str
@@ -131,15 +129,15 @@ class PaceRow(SummaryPart):
     """Its first node."""
     switch: str | None = None
     """The switch above it."""
-    step_share: list[float | None] = Field(default_factory=list)
+    step_share: list[float | None] = []
     """Step time over the median row's, minus one."""
-    own_share: list[float | None] = Field(default_factory=list)
+    own_share: list[float | None] = []
     """The same of own work."""
-    lag_us: list[int | None] = Field(default_factory=list)
+    lag_us: list[int | None] = []
     """Behind the first rank at the step's end, µs. Empty if clocks cannot be aligned."""
 
 
-class PaceHeat(SummaryPart):
+class PaceHeat(SummaryPart, kw_only=True):
     """The picture: at most 256 rows of at most 100 columns, so 25,600 cells in each of three layers. A row is a
     rank. Of more than 256 ranks a row is a node, with its slowest rank in each step; of more than 256 nodes it is
     as many neighbouring nodes of one switch as are needed."""
@@ -154,7 +152,7 @@ class PaceHeat(SummaryPart):
     """By switch, node and rank."""
 
 
-class Pacing(SummaryPart):
+class Pacing(SummaryPart, kw_only=True):
     """Progress and consistency of the steps over ranks. Two ranks' steps are the same step if their marks have the
     same number (`ProfilerStep#7`, `iteration_7`). If marks do not count up, or steps are a kernel's periodicity,
     steps are matched from the last one backwards. Window: the counted steps that at least half of the ranks have;
@@ -201,17 +199,17 @@ class Pacing(SummaryPart):
     """Median over ranks and steps."""
     own_ns: int | None = None
     """The same of own work. Null if not known."""
-    places: list[PacePlace] = Field(default_factory=list)
+    places: list[PacePlace] = []
     """One entry per place; of more than 1024 those farthest from the median."""
     outlier_count: int = 0
     """Places that are behind."""
-    outliers: list[PaceOutlier] = Field(default_factory=list)
+    outliers: list[PaceOutlier] = []
     """The first 64 of them, the farthest first."""
     heat: PaceHeat | None = None
     """The picture."""
 
 
-class StragglerStage(SummaryPart):
+class StragglerStage(SummaryPart, kw_only=True):
     """One stage of the pipeline."""
 
     stage: int
@@ -226,7 +224,7 @@ class StragglerStage(SummaryPart):
     """Forward and backward of all its chunks over the mean of the other stages, minus one. Null with one stage."""
 
 
-class StragglerWorker(SummaryPart):
+class StragglerWorker(SummaryPart, kw_only=True):
     """One worker: a stage of one data-parallel rank."""
 
     rank: int
@@ -241,7 +239,7 @@ class StragglerWorker(SummaryPart):
     """Its forward and backward over the mean of the other workers of its stage, minus one. Null if it is alone."""
 
 
-class StragglerShares(SummaryPart):
+class StragglerShares(SummaryPart, kw_only=True):
     """How much of the lost time a step would save with one thing even, as a share of all that stragglers cost. The
     shares need not add up to one. The largest gives `cause`."""
 
@@ -251,11 +249,11 @@ class StragglerShares(SummaryPart):
     """The same per worker, so that it has the mean of its stage."""
     micro_batches: float
     """Each pass as long as the mean of its worker: what changes from one micro-batch, or step, to the next."""
-    operations: dict[str, float] = Field(default_factory=dict)
+    operations: dict[str, float] = {}
     """Of each name in `by_operation`: all operations of that name ideal."""
 
 
-class Stragglers(SummaryPart):
+class Stragglers(SummaryPart, kw_only=True):
     """Stragglers in a timeline of operations: the rank, stage, operation, start and duration of each, from Parquet, CSV
     or Chrome events. (Of traces of processes, `stragglers` is a list: see [Straggler](#straggler).)
 
@@ -280,16 +278,16 @@ class Stragglers(SummaryPart):
     """T_ideal: the same with ideal durations."""
     recorded_step_ns: int
     """The mean step of the file, with the delays between operations."""
-    by_operation: dict[str, float] = Field(default_factory=dict)
+    by_operation: dict[str, float] = {}
     """S of each kind of operation. Sends and receives between stages are `forward-pp-comm` and `backward-pp-comm`."""
-    by_stage: Numbered[float] = Field(default_factory=dict)
+    by_stage: dict[int, float] = {}
     """S of each stage of the pipeline."""
-    by_dp_rank: Numbered[float] = Field(default_factory=dict)
+    by_dp_rank: dict[int, float] = {}
     """S of each data-parallel rank: a whole pipeline."""
-    by_worker: Numbered[float] = Field(default_factory=dict)
+    by_worker: dict[int, float] = {}
     """S of each worker by its global rank: the smaller one of its stage's and of its data-parallel rank's, as the paper
     counts. If the file has no ranks, they are in Megatron's order: stage × data-parallel ranks + data-parallel rank."""
-    by_step: Numbered[float] = Field(default_factory=dict)
+    by_step: dict[int, float] = {}
     """S of each step by the number in the file."""
     worst_operation: str | None = None
     """The name with the largest S."""
@@ -303,7 +301,7 @@ class Stragglers(SummaryPart):
     """The largest of `shares`."""
     cause_operation: str | None = None
     """If the cause is an operation, its name."""
-    slow_workers: list[StragglerWorker] = Field(default_factory=list)
+    slow_workers: list[StragglerWorker] = []
     """If the cause is workers: those at least 5 % slower than the others of their stage, and half as much as the
     slowest one; the slowest first, at most 16."""
     shares: StragglerShares | None = None
@@ -311,9 +309,9 @@ class Stragglers(SummaryPart):
     forward_backward_correlation: float | None = None
     """How forward and backward of a micro-batch change together, each relative to its worker's mean (Pearson). About 1
     if sequences differ in length. Null if they do not change."""
-    stages: list[StragglerStage] = Field(default_factory=list)
+    stages: list[StragglerStage] = []
     """One entry per stage."""
-    workers: list[StragglerWorker] = Field(default_factory=list)
+    workers: list[StragglerWorker] = []
     """One entry per worker, the largest S first."""
     dp_size: int
     """Data-parallel ranks."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 
-class LineShare(SummaryPart):
+class LineShare(SummaryPart, kw_only=True):
     """A line of the user's own code with a part of a loss. The observer of each rank samples the line in which the main
     thread is, 50 times per second and 200 times in the profiled steps: the innermost one that belongs neither to
     Python nor to an installed package. Of a stall it is the line in which the host was then; of work, the line with
@@ -20,14 +18,14 @@ class LineShare(SummaryPart):
     """The line."""
     share: float
     """Of the loss, at most 1. The rest was in other lines, or in none that is known."""
-    source: list[str] = Field(default_factory=list)
+    source: list[str] = []
     """The line and those around it, as they were during the run, without what looks like a secret. Empty: the file
     could not be read."""
     first_line: int = 1
     """The number of the first line in `source`."""
 
 
-class TimeLost(SummaryPart):
+class TimeLost(SummaryPart, kw_only=True):
     """One cause of lost time: the time that a step would save without this cause alone, so the savings of several
     causes do not add up. Waiting is charged to the ranks that are waited for. Reported from 3 % of the step on, if the
     interval is above zero."""
@@ -43,7 +41,7 @@ class TimeLost(SummaryPart):
     was recorded, or the cause is not a single activity."""
     where: CodeLocation | None = None
     """The place in the user's own code, if it was recorded or sampled."""
-    lines: list[LineShare] = Field(default_factory=list)
+    lines: list[LineShare] = []
     """The lines of the user's code with most of the loss, at most three, the largest share first. Empty: none were
     sampled, or the loss is at no line more than at others."""
     basis: Literal["replay", "share"] = "replay"
@@ -72,7 +70,7 @@ class TimeLost(SummaryPart):
     """What was seen, in words."""
 
 
-class WhatIf(SummaryPart):
+class WhatIf(SummaryPart, kw_only=True):
     """The step with one thing changed: a prediction for this run on this machine, or a bound
     ([what a prediction says](whatif.md))."""
 
@@ -108,7 +106,7 @@ class WhatIf(SummaryPart):
     machine was in one of them."""
 
 
-class Replay(SummaryPart):
+class Replay(SummaryPart, kw_only=True):
     """The events of all ranks are one graph: an arc for each stretch of a host's or a stream's time, with its
     measured length, and arcs from a launch to its kernel, from a kernel to the host that waits for it, and between
     the ranks of a collective. In the replay every event begins when all events before it have ended. The first of
@@ -138,11 +136,11 @@ class Replay(SummaryPart):
     unknown_ns: int = 0
     """The time in collectives that take at least 0.3 ms and have a rank that was not read, or that the trace does not
     name: per step, of the rank with the most. The missing ranks are charged with nothing."""
-    what_ifs: list[WhatIf] = Field(default_factory=list)
+    what_ifs: list[WhatIf] = []
     """The step with one thing changed, best first. Empty if `error` is above 2 %."""
 
 
-class Predicted(SummaryPart):
+class Predicted(SummaryPart, kw_only=True):
     """One number of the run's `plan.json` ([theory.md](theory.md)) that the run also measured: as a
     [metric](#metrics-by-name) of the same name, or for `job_s` as the time from the job's own start to its end. Numbers
     that were not measured, or measured as 0, are left out."""
@@ -172,7 +170,7 @@ class Predicted(SummaryPart):
 NO_REPLAY = "the time of the same steps with an ideal network was not replayed"
 
 
-class PopEfficiency(SummaryPart):
+class PopEfficiency(SummaryPart, kw_only=True):
     """The hierarchy of the POP Centre of Excellence, with TALP's orchestration efficiency for devices, over the counted
     steps. Uᵢ is the useful time of device i: its compute (on a CPU: its operators; Python between operators is not
     useful). Collectives, and waiting in them, are never useful. Aᵢ = Uᵢ + exposed communication + exposed copies is the
@@ -224,7 +222,7 @@ class PopEfficiency(SummaryPart):
     network also saves idle time, and `serialisation` would exceed 1."""
 
 
-class ReferenceStep(SummaryPart):
+class ReferenceStep(SummaryPart, kw_only=True):
     """The step time of a [stored reference](references.md) with the same settings: all options that a comparison shows,
     as resolved. The reference of the run's site comes first, else the newest. The report says how much
     slower or faster the run is; `reference check` gives the verdict."""
@@ -245,7 +243,7 @@ class ReferenceStep(SummaryPart):
     """Geometric mean over these runs of the metric `mean_step_ns`, as `reference check` compares it."""
 
 
-class MemoryHolder(SummaryPart):
+class MemoryHolder(SummaryPart, kw_only=True):
     """Blocks of one category with one origin."""
 
     category: str
@@ -262,7 +260,7 @@ class MemoryHolder(SummaryPart):
     """Number of blocks."""
 
 
-class MemoryMoment(SummaryPart):
+class MemoryMoment(SummaryPart, kw_only=True):
     """Who held what on one rank at one moment, and what the training did then."""
 
     rank: int
@@ -281,7 +279,7 @@ class MemoryMoment(SummaryPart):
     """By category."""
     block_count: int
     """Storages that were held."""
-    holders: list[MemoryHolder] = Field(default_factory=list)
+    holders: list[MemoryHolder] = []
     """The 40 with most bytes."""
     error: str | None = None
     """The first line of the allocator's message. Null for a peak."""
@@ -292,7 +290,7 @@ class MemoryMoment(SummaryPart):
         return sum(self.bytes.values())
 
 
-class MemoryRank(SummaryPart):
+class MemoryRank(SummaryPart, kw_only=True):
     """One rank's peak and, on a GPU, its allocator at the end of that part of a step at which most was allocated:
     `torch.cuda.memory_stats`, each `.all.current`. Null on a CPU, whose allocator does not reserve. The tests have no
     GPU: that CUDA's numbers are read as meant was not tried."""
@@ -319,7 +317,7 @@ class MemoryRank(SummaryPart):
     """`reserved_bytes` − `allocated_bytes`: taken from CUDA and not in use."""
 
 
-class MemoryTimeline(SummaryPart):
+class MemoryTimeline(SummaryPart, kw_only=True):
     """Bytes of each category over time on one rank."""
 
     rank: int
@@ -328,11 +326,11 @@ class MemoryTimeline(SummaryPart):
     """Since the recording began. Of each of at most 600 slices of time, the moment when most was held."""
     bytes: dict[str, list[int]]
     """At those times, by category."""
-    steps: dict[str, int] = Field(default_factory=dict)
+    steps: dict[str, int] = {}
     """When each step began."""
 
 
-class Memory(SummaryPart):
+class Memory(SummaryPart, kw_only=True):
     """From `memory/rank<R>.json`, which each rank writes with `--memory-snapshot`. The training looks at every
     operator (PyTorch's `TorchDispatchMode`, as `torch.distributed._tools.MemTracker` does) and follows the storage
     of every tensor on its device from the operator that made it to its end. So the same is recorded on a CPU and on

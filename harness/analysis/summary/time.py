@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 
-class Spread(SummaryPart):
+class Spread(SummaryPart, kw_only=True):
     """A distribution. Percentiles interpolate linearly and are rounded to nanoseconds."""
 
     count: int
@@ -24,7 +22,7 @@ class Spread(SummaryPart):
     """90th percentile."""
 
 
-class RankSteps(SummaryPart):
+class RankSteps(SummaryPart, kw_only=True):
     """The counted steps of one rank."""
 
     rank: int | None
@@ -35,7 +33,7 @@ class RankSteps(SummaryPart):
     """Their median."""
 
 
-class Steps(SummaryPart):
+class Steps(SummaryPart, kw_only=True):
     """Which steps were found and how long they took."""
 
     source: str
@@ -67,7 +65,7 @@ class Steps(SummaryPart):
     between_ns: int | None = None
     """The part of that mean that lies between the marks: from the end of a mark to the start of the next. 0 for steps
     of the device."""
-    per_rank: list[RankSteps] = Field(default_factory=list)
+    per_rank: list[RankSteps] = []
     """Each rank's."""
     straggler_score: float | None = None
     """Slowest rank's median over the median of the ranks' medians. Null with one rank."""
@@ -75,7 +73,7 @@ class Steps(SummaryPart):
     """That rank."""
 
 
-class TimeSplit(SummaryPart):
+class TimeSplit(SummaryPart, kw_only=True):
     """Where one stretch of one device's time went. Lengths of unions of intervals. Exactly:
     window = compute + exposed communication + exposed memory + idle."""
 
@@ -97,7 +95,7 @@ class TimeSplit(SummaryPart):
     """window − U(compute ∪ communication ∪ memory)."""
 
 
-class KindTime(SummaryPart):
+class KindTime(SummaryPart, kw_only=True):
     """One kind of work on one device, or in the job's table on all of them."""
 
     kind: str
@@ -112,7 +110,7 @@ class KindTime(SummaryPart):
     """Of the sum over all kinds."""
 
 
-class IdleCause(SummaryPart):
+class IdleCause(SummaryPart, kw_only=True):
     """Every idle nanosecond has exactly one cause. A gap ends with an event. Until that event was launched, the host is
     the cause."""
 
@@ -135,7 +133,7 @@ class IdleCause(SummaryPart):
     """Of all idle time."""
 
 
-class HostActivity(SummaryPart):
+class HostActivity(SummaryPart, kw_only=True):
     """What the host of one process did while a device had no work and the host was the reason. The largest 20 rows of
     each process, each at least 0.2 % of its device's window."""
 
@@ -178,7 +176,7 @@ class HostActivity(SummaryPart):
     """Where the first one begins, on the trace's clock."""
 
 
-class Gap(SummaryPart):
+class Gap(SummaryPart, kw_only=True):
     """One of the longest stretches in which the device did nothing."""
 
     start_ns: int
@@ -199,7 +197,7 @@ class Gap(SummaryPart):
     """The event that ended it."""
 
 
-class MetricAverage(SummaryPart):
+class MetricAverage(SummaryPart, kw_only=True):
     """A sampled hardware counter, averaged over the window."""
 
     metric: str
@@ -210,14 +208,14 @@ class MetricAverage(SummaryPart):
     """Number of samples."""
 
 
-class StepSplit(TimeSplit):
+class StepSplit(TimeSplit, kw_only=True):
     """The split of one counted step."""
 
     step: str
     """Its mark's name."""
 
 
-class Device(TimeSplit):
+class Device(TimeSplit, kw_only=True):
     """One device of one process, with the split of its window."""
 
     rank: int | None
@@ -245,22 +243,22 @@ class Device(TimeSplit):
     """1 − idle / window."""
     work_after_window_ns: int = 0
     """U of what was launched before the window's end and ran after it."""
-    steps: list[StepSplit] = Field(default_factory=list)
+    steps: list[StepSplit] = []
     """The split of each counted step."""
-    kinds: list[KindTime] = Field(default_factory=list)
+    kinds: list[KindTime] = []
     """Kinds of work."""
-    idle_causes: list[IdleCause] = Field(default_factory=list)
+    idle_causes: list[IdleCause] = []
     """Idle time by cause."""
-    longest_gaps: list[Gap] = Field(default_factory=list)
+    longest_gaps: list[Gap] = []
     """The ten longest idle stretches."""
-    metric_averages: list[MetricAverage] = Field(default_factory=list)
+    metric_averages: list[MetricAverage] = []
     """nsys GPU counters."""
     peak_memory_bytes: int | None = None
     """Most memory that this process had allocated. nsys: null unless its first call to CUDA was recorded, because the
     memory that it held before is not known."""
 
 
-class KernelTime(SummaryPart):
+class KernelTime(SummaryPart, kw_only=True):
     """All launches of one kernel on all devices."""
 
     name: str
@@ -283,7 +281,7 @@ class KernelTime(SummaryPart):
     """Of the sum over all kernels."""
 
 
-class PhaseTime(SummaryPart):
+class PhaseTime(SummaryPart, kw_only=True):
     """Device time by the phase of training that launched it, all devices."""
 
     phase: str
@@ -303,7 +301,7 @@ class PhaseTime(SummaryPart):
     """Of the sum over all phases."""
 
 
-class RangeTime(SummaryPart):
+class RangeTime(SummaryPart, kw_only=True):
     """All instances of one range name. A kernel belongs to the innermost range open on its launching thread at its
     launch; if that thread has none (autograd's threads), to the innermost one of the main thread. An outermost
     range of another thread lies in the main thread's innermost range that is open all the while. The main thread is
@@ -328,7 +326,7 @@ class RangeTime(SummaryPart):
     """Sum over instances of last event's end − first event's start."""
 
 
-class HtaSplit(SummaryPart):
+class HtaSplit(SummaryPart, kw_only=True):
     """HolisticTraceAnalysis 0.5.0's numbers, to compare with it. It drops what was launched after the last ProfilerStep
     began, rounds fractional microseconds inwards, knows kernels by name prefixes, and calls the rest of the busy time
     non-compute."""

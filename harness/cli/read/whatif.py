@@ -132,8 +132,8 @@ def _as_data(s: Summary) -> dict[str, Any]:
     from harness.report.tables.replay import all_changes
     from harness.report.tables.terminal import place_of
 
-    told = {} if s.replay is None else s.replay.model_dump(mode="json")
-    changes = [row.what_if.model_dump(mode="json") | {"command": row.command} for row in all_changes(s)]
+    told = {} if s.replay is None else s.replay.model_dump()
+    changes = [row.what_if.model_dump() | {"command": row.command} for row in all_changes(s)]
     return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
 
 

@@ -63,9 +63,9 @@ def file_per_device(field: str) -> File:
 
 def plain(row: SummaryPart) -> FileRow:
     """The row's plain values, without the lists and tables inside it; a place in a program is one text."""
-    places = {k: code_place(v) for k, v in row if isinstance(v, CodeLocation)}
-    dumped = row.model_dump(mode="json") | places
-    return {k: v for k, v in dumped.items() if not isinstance(v, (list, dict))}
+    places = {k: code_place(v) for k in row.__struct_fields__ if isinstance(v := getattr(row, k), CodeLocation)}
+    dumped = row.model_dump() | places
+    return {k: v for k, v in dumped.items() if not isinstance(v, (list, tuple, dict))}
 
 
 @dataclass(frozen=True, kw_only=True)
