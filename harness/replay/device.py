@@ -93,8 +93,8 @@ def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_
     since = np.where(waits.since_ns < waits.returned_ns, streams.end_ns[waits.source], since)
     builder.give_slot(arcs, slot(TimeCategory.WAIT_TAIL), waits.returned_ns - since)
     builder.give_activities(thread.activities.between(since, waits.returned_ns, arcs))
-    builder.wait(arcs)
-    builder.synchronise(arcs[waits.synchronises])
+    builder.waits.append(arcs)
+    builder.syncs.append(arcs[waits.synchronises])
 
 
 def _add_stream_dependencies(
@@ -166,7 +166,7 @@ class _Chain:
             (self.streams.index[event[1:]] == self.streams.index[event[:-1]]) & ~self._alone(event, is_end)
         )
         arcs = builder.add_arcs(node[same], node[same + 1])
-        builder.give(from_table(arcs, [slot(s) for s in _CATEGORIES], place[same + 1] - place[same]))
+        builder.amounts.append(from_table(arcs, [slot(s) for s in _CATEGORIES], place[same + 1] - place[same]))
         # the node that each launch leads to: the first at or after its event's start
         to = np.searchsorted(position, 2 * np.arange(n))
         launched = np.flatnonzero((self.streams.launch_ns >= 0) & (to < len(position)))
@@ -197,14 +197,14 @@ class _Chain:
         chosen = _representatives(to * len(times) + since, length, self.streams.launch_ns[launched])
         launched, to, since, tail = launched[chosen], to[chosen], since[chosen], tail[chosen]
         arcs = builder.add_arcs(hosts[since], node[to])
-        builder.repeat(arcs)
+        builder.repeated.append(arcs)
         launch = self.streams.launch_ns[launched]
         thread.give(builder, times[since], launch, arcs)
         # a call that holds its own work up, as a copy of pageable memory does
         builder.give_activities(thread.activities.between(launch, launch + self.latency[launched], arcs))
         tail = tail.copy()
         tail[:, _CATEGORIES.index(TimeCategory.DEVICE_GAP)] += self.latency[launched]
-        builder.give(from_table(arcs, [slot(s) for s in _CATEGORIES], tail))
+        builder.amounts.append(from_table(arcs, [slot(s) for s in _CATEGORIES], tail))
 
 
 def _representatives(group: I64, length: I64, launch: I64) -> NDArray[np.intp]:

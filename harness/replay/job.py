@@ -17,7 +17,7 @@ from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
 from harness.replay.collectives import EARLY, Call, CollectiveSync, Messages, Nodes, join_messages
-from harness.replay.graph import NEVER, SLOTS, Amounts, joined
+from harness.replay.graph import NEVER, SLOTS, Amounts, column, joined
 from harness.replay.host import least_stall
 from harness.replay.process import ProcessGraph
 from harness.traces.trace import F64, I64
@@ -204,79 +204,54 @@ def join_job(
     offsets = {c: clock.offset_ns for c, clock in align_clocks(parts, matched).items()}
     times = [g.time_ns + (g.epoch_ns or 0) - offsets.get(g.clock, 0) for g in graphs]
     origin = min(int(time[0]) for time in times)
-    time = np.concatenate(times) - origin
-    first = np.cumsum([0, *(len(t) for t in times)]).tolist()
-    nodes = [
-        Nodes((g.path, g.pid), _moved(g.arrive, n), _moved(g.done, n)) for g, n in zip(graphs, first, strict=False)
-    ]
-    arcs = _arcs_of(graphs, first)
-    sync = join_messages(CollectiveSync(time, len(time), arcs.count, early), nodes, matched, parts)
-    begin, end = (
-        np.stack([getattr(g, name)[:steps] + n for g, n in zip(graphs, first, strict=False)])
-        for name in ("step_begin", "step_end")
-    )
-    least = least_stall(time[end] - time[begin])
-    time = np.concatenate([time, *sync.times])
-    process = np.concatenate([*arcs.process, *sync.process])
-    target = np.concatenate([*arcs.target, *sync.target])
+    sync, nodes = CollectiveSync(early=early), []
+    begin, end, last = [], [], []
+    for place, (own, time) in enumerate(zip(graphs, times, strict=True)):
+        node = sync.nodes
+        nodes.append(Nodes((own.path, own.pid), _moved(own.arrive, node), _moved(own.done, node)))
+        begin.append(own.step_begin[:steps] + node)
+        end.append(own.step_end[:steps] + node)
+        last.append(own.last[0] + node if len(own.last) else -1)
+        sync.add_nodes(time - origin)
+        _add_process(sync, place, own, node)
+    step_begin, step_end, own_time = np.stack(begin), np.stack(end), sync.time
+    join_messages(sync, nodes, matched, parts)
+    held_up = sync.held_up(least_stall(own_time[step_end] - own_time[step_begin]))
+    time, target, process = sync.time_ns, column(sync.target), column(sync.process)
     return JobGraph(
-        processes=list(graphs),
+        processes=graphs,
         time_ns=time,
-        source=np.concatenate([*arcs.source, *sync.source]),
+        source=column(sync.source),
         target=target,
-        amounts=joined([*arcs.amounts, *sync.amounts, sync.held_up(least)]),
-        activity_amounts=joined(arcs.activities),
+        amounts=joined([*sync.amounts, held_up]),
+        activity_amounts=joined(sync.activities),
         process=process,
-        repeated=np.concatenate(arcs.repeated),
-        waits=np.concatenate(arcs.waits),
-        syncs=np.concatenate(arcs.syncs),
-        last=np.array([g.last[0] + n if len(g.last) else -1 for g, n in zip(graphs, first, strict=False)]),
-        step=_steps_of(time[target], process, time[end]),
-        step_begin=begin,
-        step_end=end,
+        repeated=column(sync.repeated),
+        waits=column(sync.waits),
+        syncs=column(sync.syncs),
+        last=np.array(last),
+        step=_steps_of(time[target], process, time[step_end]),
+        step_begin=step_begin,
+        step_end=step_end,
         messages=sync.messages(),
         calls=sync.calls,
         alone=sync.alone_count,
-        unknown=np.concatenate([np.empty(0, np.int64), *sync.unknown]),
+        unknown=column(sync.unknown),
     )
+
+
+def _add_process(sync: CollectiveSync, place: int, own: ProcessGraph, node: int) -> None:
+    """A process's own arcs, whose nodes are numbered from `node` on."""
+    arc = sync.arcs
+    sync.add(place, own.source + node, own.target + node)
+    for columns, amounts in ((sync.amounts, own.amounts), (sync.activities, own.activity_amounts)):
+        columns.append(amounts._replace(arc=amounts.arc + arc))
+    for rows, mine in ((sync.repeated, own.repeated), (sync.waits, own.waits), (sync.syncs, own.syncs)):
+        rows.append(mine + arc)
 
 
 def _moved(rows: I64, by: int) -> I64:
     return np.where(rows >= 0, rows + by, -1)
-
-
-@dataclass(frozen=True)
-class _Arcs:
-    """The processes' own arcs, one column per process."""
-
-    source: list[I64]
-    target: list[I64]
-    amounts: list[Amounts]
-    activities: list[Amounts]
-    process: list[I64]
-    repeated: list[I64]
-    waits: list[I64]
-    syncs: list[I64]
-    count: int
-
-
-def _arcs_of(graphs: Sequence[ProcessGraph], first: list[int]) -> _Arcs:
-    before = np.cumsum([0, *(len(g.source) for g in graphs)]).tolist()
-    return _Arcs(
-        [g.source + n for g, n in zip(graphs, first, strict=False)],
-        [g.target + n for g, n in zip(graphs, first, strict=False)],
-        [_later(g.amounts, n) for g, n in zip(graphs, before, strict=False)],
-        [_later(g.activity_amounts, n) for g, n in zip(graphs, before, strict=False)],
-        [np.full(len(g.source), i) for i, g in enumerate(graphs)],
-        [g.repeated + n for g, n in zip(graphs, before, strict=False)],
-        [g.waits + n for g, n in zip(graphs, before, strict=False)],
-        [g.syncs + n for g, n in zip(graphs, before, strict=False)],
-        before[-1],
-    )
-
-
-def _later(amounts: Amounts, by: int) -> Amounts:
-    return Amounts(amounts.arc + by, amounts.slot, amounts.ns)
 
 
 def _steps_of(moment: I64, process: I64, step_end: NDArray[np.int64]) -> I64:

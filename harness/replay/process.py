@@ -6,7 +6,7 @@ import io
 import json
 import re
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,17 @@ from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
-from harness.replay.graph import DATA, Amounts, Builder, HostThread, TimeCategory, activity_segments, slot
+from harness.replay.graph import (
+    DATA,
+    Amounts,
+    Builder,
+    HostThread,
+    TimeCategory,
+    activity_segments,
+    column,
+    joined,
+    slot,
+)
 from harness.replay.host import host_segments
 from harness.replay.lines import HostSteps, LineTimes, line_times, lines_in
 from harness.traces.sampled_lines import CodeLine, SampledLines
@@ -99,7 +109,6 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     thread.close(builder)
     if not span.marked:
         _end_with(builder, end, np.append(last, thread.last))
-    source, target, amounts = builder.all_arcs()
     view = m.view
     marked = m.steps.marked_window
     steps = HostSteps(span.mark_ns, marked[1] if marked and span.on_device else int(span.end_ns[-1]))
@@ -113,13 +122,13 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         on_cpu=view.on_cpu,
         marked=span.marked,
         time_ns=builder.time_ns,
-        source=source,
-        target=target,
-        amounts=amounts,
-        repeated=np.concatenate([np.empty(0, np.int64), *builder.repeated]),
+        source=column(builder.source),
+        target=column(builder.target),
+        amounts=joined(builder.amounts),
+        repeated=column(builder.repeated),
         last=computed,
-        waits=np.concatenate([np.empty(0, np.int64), *builder.waits]),
-        syncs=np.concatenate([np.empty(0, np.int64), *builder.syncs]),
+        waits=column(builder.waits),
+        syncs=column(builder.syncs),
         step_names=span.names,
         step_begin=begin,
         step_end=end,
@@ -127,7 +136,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         done=done,
         activities=idle.rows,
         activity_ns=_by_step(idle, span),
-        activity_amounts=builder.all_activities(),
+        activity_amounts=joined(builder.activities),
         code_lines=code_lines,
         line_times=times,
     )
@@ -182,9 +191,9 @@ def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, 
     nodes = thread.mark(builder, came, since)
     arcs = builder.add_arcs(nodes[again - 1], nodes[again])
     builder.give_slot(arcs, slot(TimeCategory.HOST_STALL, DATA), came[again] - came[again - 1])
-    builder.repeat(arcs)
+    builder.repeated.append(arcs)
     builder.give_activities(thread.activities.between(since[again], came[again], arcs))
-    builder.wait(arcs)
+    builder.waits.append(arcs)
 
 
 def _main_device(m: MeasuredProcess) -> int:
@@ -251,20 +260,7 @@ def _end_with(builder: Builder, end: I64, nodes: I64) -> None:
     builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(rest == rest.min(), rest, 0))
 
 
-_COLUMNS = (
-    "time_ns",
-    "source",
-    "target",
-    "repeated",
-    "last",
-    "waits",
-    "syncs",
-    "step_begin",
-    "step_end",
-    "arrive",
-    "done",
-    "activity_ns",
-)
+_COLUMNS = [field.name for field in fields(ProcessGraph) if field.type == "I64"]
 _FACTS = ("rank", "path", "pid", "clock", "epoch_ns", "on_cpu", "marked", "step_names")
 
 
