@@ -10,10 +10,9 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.expected import resolved
-from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import LineShare, RankTraining, Summary, WhatIf
 from harness.common.errors import RequestError
-from harness.common.faults import Fault, parse_fault
+from harness.common.faults import parse_fault
 from harness.common.paths import ROOT
 from harness.experiment.base import Change, Experiment, Fields, MeasuredRun, Sharding
 from harness.experiment.options import options_of
@@ -158,8 +157,12 @@ def changed_experiment(summary: Summary, fields: Fields) -> Experiment | None:
     """The experiment of the summary's run with these fields. None: the run is not one of ours, or the change breaks a
     rule or changes nothing."""
     asked = _asked(summary)
-    changed = None if asked is None else _changed(asked, fields)
-    return changed if changed is not None and _fits(summary, changed, fields) else None
+    if asked is None or not set(fields) <= set(type(asked).model_fields):
+        return None
+    changed, _ = validate(type(asked), asked.model_dump() | dict(fields))
+    if changed is None or changed == asked or not _fits(summary, changed, fields):
+        return None
+    return changed
 
 
 def in_lines(text: str, width: int) -> list[str]:
@@ -178,14 +181,6 @@ def _asked(summary: Summary) -> Experiment | None:
     if not isinstance(asked, Experiment) or not summary.run or any(asked.broken_rules()):
         return None
     return asked
-
-
-def _changed(asked: Experiment, fields: Fields) -> Experiment | None:
-    """The changed experiment. None: a rule forbids the change, or nothing changes."""
-    if not set(fields) <= set(type(asked).model_fields):
-        return None
-    changed, _ = validate(type(asked), asked.model_dump() | dict(fields))
-    return None if changed == asked else changed
 
 
 def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:
@@ -238,20 +233,13 @@ def without_faults(
 
 
 def _is_meant(text: str, names: Collection[str], phase: str | None, ranks: Collection[int | None] | None) -> bool:
-    fault = _read(text)
-    if fault is None or fault.name not in names:
-        return False
+    try:
+        fault = parse_fault(text)
+    except RequestError:
+        return False  # of another version of the harness
     elsewhere = phase is not None and fault.values.get("in", phase) != phase
     others = ranks is not None and fault.rank is not None and fault.rank not in ranks
-    return not elsewhere and not others
-
-
-def _read(text: str) -> Fault | None:
-    """The fault, or None for one of another version of the harness."""
-    try:
-        return parse_fault(text)
-    except RequestError:
-        return None
+    return fault.name in names and not elsewhere and not others
 
 
 FieldsOf = Callable[[Summary], Fields | None]
@@ -263,13 +251,8 @@ def _prompt_data(s: Summary) -> Fields | None:
     return without_faults(s, ("data-stall",)) or (advice.changes[0].fields if advice else None)
 
 
-def _unstalled(phase: str) -> FieldsOf:
-    names = ("host-stall", "gc") if phase == "forward" else ("host-stall",)  # where the fault `gc` collects
+def _without(*names: str, phase: str | None = None) -> FieldsOf:
     return lambda s: without_faults(s, names, phase)
-
-
-def _without(*names: str) -> FieldsOf:
-    return lambda s: without_faults(s, names)
 
 
 def _bf16(s: Summary) -> Fields | None:
@@ -295,13 +278,11 @@ def _more_micro_batches(s: Summary) -> Fields | None:
     return {"global_batch_size": 2 * batch} if batch else None
 
 
-def _no_option(s: Summary) -> Fields | None:
-    return None
-
-
 FIELDS: dict[str, FieldsOf] = {
     "no-data-stall": _prompt_data,
-    **{f"no-stall-{phase}": _unstalled(phase) for phase in PHASES[:3]},  # forward, backward, optimizer
+    "no-stall-forward": _without("host-stall", "gc", phase="forward"),  # where the fault `gc` collects
+    "no-stall-backward": _without("host-stall", phase="backward"),
+    "no-stall-optimizer": _without("host-stall", phase="optimizer"),
     "no-stall-between": _without("checkpoint"),
     "no-pause": _without("pause"),
     "own-cores": _without("pinned-together", "noisy-neighbour"),
@@ -314,10 +295,7 @@ FIELDS: dict[str, FieldsOf] = {
     "micro-batches-x2": _more_micro_batches,
     "one-bucket": _without("small-buckets"),
     "products-x2": _bf16,
-    "no-host-gaps": _no_option,
-    "free-communication": _no_option,
-    "bandwidth-x2": _no_option,
-    "latency-half": _no_option,
+    **dict.fromkeys(("no-host-gaps", "free-communication", "bandwidth-x2", "latency-half"), lambda s: None),
 }
 
 

@@ -92,13 +92,8 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     lost = f"{duration(found.lost_ns)}{interval}"
     said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
     in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
-    return " ".join(filter(None, (said, _largest(found, own), in_code, _needless(s, found))))
-
-
-def _needless(s: Summary, found: TimeLost) -> str:
-    """What of the communication the model does not need, as a sentence, also where another cause is first."""
-    needless = excess(s) if found.cause == "communication" else None
-    return needless.what if needless else ""
+    needless = excess(s) if found.cause == "communication" else None  # also where another cause is first
+    return " ".join(filter(None, (said, _largest(found, own), in_code, needless.what if needless else "")))
 
 
 def _largest(found: TimeLost, own: Reason) -> str:
@@ -190,25 +185,14 @@ def _is_one(found: TimeLost) -> bool:
 
 def _who(s: Summary, found: TimeLost) -> str:
     """The ranks as a sentence's subject."""
-    ranks = found.ranks
-    if None in ranks or not ranks:
-        return _all_of("processes", s, found) if len(ranks) > 1 else _the_process(s)
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}"
-    if len(ranks) == _processes(s):
-        return _all_of("ranks", s, found)
-    return f"Ranks {_listed(list(map(str, ranks)))}"
-
-
-def _the_process(s: Summary) -> str:
-    return "The process" if _processes(s) < 2 else "One process"
-
-
-def _all_of(noun: str, s: Summary, found: TimeLost) -> str:
-    count = len(found.ranks)
-    if count < _processes(s):
-        return f"{count} of {_processes(s)} {noun}"
-    return f"Both {noun}" if count == 2 else f"All {count} {noun}"
+    ranks, every = found.ranks, _processes(s)
+    if len(ranks) < 2:
+        known = [f"Rank {rank}" for rank in ranks if rank is not None]
+        return known[0] if known else "The process" if every < 2 else "One process"
+    noun = "processes" if None in ranks else "ranks"
+    if len(ranks) >= every:
+        return f"Both {noun}" if len(ranks) == 2 else f"All {len(ranks)} {noun}"
+    return f"{len(ranks)} of {every} processes" if None in ranks else f"Ranks {_listed(list(map(str, ranks)))}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -73,14 +73,13 @@ def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
     alike: dict[tuple[object, ...], list[Traffic]] = defaultdict(list)
     for row in rows:
         alike[row.kind, row.group, row.phase, row.bytes].append(row)
-    return [_as_one(of) for of in alike.values()]
-
-
-def _as_one(rows: Sequence[Traffic]) -> Traffic:
     counts = ("count_per_step", "pass_count_per_step", "used_pass_count_per_step")
-    means = {name: sum(getattr(row, name) for row in rows) / len(rows) for name in counts}
-    least = {name: min(getattr(row, name) for row in rows) for name in ("step_duration_ns", "step_exposed_ns")}
-    return rows[0].model_copy(update={"rank": None, **means, **least})
+    found = []
+    for same in alike.values():
+        numbers = {name: sum(getattr(row, name) for row in same) / len(same) for name in counts}
+        numbers |= {name: min(getattr(row, name) for row in same) for name in ("step_duration_ns", "step_exposed_ns")}
+        found.append(same[0].model_copy(update={"rank": None, **numbers}))
+    return found
 
 
 def _gradients(rows: Sequence[Traffic]) -> list[Traffic]:
@@ -252,9 +251,7 @@ def _plain(s: Summary, found: TimeLost) -> Reason:
 
 
 def _data(s: Summary, found: TimeLost) -> Reason:
-    advice = asked_of(s).on_purpose("data", measured(s))
-    why = IDLE_FOR_DATA if found.basis == "share" else ""
-    return Reason(why, advice.changes) if advice else Reason(why)
+    return _plain(s, found)._replace(why=IDLE_FOR_DATA if found.basis == "share" else "")
 
 
 def _host_stall(s: Summary, found: TimeLost) -> Reason:
@@ -269,12 +266,12 @@ def _host_stall(s: Summary, found: TimeLost) -> Reason:
 
 
 def _launch_bound(s: Summary, found: TimeLost) -> Reason:
-    if found.basis == "share":
-        why = "The host issues kernels more slowly than the device runs them."
-        if are_cpus(s.devices):
-            why = "It is Python overhead: the operators are too small to hide it."
-        return Reason(why, _plain(s, found).changes)
-    return _plain(s, found)
+    own = _plain(s, found)
+    if found.basis != "share":
+        return own
+    if are_cpus(s.devices):
+        return own._replace(why="It is Python overhead: the operators are too small to hide it.")
+    return own._replace(why="The host issues kernels more slowly than the device runs them.")
 
 
 def _synchronisation(s: Summary, found: TimeLost) -> Reason:
@@ -332,20 +329,15 @@ def _copies(s: Summary, found: TimeLost) -> Reason:
     return Reason(most.why, (Change(most.advice),), largest=most.what)
 
 
-def _saved_at_best_ns(s: Summary) -> int | None:
-    """What a step saves in 16 bits at best; None: no replay gives a range."""
-    found = next((w for w in (s.replay.what_ifs if s.replay else []) if w.name == "products-x2"), None)
-    if s.replay is None or found is None or not found.ranged or found.low_ns is None:
-        return None
-    return s.replay.step_ns - found.low_ns
-
-
 def _precision(s: Summary, found: TimeLost) -> Reason:
     half = "bf16" if has_bf16(s.devices) else "fp16"
     why = f"In {half} such products take half the time or less; half of the time is counted here."
-    if (most := _saved_at_best_ns(s)) is not None:
+    what_ifs = s.replay.what_ifs if s.replay else []
+    best_ns = next((w.low_ns for w in what_ifs if w.name == "products-x2" and w.ranged), None)
+    if s.replay is not None and best_ns is not None:
+        less = duration_range(found.lost_ns, s.replay.step_ns - best_ns)
         why = (
-            f"With {half} a step takes {duration_range(found.lost_ns, most)} less. The smaller number is half of the "
+            f"With {half} a step takes {less} less. The smaller number is half of the "
             "products' time; the larger one follows from the device's peaks, with half of the bytes for other kernels."
         )
     ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
@@ -402,18 +394,11 @@ def _bubble(s: Summary, found: TimeLost) -> Reason:
         if _by_inequality(p, slow) >= (p.expected_bubble_fraction or 0.0):
             text = f"give stage {slow.stage} fewer layers: the embedding and the loss take time as well"
             change = Change(text)
-    return Reason(f"{why}.{_as_communication(s)}", (change,))
-
-
-def _as_communication(s: Summary) -> str:
-    """A remark: the split shows a part of the bubble as communication."""
     share = bubble_communication(s)
     if share < _WORTH_SAYING:
-        return ""
-    return (
-        f" A part of it, {percent(share)} of the time, is shown as communication: "
-        "a stage waits in its messages for the work of another stage."
-    )
+        return Reason(f"{why}.", (change,))
+    shown = f"A part of it, {percent(share)} of the time, is shown as communication: "
+    return Reason(f"{why}. {shown}a stage waits in its messages for the work of another stage.", (change,))
 
 
 _REASONS: dict[str, Callable[[Summary, TimeLost], Reason]] = {

@@ -58,18 +58,11 @@ def _stages(s: Stragglers) -> str:
 def _times(s: Stragglers, worst: StragglerStage) -> list[str]:
     """Forward and backward of a stage beside the mean of the others."""
     found = []
-    others = [stage for stage in s.stages if stage.stage != worst.stage]
-    for name, get in _PASSES.items():
-        own, theirs = get(worst), [ns for stage in others if (ns := get(stage))]
-        if own and theirs:
-            found.append(f"its {name} takes {own * len(theirs) / sum(theirs):.2f} times")
+    for name in ("forward", "backward"):
+        own, *others = (getattr(stage, f"{name}_ns") for stage in (worst, *(x for x in s.stages if x is not worst)))
+        if own and (known := [ns for ns in others if ns]):
+            found.append(f"its {name} takes {own * len(known) / sum(known):.2f} times")
     return found
-
-
-_PASSES: dict[str, Callable[[StragglerStage], int | None]] = {
-    "forward": lambda stage: stage.forward_ns,
-    "backward": lambda stage: stage.backward_ns,
-}
 
 
 def _workers(s: Stragglers) -> str:
@@ -122,16 +115,12 @@ def _is_alone(s: Stragglers) -> bool:
     return bool(others) and first > 0 and others[0] < _HALF * first
 
 
-def _several(s: Stragglers) -> str:
-    return f"No single cause has a quarter of the loss{_by_operation(s)}."
-
-
 _CAUSES: dict[str, Callable[[Stragglers], str]] = {
     "stages": _stages,
     "workers": _workers,
     "micro-batches": _micro_batches,
     "operation": _operation,
-    "several": _several,
+    "several": lambda s: f"No single cause has a quarter of the loss{_by_operation(s)}.",
 }
 
 

@@ -186,7 +186,7 @@ def by_share(s: Summary) -> list[TimeLost]:
     found = (
         (name, share)
         for name, entry in CAUSES.items()
-        if (share := entry.share_of(s)) is not None and share >= NOTICEABLE
+        if entry.share and (share := entry.share(s)) is not None and share >= NOTICEABLE
     )
     return [
         TimeLost(

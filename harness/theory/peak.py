@@ -8,7 +8,7 @@ Reducing Activation Recomputation, 2022, section 4, whose layer of GPT (34·s·b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from harness.common.megatron_layout import Layout
@@ -36,21 +36,14 @@ class Activations:
     loss_backward: float
     copies: float = 0.0
 
-    def at_loss(self, checkpointing: bool) -> float:
-        """When the loss or its gradient is computed: everything of the forward pass is there."""
-        held = self.layers * (self.kept if checkpointing else self.layer) + self.head
-        # A layer that is computed again takes its copies of the weights anew.
-        backward = self.loss_backward + (0.0 if checkpointing else self.copies)
-        return held + max(self.loss_forward + self.copies, backward)
-
-    def at_last_layer(self, checkpointing: bool) -> float:
-        """When the backward pass begins with the layers; one of them is computed again."""
-        copies = self.copies / max(1, self.layers) if checkpointing else self.copies
-        return self.layers * self.kept + self.layer + copies if checkpointing else 0.0
-
     def peak(self, checkpointing: bool) -> float:
-        """The most at one time."""
-        return max(self.at_loss(checkpointing), self.at_last_layer(checkpointing))
+        """The most at one time: when the loss or its gradient is computed, with all of the forward pass; or when the
+        backward pass computes a layer again."""
+        if not checkpointing:
+            return self.layers * self.layer + self.head + max(self.loss_forward, self.loss_backward) + self.copies
+        # A layer that is computed again takes its copies of the weights anew.
+        at_loss = self.layers * self.kept + self.head + max(self.loss_forward + self.copies, self.loss_backward)
+        return max(at_loss, self.layers * self.kept + self.layer + self.copies / max(1, self.layers))
 
 
 def of_transformers(
@@ -64,7 +57,8 @@ def of_transformers(
     The loss takes float32 logits: as they are, their log-softmax, and two gradients. parameters: those that autocast
     copies.
     """
-    h, attention, f = model.hidden_size, _attention(model), _feed_forward(model)
+    h, f = model.hidden_size, model.intermediate_size * model.num_experts_per_tok
+    attention = 2 * (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
     width = 4 if arithmetic == "fp32" else 2
     norm = {"fp32": 12 * h, "bf16": 8 * h, "autocast": 8 * h}[arithmetic]
     casts = 2 * h * 5 if arithmetic == "autocast" else 0  # three matrices read the first norm, two the second
@@ -84,16 +78,6 @@ def of_transformers(
     )
 
 
-def _attention(model: ModelConfig) -> int:
-    """Elements per token: queries, keys, values and the result."""
-    heads, groups = model.num_attention_heads, model.num_key_value_heads
-    return 2 * (heads + groups) * model.head_dim
-
-
-def _feed_forward(model: ModelConfig) -> int:
-    return model.intermediate_size * model.num_experts_per_tok
-
-
 def of_megatron(
     model: ModelConfig, micro_batch: int, seq_length: int, layout: Layout, *, bf16: bool, stage: int = 0
 ) -> Activations:
@@ -107,7 +91,8 @@ def of_megatron(
     """
     tp, cp = layout.tp, layout.cp
     tokens = micro_batch * seq_length / cp
-    h, f, width = model.hidden_size, _feed_forward(model), 2 if bf16 else 4
+    width = 2 if bf16 else 4
+    h, f = model.hidden_size, model.intermediate_size * model.num_experts_per_tok
     norm = (10 if bf16 else 12) * h / tp
     q = model.num_attention_heads * model.head_dim
     k = max(model.num_key_value_heads, tp) * model.head_dim
@@ -257,22 +242,13 @@ def peak_of(
     """
     one = activations.kept if checkpointing else activations.layer
     held = (in_flight - 1) * activations.layers * one + activations.peak(checkpointing)
-    weights = state.parameters + state.secondary
-    return Peak(
-        turn=Parts(
-            weights=weights,
-            gradients=state.gradients if gradients_stay else 0.0,
-            optimizer=state.optimizer,
-            activations=held,
-            buffers=buffers.always + buffers.in_pass,
-            framework=framework,
-        ),
-        step=Parts(
-            weights=weights,
-            gradients=state.gradients,
-            optimizer=state.optimizer,
-            activations=0.0,
-            buffers=buffers.always + buffers.in_step,
-            framework=framework,
-        ),
+    turn = Parts(
+        weights=state.parameters + state.secondary,
+        gradients=state.gradients if gradients_stay else 0.0,
+        optimizer=state.optimizer,
+        activations=held,
+        buffers=buffers.always + buffers.in_pass,
+        framework=framework,
     )
+    of_step = buffers.always + buffers.in_step
+    return Peak(turn, replace(turn, gradients=state.gradients, activations=0.0, buffers=of_step))
