@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.phases import PHASES
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.replay.graph import (
@@ -78,13 +79,6 @@ def longest_of(ns: I64, less: int) -> int:
     return int((ordered[: k + 1].sum() - less) // (k + 1))
 
 
-def in_pairs(steps: int, k: int, skipped: int) -> NDArray[np.bool_]:
-    """The last steps that make whole groups of k, without the first `skipped`."""
-    counted = np.zeros(steps, np.bool_)
-    counted[steps - (steps - skipped) // k * k :] = True
-    return counted
-
-
 def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     """What a step gains by each change, for the micro-batches that it has now."""
     job = context.job
@@ -115,7 +109,7 @@ def accumulated(k: int) -> Edit:
         reduces = {(call.kind, PHASES[call.phase]) for call in job.calls}
         if reduces != {("all_reduce", "backward")} or steps - settled(steps) < k or job.alone:
             return None
-        counted = in_pairs(steps, k, settled(steps))
+        counted = np.arange(steps) >= steps - (steps - settled(steps)) // k * k  # the last whole groups of k
         quiet = np.arange(steps) % k != (steps - 1) % k
         factors = job.unchanged()
         factors[:, slots((*HOST_TIME,), OPTIMIZER)] = 0
@@ -151,7 +145,8 @@ def loaded_ahead(context: ReplayContext) -> Edited | None:
     """Batches that workers have loaded before they are needed: what is left is to take and to read each of them."""
     chosen = slots((TimeCategory.HOST_GAP, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD), DATA)
     waits = context.time_ns[:, :, chosen].sum(axis=2).mean(axis=1)
-    left_ns = READY_NS + context.batch_bytes / FIRST_READ_GB_PER_S
+    copied = sum(copy.bytes for copy in context.summary.copies if copy.direction == TO_DEVICE)
+    left_ns = READY_NS + copied / max(context.summary.steps.counted, 1) / FIRST_READ_GB_PER_S
     if not (waits > left_ns).any():
         return None
     factors = context.job.unchanged()
@@ -169,13 +164,13 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
     exceeds them; and everything else twice as fast, which is limited by bytes, of which there are half."""
     fp32, tf32 = slots((TimeCategory.DEVICE_FP32,)), slots((TimeCategory.DEVICE_TF32,))
     products = slots((TimeCategory.HOST_PRODUCT,))
-    job, some = context.job, context.time_ns[:, :, fp32 + tf32 + products].any()
-    if not some:
+    job = context.job
+    if not context.time_ns[:, :, fp32 + tf32 + products].any():
         return None
     careful, best = job.unchanged(), job.unchanged()
     careful[:, fp32 + products], careful[:, tf32] = 0.5, _TF32_CAREFUL
     lengths = job.scaled(careful)
-    half, times = rates_in_16_bits(context.device_name)
+    half, times = rates_in_16_bits(next((d.name for d in context.summary.devices if d.name), None))
     if not context.time_ns[:, :, fp32 + tf32].any():
         return Edited(lengths)
     best[:, fp32], best[:, tf32] = 1 / times["fp32"], 1 / times["tf32"]
@@ -259,8 +254,7 @@ def larger_buckets(context: ReplayContext) -> Edited | None:
     job, messages = context.job, context.job.messages
     now = np.count_nonzero(reduces) / job.measured.size
     then = max(-(-int(messages.bytes[reduces].sum() / job.measured.size) // BUCKET), 1)
-    ratio = np.where(reduces, then / now, 1.0)
-    return Edited(_with_transfers(context, ratio))
+    return Edited(_with_transfers(context, np.where(reduces, then / now, 1.0)))
 
 
 def _with_transfers(context: ReplayContext, ratio: NDArray[np.float64]) -> I64:

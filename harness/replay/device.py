@@ -102,14 +102,9 @@ def _add_stream_dependencies(
 ) -> None:
     arcs = builder.add_arcs(end_node[dependencies.source], start_node[dependencies.target])
     gap = streams.start_ns[dependencies.target] - streams.end_ns[dependencies.source]
-    tight = gap <= streams.start_ns[dependencies.target] - _free_ns(streams)[dependencies.target]
+    free = np.maximum(streams.launch_ns, streams.previous_ns)  # as far as launch and own stream are concerned
+    tight = gap <= (streams.start_ns - free)[dependencies.target]
     builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(tight, gap, 0))
-
-
-def _free_ns(streams: Streams) -> I64:
-    """When each event could have begun, as far as its launch and its own stream are concerned."""
-    free: I64 = np.maximum(streams.launch_ns, streams.previous_ns)
-    return free
 
 
 @dataclass(frozen=True)
@@ -162,9 +157,9 @@ class _Chain:
         is_end = position % 2 == 1
         node = np.where(is_end, end_node[event], start_node[event])
         place = self.table[event] + np.where(is_end[:, None], self.own[event], 0)
-        same = np.flatnonzero(
-            (self.streams.index[event[1:]] == self.streams.index[event[:-1]]) & ~self._alone(event, is_end)
-        )
+        of_message = (event[1:] == event[:-1]) & ~is_end[:-1] & is_end[1:] & self.streams.message[event[1:]]
+        one_stream = self.streams.index[event[1:]] == self.streams.index[event[:-1]]
+        same = np.flatnonzero(one_stream & ~of_message)  # the job joins start and end of a message
         arcs = builder.add_arcs(node[same], node[same + 1])
         builder.amounts.append(from_table(arcs, [slot(s) for s in _CATEGORIES], place[same + 1] - place[same]))
         # the node that each launch leads to: the first at or after its event's start
@@ -172,13 +167,6 @@ class _Chain:
         launched = np.flatnonzero((self.streams.launch_ns >= 0) & (to < len(position)))
         launched = launched[self.streams.index[launched] == self.streams.index[event[to[launched]]]]
         self._launch_arcs(builder, thread, launched, to[launched], (node, place))
-
-    def _alone(self, event: I64, is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Pairs of nodes that are start and end of one message: the job joins them."""
-        pair: NDArray[np.bool_] = (
-            (event[1:] == event[:-1]) & ~is_end[:-1] & is_end[1:] & self.streams.message[event[1:]]
-        )
-        return pair
 
     def _launch_arcs(
         self, builder: Builder, thread: HostThread, launched: I64, to: I64, nodes: tuple[I64, I64]
@@ -236,30 +224,17 @@ def _low(values: I64) -> int:
     return max(int(np.quantile(values, LATENCY_SHARE)), 0) if len(values) else 0
 
 
-def _category(kind: str, precision: str | None) -> TimeCategory:
-    if kind not in _PRODUCTS:
-        return TimeCategory.DEVICE_WORK
-    return _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
-
-
 def categories_of(m: MeasuredProcess) -> I64:
     """The category of each event of a GPU trace, as a number; that of communication means nothing."""
     return np.array(_CATEGORIES, np.int64)[_sort_of(m)]
 
 
 def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
-    table = np.array(
-        [
-            _CATEGORIES.index(
-                _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
-                if kind in _PRODUCTS
-                else TimeCategory.DEVICE_WORK
-            )
-            for kind, precision in m.kinds.labels
-        ]
-        or [0]
-    )
-    found: NDArray[np.intp] = np.where(
-        m.kinds.event_class == MEMORY, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code]
-    )
+    of_kind = [
+        _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT) if kind in _PRODUCTS else TimeCategory.DEVICE_WORK
+        for kind, precision in m.kinds.labels
+    ]
+    table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
+    copies = m.kinds.event_class == MEMORY
+    found: NDArray[np.intp] = np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
     return found

@@ -63,7 +63,10 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     start, end, category, name = _disjoint(
         *(c[(end > window[0]) & (start < window[1])] for c in (start, end, category, name))
     )
-    edge = _edges(window, start, end, _range_borders(m, window))
+    main = m.nesting.main
+    borders = () if main is None else (main.start_ns, main.end_ns)
+    edge = np.unique(np.concatenate([np.array(window, np.int64), start, end, *borders]))
+    edge = edge[(edge >= window[0]) & (edge <= window[1])]
     work = np.searchsorted(start, edge[:-1], side="right") - 1
     inside = (work >= 0) & (edge[:-1] < np.append(end, 0)[work])
     work = np.where(inside, work, -1)
@@ -72,7 +75,7 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     step = np.searchsorted(m.steps.start_ns, edge[:-1], side="right")
     same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
     gap = category == TimeCategory.HOST_GAP
-    usual = _usual(np.diff(edge), gap, phase, same, least_stall(counted_steps(m)))
+    usual = _usual(np.diff(edge), gap, phase, same, least_stall(m.steps.durations_ns))
     after = np.maximum.accumulate(np.where(gap, -1, np.arange(len(gap))))  # the operator before each gap
     place = np.append(same, -1)[after] * N_PHASES + phase
     excess = np.where(
@@ -81,7 +84,9 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     sending = gap & (np.diff(edge) > usual) & _before_message(m, edge[1:])
     if sending.sum() >= SENDING_MOSTLY * _messages(m, window):
         excess[sending] = TimeCategory.HOST_SENDING
-    return HostSegments(edge, _slots(category, phase), usual, _slots(excess, phase))
+    return HostSegments(
+        edge, (category * N_PHASES + phase).astype(np.int16), usual, (excess * N_PHASES + phase).astype(np.int16)
+    )
 
 
 def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:
@@ -160,21 +165,6 @@ def _disjoint(start: I64, end: I64, category: I64, name: I64) -> tuple[I64, I64,
     return start[keep], end[keep], category[keep], name[keep]
 
 
-def _edges(window: tuple[int, int], *moments: I64) -> I64:
-    every = np.concatenate([np.array(window, np.int64), *moments])
-    every = every[(every >= window[0]) & (every <= window[1])]
-    every.sort()
-    distinct: I64 = every[np.append(True, every[1:] > every[:-1])]
-    return distinct
-
-
-def _range_borders(m: MeasuredProcess, window: tuple[int, int]) -> I64:
-    main = m.nesting.main
-    if main is None:
-        return np.empty(0, np.int64)
-    return np.concatenate([main.start_ns, main.end_ns])
-
-
 def _phase_of(m: MeasuredProcess, moments: I64) -> I64:
     main = m.nesting.main
     if main is None:
@@ -187,11 +177,6 @@ def _phase_of(m: MeasuredProcess, moments: I64) -> I64:
 def least_stall(step_ns: I64) -> int:
     """What is shorter is no stall, where steps take so long."""
     return max(STALL_NS, int(STALL_OF_STEP * np.median(step_ns))) if step_ns.size else STALL_NS
-
-
-def counted_steps(m: MeasuredProcess) -> I64:
-    """How long the counted steps take."""
-    return m.steps.durations_ns
 
 
 def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: int) -> I64:
@@ -221,7 +206,3 @@ def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step
         if mine > _MOST * all_of_them or (mine > 1 and mine > _BY_CHANCE * by_chance + 1):
             found |= here
     return found
-
-
-def _slots(category: I64, phase: I64) -> NDArray[np.int16]:
-    return (category * N_PHASES + phase).astype(np.int16)

@@ -125,11 +125,16 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
         scattered = _scattered(own, context.step_count)
         without = any(own.activities[row].what == OFF_CORE for row in scattered)
         for row, activity in enumerate(own.activities):
+            cause, alike = _KINDS.get(activity.cause), None
             if row in scattered:
                 cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED
-                groups.setdefault((cause, None), []).append((process, row))
-            elif (specific := _cause_of(activity)) is not None:
-                groups.setdefault((specific, _alike(specific, activity)), []).append((process, row))
+            elif activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
+                cause = Cause.BETWEEN_STEPS
+            elif cause in _ONE_EACH:
+                where = activity.where
+                alike = (activity.what, activity.range, where and (where.file, where.function), activity.phase)
+            if cause is not None:
+                groups.setdefault((cause, alike), []).append((process, row))
     synchronising = groups.pop((Cause.SYNCHRONISATION, None), [])
     for (cause, _), rows in groups.items():
         yield from _of_activities(context, cause, rows)
@@ -162,33 +167,17 @@ def _scattered(own: ProcessGraph, steps: int) -> set[int]:
     core. Data loading that is interrupted belongs to it."""
     if steps < _FEW_STEPS:
         return set()
-    rare = {row for row, ns in enumerate(own.activity_ns) if not _recurs(hit(ns))}
+    rare = set()
+    for row, hits in enumerate(map(hit, own.activity_ns)):  # not in nearly all steps, nor three times at one distance
+        at_one_distance = np.count_nonzero(hits) > 2 and period(hits) not in (None, 1)
+        if hits.mean() < _NEARLY_ALL and not at_one_distance:
+            rare.add(row)
     of = own.activities
     rows = {row for row in rare if of[row].cause in _UNEXPECTED and of[row].kind in _OF_NO_LENGTH}
     places = {(of[row].what, of[row].phase) for row in rows}
     if len(places) < _PLACES and OFF_CORE not in {what for what, _ in places}:
         return set()
     return rows | {row for row in rare if of[row].cause == "data loading"}
-
-
-def _recurs(hits: NDArray[np.bool_]) -> bool:
-    """Whether hits are in nearly all steps, or three of them at one distance, with others between them."""
-    apart = np.count_nonzero(hits) > 2 and period(hits) not in (None, 1)
-    return bool(hits.mean() >= _NEARLY_ALL or apart)
-
-
-def _cause_of(activity: HostActivity) -> Cause | None:
-    if activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
-        return Cause.BETWEEN_STEPS
-    return _KINDS.get(activity.cause)
-
-
-def _alike(cause: Cause, activity: HostActivity) -> object:
-    """What makes two activities the same, on one rank or on several."""
-    if cause not in _ONE_EACH:
-        return None
-    where = activity.where
-    return (activity.what, activity.range, where and (where.file, where.function), activity.phase)
 
 
 def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
@@ -311,9 +300,7 @@ def stopped(context: ReplayContext) -> Iterator[Suspect]:
         return  # told by `activities`
     processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
     if processes and held[list(processes)].mean() > LEAST * context.step_ns:
-        yield counterfactual(
-            context, Cause.INTERRUPTED, None, dict.fromkeys(processes, slots((TimeCategory.HOST_HELD,)))
-        )
+        yield counterfactual(context, Cause.INTERRUPTED, None, processes, slots((TimeCategory.HOST_HELD,)))
 
 
 def _of_stops(context: ReplayContext, phase: int) -> NDArray[np.bool_]:

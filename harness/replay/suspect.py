@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import CodeLocation, RankTraining, Summary, TimeSplit
 from harness.replay.graph import DEVICE_PRODUCTS, N_PHASES, SLOTS, TimeCategory
@@ -48,17 +47,6 @@ class ReplayContext:
     summary: Summary = field(default_factory=Summary)
     training: Mapping[int, RankTraining] = field(default_factory=dict)
     parts: Sequence[RankPart] = ()
-
-    @property
-    def device_name(self) -> str | None:
-        """Of a device, if it was recorded."""
-        return next((device.name for device in self.summary.devices if device.name), None)
-
-    @property
-    def batch_bytes(self) -> float:
-        """What a step of one rank copies from the host to its device."""
-        copied = sum(copy.bytes for copy in self.summary.copies if copy.direction == TO_DEVICE)
-        return copied / max(self.summary.steps.counted, 1)
 
     def recorded(self, process: int) -> RankTraining | None:
         """What a process recorded about itself."""
@@ -309,7 +297,7 @@ def is_regular(hits: NDArray[np.bool_]) -> bool:
 
 
 def hit(by_step: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """The steps with a large part of the largest step's time."""
+    """The steps, or processes, with a large part of the largest one's time."""
     largest = by_step.max(initial=0)
     found: NDArray[np.bool_] = (by_step >= _HIT * largest) & (by_step > 0)
     return found
@@ -317,8 +305,7 @@ def hit(by_step: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, ...]:
     """The processes with a large part of the largest one's time."""
-    largest = by_process.max(initial=0)
-    return tuple(np.flatnonzero((by_process >= _HIT * largest) & (by_process > 0)).tolist())
+    return tuple(np.flatnonzero(hit(by_process)).tolist())
 
 
 def settled(steps: int) -> int:
@@ -334,19 +321,19 @@ def without_time(context: ReplayContext, cause: Cause, chosen: list[int], phase:
     time = context.time_ns[:, :, chosen].sum(axis=2)
     culprit = culprits(time.sum(axis=1))
     if culprit and time[list(culprit)].mean() >= LEAST * context.step_ns:
-        yield counterfactual(context, cause, phase, dict.fromkeys(culprit, chosen))
+        yield counterfactual(context, cause, phase, culprit, chosen)
 
 
-def counterfactual(context: ReplayContext, cause: Cause, phase: int | None, chosen: dict[int, list[int]]) -> Suspect:
+def counterfactual(
+    context: ReplayContext, cause: Cause, phase: int | None, processes: tuple[int, ...], chosen: list[int]
+) -> Suspect:
     """The job without the time in some slots of some processes."""
     factor = context.job.unchanged()
-    for process, of in chosen.items():
-        factor[process, of] = 0
-    by_step = np.stack([context.time_ns[p][:, of].sum(axis=1) for p, of in chosen.items()]).max(axis=0)
+    factor[np.ix_(processes, chosen)] = 0
+    by_step = context.time_ns[list(processes)][:, :, chosen].sum(axis=2).max(axis=0)
     steps = hit(by_step)
-    lengths = context.job.scaled(factor)
-    every = tuple(sorted({s for of in chosen.values() for s in of}))
-    return Suspect(cause, tuple(chosen), phase, steps, lengths, in_steps(by_step, steps), slots=every)
+    every = tuple(sorted(chosen))
+    return Suspect(cause, processes, phase, steps, context.job.scaled(factor), in_steps(by_step, steps), slots=every)
 
 
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_]) -> str:
