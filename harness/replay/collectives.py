@@ -120,11 +120,8 @@ class CollectiveSync(Builder):
         alike = np.unique(np.stack([found.call, found.bytes]), axis=1, return_inverse=True)[1].reshape(-1)
         more_ns = held_up(found.ns, median_of_each(alike, found.ns), least)
         arcs, ns = found.arc[more_ns > 0], more_ns[more_ns > 0]
-        less, more = (
-            np.full(len(arcs), slot(category), np.int16)
-            for category in (TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD)
-        )
-        return joined([Amounts(arcs, less, -ns), Amounts(arcs, more, ns)])
+        moved = ((TimeCategory.TRANSFER, -ns), (TimeCategory.TRANSFER_HELD, ns))
+        return joined([Amounts(arcs, np.full(len(arcs), slot(of), np.int16), by) for of, by in moved])
 
     def _numbers(self, calls: list[Call]) -> I64:
         """Each call's index; new ones are added."""
@@ -149,18 +146,18 @@ def join_messages(
     place = {own.process: i for i, own in enumerate(nodes)}
     free = [own.arrive >= 0 for own in nodes]
     for shared in [*_groups(matched, place), *_pairs(time, nodes, parts, place)]:
-        of = list(zip(shared.places, shared.rows, strict=True))
-        arrive = np.stack([nodes[i].arrive[rows] for i, rows in of])
-        sync.join(shared, arrive, np.stack([nodes[i].done[rows] for i, rows in of]))
-        for i, rows in of:
-            free[i][rows] = False
+        _join(sync, nodes, shared, free)
     for shared in _by_ends(time, nodes, parts, place, free):
-        (a, b), (own, other) = shared.places, shared.rows
-        arrive, done = (np.stack([getattr(nodes[a], n)[own], getattr(nodes[b], n)[other]]) for n in ("arrive", "done"))
-        sync.join(shared, arrive, done)
-        free[a][own] = free[b][other] = False
+        _join(sync, nodes, shared, free)
     for i, mask in enumerate(free):
         sync.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
+
+
+def _join(sync: CollectiveSync, nodes: Sequence[Nodes], shared: Shared, free: list[NDArray[np.bool_]]) -> None:
+    of = list(zip(shared.places, shared.rows, strict=True))
+    sync.join(shared, *(np.stack([getattr(nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")))
+    for i, rows in of:
+        free[i][rows] = False
 
 
 def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[Shared]:
@@ -193,8 +190,11 @@ def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: 
 
     for i, j in _partners(sends, receives, after).items():
         a, b = sends[i], receives[j]
-        calls = [Call("send", int(phase)) for phase in a.phase]
-        yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, calls)
+        yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, _calls("send", a.phase))
+
+
+def _calls(kind: str, phase: NDArray[np.int8]) -> list[Call]:
+    return [Call(kind, each) for each in phase.tolist()]
 
 
 def _partners(
@@ -294,8 +294,7 @@ def _by_ends(
         if len(own):
             rows = tables[0]
             kind = rows.keys[int(rows.key[own[0]])].kind
-            calls = [Call(kind, int(phase)) for phase in rows.phase[own]]
-            yield Shared([0, 1], np.stack([own, other]), rows.bytes[own], calls)
+            yield Shared([0, 1], np.stack([own, other]), rows.bytes[own], _calls(kind, rows.phase[own]))
 
 
 def ended_together(time: I64, nodes: Sequence[Nodes], own: I64, other: I64) -> tuple[I64, I64]:
