@@ -14,15 +14,7 @@ from harness.analysis.process.host_calls import LONG_CALL_NS
 from harness.analysis.process.idle import MEMORY
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
-from harness.replay.streams import (
-    HostWaits,
-    StreamDependencies,
-    Streams,
-    find_stream_dependencies,
-    host_waits,
-    most_computed,
-    streams_of,
-)
+from harness.replay.streams import HostWaits, Streams, find_stream_dependencies, host_waits, most_computed, streams_of
 from harness.traces.trace import I64
 
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
@@ -56,17 +48,20 @@ def on_gpu(
     place[streams.row] = np.arange(count)
     if not count:
         return DeviceNodes(*(np.full(len(rows_), -1) for rows_ in (event, event, (), (), *wanted)))
-    dependencies, waits = find_stream_dependencies(streams), host_waits(m, window, streams)
+    (source, target), waits = find_stream_dependencies(streams), host_waits(m, window, streams)
     last = np.flatnonzero(np.diff(streams.index, append=-1))
     first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
     start_node, end_node = np.full((2, count), -1, np.int64)
-    begins = streams.message | _marked(np.concatenate([dependencies.target, first_of]), count)
-    ends = streams.message | _marked(np.concatenate([last, dependencies.source, waits.source, last_of]), count)
+    begins = streams.message | _marked(np.concatenate([target, first_of]), count)
+    ends = streams.message | _marked(np.concatenate([last, source, waits.source, last_of]), count)
     start_node[begins] = builder.add_nodes(streams.start_ns[begins])
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
     _add_host_waits(builder, thread, waits, end_node, streams)
-    _add_stream_dependencies(builder, dependencies, start_node, end_node, streams)
-    _Chain.of(m, streams, dependencies, waits).add_arcs(builder, thread, start_node, end_node)
+    arcs = builder.add_arcs(end_node[source], start_node[target])
+    gap = streams.start_ns[target] - streams.end_ns[source]
+    free = np.maximum(streams.launch_ns, streams.previous_ns)  # as far as launch and own stream are concerned
+    builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(gap <= (streams.start_ns - free)[target], gap, 0))
+    _Chain.of(m, streams, (source, target), waits).add_arcs(builder, thread, start_node, end_node)
     at_start, at_end = (np.append(nodes, -1) for nodes in (start_node, end_node))
     return DeviceNodes(
         at_start[place[event]],
@@ -97,16 +92,6 @@ def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_
     builder.syncs.append(arcs[waits.synchronises])
 
 
-def _add_stream_dependencies(
-    builder: Builder, dependencies: StreamDependencies, start_node: I64, end_node: I64, streams: Streams
-) -> None:
-    arcs = builder.add_arcs(end_node[dependencies.source], start_node[dependencies.target])
-    gap = streams.start_ns[dependencies.target] - streams.end_ns[dependencies.source]
-    free = np.maximum(streams.launch_ns, streams.previous_ns)  # as far as launch and own stream are concerned
-    tight = gap <= (streams.start_ns - free)[dependencies.target]
-    builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(tight, gap, 0))
-
-
 @dataclass(frozen=True)
 class _Chain:
     """Each event's place on a stream that never idles.
@@ -120,7 +105,7 @@ class _Chain:
     latency: I64
 
     @staticmethod
-    def of(m: MeasuredProcess, streams: Streams, dependencies: StreamDependencies, waits: HostWaits) -> _Chain:
+    def of(m: MeasuredProcess, streams: Streams, dependencies: tuple[I64, I64], waits: HostWaits) -> _Chain:
         launched = streams.launch_ns >= 0
         delay = streams.start_ns - streams.launch_ns
         waited = streams.start_ns - streams.previous_ns
@@ -134,11 +119,12 @@ class _Chain:
             np.where(launched, streams.launch_ns + latency_of, -1),
             np.where(streams.first, -1, streams.previous_ns + between_of),
         )
-        could[dependencies.target] = np.maximum(could[dependencies.target], streams.end_ns[dependencies.source])
+        source, target = dependencies
+        could[target] = np.maximum(could[target], streams.end_ns[source])
         rest = np.where(could >= 0, streams.start_ns - could, 0)
         # what a call held up itself, as a copy of pageable memory, lies between its launch and its work
         held = launched & (streams.launch_ns + latency_of >= streams.previous_ns + between_of)
-        held[dependencies.target] = False
+        held[target] = False
         gap = np.where(streams.first, 0, between_of + np.where(held, 0, rest))
         own = np.zeros((len(gap), len(_CATEGORIES)), np.int64)
         own[np.arange(len(gap)), _sort_of(m)[streams.row]] = streams.end_ns - streams.start_ns

@@ -66,19 +66,24 @@ def host(context: ReplayContext) -> Iterator[Suspect]:
         for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
             if _of_stops(context, phase)[list(found.processes)].all():
                 continue
-            yield _named(context, replace(found, cause=_kind_of_stall(context, found)))
+            yield _named(context, found)
 
 
 def _named(context: ReplayContext, found: Suspect) -> Suspect:
-    """The stall with what its first rank's host did in most of it, if that was recorded."""
-    own, phase = context.job.processes[found.processes[0]], PHASES[found.phase or 0]
-    stalled = context.of(STALLED, found.phase)[found.processes[0]].sum()
-    for row, activity in enumerate(own.activities):
-        ns = own.activity_ns[row].sum()
-        if activity.what and activity.phase == phase and ns > _MOST * stalled:
-            cause = Cause.GARBAGE if activity.cause == _COLLECTING else found.cause
+    """The stall with its cause: by what its first rank's host did in most of it, if that was recorded; else by the
+    processes' own counters, if Python's collector ran or much was written meanwhile."""
+    who, phase = list(found.processes), PHASES[found.phase or 0]
+    stalled, own = context.of(STALLED, found.phase), context.job.processes[found.processes[0]]
+    cause = Cause.HOST_STALL
+    if (context.counted("collector_ns")[who] > _MOST * stalled.mean(axis=1)[who]).all():
+        cause = Cause.GARBAGE
+    elif (context.counted("written_bytes")[who] > CHECKPOINT_BYTES).all():
+        cause = Cause.CHECKPOINT
+    for activity, by_step in zip(own.activities, own.activity_ns, strict=True):
+        if activity.what and activity.phase == phase and by_step.sum() > _MOST * stalled[who[0]].sum():
+            cause = Cause.GARBAGE if activity.cause == _COLLECTING else cause
             return replace(found, cause=cause, what=activity_words(activity), where=activity.where)
-    return found
+    return replace(found, cause=cause)
 
 
 def tiny(context: ReplayContext) -> Iterator[Suspect]:
@@ -249,7 +254,11 @@ def activity_words(activity: HostActivity) -> str | None:
         return None
     names = (activity.what, activity.operator, activity.range)
     what, *around = dict.fromkeys(short_name(name) for name in names if name and not name.endswith(INFERRED))
-    return ", ".join([what, *_mostly_in(activity), *(f"inside {name}" for name in around)])
+    inner, ns = activity.innermost, activity.innermost_ns or 0
+    if inner is not None and ns >= _MOST * activity.idle_ns and inner.function not in activity.what:
+        place = f" ({inner.file})" if inner.file else ""
+        what += f", {percent(ns / activity.idle_ns)} of it in {inner.function}{place}"
+    return ", ".join([what, *(f"inside {name}" for name in around)])
 
 
 def short_name(recorded: str) -> str:
@@ -261,25 +270,6 @@ def short_name(recorded: str) -> str:
     'AddmmBackward0'
     """
     return recorded.strip("# ").removeprefix("autograd::engine::evaluate_function: ").rpartition("#")[2]
-
-
-def _mostly_in(activity: HostActivity) -> list[str]:
-    """The innermost function with most of its time, if it is another one."""
-    inner, ns = activity.innermost, activity.innermost_ns or 0
-    if inner is None or ns < _MOST * activity.idle_ns or inner.function in (activity.what or ""):
-        return []
-    place = f" ({inner.file})" if inner.file else ""
-    return [f"{percent(ns / activity.idle_ns)} of it in {inner.function}{place}"]
-
-
-def _kind_of_stall(context: ReplayContext, found: Suspect) -> Cause:
-    """What the process's own counters say about a stall: Python's collector ran, or much was written meanwhile."""
-    who = list(found.processes)
-    stalled = context.of(STALLED, found.phase).mean(axis=1)[who]
-    if (context.counted("collector_ns")[who] > _MOST * stalled).all():
-        return Cause.GARBAGE
-    written = context.counted("written_bytes")[who]
-    return Cause.CHECKPOINT if (written > CHECKPOINT_BYTES).all() else Cause.HOST_STALL
 
 
 def sending(context: ReplayContext) -> Iterator[Suspect]:
@@ -354,21 +344,17 @@ def without_core(context: ReplayContext) -> Iterator[Suspect]:
         mine = float(context.time_ns[process][:, chosen].sum(axis=1).mean())
         factor[process, chosen] = max(1 - waited[process] / max(mine, 1.0), 0.0)
     each = waited[list(processes)].mean() / 1e6
+    # who had the core: another rank of this job that is bound to the same too few cores, or somebody else
+    own, cause = context.recorded(processes[0]), Cause.NOISY_NEIGHBOUR
+    if own is not None and own.cores is not None:
+        others = (context.recorded(p) for p in range(context.processes))
+        sharing = sum(o is not None and (o.host, o.cores) == (own.host, own.cores) for o in others)
+        cause = Cause.PINNED_TOGETHER if sharing > how_many(own.cores) else cause
     yield Suspect(
-        _neighbour(context, processes[0]),
+        cause,
         processes,
         None,
         np.ones(context.job.measured.shape[1], np.bool_),
         context.job.scaled(factor),
         f"ready to run without a free core for {each:.1f} ms of each step",
     )
-
-
-def _neighbour(context: ReplayContext, process: int) -> Cause:
-    """Who had the core: another rank of this job that is bound to the same too few cores, or somebody else."""
-    own = context.recorded(process)
-    if own is None or own.cores is None:
-        return Cause.NOISY_NEIGHBOUR
-    others = (context.recorded(p) for p in range(context.processes))
-    sharing = [o for o in others if o is not None and o.host == own.host and o.cores == own.cores]
-    return Cause.PINNED_TOGETHER if len(sharing) > how_many(own.cores) else Cause.NOISY_NEIGHBOUR

@@ -31,7 +31,7 @@ from harness.replay.graph import (
     slot,
 )
 from harness.replay.host import host_segments
-from harness.replay.lines import HostSteps, LineTimes, line_times, lines_in
+from harness.replay.lines import HostSteps, LineTimes, line_times
 from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import I64
 
@@ -96,7 +96,8 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     segments = activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
     builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
     begin = thread.mark(builder, span.mark_ns)
-    end = thread.mark(builder, span.end_ns) if span.on_host else builder.add_nodes(span.end_ns[-1:])
+    on_host = span.marked and not span.on_device
+    end = thread.mark(builder, span.end_ns) if on_host else builder.add_nodes(span.end_ns[-1:])
     if m.view.on_cpu:
         arrive, done, last = cpu_collectives.on_cpu(m, span.window, builder, thread)
         computed = np.empty(0, np.int64)
@@ -112,7 +113,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     view = m.view
     marked = m.steps.marked_window
     steps = HostSteps(span.mark_ns, marked[1] if marked and span.on_device else int(span.end_ns[-1]))
-    code_lines, times = lines_in(lines, line_times(m, lines, thread, steps))
+    code_lines, times = line_times(m, lines, thread, steps)
     return ProcessGraph(
         rank=view.rank,
         path=view.trace.identity.path,
@@ -229,11 +230,6 @@ class Span:
     def on_device(self) -> bool:
         """Whether steps begin and end with events of the device."""
         return bool(len(self.last_event))
-
-    @property
-    def on_host(self) -> bool:
-        """Whether they do with marks of the host."""
-        return self.marked and not self.on_device
 
     @staticmethod
     def of(m: MeasuredProcess) -> Span:

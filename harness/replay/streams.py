@@ -87,13 +87,6 @@ def most_computed(m: MeasuredProcess, streams: Streams) -> I64:
     return np.array([np.argmax(np.bincount(streams.index, weights=work))])
 
 
-class StreamDependencies(NamedTuple):
-    """n pairs of rows of `Streams`: `target` cannot begin before `source` has ended."""
-
-    source: I64
-    target: I64
-
-
 class HostWaits(NamedTuple):
     """n calls that waited for the end of `source`, a row of `Streams`: when they began and returned, and from when on
     they only waited; a call that found it done did not. synchronises: it does nothing else than wait."""
@@ -105,8 +98,8 @@ class HostWaits(NamedTuple):
     synchronises: NDArray[np.bool_]
 
 
-def find_stream_dependencies(streams: Streams) -> StreamDependencies:
-    """Events that waited for another stream. source and target: rows of `streams`."""
+def find_stream_dependencies(streams: Streams) -> tuple[I64, I64]:
+    """Source and target, rows of `streams`: each target cannot begin before its source on another stream has ended."""
     free = np.maximum(streams.launch_ns, streams.previous_ns)
     late = (
         (streams.start_ns - free > IDLE_NS)
@@ -122,7 +115,7 @@ def find_stream_dependencies(streams: Streams) -> StreamDependencies:
     pairs = [(source[soon], waited[soon]), _before_messages(streams)]
     source, target = (np.concatenate(c) for c in zip(*pairs, strict=True))
     _, kept = np.unique(target, return_index=True)
-    return StreamDependencies(source[kept], target[kept])
+    return source[kept], target[kept]
 
 
 def _last_end_elsewhere(streams: Streams, rows: NDArray[np.intp]) -> I64:
