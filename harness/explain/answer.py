@@ -17,13 +17,14 @@ from harness.common.mystery import Secret
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Change
 from harness.experiment.exercises import Training
-from harness.explain.commands import changed_command, is_ours, shown_lines, slowest
+from harness.explain.commands import changed_command, is_ours, shown_lines
 from harness.explain.findings import MOST_FURTHER, further_sentence, has_marked_steps, main_sentences, reason_of
 from harness.explain.stragglers import further_sentences, straggler_sentences
 from harness.format import device_time
 from harness.format.format import duration, percent
 from harness.format.labels import are_cpus, step_parts
 from harness.measure.jobs import OF_PROFILER, SLOWED
+from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
 
 _SAME = 0.05  # a reference check allows so much
@@ -219,13 +220,9 @@ def _where_by_metrics(s: Summary) -> str | None:
     rank = slowest(s)
     if rank is None:
         return None
-    parts = [
-        (rank.median_data_ns, "loading data"),
-        (rank.median_forward_ns, "forward"),
-        (rank.median_backward_ns, "backward"),
-        (rank.median_optimizer_ns, "optimizer"),
-    ]
-    times = ", ".join(f"{duration(ns)} {what}" for ns, what in parts if ns)
+    names = {"data": "loading data", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
+    parts = ((getattr(rank, f"median_{part}_ns"), name) for part, name in names.items())
+    times = ", ".join(f"{duration(ns)} {name}" for ns, name in parts if ns)
     return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 

@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.expected import resolved
-from harness.analysis.summary import LineShare, RankTraining, Summary, WhatIf
+from harness.analysis.summary import LineShare, Summary, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
 from harness.common.paths import ROOT
-from harness.experiment.base import Change, Experiment, Fields, MeasuredRun, Sharding
+from harness.experiment.base import Experiment, Fields, MeasuredRun, Sharding
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
 from harness.experiment.parse import command_of, validate
@@ -29,12 +29,6 @@ _ROOM = 0.9  # of a device's memory that may be filled
 def asked_of(s: Summary) -> Experiment:
     """The experiment as it was resolved; for traces from elsewhere an experiment without options."""
     return resolved(s) or _UNKNOWN
-
-
-def slowest(s: Summary) -> RankTraining | None:
-    """The rank with the longest step by the training's own clock."""
-    timed = [t for t in s.training if t.median_step_ns]
-    return max(timed, key=lambda t: t.median_step_ns or 0, default=None)
 
 
 def micro_batch(s: Summary) -> int | None:
@@ -60,12 +54,6 @@ def _has_room(s: Summary, other: Sharding) -> bool:
         for one in (other, asked.sharding)
     )
     return peak + held - holds < _ROOM * room
-
-
-def more_work(s: Summary, text: str) -> tuple[Change, ...]:
-    """Twice the micro-batch; nothing where the micro-batch is not known."""
-    batch = micro_batch(s)
-    return (Change(text, asked_of(s).more_work(batch, global_batch(s))),) if batch is not None else ()
 
 
 def global_batch(s: Summary) -> int | None:
@@ -268,12 +256,14 @@ def _accumulated(times: int) -> FieldsOf:
     return fields
 
 
-def _larger_micro_batch(s: Summary) -> Fields | None:
+def larger_micro_batch(s: Summary) -> Fields | None:
+    """Twice the micro-batch; None where the micro-batch is not known."""
     batch = micro_batch(s)
     return asked_of(s).more_work(batch, global_batch(s)) if batch is not None else None
 
 
-def _more_micro_batches(s: Summary) -> Fields | None:
+def more_micro_batches(s: Summary) -> Fields | None:
+    """Twice the global batch at the same micro-batch; None where it is not known."""
     batch = global_batch(s)
     return {"global_batch_size": 2 * batch} if batch else None
 
@@ -291,8 +281,8 @@ FIELDS: dict[str, FieldsOf] = {
     "rank-like-others": _without("extra-compute", "long-sequences", "noisy-neighbour", "slow-device", "uneven-stages"),
     "gas-x2": _accumulated(2),
     "gas-x4": _accumulated(4),
-    "micro-batch-x2": _larger_micro_batch,
-    "micro-batches-x2": _more_micro_batches,
+    "micro-batch-x2": larger_micro_batch,
+    "micro-batches-x2": more_micro_batches,
     "one-bucket": _without("small-buckets"),
     "products-x2": _bf16,
     **dict.fromkeys(("no-host-gaps", "free-communication", "bandwidth-x2", "latency-half"), lambda s: None),

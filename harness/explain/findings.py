@@ -76,8 +76,19 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
         said = f"The largest avoidable part is {_part(s, found, own)}."
         return " ".join(filter(None, (said, _in_code(s, found), own.why)))
     one = _is_one(found)
-    waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
-    lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"
+    others = _processes(s) - len(found.ranks)
+    waits = f" The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if one else 'them'}."
+    waits = waits if others > 0 else ""
+    whole = f"per step, {percent(found.share)} of the time"
+    if not has_marked_steps(s):
+        whole = f"of the {duration(s.replay.step_ns if s.replay else round(found.lost_ns / found.share))} recorded"
+    if found.low_ns is None:
+        certainty = "too few steps for an interval"
+    elif duration(found.low_ns) == duration(found.high_ns):
+        certainty = "the same in all steps"
+    else:
+        certainty = f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
+    lost = f"{duration(found.lost_ns)} {whole} ({certainty})"
     said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
     return " ".join(filter(None, (said, _largest(found, own), _in_code(s, found), own.why)))
 
@@ -149,21 +160,6 @@ def _when(found: TimeLost) -> str:
     return f" ({found.evidence})" if found.evidence else ""
 
 
-def _certainty(found: TimeLost) -> str:
-    if found.low_ns is None:
-        return "too few steps for an interval"
-    if duration(found.low_ns) == duration(found.high_ns):
-        return "the same in all steps"
-    return f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
-
-
-def _whole(s: Summary, found: TimeLost) -> str:
-    if has_marked_steps(s):
-        return f"per step, {percent(found.share)} of the time"
-    whole = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
-    return f"of the {duration(whole)} recorded"
-
-
 def _does(found: TimeLost, own: Reason) -> str:
     """What the ranks do, and in which steps."""
     entry = CAUSES.get(found.cause)
@@ -203,12 +199,6 @@ def _listed(names: Sequence[str]) -> str:
     shown, more = names[:MOST_NAMED], len(names) - MOST_NAMED
     last = f"{more} more" if more > 0 else shown[-1]
     return f"{', '.join(shown if more > 0 else shown[:-1])} and {last}"
-
-
-def _others(s: Summary, found: TimeLost) -> str:
-    """Those that wait, with their verb; empty where nobody does."""
-    count = _processes(s) - len(found.ranks)
-    return "" if count < 1 else "rank waits" if count == 1 else "ranks wait"
 
 
 def _processes(s: Summary) -> int:

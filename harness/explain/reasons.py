@@ -15,7 +15,15 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost, Traffic
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.experiment.base import IDLE_FOR_DATA, Change
-from harness.explain.commands import asked_of, global_batch, is_ours, measured, more_work, without_faults
+from harness.explain.commands import (
+    asked_of,
+    is_ours,
+    larger_micro_batch,
+    measured,
+    micro_batch,
+    more_micro_batches,
+    without_faults,
+)
 from harness.format import device_time
 from harness.format.format import amount, duration, duration_range, percent
 from harness.format.labels import are_cpus
@@ -245,8 +253,9 @@ def _plain(s: Summary, found: TimeLost) -> Reason:
     changes = list[Change]()
     if entry and entry.purpose and (advice := asked_of(s).on_purpose(entry.purpose, measured(s))) is not None:
         changes += advice.changes
-    if entry and entry.more_work:
-        changes += more_work(s, "twice the micro-batch, so that each operator has more work")
+    if entry and entry.more_work and micro_batch(s) is not None:
+        text = "twice the micro-batch, so that each operator has more work"
+        changes.append(Change(text, larger_micro_batch(s)))
     return Reason("", tuple(changes))
 
 
@@ -382,12 +391,12 @@ def _of_the_schedule(p: Pipeline) -> str:
 
 def _bubble(s: Summary, found: TimeLost) -> Reason:
     """The time inside their schedules in which the stages do not work."""
-    p, batch = s.pipeline, global_batch(s)
+    p = s.pipeline
     if p is None:
         return Reason("")
     slow, why = _slow_stage(p), _of_the_schedule(p)
     text = "more micro-batches: twice the global batch at the same micro-batch"
-    change = Change(text, {"global_batch_size": 2 * batch} if batch else None)
+    change = Change(text, more_micro_batches(s))
     if slow is not None:
         busy = slow.schedule_busy_ns / max(slow.schedule_ns, 1)
         why += f"; the rest is waiting for stage {slow.stage}, which works {percent(busy)} of that time"

@@ -164,30 +164,18 @@ def _by_operation(s: Stragglers) -> str:
     return f" ({', '.join(named)})" if named else ""
 
 
-_IN_WORDS = {
-    "stages": "stages differ in their work",
-    "workers": "some workers are slower than the others of their stage",
-    "micro-batches": "micro-batches differ from each other",
-}
-
-
 def _others(s: Stragglers) -> list[tuple[str, float]]:
     """The causes beside the first one, the largest first."""
     if s.shares is None:
         return []
-    shares = s.shares
-    found = {"stages": shares.stages, "workers": shares.workers, "micro-batches": shares.micro_batches}
-    named = [
-        (f"stage {s.worst_stage} has most work" if what == "stages" else _IN_WORDS[what], share)
-        for what, share in found.items()
-        if what != s.cause
-    ]
-    passes = ("forward-compute", "backward-compute")
-    named += [
-        (f"{name} is slow at times", share)
-        for name, share in shares.operations.items()
-        if name not in passes and name != s.cause_operation
-    ]
+    found = {
+        "stages": (f"stage {s.worst_stage} has most work", s.shares.stages),
+        "workers": ("some workers are slower than the others of their stage", s.shares.workers),
+        "micro-batches": ("micro-batches differ from each other", s.shares.micro_batches),
+    }
+    named = [own for cause, own in found.items() if cause != s.cause]
+    of_passes = ("forward-compute", "backward-compute", s.cause_operation)
+    named += [(f"{name} is slow at times", of) for name, of in s.shares.operations.items() if name not in of_passes]
     return sorted(named, key=lambda pair: -pair[1])
 
 

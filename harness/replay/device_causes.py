@@ -15,7 +15,7 @@ import numpy as np
 from harness.analysis.metrics import waiting_share
 from harness.analysis.process.copies import HOST_COPIES, SMALL_BYTES, TO_HOST
 from harness.analysis.process.kinds import MEMSET
-from harness.analysis.summary import Copy, Device, Pipeline, PipelineStage, Summary
+from harness.analysis.summary import Copy, Device, Pipeline, PipelineStage, RankTraining, Summary
 from harness.format import device_time
 from harness.format.format import amount, duration, percent, rate
 from harness.replay.counterfactuals import ideal, larger_buckets, small_buckets, without
@@ -85,8 +85,8 @@ def _steady(
     evidence: str = "",
 ) -> Suspect:
     """A loss of all processes in every step."""
-    everyone, steps = tuple(range(context.processes)), np.ones(context.step_count, np.bool_)
-    return Suspect(cause, everyone, phase, steps, lengths, evidence, standing=True, saved_ns=saved_ns)
+    every = context.every_step
+    return Suspect(cause, context.everyone, every, lengths, evidence, phase, standing=True, saved_ns=saved_ns)
 
 
 def communication_share(s: Summary) -> float | None:
@@ -141,9 +141,14 @@ def data_share(s: Summary) -> float | None:
     """Idle time for data; without devices the slowest rank's data loading by the training's own clock."""
     if s.devices:
         return idle("data loading")(s)
+    rank = slowest(s)
+    return (rank.median_data_ns or 0) / (rank.median_step_ns or 1) if rank else None
+
+
+def slowest(s: Summary) -> RankTraining | None:
+    """The rank with the longest step by the training's own clock."""
     timed = [t for t in s.training if t.median_step_ns]
-    slowest = max(timed, key=lambda t: t.median_step_ns or 0, default=None)
-    return (slowest.median_data_ns or 0) / (slowest.median_step_ns or 1) if slowest else None
+    return max(timed, key=lambda t: t.median_step_ns or 0, default=None)
 
 
 def has_bf16(devices: Sequence[Device]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,11 +134,26 @@ def column(parts: list[I64]) -> I64:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """n nodes, k arcs. repeated: arcs whose time is also that of other arcs, so that it must not be added up. waits:
+    arcs in which the host waits for something else (the device, a batch), without which they would not be there; syncs:
+    of these, calls that do nothing else. activity_amounts: the parts of arcs that are activities of their process's
+    host, by arc and activity."""
+
+    time_ns: I64
+    source: I64
+    target: I64
+    amounts: Amounts
+    activity_amounts: Amounts
+    repeated: I64
+    waits: I64
+    syncs: I64
+
+
 @dataclass
 class Builder:
-    """Grows by whole columns. Nodes and arcs are numbered from 0. repeated: arcs whose time is also that of other arcs,
-    so that it must not be added up. waits: arcs in which the host waits for something else, without which they would
-    not be there; syncs: of these, calls that do nothing else."""
+    """A graph that grows by whole columns. Nodes and arcs are numbered from 0."""
 
     times: list[I64] = field(default_factory=list)
     source: list[I64] = field(default_factory=list)
@@ -178,6 +193,12 @@ class Builder:
     def time_ns(self) -> I64:
         """Every node's measured moment."""
         return column(self.times)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of a `Graph`."""
+        rows = {name: column(getattr(self, name)) for name in ("source", "target", "repeated", "waits", "syncs")}
+        amounts = {"amounts": joined(self.amounts), "activity_amounts": joined(self.activities)}
+        return rows | amounts | {"time_ns": self.time_ns}
 
 
 @dataclass
@@ -219,8 +240,3 @@ class HostThread:
         """Lengthen arcs by what the host did from `start_ns` to `end_ns`."""
         builder.amounts.append(self.segments.between(start_ns, end_ns, arcs))
         builder.give_activities(self.activities.between(start_ns, end_ns, arcs))
-
-    @property
-    def last(self) -> I64:
-        """The last node, as an array of length one; empty without nodes."""
-        return self.ordered()[0][-1:]

@@ -10,7 +10,7 @@ from harness.analysis.process.kinds import HOST
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import N_PHASES, HostSegments, TimeCategory
-from harness.traces.trace import I64, Activity, Calls
+from harness.traces.trace import I64, Activity
 
 _HELD_FACTOR = 2  # what takes so many times its usual time was held up, if it is also a stall
 
@@ -59,7 +59,12 @@ _OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up
 
 def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     """The main thread of a CPU trace; else all threads that call the device's library, as one."""
-    start, end, category, name = _operators(m) if m.view.on_cpu else _calls(m)
+    if m.view.on_cpu:
+        start, end, category, name = _operators(m)
+    else:
+        calls, rows = m.view.calls, feeding_calls(m)
+        start, end, name = calls.start_ns[rows], calls.end_ns[rows], calls.name[rows].astype(np.int64)
+        category = np.full(len(rows), TimeCategory.HOST_GAP, np.int64)
     start, end, category, name = _disjoint(
         *(c[(end > window[0]) & (start < window[1])] for c in (start, end, category, name))
     )
@@ -82,7 +87,9 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
         _at_places(np.diff(edge), usual, gap, place, step), TimeCategory.HOST_STALL, TimeCategory.HOST_HELD
     )
     sending = gap & (np.diff(edge) > usual) & _before_message(m, edge[1:])
-    if sending.sum() >= SENDING_MOSTLY * _messages(m, window):
+    started = m.view.events.start_ns[m.view.events.activity == Activity.CPU_COLLECTIVE]
+    messages = np.count_nonzero((started >= window[0]) & (started < window[1]))
+    if sending.sum() >= SENDING_MOSTLY * messages:
         excess[sending] = TimeCategory.HOST_SENDING
     return HostSegments(
         edge, (category * N_PHASES + phase).astype(np.int16), usual, (excess * N_PHASES + phase).astype(np.int16)
@@ -129,19 +136,6 @@ def _sort_of(kind: str) -> TimeCategory:
     if kind == HOST:
         return TimeCategory.HOST_GAP
     return TimeCategory.HOST_PRODUCT if kind in _PRODUCTS else TimeCategory.HOST_WORK
-
-
-def _calls(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
-    calls: Calls = m.view.calls
-    rows = feeding_calls(m)
-    gap = np.full(len(rows), TimeCategory.HOST_GAP, np.int64)
-    return calls.start_ns[rows], calls.end_ns[rows], gap, calls.name[rows].astype(np.int64)
-
-
-def _messages(m: MeasuredProcess, window: tuple[int, int]) -> int:
-    """How many messages begin in the window."""
-    started = m.view.events.start_ns[m.view.events.activity == Activity.CPU_COLLECTIVE]
-    return int(((started >= window[0]) & (started < window[1])).sum())
 
 
 def _before_message(m: MeasuredProcess, moment: I64) -> NDArray[np.bool_]:

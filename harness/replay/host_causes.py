@@ -159,11 +159,10 @@ def _synchronising(context: ReplayContext, rows: list[tuple[int, int]]) -> Itera
     lengths = without_activities(context, rows)
     lengths[job.syncs[np.isin(own, who)]] = NEVER
     found = next(_of_activities(context, Cause.SYNCHRONISATION, rows), None) if rows else None
-    every = np.ones(context.step_count, np.bool_)
     if found is not None:
         yield replace(found, processes=who, lengths=lengths)
     else:
-        yield Suspect(Cause.SYNCHRONISATION, who, None, every, lengths, "", standing=True)
+        yield Suspect(Cause.SYNCHRONISATION, who, context.every_step, lengths, standing=True)
 
 
 def _scattered(own: ProcessGraph, steps: int) -> set[int]:
@@ -198,19 +197,21 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     mine = [(process, row) for process, row in rows if process in who]
     most = max(mine, key=lambda at: job.processes[at[0]].activity_ns[at[1]].sum())
     activity, steps = job.processes[most[0]].activities[most[1]], hit(saved)
-    yield Suspect(
+    found = Suspect(
         cause,
         who,
-        None if cause in _ANYWHERE or activity.phase not in PHASES else PHASES.index(activity.phase),
         steps,
         without_activities(context, mine),
         in_steps(saved / len(who), steps),
         standing=cause in STEADY,
         saved_ns=saved,
-        what=None if cause in _ANYWHERE else activity_words(activity),
-        where=None if cause in _ANYWHERE else activity.where,
         activities=tuple(mine),
     )
+    if cause in _ANYWHERE:
+        yield found
+    else:
+        phase = PHASES.index(activity.phase) if activity.phase in PHASES else None
+        yield replace(found, phase=phase, what=activity_words(activity), where=activity.where)
 
 
 STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
@@ -324,7 +325,6 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
     yield Suspect(
         Cause.PAUSE,
         processes,
-        None,
         hits,
         job.lengths - np.rint(less).astype(np.int64),
         f"{usual / 1e6:.1f} ms in {np.count_nonzero(hits)} of {len(hits)} steps; continued {count} times",
@@ -339,8 +339,8 @@ def without_core(context: ReplayContext) -> Iterator[Suspect]:
     if not processes:
         return
     factor = context.job.unchanged()
+    chosen = slots((*_RUNNING, TimeCategory.HOST_HELD))
     for process in processes:
-        chosen = slots((*_RUNNING, TimeCategory.HOST_HELD))
         mine = float(context.time_ns[process][:, chosen].sum(axis=1).mean())
         factor[process, chosen] = max(1 - waited[process] / max(mine, 1.0), 0.0)
     each = waited[list(processes)].mean() / 1e6
@@ -350,11 +350,5 @@ def without_core(context: ReplayContext) -> Iterator[Suspect]:
         others = (context.recorded(p) for p in range(context.processes))
         sharing = sum(o is not None and (o.host, o.cores) == (own.host, own.cores) for o in others)
         cause = Cause.PINNED_TOGETHER if sharing > how_many(own.cores) else cause
-    yield Suspect(
-        cause,
-        processes,
-        None,
-        np.ones(context.job.measured.shape[1], np.bool_),
-        context.job.scaled(factor),
-        f"ready to run without a free core for {each:.1f} ms of each step",
-    )
+    said = f"ready to run without a free core for {each:.1f} ms of each step"
+    yield Suspect(cause, processes, context.every_step, context.job.scaled(factor), said)

@@ -17,7 +17,7 @@ from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
 from harness.replay.collectives import EARLY, Call, CollectiveSync, Messages, Nodes, join_messages
-from harness.replay.graph import NEVER, SLOTS, Amounts, column, joined
+from harness.replay.graph import NEVER, SLOTS, Graph, column
 from harness.replay.host import least_stall
 from harness.replay.process import ProcessGraph
 from harness.traces.trace import F64, I64
@@ -85,29 +85,17 @@ def _levels(nodes: int, source: I64, target: I64) -> I64:
     return np.array(level, np.int64)
 
 
-@dataclass(frozen=True)
-class JobGraph:
-    """All processes' nodes and arcs; times are aligned. process: of each arc, the process of its target.
-    repeated: arcs whose time is also that of others. waits: arcs in which a host waits; syncs: of these,
-    calls that do nothing else. last: of each process the node
-    after which it has nothing left to compute, -1: none.
+@dataclass(frozen=True, kw_only=True)
+class JobGraph(Graph):
+    """The graph of all processes; times are aligned. process: of each arc, the process of its target. last: of each
+    process the node after which it has nothing left to compute, -1: none.
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
-    the nodes of the steps that all processes counted. alone: collectives with no
-    other rank that is known. unknown: the arcs of these, and of collectives with some rank that is not known.
-
-    activity_amounts: the parts of arcs that are activities of their process's host, by arc and activity."""
+    the nodes of the steps that all processes counted. alone: collectives with no other rank that is known. unknown: the
+    arcs of these, and of collectives with some rank that is not known."""
 
     processes: list[ProcessGraph]
-    time_ns: I64
-    source: I64
-    target: I64
-    amounts: Amounts
-    activity_amounts: Amounts
     process: I64
-    repeated: I64
-    waits: I64
-    syncs: I64
     last: I64
     step: I64
     step_begin: I64
@@ -216,27 +204,20 @@ def join_job(
         _add_process(sync, place, own, node)
     step_begin, step_end, own_time = np.stack(begin), np.stack(end), sync.time
     join_messages(sync, nodes, matched, parts)
-    held_up = sync.held_up(least_stall(own_time[step_end] - own_time[step_begin]))
-    time, target, process = sync.time_ns, column(sync.target), column(sync.process)
+    sync.amounts.append(sync.held_up(least_stall(own_time[step_end] - own_time[step_begin])))
+    process, columns = column(sync.process), sync.columns()
     return JobGraph(
         processes=graphs,
-        time_ns=time,
-        source=column(sync.source),
-        target=target,
-        amounts=joined([*sync.amounts, held_up]),
-        activity_amounts=joined(sync.activities),
         process=process,
-        repeated=column(sync.repeated),
-        waits=column(sync.waits),
-        syncs=column(sync.syncs),
         last=np.array(last),
-        step=_steps_of(time[target], process, time[step_end]),
+        step=_steps_of(columns["time_ns"][columns["target"]], process, own_time[step_end]),
         step_begin=step_begin,
         step_end=step_end,
         messages=sync.messages(),
         calls=sync.calls,
         alone=sync.alone_count,
         unknown=column(sync.unknown),
+        **columns,
     )
 
 

@@ -117,10 +117,10 @@ def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: li
     return Suspect(
         cause,
         tuple(own.process for own in kept),
-        phase,
         np.logical_or.reduce([own.steps for own in kept]),
         np.minimum.reduce([own.lengths for own in kept]),
         f"{max(own.ratio for own in kept):.2f} times the work of the other {members_are}",
+        phase,
         standing=cause is Cause.UNEVEN_STAGES,
         # on a CPU in the host's time of a phase, else in kernels, which belong to none
         slots=tuple(slots(_FORWARD, phase) if context.on_cpu else slots(WORK_TIME)),
@@ -200,11 +200,9 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
         return
     yield Suspect(
         Cause.BUBBLE if _in_pipeline(context) else Cause.IMBALANCE,
-        tuple(range(context.processes)),
-        None,
-        np.ones(context.step_count, np.bool_),
-        None,
-        "",
+        context.everyone,
+        context.every_step,
+        lengths=None,
         standing=True,
         saved_ns=saved * min(1.0, most / saved.mean()),
     )
@@ -252,10 +250,10 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         yield Suspect(
             _cause_in(phase),
             tuple(process for process, _, _ in members),
-            phase,
             steps,
             np.minimum.reduce([lengths for _, lengths, _ in members]),
             f"{each:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
+            phase,
             slots=tuple(slots(categories, phase)),
         )
 

@@ -52,13 +52,10 @@ def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64)
     events = m.view.events
     inside = (events.start_ns >= window[0]) & (events.start_ns < window[1]) & (m.kinds.event_class != NOT_WORK)
     rows_ = np.flatnonzero(inside)
-    rows_ = rows_[
-        np.lexsort((events.end_ns[rows_], events.start_ns[rows_], events.stream[rows_], events.device[rows_]))
-    ]
+    keys = events.end_ns[rows_], events.start_ns[rows_], events.stream[rows_], events.device[rows_]
+    rows_ = rows_[np.lexsort(keys)]
     device, stream = events.device[rows_], events.stream[rows_]
-    changes = (
-        np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1])) if len(rows_) else np.empty(0, bool)
-    )
+    changes = np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))[: len(rows_)]
     index = np.cumsum(changes) - 1
     start, end = events.start_ns[rows_], events.end_ns[rows_]
     reach = _reach(end, index)
@@ -101,12 +98,7 @@ class HostWaits(NamedTuple):
 def find_stream_dependencies(streams: Streams) -> tuple[I64, I64]:
     """Source and target, rows of `streams`: each target cannot begin before its source on another stream has ended."""
     free = np.maximum(streams.launch_ns, streams.previous_ns)
-    late = (
-        (streams.start_ns - free > IDLE_NS)
-        & (streams.launch_ns >= 0)
-        & (streams.launch_ns < streams.start_ns - IDLE_NS)
-    )
-    waited = np.flatnonzero(late)
+    waited = np.flatnonzero((streams.start_ns - free > IDLE_NS) & (streams.launch_ns >= 0))
     source = _last_end_elsewhere(streams, waited)
     found = source >= 0
     waited, source = waited[found], source[found]
@@ -134,14 +126,14 @@ def _last_end_elsewhere(streams: Streams, rows: NDArray[np.intp]) -> I64:
 
 def _before_messages(streams: Streams) -> tuple[I64, I64]:
     """A collective waits for what was launched before it on the stream with most work, which made its data."""
-    rows = np.flatnonzero(streams.message & (streams.launch_ns >= 0))
+    rows, none = np.flatnonzero(streams.message & (streams.launch_ns >= 0)), np.empty(0, np.int64)
     if not len(rows):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    work = np.bincount(streams.index[~streams.message], minlength=int(streams.index.max()) + 1)
-    main = np.flatnonzero((streams.index == int(np.argmax(work))) & (streams.launch_ns >= 0))
-    rows = rows[streams.index[rows] != int(np.argmax(work))]
+        return none, none
+    busiest = np.argmax(np.bincount(streams.index[~streams.message], minlength=int(streams.index.max()) + 1))
+    main = np.flatnonzero((streams.index == busiest) & (streams.launch_ns >= 0))
+    rows = rows[streams.index[rows] != busiest]
     if not len(main) or not len(rows):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return none, none
     launches = np.maximum.accumulate(streams.launch_ns[main])
     before = np.searchsorted(launches, streams.launch_ns[rows]) - 1
     source = main[np.maximum(before, 0)]
@@ -168,15 +160,13 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
         other = (at >= 0) & (own >= 0) & (streams.index[order[np.maximum(at, 0)]] != own)
         at = at - other
     last = order[np.maximum(at, 0)]
-    seen = (
-        (at >= 0)
-        & ((own < 0) | (streams.index[last] == own))
-        & (end - start >= BLOCKED_NS)
-        & (streams.end_ns[last] > start)
-    )
+    seen = (at >= 0) & ((own < 0) | (streams.index[last] == own))
+    seen &= (end - start >= BLOCKED_NS) & (streams.end_ns[last] > start)
     seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
     always = matching(calls.name[rows], m.view.names, blocks) & ~seen
-    until = _latest_until(streams, by_launch)[np.maximum(before, 0)]
+    ends = streams.end_ns[by_launch]  # of those launched until then the one which ends last
+    latest = np.where(ends == np.maximum.accumulate(ends), np.arange(len(ends)), 0)
+    until = by_launch[np.maximum.accumulate(latest)][np.maximum(before, 0)]
     launched = np.where(streams.end_ns[until] <= end, until, launched)
     always &= (before >= 0) & (streams.launch_ns[launched] >= 0) & (streams.end_ns[launched] <= end)
     kept = seen | always
@@ -184,11 +174,3 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
     waited = seen | (streams.end_ns[launched] > start)
     synchronises = matching(calls.name[rows], m.view.names, only_waits)[kept]
     return HostWaits(source, start[kept], np.where(waited, start, end)[kept], end[kept], synchronises)
-
-
-def _latest_until(streams: Streams, by_launch: NDArray[np.intp]) -> NDArray[np.intp]:
-    """For each event in the order of launches that one of those launched until then which ends last."""
-    ends = streams.end_ns[by_launch]
-    latest = np.maximum.accumulate(ends)
-    place = np.where(ends == latest, np.arange(len(ends)), 0)
-    return by_launch[np.maximum.accumulate(place)]

@@ -53,11 +53,13 @@ class ReplayContext:
         rank = self.job.processes[process].rank
         return None if rank is None else self.training.get(rank)
 
+    def _parts_of(self, process: int) -> list[RankPart]:
+        own = self.job.processes[process]
+        return [part for part in self.parts if (part.source.path, part.source.pid) == (own.path, own.pid)]
+
     def kernel_means(self, process: int) -> dict[str, tuple[int, float]]:
         """Of a process's kernels without communication, by name: how many, and their mean time in nanoseconds."""
-        own = self.job.processes[process]
-        found = (p for p in self.parts if (p.source.path, p.source.pid) == (own.path, own.pid))
-        rows = [row for part in found for row in unpack_tables(part.tables)[0]]
+        rows = [row for part in self._parts_of(process) for row in unpack_tables(part.tables)[0]]
         return {name: (count, total / count) for name, _, _, count, total, *_ in rows if not is_communication(name)}
 
     @cached_property
@@ -65,12 +67,11 @@ class ReplayContext:
         """Which part of each process's computing kernels its forward and backward passes launched; 1 where no phase of
         them is known."""
         found = np.ones(self.processes)
-        for process, own in enumerate(self.job.processes):
-            for part in self.parts:
-                if (part.source.path, part.source.pid) == (own.path, own.pid):
-                    computed = {name: row[2] or 0 for name, row in part.phases.items()}
-                    others = sum(computed.get(name, 0) for name in ("optimizer", "data loading"))
-                    found[process] = 1 - others / max(sum(computed.values()), 1)
+        for process in range(self.processes):
+            for part in self._parts_of(process):
+                computed = {name: row[2] or 0 for name, row in part.phases.items()}
+                others = sum(computed.get(name, 0) for name in ("optimizer", "data loading"))
+                found[process] = 1 - others / max(sum(computed.values()), 1)
         return found
 
     def counted(self, counter: str) -> F64:
@@ -111,6 +112,16 @@ class ReplayContext:
         if not own.marked:
             return [[device] for device in devices]
         return [list(d.steps[: self.step_count]) for d in devices if len(d.steps) >= self.step_count]
+
+    @property
+    def every_step(self) -> NDArray[np.bool_]:
+        """All counted steps, as those that a cause hits."""
+        return np.ones(self.step_count, np.bool_)
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """All processes, as those with a cause."""
+        return tuple(range(self.processes))
 
     @property
     def on_cpu(self) -> bool:
@@ -207,10 +218,10 @@ class Suspect:
 
     cause: Cause
     processes: tuple[int, ...]
-    phase: int | None
     steps: NDArray[np.bool_]
     lengths: I64 | None
-    evidence: str
+    evidence: str = ""
+    phase: int | None = None
     standing: bool = False
     counted: bool = False
     saved_ns: F64 | None = None
@@ -333,7 +344,8 @@ def counterfactual(
     by_step = context.time_ns[list(processes)][:, :, chosen].sum(axis=2).max(axis=0)
     steps = hit(by_step)
     every = tuple(sorted(chosen))
-    return Suspect(cause, processes, phase, steps, context.job.scaled(factor), in_steps(by_step, steps), slots=every)
+    said = in_steps(by_step, steps)
+    return Suspect(cause, processes, steps, context.job.scaled(factor), said, phase, slots=every)
 
 
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_]) -> str:

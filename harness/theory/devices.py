@@ -17,11 +17,18 @@ DEVICES = CONFIGS / "devices.yaml"
 TABLE = "the device table"
 
 
-class Device(BaseModel):
-    """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
-
+class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     match: str
+
+    def is_meant(self, name: str | None) -> bool:
+        """Whether a device's name has the pattern."""
+        return bool(name and re.search(self.match, name, re.IGNORECASE))
+
+
+class Device(_Entry):
+    """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
+
     tflops: dict[str, float]
     memory_gib: float | None = None
     watts: float | None = None
@@ -32,11 +39,9 @@ class Device(BaseModel):
         return None if self.memory_gib is None else self.memory_gib * 2**30
 
 
-class HostLink(BaseModel):
+class HostLink(_Entry):
     """The link between a device and its host's memory: nominal GB/s (10⁹ bytes) of one direction."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    match: str
     gb_per_s: float
     name: str
 
@@ -53,7 +58,7 @@ def find_device(name: str | None) -> Device | None:
     Raises:
         RequestError: the table is not valid.
     """
-    return next((d for d in _table().devices if name and re.search(d.match, name, re.IGNORECASE)), None)
+    return next((d for d in _table().devices if d.is_meant(name)), None)
 
 
 def host_link(device_name: str | None) -> HostLink | None:
@@ -62,8 +67,7 @@ def host_link(device_name: str | None) -> HostLink | None:
     >>> host_link("NVIDIA A100-SXM4-80GB").gb_per_s
     31.5
     """
-    links = _table().host_links
-    return next((link for link in links if device_name and re.search(link.match, device_name, re.IGNORECASE)), None)
+    return next((link for link in _table().host_links if link.is_meant(device_name)), None)
 
 
 def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | None:
