@@ -32,10 +32,8 @@ _ABOUT_TWICE = (1.9, 2.1)
 
 
 def reference_sentence(s: Summary) -> list[str]:
-    """How the run's mean step compares with that of the stored reference that asked for the same; else nothing.
-
-    The ratio is that of `reference check`. The two mean steps are not given: the answer has one step time, the median.
-    """
+    """How the run's mean step compares with that of the stored reference that asked for the same; else nothing. The
+    ratio is that of `reference check`. The two mean steps are not given: the answer has one step time, the median."""
     reference, own_ns = s.reference, judged_step_ns(metrics_by_name(s))
     if reference is None or not reference.mean_step_ns or not own_ns:
         return []

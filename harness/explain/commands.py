@@ -211,10 +211,8 @@ def _recorded_place(site: Mapping[str, Any]) -> list[str] | None:
 def without_faults(
     s: Summary, names: Collection[str], phase: str | None = None, ranks: Collection[int | None] | None = None
 ) -> Fields | None:
-    """The field without the faults of these names, or None where the run asked for none of them.
-
-    phase, ranks: only faults that happen there; None: wherever they happen.
-    """
+    """The field without the faults of these names, or None where the run asked for none of them. phase, ranks: only
+    faults that happen there; None: wherever they happen."""
     asked: tuple[str, ...] = getattr(asked_of(s), "faults", ())
     kept = tuple(text for text in asked if not _is_meant(text, names, phase, ranks))
     return {"faults": kept} if len(kept) < len(asked) else None

@@ -234,7 +234,6 @@ class Reason(NamedTuple):
 
 def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
     """Why, and what to try: first without what the run itself made slow, then what its exercise can do, then advice.
-
     who, place: the ranks and the phase, as a sentence names them."""
     own = _REASONS.get(found.cause, _plain)(s, found)
     entry, changes = CAUSES.get(found.cause), list[Change]()

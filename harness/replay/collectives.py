@@ -170,11 +170,9 @@ def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Itera
 
 
 def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[Shared]:
-    """Sends and receives: the k-th send of one process to another is the k-th receive of that one.
-
-    Of two processes it is known who that is. Of more it is one that both name; where they do not, which may be since
-    their group counts its ranks anew, it is the one whose receives do not end before the sends begin, and end soonest
-    after both began."""
+    """Sends and receives: the k-th send of one process to another is the k-th receive of that one. Of two processes it
+    is known who that is. Of more it is one that both name; where they do not, which may be since their group counts its
+    ranks anew, it is the one whose receives do not end before the sends begin, and end soonest after both began."""
     sends, receives = (
         [line for part in parts if _process(part) in place for line in _lines(part, place, kind)]
         for kind in POINT_TO_POINT[:2]
@@ -279,9 +277,8 @@ def _by_ends(
     place: dict[Process, int],
     free: Sequence[NDArray[np.bool_]],
 ) -> Iterator[Shared]:
-    """What is left of two processes and was waited for: collectives of one kind and size that ended together.
-
-    The record has no group for them, and other groups' collectives of the same kind lie between."""
+    """What is left of two processes and was waited for: collectives of one kind and size that ended together. The
+    record has no group for them, and other groups' collectives of the same kind lie between."""
     tables = {place[key]: unpack_rows(p.collectives) for p in parts if (key := _process(p)) in place}
     if len(nodes) != 2 or len(tables) != 2:
         return

@@ -124,7 +124,6 @@ def accumulated(k: int) -> Edit:
 
 def larger(context: ReplayContext) -> Edited | None:
     """Forward and backward with twice the work between the same gaps; one optimizer step and its messages for both.
-
     Twice the data is loaded: what the host waits for it, in data loading and between the marked steps, doubles, too."""
     factors = context.job.unchanged()
     for phase in (FORWARD, BACKWARD):
@@ -158,10 +157,9 @@ _TF32_CAREFUL = 1 / 1.5  # half of the bytes and twice the rate make 2; converti
 
 
 def in_16_bits(context: ReplayContext) -> Edited | None:
-    """Products and attention in bf16 (fp16, where a device has no bf16), by the precision that they have now.
-
-    Careful: fp32 twice as fast, tf32 1.5 times. At best: by the device's peaks (configs/devices.yaml), since no kernel
-    exceeds them; and everything else twice as fast, which is limited by bytes, of which there are half."""
+    """Products and attention in bf16 (fp16, where a device has no bf16), by the precision that they have now. Careful:
+    fp32 twice as fast, tf32 1.5 times. At best: by the device's peaks (configs/devices.yaml), since no kernel exceeds
+    them; and everything else twice as fast, which is limited by bytes, of which there are half."""
     fp32, tf32 = slots((TimeCategory.DEVICE_FP32,)), slots((TimeCategory.DEVICE_TF32,))
     products = slots((TimeCategory.HOST_PRODUCT,))
     job = context.job
@@ -184,10 +182,9 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
 
 
 def more_in_pipeline(context: ReplayContext) -> Edited | None:
-    """As many micro-batches again, each for as long as the busiest stage takes for one.
-
-    Source of the schedule: Narayanan et al., Efficient large-scale language model training on GPU clusters using
-    Megatron-LM, 2021, section 2.2."""
+    """As many micro-batches again, each for as long as the busiest stage takes for one. Source of the schedule:
+    Narayanan et al., Efficient large-scale language model training on GPU clusters using Megatron-LM, 2021, section
+    2.2."""
     if not any(call.kind == "send" for call in context.job.calls):
         return None
     if context.on_cpu:

@@ -112,11 +112,9 @@ def _queued(thread: I64, start: I64, issued: I64, end: I64) -> I64:
 
 @dataclass(frozen=True)
 class _Waits:
-    """When the host went on after each of n collectives (-1: not known), from when it waited, and the end.
-
-    since_ns: the same moment as resumed_ns where it did not wait. end_ns: when the collective was done; its own record
-    may be late, on a thread that has to wait for a core.
-    """
+    """When the host went on after each of n collectives (-1: not known), from when it waited, and the end. since_ns:
+    the same moment as resumed_ns where it did not wait. end_ns: when the collective was done; its own record may be
+    late, on a thread that has to wait for a core."""
 
     resumed_ns: I64
     since_ns: I64

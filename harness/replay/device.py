@@ -94,10 +94,8 @@ def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_
 
 @dataclass(frozen=True)
 class _Chain:
-    """Each event's place on a stream that never idles.
-
-    table: (n, categories), what lies between the first event's start and its own. own: (n, categories), of itself.
-    latency: from its launch to its start at the earliest."""
+    """Each event's place on a stream that never idles. table: (n, categories), what lies between the first event's
+    start and its own. own: (n, categories), of itself. latency: from its launch to its start at the earliest."""
 
     streams: Streams
     table: NDArray[np.int64]

@@ -149,11 +149,8 @@ WORTH = 0.005  # of the step; a smaller change is not listed
 def diagnose(
     summary: Summary, parts: Sequence[RankPart], training: Sequence[RankTraining] = ()
 ) -> tuple[Replay | None, list[TimeLost]]:
-    """The replay of one job and its findings, the largest loss first.
-
-    Without a replay (the parts have no graphs, or it differs from the job) findings are shares of the devices' time.
-    summary: the job's numbers.
-    """
+    """The replay of one job and its findings, the largest loss first. Without a replay (the parts have no graphs, or it
+    differs from the job) findings are shares of the devices' time. summary: the job's numbers."""
     graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
     for early in (EARLY, 0.0):  # where waiting goes round in a circle, fewer records are believed
         job = join_job(graphs, parts, summary.world_size, early)

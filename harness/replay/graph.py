@@ -220,9 +220,8 @@ class HostThread:
         return nodes
 
     def ordered(self) -> tuple[I64, I64, I64]:
-        """Node, moment and beginning of waiting of all nodes so far, in order of time.
-
-        At one moment, the end of waiting comes first."""
+        """Node, moment and beginning of waiting of all nodes so far, in order of time. At one moment, the end of
+        waiting comes first."""
         node, time, since = map(column, (self.node, self.time, self.since))
         order = np.lexsort((since >= time, time))
         return node[order], time[order], since[order]

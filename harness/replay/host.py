@@ -184,10 +184,9 @@ def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: in
 
 
 def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step: I64) -> NDArray[np.bool_]:
-    """Which gaps lie where the program is longer than usual in several steps, and more often than by chance.
-
-    What stops a process at any moment finds it at a place by the place's usual share of the time. A trace of few steps
-    cannot tell: each of its gaps counts as such a place."""
+    """Which gaps lie where the program is longer than usual in several steps, and more often than by chance. What stops
+    a process at any moment finds it at a place by the place's usual share of the time. A trace of few steps cannot
+    tell: each of its gaps counts as such a place."""
     if len(np.unique(step)) < _FEWEST_STEPS:
         return gap
     excess = length - usual

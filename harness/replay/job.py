@@ -130,10 +130,9 @@ class JobGraph(Graph):
         return found
 
     def replay(self, lengths: I64) -> I64:
-        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs).
-
-        A host that no longer waits ends its steps before the work that they launched: what is left to compute at the
-        end belongs to all steps."""
+        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs). A host that no longer
+        waits ends its steps before the work that they launched: what is left to compute at the end belongs to all
+        steps."""
         moments = solve(self.plan, self.time_ns, lengths)
         found: I64 = moments[:, self.step_end] - moments[:, self.step_begin]
         more = self._left_ns(moments) - self._left_ns(self.time_ns[None, :])
@@ -147,9 +146,8 @@ class JobGraph(Graph):
         return left
 
     def scaled(self, factor: F64, steps: NDArray[np.bool_] | None = None) -> I64:
-        """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS).
-
-        steps: only in these of the counted steps."""
+        """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS). steps: only in these
+        of the counted steps."""
         a = self.amounts
         by = factor[self.process[a.arc], a.slot]
         if steps is not None:

@@ -209,12 +209,11 @@ class Cause(str, Enum):
 @dataclass(frozen=True)
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
-    steps: which of the counted steps it hits. lengths: every arc's length without it; None: no arcs show it.
-    saved_ns: what each of the steps saves at most, as the devices' time shows; None: it has no such limit.
-    evidence: numbers in words. standing: a steady loss, present in every step, which a change of the experiment
-    improves. counted: its process counted how often it came, so that this is no chance. what, where: the activity.
-    slots: the slots of its processes' time in which the loss is; activities: the processes and rows of the host's
-    activities that it is."""
+    steps: which of the counted steps it hits. lengths: every arc's length without it; None: no arcs show it. saved_ns:
+    what each of the steps saves at most, as the devices' time shows; None: it has no such limit. evidence: numbers in
+    words. standing: a steady loss, present in every step, which a change of the experiment improves. counted: its
+    process counted how often it came, so that this is no chance. what, where: the activity. slots: the slots of its
+    processes' time in which the loss is; activities: the processes and rows of the host's activities that it is."""
 
     cause: Cause
     processes: tuple[int, ...]
@@ -263,10 +262,9 @@ class Gain:
         return Gain(self.before, self.before - kept * (self.before - self.after))
 
     def interval(self, hits: NDArray[np.bool_] | None = None) -> tuple[float, float] | None:
-        """The 95 % interval of the mean gain; None with fewer than three steps.
-
-        Percentile bootstrap over steps. hits: of all steps, those at a regular distance that have the gain; they are
-        drawn apart from the others, since how many they are is no chance. Source: Efron, Bootstrap methods, 1979."""
+        """The 95 % interval of the mean gain; None with fewer than three steps. Percentile bootstrap over steps. hits:
+        of all steps, those at a regular distance that have the gain; they are drawn apart from the others, since how
+        many they are is no chance. Source: Efron, Bootstrap methods, 1979."""
         saved = self.before - self.after
         if len(saved) < FEWEST:
             return None
@@ -276,9 +274,8 @@ class Gain:
         return float(low), float(high)
 
     def margin(self) -> float | None:
-        """How far from `after` the mean step of another run may lie, 95 %; None with fewer than three steps.
-
-        Both this run and the other one have steps that differ: the variances of the two means add up."""
+        """How far from `after` the mean step of another run may lie, 95 %; None with fewer than three steps. Both this
+        run and the other one have steps that differ: the variances of the two means add up."""
         if len(self.before) < FEWEST:
             return None
         return float(NORMAL * np.hypot(_means(self.before).std(), _means(self.after).std()))

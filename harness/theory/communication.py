@@ -202,11 +202,9 @@ class Rates:
 
 
 def time_by_line_ns(traffic: Traffic, across: bool, lines: Sequence[MeasuredLink]) -> float | None:
-    """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks.
-
-    β is scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
-    missing and latency counts.
-    """
+    """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks. β is
+    scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
+    missing and latency counts."""
     fitting = [line for line in lines if line.kind == traffic.kind and line.across == across]
     if not fitting:
         return None

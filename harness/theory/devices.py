@@ -53,11 +53,8 @@ class _Devices(BaseModel):
 
 
 def find_device(name: str | None) -> Device | None:
-    """The first entry whose pattern the name has; None: there is none, or no name.
-
-    Raises:
-        RequestError: the table is not valid.
-    """
+    """The first entry whose pattern the name has; None: there is none, or no name. Raises RequestError: the table is
+    not valid."""
     return next((d for d in _table().devices if d.is_meant(name)), None)
 
 

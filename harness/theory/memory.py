@@ -89,11 +89,9 @@ def megatron_state_bytes(dense: int, experts: int, layout: Layout, *, bf16: bool
 
 
 def megatron_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[int, int]:
-    """(parameters outside of experts, those of experts) that a rank of a pipeline stage holds.
-
-    Matrices are split over the tensor-parallel ranks, norms and the router are not. The first stage has the embedding,
-    the last one the output and its norm.
-    """
+    """(parameters outside of experts, those of experts) that a rank of a pipeline stage holds. Matrices are split over
+    the tensor-parallel ranks, norms and the router are not. The first stage has the embedding, the last one the output
+    and its norm."""
     hidden, tp = model.hidden_size, layout.tp
     heads = model.num_attention_heads * model.head_dim // tp
     groups = model.num_key_value_heads * model.head_dim // tp

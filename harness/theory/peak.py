@@ -152,10 +152,8 @@ class ZeroBuckets:
 
 
 def of_ddp(parameters: int, ranks: int, largest: int, *, on_gpu: bool) -> Buffers:
-    """DDP's buckets hold a copy of all gradients, as `gradient_as_bucket_view` is off. A single rank has none.
-
-    largest: parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, if it is not fused.
-    """
+    """DDP's buckets hold a copy of all gradients, as `gradient_as_bucket_view` is off. A single rank has none. largest:
+    parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, if it is not fused."""
     return Buffers(always=4.0 * parameters if ranks > 1 else 0.0, in_step=0.0 if on_gpu else 8.0 * largest)
 
 
@@ -182,10 +180,8 @@ def of_zero3(parameters: int, ranks: int, largest: int, buckets: ZeroBuckets, *,
 
 
 def of_fsdp(unit: int, largest_shard: float, *, bf16: bool, on_gpu: bool) -> Buffers:
-    """FSDP2: two gathered units at most, that which computes and the next, and the float32 gradients of one.
-
-    unit: parameters of the largest unit, a layer or all that is in no layer. largest_shard: of a rank's largest tensor.
-    """
+    """FSDP2: two gathered units at most, that which computes and the next, and the float32 gradients of one. unit:
+    parameters of the largest unit, a layer or all that is in no layer. largest_shard: of a rank's largest tensor."""
     return Buffers(in_pass=float((2 * (2 if bf16 else 4) + 4) * unit), in_step=0.0 if on_gpu else 8.0 * largest_shard)
 
 
@@ -235,11 +231,9 @@ def peak_of(
     gradients_stay: bool = False,
     framework: float = 0.0,
 ) -> Peak:
-    """The peak of a rank.
-
-    in_flight: micro-batches whose activations are held at once. gradients_stay: they are there in the forward pass too:
-    in a buffer of their own, or summed over micro-batches. framework: what the process needs without a model.
-    """
+    """The peak of a rank. in_flight: micro-batches whose activations are held at once. gradients_stay: they are there
+    in the forward pass too: in a buffer of their own, or summed over micro-batches. framework: what the process needs
+    without a model."""
     one = activations.kept if checkpointing else activations.layer
     held = (in_flight - 1) * activations.layers * one + activations.peak(checkpointing)
     turn = Parts(

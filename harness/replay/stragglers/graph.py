@@ -249,10 +249,8 @@ _AT_ONCE_NUMBERS = 16 << 20  # of arcs' lengths in memory
 @dataclass(frozen=True)
 class StepGraph:
     """A graph of n operations, and the steps that have them. rows: shape (steps, n), of each step its operations.
-
     group: of each operation its communication, or -1; of all ranks. replayed: the others take no time. plan: the
-    graph's arcs, of which the first n are the operations' own.
-    """
+    graph's arcs, of which the first n are the operations' own."""
 
     steps: list[int]
     rows: I64
