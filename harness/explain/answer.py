@@ -1,7 +1,5 @@
-"""The answer that a report begins with: where a step's time goes, the largest loss, what to try next.
-
-For a mystery it says how its reader gives an answer.
-"""
+"""The answer that a report begins with: where a step's time goes, the largest loss, what to try next; for a mystery how
+its reader gives an answer."""
 
 from __future__ import annotations
 

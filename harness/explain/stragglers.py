@@ -101,18 +101,13 @@ def _operation(s: Stragglers) -> str:
     name = s.cause_operation or ""
     slow = s.by_operation.get(name, 1.0)
     what = "operation" if name in _ON_ONE_WORKER else "communication"
-    alone = s.worst_worker is not None and _is_alone(s)
+    first, *others = (worker.slowdown - 1 for worker in s.workers)
+    alone = others and first > 0 and others[0] < _HALF * first
     where = f", most of all of {_lower(worker_name(s.worst_worker))}" if alone and s.worst_worker else ""
     return (
         f"One {what} is slow at times: {name} (S {slow:.3f}){where}. With an even {name} {_share(s)} of the loss "
         "would go."
     )
-
-
-def _is_alone(s: Stragglers) -> bool:
-    """Whether one worker's slowdown is far beyond all others'."""
-    first, *others = (worker.slowdown - 1 for worker in s.workers)
-    return bool(others) and first > 0 and others[0] < _HALF * first
 
 
 _CAUSES: dict[str, Callable[[Stragglers], str]] = {
@@ -127,23 +122,20 @@ _CAUSES: dict[str, Callable[[Stragglers], str]] = {
 def advice(s: Stragglers) -> str:
     """What to try against the cause."""
     if s.cause == "stages":
-        last = s.worst_stage == s.pp_size - 1
-        own = (
-            f"give stage {s.worst_stage} fewer layers"
-            f"{' (it also computes the loss; in Megatron --decoder-last-pipeline-num-layers)' if last else ''}"
-        )
-        return own if last else f"{own}, or move layers from it to other stages"
+        beside = ", or move layers from it to other stages"
+        if s.worst_stage == s.pp_size - 1:
+            beside = " (it also computes the loss; in Megatron --decoder-last-pipeline-num-layers)"
+        return f"give stage {s.worst_stage} fewer layers{beside}"
     if s.cause == "workers":
         return (
             "test the device and the node (clock, temperature, power limit, other processes), or leave the node out "
             "(sbatch --exclude)"
         )
     if s.cause == "micro-batches":
-        together = (s.forward_backward_correlation or 0.0) >= _TOGETHER
         return (
             "give every micro-batch and data-parallel rank about the same work: pack sequences by the sum of their "
             "squared lengths"
-            if together
+            if (s.forward_backward_correlation or 0.0) >= _TOGETHER
             else "collect Python's garbage in the same step on all ranks (in Megatron --manual-gc), and look for other "
             "processes on the nodes"
         )

@@ -323,12 +323,10 @@ def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
         most = min(most, float(suspect.saved_ns[settled(len(suspect.saved_ns)) :].mean()))
     if not entry.of_host or (entry.on_gpus and context.on_cpu):
         return most
-    idle_ns, window_ns = (
-        part[list(suspect.processes)].mean(axis=1)
-        for part in (context.device_time.idle_ns, context.device_time.window_ns)
-    )
+    who = list(suspect.processes)
+    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
     work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
-    lost_work_ns = context.time_ns[list(suspect.processes)][:, :, work].sum(axis=2).mean(axis=1)
+    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
     if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
         return 0.0
     return min(most, float((idle_ns + lost_work_ns).sum()))

@@ -1,8 +1,5 @@
-"""Causes on the devices: exposed communication, the pipeline's bubble, copies, precision.
-
-Each is found as a change of the graph, and as a share of the devices' time, which limits it. Where no replay is
-possible the share is all there is.
-"""
+"""Causes on the devices: exposed communication, the pipeline's bubble, copies, precision. Each is found as a change of
+the graph, and as a share of the devices' time, which limits it, and which is all there is without a replay."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ from harness.traces.trace import F64, I64
 def communication(context: ReplayContext) -> Iterator[Suspect]:
     """Messages that take no time; ranks still wait for each other, and that time counts for those who are waited for.
     Where the other ranks of a collective are not known, its waiting cannot be told from its transfer: all counts."""
-    exposed = context.device_time.exposed_communication_ns
-    if not exposed.size or not np.nansum(exposed):
+    exposed = context.device_time["exposed_communication_ns"]
+    if not np.nansum(exposed):
         return
     lengths = ideal(context)
     lengths[context.job.unknown] = 0
@@ -60,8 +57,8 @@ def bubble(context: ReplayContext) -> Iterator[Suspect]:
 
 def copies(context: ReplayContext) -> Iterator[Suspect]:
     """Copies that take no time."""
-    exposed = context.device_time.exposed_memory_ns
-    if context.on_cpu or not exposed.size or not np.nansum(exposed):
+    exposed = context.device_time["exposed_memory_ns"]
+    if context.on_cpu or not np.nansum(exposed):
         return
     factor = context.job.unchanged()
     factor[:, slots((TimeCategory.DEVICE_COPY,))] = 0

@@ -185,7 +185,7 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
     """Ranks that wait for each other in turn: what a step takes with an ideal network beyond the rank with most to do.
     One rank that is always late waits for nobody, so that its own causes explain it. Where all messages are sends and
     receives, the ranks are stages, and this is the pipeline's bubble."""
-    job, exposed = context.job, context.device_time.exposed_communication_ns
+    job, exposed = context.job, context.device_time["exposed_communication_ns"]
     if context.on_cpu or context.processes < 2 or context.summary.pipeline is not None or job.alone:
         return
     if not len(job.messages.arc) or not np.nansum(exposed):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +28,7 @@ HOST_TIME = (
 WORK_TIME = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS)
 
 
-class DeviceTime(NamedTuple):
-    """Nanoseconds by process and step, mean over the process's devices; NaN where it is not known."""
-
-    window_ns: F64
-    idle_ns: F64
-    exposed_communication_ns: F64
-    exposed_memory_ns: F64
+_DEVICE_TIME = ("window_ns", "idle_ns", "exposed_communication_ns", "exposed_memory_ns")
 
 
 @dataclass(frozen=True)
@@ -100,18 +93,20 @@ class ReplayContext:
         return np.bincount(job.process[job.amounts.arc[mine]], minlength=self.processes)
 
     @cached_property
-    def device_time(self) -> DeviceTime:
-        """What the processes' devices did in each step."""
-        splits = [self._splits(process) for process in range(self.processes)]
-        return DeviceTime(*(_of_devices(splits, name) for name in DeviceTime._fields))
-
-    def _splits(self, process: int) -> list[list[TimeSplit]]:
-        """Of each device of a process the split of each counted step; without marked steps of the window."""
-        own = self.job.processes[process]
-        devices = [d for d in self.summary.devices if (d.source, d.pid) == (own.path, own.pid)]
-        if not own.marked:
-            return [[device] for device in devices]
-        return [list(d.steps[: self.step_count]) for d in devices if len(d.steps) >= self.step_count]
+    def device_time(self) -> dict[str, F64]:
+        """What the processes' devices did: nanoseconds by process and step, mean over the process's devices; NaN where
+        it is not known. Without marked steps of the window."""
+        found = {name: np.full((self.processes, self.step_count), np.nan) for name in _DEVICE_TIME}
+        for process, own in enumerate(self.job.processes):
+            devices = [d for d in self.summary.devices if (d.source, d.pid) == (own.path, own.pid)]
+            splits: list[Sequence[TimeSplit]] = [[device] for device in devices]
+            if own.marked:
+                splits = [d.steps[: self.step_count] for d in devices if len(d.steps) >= self.step_count]
+            for name, rows in found.items():
+                values = [[getattr(split, name) for split in of_one] for of_one in splits]
+                if known := [of_one for of_one in values if None not in of_one]:
+                    rows[process] = np.mean(np.array(known, np.float64), axis=0)
+        return found
 
     @property
     def every_step(self) -> NDArray[np.bool_]:
@@ -152,18 +147,6 @@ def slots(categories: tuple[TimeCategory, ...], phase: int | None = None) -> lis
     """The slots of some categories, in one phase or in all."""
     chosen = range(N_PHASES) if phase is None else (phase,)
     return [category * N_PHASES + p for category in categories for p in chosen]
-
-
-def _of_devices(splits: list[list[list[TimeSplit]]], name: str) -> F64:
-    """One part of the devices' time by process and step."""
-    steps = max((len(of_one) for devices in splits for of_one in devices), default=0)
-    found = np.full((len(splits), steps), np.nan)
-    for row, devices in zip(found, splits, strict=True):
-        values = [[getattr(split, name) for split in of_one] for of_one in devices if len(of_one) == steps]
-        known = [own for own in values if None not in own]
-        if known:
-            row[:] = np.mean(np.array(known, np.float64), axis=0)
-    return found
 
 
 RESAMPLES = 400

@@ -1,8 +1,5 @@
-"""How many bytes a training communicates per optimizer step, by collective, by part of the step and by group of ranks.
-
-Messages are counted as nccl-tests counts them, by the larger of input and output, which is also what our traces
-report.
-"""
+"""How many bytes a training communicates per optimizer step, by collective, by part of the step and by group of ranks,
+counted as nccl-tests and our traces do: by the larger of input and output."""
 
 from __future__ import annotations
 

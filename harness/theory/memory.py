@@ -1,9 +1,5 @@
-"""How much memory a rank's model state needs, as it is sharded: parameters, gradients and the optimizer's.
-
-A measured peak exceeds it by activations (activations.py), buffers (buffers.py), the allocator's fragmentation and the
-framework itself; peak.py adds them up. benchmarks/bench_memory.py compares it with what DDP, DeepSpeed and
-megatron-core allocate: docs/theory.md has the table.
-"""
+"""How much memory a rank's model state needs, as it is sharded: parameters, gradients and the optimizer's; peak.py adds
+what else is needed. docs/theory.md compares it with what DDP, DeepSpeed and megatron-core allocate."""
 
 from __future__ import annotations
 
