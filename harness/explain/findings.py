@@ -119,12 +119,11 @@ def _largest(found: TimeLost, own: Reason) -> str:
 
 def _part(s: Summary, found: TimeLost, own: Reason) -> str:
     """A part of the devices' time, where no replay was possible."""
-    entry, step = CAUSES.get(found.cause), s.steps.duration
+    entry = CAUSES.get(found.cause)
     unit = "period" if by_periodicity(s.steps.source) else "step"
-    each = f", about {duration(found.lost_ns)} a {unit}" if step else ""
-    part = (entry.part if entry else "") or label_of(found)
-    if entry and entry.part_on_cpu and are_cpus(s.devices):
-        part = entry.part_on_cpu
+    each = f", about {duration(found.lost_ns)} a {unit}" if s.steps.duration else ""
+    on_cpu = entry.part_on_cpu if entry and are_cpus(s.devices) else ""
+    part = on_cpu or (entry.part if entry else "") or label_of(found)
     return f"{part}{own.more}: {percent(found.share)} of the time{each}"
 
 

@@ -296,9 +296,8 @@ def stopped(context: ReplayContext) -> Iterator[Suspect]:
 
 def _of_stops(context: ReplayContext, phase: int) -> NDArray[np.bool_]:
     """Which processes counted stops and wait in a phase at no regular steps: there, too, they were stopped."""
-    regular = [is_regular(hit(by_step)) for by_step in context.of(HELD, phase)]
-    found: NDArray[np.bool_] = (context.counted("continued") > 0) & ~np.array(regular)
-    return found
+    irregular = [not is_regular(hit(by_step)) for by_step in context.of(HELD, phase)]
+    return np.array(irregular) & (context.counted("continued") > 0)
 
 
 def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[Suspect]:

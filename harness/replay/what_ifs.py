@@ -1,5 +1,5 @@
-"""What may be changed in a replay: `WHAT_IFS` has each change with its edit of the arcs' lengths, which is None where it
-does not apply. Where a rule looks for a cause, the change takes out what the rule found."""
+"""What may be changed in a replay: `WHAT_IFS` has each change with its edit of the arcs' lengths, which is None where
+it does not apply. Where a rule looks for a cause, the change takes out what the rule found."""
 
 from __future__ import annotations
 
