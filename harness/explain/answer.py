@@ -113,9 +113,8 @@ def _warm_up(s: Summary) -> list[str]:
     ranks = max(len(s.ranks), 1)
     steps = "The first step is" if count <= ranks else f"The first {count / ranks:.0f} steps are"
     takes = "it takes" if count <= ranks else "each takes"
-    return [
-        f"{steps} not counted (warm-up), because {takes} more than {WARMUP_FACTOR:.0f} times as long as later steps."
-    ]
+    longer = f"more than {WARMUP_FACTOR:.0f} times as long as later steps"
+    return [f"{steps} not counted (warm-up), because {takes} {longer}."]
 
 
 def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str], str | None]:
@@ -308,7 +307,5 @@ def _own_work(s: Summary) -> list[str]:
     if most is None or most.overhead_ns < NOTICEABLE * most.window_ns:
         return []
     beside = "" if most.rank is None else f" beside rank {most.rank}"
-    return [
-        f"The profiler recorded {duration(most.overhead_ns)} of its own work{beside}, "
-        f"{percent(most.overhead_ns / most.window_ns)} of the window."
-    ]
+    own, share = duration(most.overhead_ns), percent(most.overhead_ns / most.window_ns)
+    return [f"The profiler recorded {own} of its own work{beside}, {share} of the window."]

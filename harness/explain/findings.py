@@ -28,10 +28,8 @@ def why_no_answer(s: Summary) -> str | None:
     if replay is None:
         return "no replay is possible: there is no trace, or the traces have no steps with work"
     if replay.error > MOST_ERROR:
-        return (
-            f"the replay differs from the run by {percent(replay.error)} of the step: no answer "
-            f"(at most {percent(MOST_ERROR)} is allowed)"
-        )
+        allowed = f"(at most {percent(MOST_ERROR)} is allowed)"
+        return f"the replay differs from the run by {percent(replay.error)} of the step: no answer {allowed}"
     return None
 
 

@@ -93,11 +93,8 @@ def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
 def _gradients(rows: Sequence[Traffic]) -> list[Traffic]:
     """The reductions of backward whose group reduces nothing in forward, as tensor parallelism does."""
     forward = {(row.kind, row.group) for row in rows if row.phase == "forward"}
-    return [
-        row
-        for row in rows
-        if row.phase == "backward" and row.kind in _REDUCTIONS and (row.kind, row.group) not in forward
-    ]
+    reductions = (row for row in rows if row.phase == "backward" and row.kind in _REDUCTIONS)
+    return [row for row in reductions if (row.kind, row.group) not in forward]
 
 
 def _beside(rows: Sequence[Traffic]) -> list[Traffic]:
@@ -286,9 +283,8 @@ def _synchronisation(s: Summary, found: TimeLost) -> Reason:
     gaps = (g for d in s.devices for g in d.longest_gaps if g.cause == "synchronisation")
     gap = max(gaps, key=lambda g: g.duration_ns, default=None)
     where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
-    return Reason(
-        f"The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing.{where}"
-    )
+    why = "The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing."
+    return Reason(f"{why}{where}")
 
 
 def _communication(s: Summary, found: TimeLost) -> Reason:
@@ -320,10 +316,8 @@ def _in_its_place(s: Summary, found: TimeLost) -> str:
     exposed = device_time.share(s.devices, "exposed_communication_ns")
     if exposed is None or found.share >= _MOST_OF_IT * exposed or why_not_split(s) is None:
         return ""
-    return (
-        f"It is exposed for {percent(exposed)} of the time, but without it the device would have to wait for "
-        "something else, such as the host."
-    )
+    wait = "without it the device would have to wait for something else, such as the host."
+    return f"It is exposed for {percent(exposed)} of the time, but {wait}"
 
 
 def _copies(s: Summary, found: TimeLost) -> Reason:

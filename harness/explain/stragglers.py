@@ -104,10 +104,8 @@ def _operation(s: Stragglers) -> str:
     first, *others = (worker.slowdown - 1 for worker in s.workers)
     alone = others and first > 0 and others[0] < _HALF * first
     where = f", most of all of {_lower(worker_name(s.worst_worker))}" if alone and s.worst_worker else ""
-    return (
-        f"One {what} is slow at times: {name} (S {slow:.3f}){where}. With an even {name} {_share(s)} of the loss "
-        "would go."
-    )
+    would = f"With an even {name} {_share(s)} of the loss would go."
+    return f"One {what} is slow at times: {name} (S {slow:.3f}){where}. {would}"
 
 
 _CAUSES: dict[str, Callable[[Stragglers], str]] = {

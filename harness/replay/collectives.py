@@ -173,10 +173,8 @@ def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: 
     """Sends and receives: the k-th send of one process to another is the k-th receive of that one. Of two processes it
     is known who that is. Of more it is one that both name; where they do not, which may be since their group counts its
     ranks anew, it is the one whose receives do not end before the sends begin, and end soonest after both began."""
-    sends, receives = (
-        [line for part in parts if _process(part) in place for line in _lines(part, place, kind)]
-        for kind in POINT_TO_POINT[:2]
-    )
+    known = [part for part in parts if _process(part) in place]
+    sends, receives = ([line for part in known for line in _lines(part, place, kind)] for kind in POINT_TO_POINT[:2])
     two = len({line.place for line in [*sends, *receives]}) == 2
 
     def after(i: int, j: int) -> float | None:
@@ -209,9 +207,7 @@ def _partners(
                 found[i] = j
                 free.remove(j)
 
-    by_names: dict[tuple[str | None, int | None, int | None], int] = {
-        (b.group, b.peer, b.rank): j for j, b in enumerate(receives)
-    }
+    by_names: dict[tuple[object, ...], int] = {(b.group, b.peer, b.rank): j for j, b in enumerate(receives)}
     named = ((i, by_names.get((a.group, a.rank, a.peer))) for i, a in enumerate(sends))
     take((i, j) for i, j in named if j is not None and after(i, j) is not None)
     for one_way in _of_two(sends, receives):

@@ -267,18 +267,17 @@ class _Chain:
         between = _low(queued) if len(queued) >= _ENOUGH else USUAL_GAP_NS
         calls_ns = _long_calls(m, streams.launch_ns, waits)
         latency_of = np.where(launched, np.minimum(latency + calls_ns, delay), 0)
-        between_of = np.where((streams.previous_ns < 0), 0, np.minimum(between, waited))
-        could = np.maximum(
-            np.where(launched, streams.launch_ns + latency_of, -1),
-            np.where((streams.previous_ns < 0), -1, streams.previous_ns + between_of),
-        )
+        between_of = np.where(streams.previous_ns < 0, 0, np.minimum(between, waited))
+        first = streams.previous_ns < 0
+        by_launch = np.where(launched, streams.launch_ns + latency_of, -1)
+        could = np.maximum(by_launch, np.where(first, -1, streams.previous_ns + between_of))
         source, target = dependencies
         could[target] = np.maximum(could[target], streams.end_ns[source])
         rest = np.where(could >= 0, streams.start_ns - could, 0)
         # what a call held up itself, as a copy of pageable memory, lies between its launch and its work
         held = launched & (streams.launch_ns + latency_of >= streams.previous_ns + between_of)
         held[target] = False
-        gap = np.where((streams.previous_ns < 0), 0, between_of + np.where(held, 0, rest))
+        gap = np.where(first, 0, between_of + np.where(held, 0, rest))
         own = np.zeros((len(gap), len(_CATEGORIES)), np.int64)
         own[np.arange(len(gap)), _sort_of(m)[streams.row]] = streams.end_ns - streams.start_ns
         before = np.zeros_like(own)

@@ -223,10 +223,9 @@ def copy_causes(copies: Sequence[Copy], job: CopiedJob) -> list[CopyCause]:
     for copy in copies:
         if copy.exposed_ns:
             groups.setdefault(_class_of(copy, job), []).append(copy)
-    causes = [
-        CopyCause(kind, tuple(rows), _exposed(rows), job.hideable_ns, *_WORDS[kind](rows, job))
-        for kind, rows in groups.items()
-    ]
+    causes = []
+    for kind, rows in groups.items():
+        causes.append(CopyCause(kind, tuple(rows), _exposed(rows), job.hideable_ns, *_WORDS[kind](rows, job)))
     return sorted(causes, key=lambda cause: -cause.exposed_ns)
 
 
@@ -280,11 +279,8 @@ def link_sentence(copies: Sequence[Copy], job: CopiedJob) -> str:
     most = f"Copies of all large sizes reach {rate(steady)} GB/s, so this is the link's limit. " if steady else ""
     if nominal:
         return f"{share}, {rate(nominal)} GB/s. {most}{_WHY_SLOW}"
-    known = (
-        "has no entry for this device"
-        if any(d.name for d in job.devices)
-        else "needs the device's name, which was not recorded"
-    )
+    named = any(d.name for d in job.devices)
+    known = "has no entry for this device" if named else "needs the device's name, which was not recorded"
     return f"{most}The link's nominal bandwidth is not known: the table {known}."
 
 

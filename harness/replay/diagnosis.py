@@ -168,11 +168,8 @@ def by_share(s: Summary) -> list[TimeLost]:
     step = s.steps.duration
     window = sum(d.window_ns for d in s.devices) / max(len(s.devices), 1)
     whole = step.median_ns if step else window
-    found = (
-        (name, share)
-        for name, entry in CAUSES.items()
-        if entry.share and (share := entry.share(s)) is not None and share >= NOTICEABLE
-    )
+    shares = {name: entry.share(s) or 0.0 for name, entry in CAUSES.items() if entry.share}
+    found = [(name, share) for name, share in shares.items() if share >= NOTICEABLE]
     return [
         TimeLost(
             cause=name,
@@ -353,9 +350,5 @@ def _at_lines(context: ReplayContext, suspected: Sequence[Suspect], found: Seque
     """Findings as shares, each with the lines of the first suspicion of its cause."""
     of_cause = {suspect.cause.value: suspect for suspect in reversed(suspected)}
     lines = {own.cause: line_shares(context, of_cause[own.cause]) for own in found if own.cause in of_cause}
-    return [
-        own.model_copy(update={"lines": lines[own.cause], "where": lines[own.cause][0].where})
-        if lines.get(own.cause)
-        else own
-        for own in found
-    ]
+    where = {cause: {"lines": shares, "where": shares[0].where} for cause, shares in lines.items() if shares}
+    return [own.model_copy(update=where.get(own.cause)) for own in found]

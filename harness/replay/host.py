@@ -65,9 +65,8 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
         calls, rows = m.view.calls, feeding_calls(m)
         start, end, name = calls.start_ns[rows], calls.end_ns[rows], calls.name[rows].astype(np.int64)
         category = np.full(len(rows), TimeCategory.HOST_GAP, np.int64)
-    start, end, category, name = _disjoint(
-        *(c[(end > window[0]) & (start < window[1])] for c in (start, end, category, name))
-    )
+    inside = (end > window[0]) & (start < window[1])
+    start, end, category, name = _disjoint(*(each[inside] for each in (start, end, category, name)))
     main = m.nesting.main
     borders = () if main is None else (main.start_ns, main.end_ns)
     edge = np.unique(np.concatenate([np.array(window, np.int64), start, end, *borders]))
@@ -83,17 +82,15 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     usual = _usual(np.diff(edge), gap, phase, same, least_stall(m.steps.durations_ns))
     after = np.maximum.accumulate(np.where(gap, -1, np.arange(len(gap))))  # the operator before each gap
     place = np.append(same, -1)[after] * N_PHASES + phase
-    excess = np.where(
-        _at_places(np.diff(edge), usual, gap, place, step), TimeCategory.HOST_STALL, TimeCategory.HOST_HELD
-    )
+    at_places = _at_places(np.diff(edge), usual, gap, place, step)
+    excess = np.where(at_places, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
     sending = gap & (np.diff(edge) > usual) & _before_message(m, edge[1:])
     started = m.view.events.start_ns[m.view.events.activity == Activity.CPU_COLLECTIVE]
     messages = np.count_nonzero((started >= window[0]) & (started < window[1]))
     if sending.sum() >= SENDING_MOSTLY * messages:
         excess[sending] = TimeCategory.HOST_SENDING
-    return HostSegments(
-        edge, (category * N_PHASES + phase).astype(np.int16), usual, (excess * N_PHASES + phase).astype(np.int16)
-    )
+    own, more = ((each * N_PHASES + phase).astype(np.int16) for each in (category, excess))
+    return HostSegments(edge, own, usual, more)
 
 
 def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:

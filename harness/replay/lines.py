@@ -96,10 +96,8 @@ def _of_host(m: MeasuredProcess, lines: LineStretches, thread: HostThread, steps
     own = np.where(waits, waiting * N_PHASES + own % N_PHASES, own)
     usual = segments.usual_ns / np.maximum(np.diff(segments.edge), 1)
     some = np.rint(pieces.ns * np.where(waits, 1.0, usual[pieces.segment])).astype(np.int64)
-    return [
-        LineTimes(pieces.step, own, pieces.place, some),
-        LineTimes(pieces.step, excess, pieces.place, pieces.ns - some),
-    ]
+    parts = ((own, some), (excess, pieces.ns - some))
+    return [LineTimes(pieces.step, of, pieces.place, ns) for of, ns in parts]
 
 
 def _of_activities(lines: LineStretches, activities: HostSegments, steps: HostSteps) -> LineTimes:

@@ -304,9 +304,8 @@ def _between_messages(context: ReplayContext, process: int, chosen: list[int]) -
     number = np.clip(number, 0, k - 1)
     again = np.isin(arc, job.repeated)
     ns = np.bincount((step * k + number)[~again], arc_ns[~again].astype(np.float64), len(steps) * k)
-    return _Stretches(
-        ns.astype(np.float64).reshape(len(steps), k), arc, arc_ns, np.where(step == steps[:, None], number, k)
-    )
+    place = np.where(step == steps[:, None], number, k)
+    return _Stretches(ns.astype(np.float64).reshape(len(steps), k), arc, arc_ns, place)
 
 
 def _in_some(steps: NDArray[np.bool_]) -> bool:

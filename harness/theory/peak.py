@@ -172,11 +172,8 @@ def of_zero3(parameters: int, ranks: int, largest: int, buckets: ZeroBuckets, *,
     group = min(parameters / ranks, SUB_GROUP)
     live = min(parameters, max(buckets.live, largest))
     update = (width + 4 if bf16 else width) * group
-    return Buffers(
-        always=float(width * buckets.reduce),
-        in_pass=float(width * live),
-        in_step=update if on_gpu else max(update, 12 * group),
-    )
+    in_step = update if on_gpu else max(update, 12 * group)
+    return Buffers(always=float(width * buckets.reduce), in_pass=float(width * live), in_step=in_step)
 
 
 def of_fsdp(unit: int, largest_shard: float, *, bf16: bool, on_gpu: bool) -> Buffers:

@@ -163,9 +163,8 @@ class Dependencies:
             peer = (stage + step) % self.stages
             theirs = self.valid.get((peer, other), [])
             if len(rows) != len(theirs):
-                raise IncompleteError(
-                    f"stage {stage} has {len(rows)} {_word(role)}, and stage {peer} has {len(theirs)} {_word(other)}"
-                )
+                has = f"stage {stage} has {len(rows)} {_word(role)}"
+                raise IncompleteError(f"{has}, and stage {peer} has {len(theirs)} {_word(other)}")
             for pair in zip(rows, theirs, strict=True):
                 self.join(pair)
         between = np.isin(self.role, BETWEEN_STAGES) & self.replayed

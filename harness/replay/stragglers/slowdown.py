@@ -129,9 +129,8 @@ def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, 
     if found.slowdown < least:
         return found
     changed = _evened(ops, lengths)
-    changed |= {
-        name: np.where(of_kind == number, lengths.ideal_ns, lengths.own_ns) for number, name in enumerate(names)
-    }
+    for number, name in enumerate(names):
+        changed[name] = np.where(of_kind == number, lengths.ideal_ns, lengths.own_ns)
     lost = float((own - ideal).sum())
     saved = {name: float((own - replayed(of)).sum()) / lost for name, of in changed.items()}
     even = {name: saved.pop(name) for name in _EVEN}
@@ -210,11 +209,8 @@ def cause_of(shares: Shares | None) -> Cause:
     """The largest share, if it is large enough. Without shares there is no slowdown that counts."""
     if shares is None:
         return Cause("none")
-    found = [
-        Cause("stages", shares.even_stages),
-        Cause("workers", shares.even_workers),
-        Cause("micro-batches", shares.even_passes),
-    ]
+    found = [Cause("stages", shares.even_stages), Cause("workers", shares.even_workers)]
+    found.append(Cause("micro-batches", shares.even_passes))
     found += [Cause("operation", share, name) for name, share in shares.operations.items() if name not in _PASSES]
     largest = max(found, key=lambda cause: cause.share or 0.0)
     return largest if (largest.share or 0.0) >= _LEAST_SHARE else Cause("several", largest.share)
