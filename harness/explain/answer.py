@@ -98,11 +98,9 @@ def _unexplained(s: Summary) -> list[str]:
     """The part of a step that no finding explains."""
     if s.replay is None or s.replay.unexplained_ns is None:
         return []
-    whole = "step" if has_marked_steps(s) else "recording"
-    return [
-        f"No finding explains {duration(s.replay.unexplained_ns)} of the mean {whole}, "
-        f"{duration(s.replay.step_ns)}: most of it is the program's own work."
-    ]
+    mean = f"the mean {'step' if has_marked_steps(s) else 'recording'}, {duration(s.replay.step_ns)}"
+    rest = duration(s.replay.unexplained_ns)
+    return [f"No finding explains {rest} of {mean}: most of it is the program's own work."]
 
 
 def _warm_up(s: Summary) -> list[str]:
@@ -226,10 +224,8 @@ def _nothing(s: Summary) -> str:
     rest = f", and {percent(idle)} idle time without a known cause" if idle > NOTICEABLE else ""
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
     not_known = f" Not known: {' and '.join(unknown)}." if unknown else ""
-    return (
-        f"No part that could be avoided is above {percent(NOTICEABLE)} of the time. "
-        f"The rest is the kernels themselves{rest}.{not_known}"
-    )
+    none = f"No part that could be avoided is above {percent(NOTICEABLE)} of the time."
+    return f"{none} The rest is the kernels themselves{rest}.{not_known}"
 
 
 MEAN_APART = 0.25  # of the median step, from which the mean is given too

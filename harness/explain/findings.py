@@ -38,10 +38,9 @@ def what_is_not_charged(s: Summary) -> str | None:
     replay = s.replay
     if replay is None or not replay.steps or replay.unknown_ns < _MUCH * replay.step_ns:
         return None
-    return (
-        f"{percent(replay.unknown_ns / replay.step_ns)} of the step is spent in collectives whose ranks were not "
-        "all read or are not known. If one of these ranks was late, no cause shows it."
-    )
+    share = percent(replay.unknown_ns / replay.step_ns)
+    not_known = f"{share} of the step is spent in collectives whose ranks were not all read or are not known."
+    return f"{not_known} If one of these ranks was late, no cause shows it."
 
 
 def has_marked_steps(s: Summary) -> bool:

@@ -218,14 +218,12 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
         if gain.mean_ns > WORTH * context.step_ns
     ]
-    replayed = replayed.model_copy(
-        update={
-            "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
-            "unexplained_ns": round(context.step_ns - _together(context, told)),
-            "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
-        }
-    )
-    return replayed, sorted(lost, key=lambda found: -found.lost_ns)
+    found_too = {
+        "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
+        "unexplained_ns": round(context.step_ns - _together(context, told)),
+        "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
+    }
+    return replayed.model_copy(update=found_too), sorted(lost, key=lambda found: -found.lost_ns)
 
 
 def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
@@ -243,12 +241,8 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
     if suspect.cause not in GENERAL or suspect.lengths is None:
         return None
     of_it = GENERAL[suspect.cause]
-    specific = [
-        other.lengths
-        for other in noticed
-        if other.lengths is not None
-        and (other.cause in of_it if of_it else not other.standing and other.cause not in GENERAL)
-    ]
+    parts = [o for o in noticed if (o.cause in of_it if of_it else not o.standing and o.cause not in GENERAL)]
+    specific = [other.lengths for other in parts if other.lengths is not None]
     if not specific:
         return None
     least, with_it = context.job.least(specific), context.job.least([*specific, suspect.lengths])

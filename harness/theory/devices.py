@@ -91,10 +91,9 @@ def rates_in_16_bits(device_name: str | None) -> tuple[str, dict[str, float]]:
     """
     found = find_device(device_name)
     half = "fp16" if found is not None and "bf16" not in found.tflops else "bf16"
-    ratios = {
-        of: _ratio(found, half, of) or max(_ratio(d, "fp16", of) or 1.0 for d in _table().devices)
-        for of in ("fp32", "tf32")
-    }
+    ratios = {}
+    for of in ("fp32", "tf32"):
+        ratios[of] = _ratio(found, half, of) or max(_ratio(d, "fp16", of) or 1.0 for d in _table().devices)
     return half, ratios
 
 
