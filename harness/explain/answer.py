@@ -1,7 +1,5 @@
-"""The answer that a report begins with: where a step's time goes, the largest loss, what to try next.
-
-For a mystery it says how its reader gives an answer.
-"""
+"""The answer that a report begins with: where a step's time goes, the largest loss, what to try next; for a mystery how
+its reader gives an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from harness.analysis.compare import kinds_of_recording, kinds_without_causes
 from harness.analysis.labels import are_cpus, step_parts
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
-from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Steps, Summary
+from harness.analysis.summary import LineShare, RecordingVerdict, Steps, Summary
 from harness.analysis.summary.problem_texts import GRAPH_CAPTURE, KINDS, NOT_COMPLETED, SAMPLED, WORK_MISSING
 from harness.common.faults import FAULTS
 from harness.common.format import duration, percent
@@ -20,9 +18,10 @@ from harness.common.mystery import Secret
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Change
 from harness.experiment.exercises import Training
-from harness.explain.commands import changed_command, is_ours, shown_lines, slowest
+from harness.explain.commands import changed_command, is_ours, shown_lines
 from harness.explain.findings import MOST_FURTHER, further_sentence, has_marked_steps, main_sentences, reason_of
 from harness.explain.stragglers import further_sentences, straggler_sentences
+from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
 
 _SAME = 0.05  # a reference check allows so much
@@ -30,43 +29,27 @@ _ABOUT_TWICE = (1.9, 2.1)
 
 
 def reference_sentence(s: Summary) -> list[str]:
-    """How the run's mean step compares with that of the stored reference that asked for the same; else nothing.
-
-    The ratio is that of `reference check`. The two mean steps are not given: the answer has one step time, the median.
-    """
+    """How the run's mean step compares with that of the stored reference that asked for the same; else nothing. The
+    ratio is that of `reference check`. The two mean steps are not given: the answer has one step time, the median."""
     reference, own_ns = s.reference, judged_step_ns(metrics_by_name(s))
     if reference is None or not reference.mean_step_ns or not own_ns:
         return []
-    stored_ns = reference.mean_step_ns
+    ratio = own_ns / reference.mean_step_ns
+    same, (times, pace) = abs(ratio - 1) <= _SAME, (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
+    words, close = f"{times:.2f} times as {pace}", ""
+    if same:
+        words, close = "about as fast", f"; {ratio:.2f} times"
+    elif _ABOUT_TWICE[0] <= times <= _ABOUT_TWICE[1]:
+        words = f"about twice as {pace} ({times:.2f} times)"
     where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
-    said = [
-        f"This run is {_in_words(own_ns / stored_ns)} as the reference by the mean step ({where}"
-        f"{_close(own_ns / stored_ns)})."
-    ]
+    said = [f"This run is {words} as the reference by the mean step ({where}{close})."]
     run = (s.run or {}).get("job_id")
-    if run and not _is_same(own_ns / stored_ns):
+    if run and not same:
         said.append(
             "One run does not show the cause, or whether the next run differs as much. Compare hardware, software, "
             f"counts and step times: `bash {PROGRAM} reference check {run}`"
         )
     return said
-
-
-def _in_words(ratio: float) -> str:
-    if _is_same(ratio):
-        return "about as fast"
-    times, pace = (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
-    if _ABOUT_TWICE[0] <= times <= _ABOUT_TWICE[1]:
-        return f"about twice as {pace} ({times:.2f} times)"
-    return f"{times:.2f} times as {pace}"
-
-
-def _close(ratio: float) -> str:
-    return f"; {ratio:.2f} times" if _is_same(ratio) else ""
-
-
-def _is_same(ratio: float) -> bool:
-    return abs(ratio - 1) <= _SAME
 
 
 NOTICEABLE = 0.03  # a smaller share is not worth a change
@@ -89,7 +72,8 @@ def verdict(summary: Summary) -> Diagnosis:
     if (slow := summary.slowdown) is not None:
         return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
     doubt, where = doubts(summary), _where(summary)
-    if instead := _record_instead(summary):
+    no_causes = kinds_without_causes(summary)
+    if instead := [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]:
         return Diagnosis([*doubt, *instead], further=[where] if where else [])
     if where is None:
         return Diagnosis([*doubt, "The recording does not show where the time went."])
@@ -113,11 +97,9 @@ def _unexplained(s: Summary) -> list[str]:
     """The part of a step that no finding explains."""
     if s.replay is None or s.replay.unexplained_ns is None:
         return []
-    whole = "step" if has_marked_steps(s) else "recording"
-    return [
-        f"No finding explains {duration(s.replay.unexplained_ns)} of the mean {whole}, "
-        f"{duration(s.replay.step_ns)}: most of it is the program's own work."
-    ]
+    mean = f"the mean {'step' if has_marked_steps(s) else 'recording'}, {duration(s.replay.step_ns)}"
+    rest = duration(s.replay.unexplained_ns)
+    return [f"No finding explains {rest} of {mean}: most of it is the program's own work."]
 
 
 def _warm_up(s: Summary) -> list[str]:
@@ -128,70 +110,50 @@ def _warm_up(s: Summary) -> list[str]:
     ranks = max(len(s.ranks), 1)
     steps = "The first step is" if count <= ranks else f"The first {count / ranks:.0f} steps are"
     takes = "it takes" if count <= ranks else "each takes"
-    return [
-        f"{steps} not counted (warm-up), because {takes} more than {WARMUP_FACTOR:.0f} times as long as later steps."
-    ]
+    longer = f"more than {WARMUP_FACTOR:.0f} times as long as later steps"
+    return [f"{steps} not counted (warm-up), because {takes} {longer}."]
 
 
 def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str], str | None]:
-    """The sentence that says what to try, if anything, and its command."""
-    change, command = _first_possible(summary, changes)
-    return [f"Try next: {change.text}{':' if command else '.'}"] if change else [], command
-
-
-def _first_possible(summary: Summary, changes: tuple[Change, ...]) -> tuple[Change | None, str | None]:
-    """The first change that a run of ours can make, with its command; for traces from elsewhere the first change."""
+    """The sentence that says what to try, if anything, and its command: the first change that a run of ours can make;
+    for traces from elsewhere the first change."""
     for change in changes:
         if change.fields is None or not is_ours(summary):
-            return change, None
-        if (text := changed_command(summary, change.fields)) is not None:
-            return change, text
-    return None, None
+            return [f"Try next: {change.text}."], None
+        if (command := changed_command(summary, change.fields)) is not None:
+            return [f"Try next: {change.text}:"], command
+    return [], None
 
 
-def kind_sentences(s: Summary) -> list[str]:
-    """What kind of recording it is, where it is not simply of running steps: one sentence each, with what was seen."""
-    found: dict[str, list[str]] = {}
-    for problem in kinds_of_recording(s):
-        found.setdefault(problem.what, []).append(problem.evidence)
-    return [
-        f"{_capital(what)} ({seen[0]}{f'; {len(seen) - 1} more like it' if len(seen) > 1 else ''})."
-        for what, seen in found.items()
-    ]
-
-
-_RECORD_INSTEAD = {
+_RECORD_INSTEAD = {  # where the kind of recording carries no cause
     GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
     SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
     WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
 }
 
 
-def _record_instead(s: Summary) -> list[str]:
-    """What to record, where the kind of recording carries no cause."""
-    return [text for kind, text in _RECORD_INSTEAD.items() if kind in kinds_without_causes(s)]
-
-
 def doubts(s: Summary) -> list[str]:
-    """The first sentences about a recording with problems, its kind first; empty for a good one."""
-    ended = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
+    """The first sentences about a recording with problems: whether it ended, what kind of recording it is, where it is
+    not simply of running steps, and what makes its numbers doubtful; empty for a good one."""
+    said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
+    seen: dict[str, list[str]] = {}
+    for problem in kinds_of_recording(s):
+        seen.setdefault(problem.what, []).append(problem.evidence)
+    for what, (first, *others) in seen.items():
+        said.append(f"{_capital(what)} ({first}{f'; {len(others)} more like it' if others else ''}).")
     grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD and p.what not in KINDS]
-    return [*ended, *kind_sentences(s), *_doubts(s, grave)]
+    worst = next((p for p in grave if p.severity is s.quality.verdict), None)
+    if s.quality.verdict is RecordingVerdict.UNUSABLE and worst is not None:
+        return [*said, f"Do not build on these numbers: {worst.what} ({worst.evidence})."]
+    if s.quality.verdict is RecordingVerdict.GOOD or not grave:
+        return said
+    texts = list(dict.fromkeys(p.what for p in grave))
+    more = f"; and {len(texts) - MOST_DOUBTS} more" if len(texts) > MOST_DOUBTS else ""
+    return [*said, f"These numbers are doubtful: {'; '.join(texts[:MOST_DOUBTS])}{more}."]
 
 
 def _capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}"
-
-
-def _doubts(s: Summary, grave: list[Problem]) -> list[str]:
-    worst = next((p for p in grave if p.severity is s.quality.verdict), None)
-    if s.quality.verdict is RecordingVerdict.UNUSABLE and worst is not None:
-        return [f"Do not build on these numbers: {worst.what} ({worst.evidence})."]
-    if s.quality.verdict is RecordingVerdict.GOOD or not grave:
-        return []
-    texts = list(dict.fromkeys(p.what for p in grave))
-    more = f"; and {len(texts) - MOST_DOUBTS} more" if len(texts) > MOST_DOUBTS else ""
-    return [f"These numbers are doubtful: {'; '.join(texts[:MOST_DOUBTS])}{more}."]
 
 
 def _where(s: Summary) -> str | None:
@@ -250,13 +212,9 @@ def _where_by_metrics(s: Summary) -> str | None:
     rank = slowest(s)
     if rank is None:
         return None
-    parts = [
-        (rank.median_data_ns, "loading data"),
-        (rank.median_forward_ns, "forward"),
-        (rank.median_backward_ns, "backward"),
-        (rank.median_optimizer_ns, "optimizer"),
-    ]
-    times = ", ".join(f"{duration(ns)} {what}" for ns, what in parts if ns)
+    names = {"data": "loading data", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
+    parts = ((getattr(rank, f"median_{part}_ns"), name) for part, name in names.items())
+    times = ", ".join(f"{duration(ns)} {name}" for ns, name in parts if ns)
     return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
@@ -265,10 +223,8 @@ def _nothing(s: Summary) -> str:
     rest = f", and {percent(idle)} idle time without a known cause" if idle > NOTICEABLE else ""
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
     not_known = f" Not known: {' and '.join(unknown)}." if unknown else ""
-    return (
-        f"No part that could be avoided is above {percent(NOTICEABLE)} of the time. "
-        f"The rest is the kernels themselves{rest}.{not_known}"
-    )
+    none = f"No part that could be avoided is above {percent(NOTICEABLE)} of the time."
+    return f"{none} The rest is the kernels themselves{rest}.{not_known}"
 
 
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
@@ -282,23 +238,22 @@ def answer(summary: Summary) -> Diagnosis:
         further = [*slowed, *found.further, *_observed(summary), *reference_sentence(summary)]
         return replace(found, further=further)
     run = str((summary.run or {}).get("job_id") or "RUN")
-    ends = _ending_of(summary)
-    if ends:
+    if ends := _ending_of(summary):
         what = {"hang": "its ranks make no progress any more", "crash": "one of its ranks dies"}[ends]
         said = (
             f"This run is a mystery: {what}. `{PROGRAM} status {run}` and `{PROGRAM} logs {run}` show where each rank "
             f"was. Find what the rank does (`{PROGRAM} faults {ends}` lists all kinds), which rank it is, and in which "
             "step. Then give your answer:"
         )
-        command = f"bash slurm.sh mystery answer {run} --cause KIND --rank RANK --step STEP"
-        return Diagnosis([*doubts(summary), said], command, slowed)
-    said = (
-        "This run is a mystery: something makes it slow. The table below and the page show where the time of a step "
-        f"goes. Find the cause, its ranks, its steps and its time per step (`{PROGRAM} faults` lists all causes). "
-        "Then give your answer:"
-    )
-    command = f"bash slurm.sh mystery answer {run} --cause CAUSE --rank all --ms MS"
-    return Diagnosis([*doubts(summary), said], command, slowed)
+        given = "--cause KIND --rank RANK --step STEP"
+    else:
+        said = (
+            "This run is a mystery: something makes it slow. The table below and the page show where the time of a "
+            "step goes. Find the cause, its ranks, its steps and its time per step "
+            f"(`{PROGRAM} faults` lists all causes). Then give your answer:"
+        )
+        given = "--cause CAUSE --rank all --ms MS"
+    return Diagnosis([*doubts(summary), said], f"bash slurm.sh mystery answer {run} {given}", slowed)
 
 
 def _ending_of(summary: Summary) -> str:
@@ -323,26 +278,22 @@ _STEPS_ENDED_BY = {
 def _observed(s: Summary) -> list[str]:
     """How the steps of a training that is not ours were found, if not by its optimizer, and what was left out."""
     ways = {own.steps_ended_by: _STEPS_ENDED_BY.get(own.steps_ended_by or "", "") for own in s.training}
-    notes = dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for own in s.training for note in own.notes if note)
+    notes = dict.fromkeys(f"{_capital(note)}." for own in s.training for note in own.notes if note)
     return [*filter(None, ways.values()), *notes]
 
 
 def profiler_sentences(s: Summary) -> list[str]:
     """How much the profiler itself slows the steps, and what is corrected; empty if it is little or not known."""
-    return [*_slowed(s), *_own_work(s)]
-
-
-def _slowed(s: Summary) -> list[str]:
     cost = s.profiler_cost
     if cost is None or cost.ratio <= SLOWED:
-        return []
+        return _own_work(s)
     done = "Times on the host are therefore too long. No number is corrected."
     if any(one.recorded_lost_ns is not None for one in s.findings):
         done = "The loss to small operators is divided by this factor."
     elif any(one.field == OF_PROFILER for one in s.quality.withheld):
         done = "A loss to small operators is not told, because it is no longer than what the profiler adds to a step."
     slower = f"The profiler slows the steps: the median step is {cost.ratio:.2f} times as long as without it."
-    return [f"{slower} {done}"]
+    return [f"{slower} {done}", *_own_work(s)]
 
 
 def _own_work(s: Summary) -> list[str]:
@@ -351,7 +302,5 @@ def _own_work(s: Summary) -> list[str]:
     if most is None or most.overhead_ns < NOTICEABLE * most.window_ns:
         return []
     beside = "" if most.rank is None else f" beside rank {most.rank}"
-    return [
-        f"The profiler recorded {duration(most.overhead_ns)} of its own work{beside}, "
-        f"{percent(most.overhead_ns / most.window_ns)} of the window."
-    ]
+    own, share = duration(most.overhead_ns), percent(most.overhead_ns / most.window_ns)
+    return [f"The profiler recorded {own} of its own work{beside}, {share} of the window."]

@@ -11,13 +11,12 @@ from typing import Any
 
 from harness.analysis.expected import resolved
 from harness.analysis.labels import are_cpus
-from harness.analysis.process.phases import PHASES
-from harness.analysis.summary import LineShare, RankTraining, Summary, WhatIf
+from harness.analysis.summary import LineShare, Summary, WhatIf
 from harness.common.errors import RequestError
-from harness.common.faults import Fault, parse_fault
+from harness.common.faults import parse_fault
 from harness.common.model_config import Sharding
 from harness.common.paths import ROOT
-from harness.experiment.base import Change, Experiment, Fields, MeasuredRun
+from harness.experiment.base import Experiment, Fields, MeasuredRun
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
 from harness.experiment.parse import command_of, validate
@@ -31,12 +30,6 @@ _ROOM = 0.9  # of a device's memory that may be filled
 def asked_of(s: Summary) -> Experiment:
     """The experiment as it was resolved; for traces from elsewhere an experiment without options."""
     return resolved(s) or _UNKNOWN
-
-
-def slowest(s: Summary) -> RankTraining | None:
-    """The rank with the longest step by the training's own clock."""
-    timed = [t for t in s.training if t.median_step_ns]
-    return max(timed, key=lambda t: t.median_step_ns or 0, default=None)
 
 
 def micro_batch(s: Summary) -> int | None:
@@ -62,12 +55,6 @@ def _has_room(s: Summary, other: Sharding) -> bool:
         for one in (other, asked.sharding)
     )
     return peak + held - holds < _ROOM * room
-
-
-def more_work(s: Summary, text: str) -> tuple[Change, ...]:
-    """Twice the micro-batch; nothing where the micro-batch is not known."""
-    batch = micro_batch(s)
-    return (Change(text, asked_of(s).more_work(batch, global_batch(s))),) if batch is not None else ()
 
 
 def global_batch(s: Summary) -> int | None:
@@ -159,8 +146,12 @@ def changed_experiment(summary: Summary, fields: Fields) -> Experiment | None:
     """The experiment of the summary's run with these fields. None: the run is not one of ours, or the change breaks a
     rule or changes nothing."""
     asked = _asked(summary)
-    changed = None if asked is None else _changed(asked, fields)
-    return changed if changed is not None and _fits(summary, changed, fields) else None
+    if asked is None or not set(fields) <= set(type(asked).model_fields):
+        return None
+    changed, _ = validate(type(asked), asked.model_dump() | dict(fields))
+    if changed is None or changed == asked or not _fits(summary, changed, fields):
+        return None
+    return changed
 
 
 def in_lines(text: str, width: int) -> list[str]:
@@ -179,14 +170,6 @@ def _asked(summary: Summary) -> Experiment | None:
     if not isinstance(asked, Experiment) or not summary.run or any(asked.broken_rules()):
         return None
     return asked
-
-
-def _changed(asked: Experiment, fields: Fields) -> Experiment | None:
-    """The changed experiment. None: a rule forbids the change, or nothing changes."""
-    if not set(fields) <= set(type(asked).model_fields):
-        return None
-    changed, _ = validate(type(asked), asked.model_dump() | dict(fields))
-    return None if changed == asked else changed
 
 
 def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:
@@ -229,30 +212,21 @@ def _recorded_place(site: Mapping[str, Any]) -> list[str] | None:
 def without_faults(
     s: Summary, names: Collection[str], phase: str | None = None, ranks: Collection[int | None] | None = None
 ) -> Fields | None:
-    """The field without the faults of these names, or None where the run asked for none of them.
-
-    phase, ranks: only faults that happen there; None: wherever they happen.
-    """
+    """The field without the faults of these names, or None where the run asked for none of them. phase, ranks: only
+    faults that happen there; None: wherever they happen."""
     asked: tuple[str, ...] = getattr(asked_of(s), "faults", ())
     kept = tuple(text for text in asked if not _is_meant(text, names, phase, ranks))
     return {"faults": kept} if len(kept) < len(asked) else None
 
 
 def _is_meant(text: str, names: Collection[str], phase: str | None, ranks: Collection[int | None] | None) -> bool:
-    fault = _read(text)
-    if fault is None or fault.name not in names:
-        return False
+    try:
+        fault = parse_fault(text)
+    except RequestError:
+        return False  # of another version of the harness
     elsewhere = phase is not None and fault.values.get("in", phase) != phase
     others = ranks is not None and fault.rank is not None and fault.rank not in ranks
-    return not elsewhere and not others
-
-
-def _read(text: str) -> Fault | None:
-    """The fault, or None for one of another version of the harness."""
-    try:
-        return parse_fault(text)
-    except RequestError:
-        return None
+    return fault.name in names and not elsewhere and not others
 
 
 FieldsOf = Callable[[Summary], Fields | None]
@@ -264,13 +238,8 @@ def _prompt_data(s: Summary) -> Fields | None:
     return without_faults(s, ("data-stall",)) or (advice.changes[0].fields if advice else None)
 
 
-def _unstalled(phase: str) -> FieldsOf:
-    names = ("host-stall", "gc") if phase == "forward" else ("host-stall",)  # where the fault `gc` collects
+def _without(*names: str, phase: str | None = None) -> FieldsOf:
     return lambda s: without_faults(s, names, phase)
-
-
-def _without(*names: str) -> FieldsOf:
-    return lambda s: without_faults(s, names)
 
 
 def _bf16(s: Summary) -> Fields | None:
@@ -286,23 +255,23 @@ def _accumulated(times: int) -> FieldsOf:
     return fields
 
 
-def _larger_micro_batch(s: Summary) -> Fields | None:
+def larger_micro_batch(s: Summary) -> Fields | None:
+    """Twice the micro-batch; None where the micro-batch is not known."""
     batch = micro_batch(s)
     return asked_of(s).more_work(batch, global_batch(s)) if batch is not None else None
 
 
-def _more_micro_batches(s: Summary) -> Fields | None:
+def more_micro_batches(s: Summary) -> Fields | None:
+    """Twice the global batch at the same micro-batch; None where it is not known."""
     batch = global_batch(s)
     return {"global_batch_size": 2 * batch} if batch else None
 
 
-def _no_option(s: Summary) -> Fields | None:
-    return None
-
-
 FIELDS: dict[str, FieldsOf] = {
     "no-data-stall": _prompt_data,
-    **{f"no-stall-{phase}": _unstalled(phase) for phase in PHASES[:3]},  # forward, backward, optimizer
+    "no-stall-forward": _without("host-stall", "gc", phase="forward"),  # where the fault `gc` collects
+    "no-stall-backward": _without("host-stall", phase="backward"),
+    "no-stall-optimizer": _without("host-stall", phase="optimizer"),
     "no-stall-between": _without("checkpoint"),
     "no-pause": _without("pause"),
     "own-cores": _without("pinned-together", "noisy-neighbour"),
@@ -311,14 +280,11 @@ FIELDS: dict[str, FieldsOf] = {
     "rank-like-others": _without("extra-compute", "long-sequences", "noisy-neighbour", "slow-device", "uneven-stages"),
     "gas-x2": _accumulated(2),
     "gas-x4": _accumulated(4),
-    "micro-batch-x2": _larger_micro_batch,
-    "micro-batches-x2": _more_micro_batches,
+    "micro-batch-x2": larger_micro_batch,
+    "micro-batches-x2": more_micro_batches,
     "one-bucket": _without("small-buckets"),
     "products-x2": _bf16,
-    "no-host-gaps": _no_option,
-    "free-communication": _no_option,
-    "bandwidth-x2": _no_option,
-    "latency-half": _no_option,
+    **dict.fromkeys(("no-host-gaps", "free-communication", "bandwidth-x2", "latency-half"), lambda s: None),
 }
 
 

@@ -28,10 +28,8 @@ def why_no_answer(s: Summary) -> str | None:
     if replay is None:
         return "no replay is possible: there is no trace, or the traces have no steps with work"
     if replay.error > MOST_ERROR:
-        return (
-            f"the replay differs from the run by {percent(replay.error)} of the step: no answer "
-            f"(at most {percent(MOST_ERROR)} is allowed)"
-        )
+        allowed = f"(at most {percent(MOST_ERROR)} is allowed)"
+        return f"the replay differs from the run by {percent(replay.error)} of the step: no answer {allowed}"
     return None
 
 
@@ -40,10 +38,9 @@ def what_is_not_charged(s: Summary) -> str | None:
     replay = s.replay
     if replay is None or not replay.steps or replay.unknown_ns < _MUCH * replay.step_ns:
         return None
-    return (
-        f"{percent(replay.unknown_ns / replay.step_ns)} of the step is spent in collectives whose ranks were not "
-        "all read or are not known. If one of these ranks was late, no cause shows it."
-    )
+    share = percent(replay.unknown_ns / replay.step_ns)
+    not_known = f"{share} of the step is spent in collectives whose ranks were not all read or are not known."
+    return f"{not_known} If one of these ranks was late, no cause shows it."
 
 
 def has_marked_steps(s: Summary) -> bool:
@@ -76,8 +73,19 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
         said = f"The largest avoidable part is {_part(s, found, own)}."
         return " ".join(filter(None, (said, _in_code(s, found), own.why)))
     one = _is_one(found)
-    waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
-    lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"
+    others = _processes(s) - len(found.ranks)
+    waits = f" The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if one else 'them'}."
+    waits = waits if others > 0 else ""
+    whole = f"per step, {percent(found.share)} of the time"
+    if not has_marked_steps(s):
+        whole = f"of the {duration(s.replay.step_ns if s.replay else round(found.lost_ns / found.share))} recorded"
+    if found.low_ns is None:
+        certainty = "too few steps for an interval"
+    elif duration(found.low_ns) == duration(found.high_ns):
+        certainty = "the same in all steps"
+    else:
+        certainty = f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
+    lost = f"{duration(found.lost_ns)} {whole} ({certainty})"
     said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
     return " ".join(filter(None, (said, _largest(found, own), _in_code(s, found), own.why)))
 
@@ -92,13 +100,8 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     lost = f"{duration(found.lost_ns)}{interval}"
     said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
     in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
-    return " ".join(filter(None, (said, _largest(found, own), in_code, _needless(s, found))))
-
-
-def _needless(s: Summary, found: TimeLost) -> str:
-    """What of the communication the model does not need, as a sentence, also where another cause is first."""
-    needless = excess(s) if found.cause == "communication" else None
-    return needless.what if needless else ""
+    needless = excess(s) if found.cause == "communication" else None  # also where another cause is first
+    return " ".join(filter(None, (said, _largest(found, own), in_code, needless.what if needless else "")))
 
 
 def _largest(found: TimeLost, own: Reason) -> str:
@@ -113,12 +116,11 @@ def _largest(found: TimeLost, own: Reason) -> str:
 
 def _part(s: Summary, found: TimeLost, own: Reason) -> str:
     """A part of the devices' time, where no replay was possible."""
-    entry, step = CAUSES.get(found.cause), s.steps.duration
+    entry = CAUSES.get(found.cause)
     unit = "period" if by_periodicity(s.steps.source) else "step"
-    each = f", about {duration(found.lost_ns)} a {unit}" if step else ""
-    part = (entry.part if entry else "") or label_of(found)
-    if entry and entry.part_on_cpu and are_cpus(s.devices):
-        part = entry.part_on_cpu
+    each = f", about {duration(found.lost_ns)} a {unit}" if s.steps.duration else ""
+    on_cpu = entry.part_on_cpu if entry and are_cpus(s.devices) else ""
+    part = on_cpu or (entry.part if entry else "") or label_of(found)
     return f"{part}{own.more}: {percent(found.share)} of the time{each}"
 
 
@@ -154,21 +156,6 @@ def _when(found: TimeLost) -> str:
     return f" ({found.evidence})" if found.evidence else ""
 
 
-def _certainty(found: TimeLost) -> str:
-    if found.low_ns is None:
-        return "too few steps for an interval"
-    if duration(found.low_ns) == duration(found.high_ns):
-        return "the same in all steps"
-    return f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
-
-
-def _whole(s: Summary, found: TimeLost) -> str:
-    if has_marked_steps(s):
-        return f"per step, {percent(found.share)} of the time"
-    whole = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
-    return f"of the {duration(whole)} recorded"
-
-
 def _does(found: TimeLost, own: Reason) -> str:
     """What the ranks do, and in which steps."""
     entry = CAUSES.get(found.cause)
@@ -190,25 +177,14 @@ def _is_one(found: TimeLost) -> bool:
 
 def _who(s: Summary, found: TimeLost) -> str:
     """The ranks as a sentence's subject."""
-    ranks = found.ranks
-    if None in ranks or not ranks:
-        return _all_of("processes", s, found) if len(ranks) > 1 else _the_process(s)
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}"
-    if len(ranks) == _processes(s):
-        return _all_of("ranks", s, found)
-    return f"Ranks {_listed(list(map(str, ranks)))}"
-
-
-def _the_process(s: Summary) -> str:
-    return "The process" if _processes(s) < 2 else "One process"
-
-
-def _all_of(noun: str, s: Summary, found: TimeLost) -> str:
-    count = len(found.ranks)
-    if count < _processes(s):
-        return f"{count} of {_processes(s)} {noun}"
-    return f"Both {noun}" if count == 2 else f"All {count} {noun}"
+    ranks, every = found.ranks, _processes(s)
+    if len(ranks) < 2:
+        known = [f"Rank {rank}" for rank in ranks if rank is not None]
+        return known[0] if known else "The process" if every < 2 else "One process"
+    noun = "processes" if None in ranks else "ranks"
+    if len(ranks) >= every:
+        return f"Both {noun}" if len(ranks) == 2 else f"All {len(ranks)} {noun}"
+    return f"{len(ranks)} of {every} processes" if None in ranks else f"Ranks {_listed(list(map(str, ranks)))}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -219,12 +195,6 @@ def _listed(names: Sequence[str]) -> str:
     shown, more = names[:MOST_NAMED], len(names) - MOST_NAMED
     last = f"{more} more" if more > 0 else shown[-1]
     return f"{', '.join(shown if more > 0 else shown[:-1])} and {last}"
-
-
-def _others(s: Summary, found: TimeLost) -> str:
-    """Those that wait, with their verb; empty where nobody does."""
-    count = _processes(s) - len(found.ranks)
-    return "" if count < 1 else "rank waits" if count == 1 else "ranks wait"
 
 
 def _processes(s: Summary) -> int:

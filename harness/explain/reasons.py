@@ -18,7 +18,15 @@ from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost,
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.common.format import amount, duration, duration_range, percent
 from harness.experiment.base import IDLE_FOR_DATA, Change
-from harness.explain.commands import asked_of, global_batch, is_ours, measured, more_work, without_faults
+from harness.explain.commands import (
+    asked_of,
+    is_ours,
+    larger_micro_batch,
+    measured,
+    micro_batch,
+    more_micro_batches,
+    without_faults,
+)
 from harness.replay.causes import CAUSES, FEWER_RANKS
 from harness.replay.device_causes import CopiedJob, bubble_communication, copy_causes, has_bf16
 
@@ -73,24 +81,20 @@ def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
     alike: dict[tuple[object, ...], list[Traffic]] = defaultdict(list)
     for row in rows:
         alike[row.kind, row.group, row.phase, row.bytes].append(row)
-    return [_as_one(of) for of in alike.values()]
-
-
-def _as_one(rows: Sequence[Traffic]) -> Traffic:
     counts = ("count_per_step", "pass_count_per_step", "used_pass_count_per_step")
-    means = {name: sum(getattr(row, name) for row in rows) / len(rows) for name in counts}
-    least = {name: min(getattr(row, name) for row in rows) for name in ("step_duration_ns", "step_exposed_ns")}
-    return rows[0].model_copy(update={"rank": None, **means, **least})
+    found = []
+    for same in alike.values():
+        numbers = {name: sum(getattr(row, name) for row in same) / len(same) for name in counts}
+        numbers |= {name: min(getattr(row, name) for row in same) for name in ("step_duration_ns", "step_exposed_ns")}
+        found.append(same[0].model_copy(update={"rank": None, **numbers}))
+    return found
 
 
 def _gradients(rows: Sequence[Traffic]) -> list[Traffic]:
     """The reductions of backward whose group reduces nothing in forward, as tensor parallelism does."""
     forward = {(row.kind, row.group) for row in rows if row.phase == "forward"}
-    return [
-        row
-        for row in rows
-        if row.phase == "backward" and row.kind in _REDUCTIONS and (row.kind, row.group) not in forward
-    ]
+    reductions = (row for row in rows if row.phase == "backward" and row.kind in _REDUCTIONS)
+    return [row for row in reductions if (row.kind, row.group) not in forward]
 
 
 def _beside(rows: Sequence[Traffic]) -> list[Traffic]:
@@ -227,7 +231,6 @@ class Reason(NamedTuple):
 
 def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
     """Why, and what to try: first without what the run itself made slow, then what its exercise can do, then advice.
-
     who, place: the ranks and the phase, as a sentence names them."""
     own = _REASONS.get(found.cause, _plain)(s, found)
     entry, changes = CAUSES.get(found.cause), list[Change]()
@@ -246,15 +249,14 @@ def _plain(s: Summary, found: TimeLost) -> Reason:
     changes = list[Change]()
     if entry and entry.purpose and (advice := asked_of(s).on_purpose(entry.purpose, measured(s))) is not None:
         changes += advice.changes
-    if entry and entry.more_work:
-        changes += more_work(s, "twice the micro-batch, so that each operator has more work")
+    if entry and entry.more_work and micro_batch(s) is not None:
+        text = "twice the micro-batch, so that each operator has more work"
+        changes.append(Change(text, larger_micro_batch(s)))
     return Reason("", tuple(changes))
 
 
 def _data(s: Summary, found: TimeLost) -> Reason:
-    advice = asked_of(s).on_purpose("data", measured(s))
-    why = IDLE_FOR_DATA if found.basis == "share" else ""
-    return Reason(why, advice.changes) if advice else Reason(why)
+    return _plain(s, found)._replace(why=IDLE_FOR_DATA if found.basis == "share" else "")
 
 
 def _host_stall(s: Summary, found: TimeLost) -> Reason:
@@ -269,21 +271,20 @@ def _host_stall(s: Summary, found: TimeLost) -> Reason:
 
 
 def _launch_bound(s: Summary, found: TimeLost) -> Reason:
-    if found.basis == "share":
-        why = "The host issues kernels more slowly than the device runs them."
-        if are_cpus(s.devices):
-            why = "It is Python overhead: the operators are too small to hide it."
-        return Reason(why, _plain(s, found).changes)
-    return _plain(s, found)
+    own = _plain(s, found)
+    if found.basis != "share":
+        return own
+    if are_cpus(s.devices):
+        return own._replace(why="It is Python overhead: the operators are too small to hide it.")
+    return own._replace(why="The host issues kernels more slowly than the device runs them.")
 
 
 def _synchronisation(s: Summary, found: TimeLost) -> Reason:
     gaps = (g for d in s.devices for g in d.longest_gaps if g.cause == "synchronisation")
     gap = max(gaps, key=lambda g: g.duration_ns, default=None)
     where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
-    return Reason(
-        f"The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing.{where}"
-    )
+    why = "The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing."
+    return Reason(f"{why}{where}")
 
 
 def _communication(s: Summary, found: TimeLost) -> Reason:
@@ -315,10 +316,8 @@ def _in_its_place(s: Summary, found: TimeLost) -> str:
     exposed = device_time.share(s.devices, "exposed_communication_ns")
     if exposed is None or found.share >= _MOST_OF_IT * exposed or why_not_split(s) is None:
         return ""
-    return (
-        f"It is exposed for {percent(exposed)} of the time, but without it the device would have to wait for "
-        "something else, such as the host."
-    )
+    wait = "without it the device would have to wait for something else, such as the host."
+    return f"It is exposed for {percent(exposed)} of the time, but {wait}"
 
 
 def _copies(s: Summary, found: TimeLost) -> Reason:
@@ -332,20 +331,15 @@ def _copies(s: Summary, found: TimeLost) -> Reason:
     return Reason(most.why, (Change(most.advice),), largest=most.what)
 
 
-def _saved_at_best_ns(s: Summary) -> int | None:
-    """What a step saves in 16 bits at best; None: no replay gives a range."""
-    found = next((w for w in (s.replay.what_ifs if s.replay else []) if w.name == "products-x2"), None)
-    if s.replay is None or found is None or not found.ranged or found.low_ns is None:
-        return None
-    return s.replay.step_ns - found.low_ns
-
-
 def _precision(s: Summary, found: TimeLost) -> Reason:
     half = "bf16" if has_bf16(s.devices) else "fp16"
     why = f"In {half} such products take half the time or less; half of the time is counted here."
-    if (most := _saved_at_best_ns(s)) is not None:
+    what_ifs = s.replay.what_ifs if s.replay else []
+    best_ns = next((w.low_ns for w in what_ifs if w.name == "products-x2" and w.ranged), None)
+    if s.replay is not None and best_ns is not None:
+        less = duration_range(found.lost_ns, s.replay.step_ns - best_ns)
         why = (
-            f"With {half} a step takes {duration_range(found.lost_ns, most)} less. The smaller number is half of the "
+            f"With {half} a step takes {less} less. The smaller number is half of the "
             "products' time; the larger one follows from the device's peaks, with half of the bytes for other kernels."
         )
     ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
@@ -390,30 +384,23 @@ def _of_the_schedule(p: Pipeline) -> str:
 
 def _bubble(s: Summary, found: TimeLost) -> Reason:
     """The time inside their schedules in which the stages do not work."""
-    p, batch = s.pipeline, global_batch(s)
+    p = s.pipeline
     if p is None:
         return Reason("")
     slow, why = _slow_stage(p), _of_the_schedule(p)
     text = "more micro-batches: twice the global batch at the same micro-batch"
-    change = Change(text, {"global_batch_size": 2 * batch} if batch else None)
+    change = Change(text, more_micro_batches(s))
     if slow is not None:
         busy = slow.schedule_busy_ns / max(slow.schedule_ns, 1)
         why += f"; the rest is waiting for stage {slow.stage}, which works {percent(busy)} of that time"
         if _by_inequality(p, slow) >= (p.expected_bubble_fraction or 0.0):
             text = f"give stage {slow.stage} fewer layers: the embedding and the loss take time as well"
             change = Change(text)
-    return Reason(f"{why}.{_as_communication(s)}", (change,))
-
-
-def _as_communication(s: Summary) -> str:
-    """A remark: the split shows a part of the bubble as communication."""
     share = bubble_communication(s)
     if share < _WORTH_SAYING:
-        return ""
-    return (
-        f" A part of it, {percent(share)} of the time, is shown as communication: "
-        "a stage waits in its messages for the work of another stage."
-    )
+        return Reason(f"{why}.", (change,))
+    shown = f"A part of it, {percent(share)} of the time, is shown as communication: "
+    return Reason(f"{why}. {shown}a stage waits in its messages for the work of another stage.", (change,))
 
 
 _REASONS: dict[str, Callable[[Summary, TimeLost], Reason]] = {

@@ -58,18 +58,11 @@ def _stages(s: Stragglers) -> str:
 def _times(s: Stragglers, worst: StragglerStage) -> list[str]:
     """Forward and backward of a stage beside the mean of the others."""
     found = []
-    others = [stage for stage in s.stages if stage.stage != worst.stage]
-    for name, get in _PASSES.items():
-        own, theirs = get(worst), [ns for stage in others if (ns := get(stage))]
-        if own and theirs:
-            found.append(f"its {name} takes {own * len(theirs) / sum(theirs):.2f} times")
+    for name in ("forward", "backward"):
+        own, *others = (getattr(stage, f"{name}_ns") for stage in (worst, *(x for x in s.stages if x is not worst)))
+        if own and (known := [ns for ns in others if ns]):
+            found.append(f"its {name} takes {own * len(known) / sum(known):.2f} times")
     return found
-
-
-_PASSES: dict[str, Callable[[StragglerStage], int | None]] = {
-    "forward": lambda stage: stage.forward_ns,
-    "backward": lambda stage: stage.backward_ns,
-}
 
 
 def _workers(s: Stragglers) -> str:
@@ -108,22 +101,11 @@ def _operation(s: Stragglers) -> str:
     name = s.cause_operation or ""
     slow = s.by_operation.get(name, 1.0)
     what = "operation" if name in _ON_ONE_WORKER else "communication"
-    alone = s.worst_worker is not None and _is_alone(s)
-    where = f", most of all of {_lower(worker_name(s.worst_worker))}" if alone and s.worst_worker else ""
-    return (
-        f"One {what} is slow at times: {name} (S {slow:.3f}){where}. With an even {name} {_share(s)} of the loss "
-        "would go."
-    )
-
-
-def _is_alone(s: Stragglers) -> bool:
-    """Whether one worker's slowdown is far beyond all others'."""
     first, *others = (worker.slowdown - 1 for worker in s.workers)
-    return bool(others) and first > 0 and others[0] < _HALF * first
-
-
-def _several(s: Stragglers) -> str:
-    return f"No single cause has a quarter of the loss{_by_operation(s)}."
+    alone = others and first > 0 and others[0] < _HALF * first
+    where = f", most of all of {_lower(worker_name(s.worst_worker))}" if alone and s.worst_worker else ""
+    would = f"With an even {name} {_share(s)} of the loss would go."
+    return f"One {what} is slow at times: {name} (S {slow:.3f}){where}. {would}"
 
 
 _CAUSES: dict[str, Callable[[Stragglers], str]] = {
@@ -131,30 +113,27 @@ _CAUSES: dict[str, Callable[[Stragglers], str]] = {
     "workers": _workers,
     "micro-batches": _micro_batches,
     "operation": _operation,
-    "several": _several,
+    "several": lambda s: f"No single cause has a quarter of the loss{_by_operation(s)}.",
 }
 
 
 def advice(s: Stragglers) -> str:
     """What to try against the cause."""
     if s.cause == "stages":
-        last = s.worst_stage == s.pp_size - 1
-        own = (
-            f"give stage {s.worst_stage} fewer layers"
-            f"{' (it also computes the loss; in Megatron --decoder-last-pipeline-num-layers)' if last else ''}"
-        )
-        return own if last else f"{own}, or move layers from it to other stages"
+        beside = ", or move layers from it to other stages"
+        if s.worst_stage == s.pp_size - 1:
+            beside = " (it also computes the loss; in Megatron --decoder-last-pipeline-num-layers)"
+        return f"give stage {s.worst_stage} fewer layers{beside}"
     if s.cause == "workers":
         return (
             "test the device and the node (clock, temperature, power limit, other processes), or leave the node out "
             "(sbatch --exclude)"
         )
     if s.cause == "micro-batches":
-        together = (s.forward_backward_correlation or 0.0) >= _TOGETHER
         return (
             "give every micro-batch and data-parallel rank about the same work: pack sequences by the sum of their "
             "squared lengths"
-            if together
+            if (s.forward_backward_correlation or 0.0) >= _TOGETHER
             else "collect Python's garbage in the same step on all ranks (in Megatron --manual-gc), and look for other "
             "processes on the nodes"
         )
@@ -175,30 +154,18 @@ def _by_operation(s: Stragglers) -> str:
     return f" ({', '.join(named)})" if named else ""
 
 
-_IN_WORDS = {
-    "stages": "stages differ in their work",
-    "workers": "some workers are slower than the others of their stage",
-    "micro-batches": "micro-batches differ from each other",
-}
-
-
 def _others(s: Stragglers) -> list[tuple[str, float]]:
     """The causes beside the first one, the largest first."""
     if s.shares is None:
         return []
-    shares = s.shares
-    found = {"stages": shares.stages, "workers": shares.workers, "micro-batches": shares.micro_batches}
-    named = [
-        (f"stage {s.worst_stage} has most work" if what == "stages" else _IN_WORDS[what], share)
-        for what, share in found.items()
-        if what != s.cause
-    ]
-    passes = ("forward-compute", "backward-compute")
-    named += [
-        (f"{name} is slow at times", share)
-        for name, share in shares.operations.items()
-        if name not in passes and name != s.cause_operation
-    ]
+    found = {
+        "stages": (f"stage {s.worst_stage} has most work", s.shares.stages),
+        "workers": ("some workers are slower than the others of their stage", s.shares.workers),
+        "micro-batches": ("micro-batches differ from each other", s.shares.micro_batches),
+    }
+    named = [own for cause, own in found.items() if cause != s.cause]
+    of_passes = ("forward-compute", "backward-compute", s.cause_operation)
+    named += [(f"{name} is slow at times", of) for name, of in s.shares.operations.items() if name not in of_passes]
     return sorted(named, key=lambda pair: -pair[1])
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from harness.analysis import device_time
 from harness.analysis.summary import Summary
 from harness.replay import device_causes as device
 from harness.replay import host_causes as host
@@ -24,10 +25,11 @@ class CauseOfLoss:
     " in forward".
 
     advice: what to try if no option of the run helps; it may have `{phase}` and `{who}`. find: the rule that suspects
-    it; a rule may suspect several causes. share, part: where no replay is possible, its share of the devices' time, and
-    what that part is called; idle: the cause of idle time that it is. of_host: its loss is at most the time in which
-    the devices had no work; on_gpus: so on GPUs only. purpose: its name in an experiment's `on_purpose`. more_work:
-    whether larger micro-batches help. own_cores: whether it helps to bind a rank to its own cores, if there are enough.
+    it; a rule may suspect several causes. share: where no replay is possible, its share of the devices' time, None
+    where it is not known; part: what that part is called, if not by its label. of_host: its loss is at most the time in
+    which the devices had no work; on_gpus: so on GPUs only. purpose: its name in an experiment's `on_purpose`.
+    more_work: whether larger micro-batches help. own_cores: whether it helps to bind a rank to its own cores, if there
+    are enough.
     """
 
     cause: Cause
@@ -37,7 +39,6 @@ class CauseOfLoss:
     many: str
     advice: str
     share: Callable[[Summary], float | None] | None = None
-    idle: str = ""
     part: str = ""
     part_on_cpu: str = ""
     of_host: bool = False
@@ -45,12 +46,6 @@ class CauseOfLoss:
     purpose: Literal["communication", "data"] | None = None
     more_work: bool = False
     own_cores: bool = False
-
-    def share_of(self, s: Summary) -> float | None:
-        """Its share of the devices' time; None: it is not known, or the cause has no such share."""
-        if self.share is not None:
-            return self.share(s)
-        return device.idle_share(s, self.idle) if self.idle else None
 
 
 FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
@@ -63,7 +58,6 @@ _ENTRIES = (
         "they wait for data",
         "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)",
         share=device.data_share,
-        part="waiting for data",
         of_host=True,
         purpose="data",
     ),
@@ -132,8 +126,7 @@ _ENTRIES = (
         "it waits for the device and launches no work ahead",
         "they wait for the devices and launch no work ahead",
         "take .item(), .cpu() and synchronize out of the loop, or read the value some steps later",
-        idle="synchronisation",
-        part="synchronisation",
+        share=device.idle("synchronisation"),
         of_host=True,
     ),
     CauseOfLoss(
@@ -143,8 +136,7 @@ _ENTRIES = (
         "it waits for copies of buffers that are not pinned",
         "they wait for copies of buffers that are not pinned",
         "pin the host buffers (pin_memory=True) and copy with non_blocking=True",
-        idle="blocking copy",
-        part="blocking copies",
+        share=device.idle("blocking copy"),
         of_host=True,
     ),
     CauseOfLoss(
@@ -155,8 +147,7 @@ _ENTRIES = (
         "they allocate or free memory of the devices",
         "keep buffers instead of making new ones in each step, and leave freed memory to PyTorch's allocator "
         "(no empty_cache in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
-        idle="allocation",
-        part="memory allocation",
+        share=device.idle("allocation"),
         of_host=True,
     ),
     CauseOfLoss(
@@ -166,7 +157,7 @@ _ENTRIES = (
         "its device waits while the host loads kernels at their first use",
         "their devices wait while the host loads kernels at their first use",
         "record later steps: run several warm-up steps before the recording begins",
-        idle="first use",
+        share=device.idle("first use"),
         part="the first use of kernels",
         of_host=True,
     ),
@@ -177,7 +168,7 @@ _ENTRIES = (
         "much of its time is CPU overhead between small operators (launch-bound)",
         "much of their time is CPU overhead between small operators (launch-bound)",
         "larger batches, fused operators (torch.compile) or CUDA graphs",
-        idle="launch-bound",
+        share=device.idle("launch-bound"),
         part="launch-bound idle time",
         part_on_cpu="time between operators",
         of_host=True,
@@ -275,7 +266,6 @@ _ENTRIES = (
         "their communication is exposed, and they compute nothing meanwhile",
         "fewer, larger messages, or more work to hide them behind (micro-batch, overlap)",
         share=device.communication_share,
-        part="exposed communication",
         purpose="communication",
     ),
     CauseOfLoss(
@@ -295,7 +285,6 @@ _ENTRIES = (
         "they wait in the pipeline's bubble",
         "more micro-batches: twice the global batch at the same micro-batch",
         share=device.bubble_share,
-        part="the pipeline's bubble",
     ),
     CauseOfLoss(
         Cause.COPIES,
@@ -304,8 +293,7 @@ _ENTRIES = (
         "its copies are exposed, and it computes nothing meanwhile",
         "their copies are exposed, and they compute nothing meanwhile",
         "copy on a separate stream while kernels run",
-        share=device.copies_share,
-        part="exposed copies",
+        share=lambda s: device_time.share(s.devices, "exposed_memory_ns"),
     ),
     CauseOfLoss(
         Cause.PRECISION,
@@ -315,7 +303,6 @@ _ENTRIES = (
         "their matrix products run in fp32",
         "mixed precision (bf16)",
         share=device.precision_share,
-        part="single precision",
     ),
 )
 CAUSES: dict[str, CauseOfLoss] = {entry.cause.value: entry for entry in _ENTRIES}
@@ -336,12 +323,10 @@ def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
         most = min(most, float(suspect.saved_ns[settled(len(suspect.saved_ns)) :].mean()))
     if not entry.of_host or (entry.on_gpus and context.on_cpu):
         return most
-    idle_ns, window_ns = (
-        part[list(suspect.processes)].mean(axis=1)
-        for part in (context.device_time.idle_ns, context.device_time.window_ns)
-    )
+    who = list(suspect.processes)
+    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
     work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
-    lost_work_ns = context.time_ns[list(suspect.processes)][:, :, work].sum(axis=2).mean(axis=1)
+    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
     if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
         return 0.0
     return min(most, float((idle_ns + lost_work_ns).sum()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import MatchedGroup
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.part import RankPart, unpack_rows
-from harness.replay.graph import Amounts, TimeCategory, joined, slot
+from harness.replay.graph import Amounts, Builder, TimeCategory, column, joined, slot
 from harness.replay.host import held_up, median_of_each
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
@@ -65,23 +66,21 @@ class Shared(NamedTuple):
 
 
 @dataclass
-class CollectiveSync:
-    """The nodes and arcs between processes, as columns that grow. early: as EARLY. unknown: arcs of collectives in
-    which ranks wait that are not known; alone_count: how many have no other rank at all."""
+class CollectiveSync(Builder):
+    """The nodes and arcs of all processes, and then those between them. process: of each arc. early: as EARLY. unknown:
+    arcs of collectives in which ranks wait that are not known; alone_count: how many have no other rank at all."""
 
-    time: I64
-    nodes: int
-    arcs: int
     early: float = EARLY
-    times: list[I64] = field(default_factory=list)
-    source: list[I64] = field(default_factory=list)
-    target: list[I64] = field(default_factory=list)
     process: list[I64] = field(default_factory=list)
-    amounts: list[Amounts] = field(default_factory=list)
     found: list[Messages] = field(default_factory=list)
-    alone_count: int = 0
     unknown: list[I64] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    alone_count: int = 0
+
+    @cached_property
+    def time(self) -> I64:
+        """Every moment of the processes, when all of them are there and nothing is joined."""
+        return self.time_ns
 
     def join(self, shared: Shared, arrive: I64, done: I64) -> None:
         """Collectives with nodes (r, n) of r processes. One that lies outside a rank's window is not joined."""
@@ -93,16 +92,14 @@ class CollectiveSync:
         arrive, done, size = arrive[:, whole], done[:, whole], shared.bytes[whole]
         call = self._numbers(shared.calls)[whole]
         last = self.time[arrive].max(axis=0, initial=0)
-        hub = np.arange(self.nodes, self.nodes + len(last))
-        self.nodes += len(hub)
-        self.times.append(last)
+        hub = self.add_nodes(last)
         for place, own, end in zip(places, arrive, done, strict=True):
             transfer = self.time[end] - last
             waits = transfer >= -np.maximum(EARLY_NS, self.early * (self.time[end] - self.time[own]))
-            self._add(place, own, hub, np.zeros(len(hub), np.int64))
+            self.add(place, own, hub)
             ns = transfer[waits]
-            arcs = self._add(place, hub[waits], end[waits], ns)
-            direct = self._add(place, own[waits], end[waits], np.zeros(len(arcs), np.int64))
+            arcs = self.add(place, hub[waits], end[waits], ns)
+            direct = self.add(place, own[waits], end[waits])
             self.found.append(Messages(arcs, direct, size[waits], ns, call[waits]))
             if not shared.whole:
                 self.unknown.append(arcs)
@@ -111,12 +108,11 @@ class CollectiveSync:
     def alone(self, place: int, arrive: I64, done: I64) -> None:
         """Collectives of one process that wait for nobody that is known."""
         self.alone_count += len(arrive)
-        self.unknown.append(self._add(place, arrive, done, self.time[done] - self.time[arrive]))
+        self.unknown.append(self.add(place, arrive, done, self.time[done] - self.time[arrive]))
 
     def messages(self) -> Messages:
         """All that were joined."""
-        none = Messages(*(np.empty(0, np.int64),) * len(Messages._fields))
-        return Messages(*(np.concatenate(column) for column in zip(none, *self.found, strict=True)))
+        return Messages(*(column([found[i] for found in self.found]) for i in range(len(Messages._fields))))
 
     def held_up(self, least: int) -> Amounts:
         """Moves what a transfer took beyond the usual of its call and size to TRANSFER_HELD, if it is a stall."""
@@ -124,11 +120,8 @@ class CollectiveSync:
         alike = np.unique(np.stack([found.call, found.bytes]), axis=1, return_inverse=True)[1].reshape(-1)
         more_ns = held_up(found.ns, median_of_each(alike, found.ns), least)
         arcs, ns = found.arc[more_ns > 0], more_ns[more_ns > 0]
-        less, more = (
-            np.full(len(arcs), slot(category), np.int16)
-            for category in (TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD)
-        )
-        return joined([Amounts(arcs, less, -ns), Amounts(arcs, more, ns)])
+        moved = ((TimeCategory.TRANSFER, -ns), (TimeCategory.TRANSFER_HELD, ns))
+        return joined([Amounts(arcs, np.full(len(arcs), slot(of), np.int16), by) for of, by in moved])
 
     def _numbers(self, calls: list[Call]) -> I64:
         """Each call's index; new ones are added."""
@@ -136,39 +129,35 @@ class CollectiveSync:
         index = {call: i for i, call in enumerate(self.calls)}
         return np.array([index[call] for call in calls], np.int64)
 
-    def _add(self, place: int, source: I64, target: I64, ns: I64) -> I64:
-        arcs = np.arange(self.arcs, self.arcs + len(source))
-        self.arcs += len(source)
-        self.source.append(source)
-        self.target.append(target)
+    def add(self, place: int, source: I64, target: I64, transfer_ns: I64 | None = None) -> I64:
+        """New arcs of the process at `place`."""
+        arcs = self.add_arcs(source, target)
         self.process.append(np.full(len(source), place))
-        kept = ns != 0
-        of = np.full(int(kept.sum()), slot(TimeCategory.TRANSFER), np.int16)
-        self.amounts.append(Amounts(arcs[kept], of, ns[kept]))
+        if transfer_ns is not None:
+            self.give_slot(arcs, slot(TimeCategory.TRANSFER), transfer_ns)
         return arcs
 
 
 def join_messages(
     sync: CollectiveSync, nodes: Sequence[Nodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
-) -> CollectiveSync:
-    """All sync of these processes, added to `sync`; new nodes and arcs are numbered after theirs."""
+) -> None:
+    """All that these processes wait for each other, added to `sync`, which has their graphs."""
     time = sync.time
     place = {own.process: i for i, own in enumerate(nodes)}
     free = [own.arrive >= 0 for own in nodes]
     for shared in [*_groups(matched, place), *_pairs(time, nodes, parts, place)]:
-        of = list(zip(shared.places, shared.rows, strict=True))
-        arrive = np.stack([nodes[i].arrive[rows] for i, rows in of])
-        sync.join(shared, arrive, np.stack([nodes[i].done[rows] for i, rows in of]))
-        for i, rows in of:
-            free[i][rows] = False
+        _join(sync, nodes, shared, free)
     for shared in _by_ends(time, nodes, parts, place, free):
-        (a, b), (own, other) = shared.places, shared.rows
-        arrive, done = (np.stack([getattr(nodes[a], n)[own], getattr(nodes[b], n)[other]]) for n in ("arrive", "done"))
-        sync.join(shared, arrive, done)
-        free[a][own] = free[b][other] = False
+        _join(sync, nodes, shared, free)
     for i, mask in enumerate(free):
         sync.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
-    return sync
+
+
+def _join(sync: CollectiveSync, nodes: Sequence[Nodes], shared: Shared, free: list[NDArray[np.bool_]]) -> None:
+    of = list(zip(shared.places, shared.rows, strict=True))
+    sync.join(shared, *(np.stack([getattr(nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")))
+    for i, rows in of:
+        free[i][rows] = False
 
 
 def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[Shared]:
@@ -181,15 +170,11 @@ def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Itera
 
 
 def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[Shared]:
-    """Sends and receives: the k-th send of one process to another is the k-th receive of that one.
-
-    Of two processes it is known who that is. Of more it is one that both name; where they do not, which may be since
-    their group counts its ranks anew, it is the one whose receives do not end before the sends begin, and end soonest
-    after both began."""
-    sends, receives = (
-        [line for part in parts if _process(part) in place for line in _lines(part, place, kind)]
-        for kind in POINT_TO_POINT[:2]
-    )
+    """Sends and receives: the k-th send of one process to another is the k-th receive of that one. Of two processes it
+    is known who that is. Of more it is one that both name; where they do not, which may be since their group counts its
+    ranks anew, it is the one whose receives do not end before the sends begin, and end soonest after both began."""
+    known = [part for part in parts if _process(part) in place]
+    sends, receives = ([line for part in known for line in _lines(part, place, kind)] for kind in POINT_TO_POINT[:2])
     two = len({line.place for line in [*sends, *receives]}) == 2
 
     def after(i: int, j: int) -> float | None:
@@ -201,8 +186,11 @@ def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: 
 
     for i, j in _partners(sends, receives, after).items():
         a, b = sends[i], receives[j]
-        calls = [Call("send", int(phase)) for phase in a.phase]
-        yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, calls)
+        yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, _calls("send", a.phase))
+
+
+def _calls(kind: str, phase: NDArray[np.int8]) -> list[Call]:
+    return [Call(kind, each) for each in phase.tolist()]
 
 
 def _partners(
@@ -219,9 +207,7 @@ def _partners(
                 found[i] = j
                 free.remove(j)
 
-    by_names: dict[tuple[str | None, int | None, int | None], int] = {
-        (b.group, b.peer, b.rank): j for j, b in enumerate(receives)
-    }
+    by_names: dict[tuple[object, ...], int] = {(b.group, b.peer, b.rank): j for j, b in enumerate(receives)}
     named = ((i, by_names.get((a.group, a.rank, a.peer))) for i, a in enumerate(sends))
     take((i, j) for i, j in named if j is not None and after(i, j) is not None)
     for one_way in _of_two(sends, receives):
@@ -287,9 +273,8 @@ def _by_ends(
     place: dict[Process, int],
     free: Sequence[NDArray[np.bool_]],
 ) -> Iterator[Shared]:
-    """What is left of two processes and was waited for: collectives of one kind and size that ended together.
-
-    The record has no group for them, and other groups' collectives of the same kind lie between."""
+    """What is left of two processes and was waited for: collectives of one kind and size that ended together. The
+    record has no group for them, and other groups' collectives of the same kind lie between."""
     tables = {place[key]: unpack_rows(p.collectives) for p in parts if (key := _process(p)) in place}
     if len(nodes) != 2 or len(tables) != 2:
         return
@@ -302,8 +287,7 @@ def _by_ends(
         if len(own):
             rows = tables[0]
             kind = rows.keys[int(rows.key[own[0]])].kind
-            calls = [Call(kind, int(phase)) for phase in rows.phase[own]]
-            yield Shared([0, 1], np.stack([own, other]), rows.bytes[own], calls)
+            yield Shared([0, 1], np.stack([own, other]), rows.bytes[own], _calls(kind, rows.phase[own]))
 
 
 def ended_together(time: I64, nodes: Sequence[Nodes], own: I64, other: I64) -> tuple[I64, I64]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.phases import PHASES
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.replay.graph import (
@@ -78,13 +79,6 @@ def longest_of(ns: I64, less: int) -> int:
     return int((ordered[: k + 1].sum() - less) // (k + 1))
 
 
-def in_pairs(steps: int, k: int, skipped: int) -> NDArray[np.bool_]:
-    """The last steps that make whole groups of k, without the first `skipped`."""
-    counted = np.zeros(steps, np.bool_)
-    counted[steps - (steps - skipped) // k * k :] = True
-    return counted
-
-
 def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     """What a step gains by each change, for the micro-batches that it has now."""
     job = context.job
@@ -115,7 +109,7 @@ def accumulated(k: int) -> Edit:
         reduces = {(call.kind, PHASES[call.phase]) for call in job.calls}
         if reduces != {("all_reduce", "backward")} or steps - settled(steps) < k or job.alone:
             return None
-        counted = in_pairs(steps, k, settled(steps))
+        counted = np.arange(steps) >= steps - (steps - settled(steps)) // k * k  # the last whole groups of k
         quiet = np.arange(steps) % k != (steps - 1) % k
         factors = job.unchanged()
         factors[:, slots((*HOST_TIME,), OPTIMIZER)] = 0
@@ -130,7 +124,6 @@ def accumulated(k: int) -> Edit:
 
 def larger(context: ReplayContext) -> Edited | None:
     """Forward and backward with twice the work between the same gaps; one optimizer step and its messages for both.
-
     Twice the data is loaded: what the host waits for it, in data loading and between the marked steps, doubles, too."""
     factors = context.job.unchanged()
     for phase in (FORWARD, BACKWARD):
@@ -151,7 +144,8 @@ def loaded_ahead(context: ReplayContext) -> Edited | None:
     """Batches that workers have loaded before they are needed: what is left is to take and to read each of them."""
     chosen = slots((TimeCategory.HOST_GAP, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD), DATA)
     waits = context.time_ns[:, :, chosen].sum(axis=2).mean(axis=1)
-    left_ns = READY_NS + context.batch_bytes / FIRST_READ_GB_PER_S
+    copied = sum(copy.bytes for copy in context.summary.copies if copy.direction == TO_DEVICE)
+    left_ns = READY_NS + copied / max(context.summary.steps.counted, 1) / FIRST_READ_GB_PER_S
     if not (waits > left_ns).any():
         return None
     factors = context.job.unchanged()
@@ -163,19 +157,18 @@ _TF32_CAREFUL = 1 / 1.5  # half of the bytes and twice the rate make 2; converti
 
 
 def in_16_bits(context: ReplayContext) -> Edited | None:
-    """Products and attention in bf16 (fp16, where a device has no bf16), by the precision that they have now.
-
-    Careful: fp32 twice as fast, tf32 1.5 times. At best: by the device's peaks (configs/devices.yaml), since no kernel
-    exceeds them; and everything else twice as fast, which is limited by bytes, of which there are half."""
+    """Products and attention in bf16 (fp16, where a device has no bf16), by the precision that they have now. Careful:
+    fp32 twice as fast, tf32 1.5 times. At best: by the device's peaks (configs/devices.yaml), since no kernel exceeds
+    them; and everything else twice as fast, which is limited by bytes, of which there are half."""
     fp32, tf32 = slots((TimeCategory.DEVICE_FP32,)), slots((TimeCategory.DEVICE_TF32,))
     products = slots((TimeCategory.HOST_PRODUCT,))
-    job, some = context.job, context.time_ns[:, :, fp32 + tf32 + products].any()
-    if not some:
+    job = context.job
+    if not context.time_ns[:, :, fp32 + tf32 + products].any():
         return None
     careful, best = job.unchanged(), job.unchanged()
     careful[:, fp32 + products], careful[:, tf32] = 0.5, _TF32_CAREFUL
     lengths = job.scaled(careful)
-    half, times = rates_in_16_bits(context.device_name)
+    half, times = rates_in_16_bits(next((d.name for d in context.summary.devices if d.name), None))
     if not context.time_ns[:, :, fp32 + tf32].any():
         return Edited(lengths)
     best[:, fp32], best[:, tf32] = 1 / times["fp32"], 1 / times["tf32"]
@@ -189,10 +182,9 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
 
 
 def more_in_pipeline(context: ReplayContext) -> Edited | None:
-    """As many micro-batches again, each for as long as the busiest stage takes for one.
-
-    Source of the schedule: Narayanan et al., Efficient large-scale language model training on GPU clusters using
-    Megatron-LM, 2021, section 2.2."""
+    """As many micro-batches again, each for as long as the busiest stage takes for one. Source of the schedule:
+    Narayanan et al., Efficient large-scale language model training on GPU clusters using Megatron-LM, 2021, section
+    2.2."""
     if not any(call.kind == "send" for call in context.job.calls):
         return None
     if context.on_cpu:
@@ -259,8 +251,7 @@ def larger_buckets(context: ReplayContext) -> Edited | None:
     job, messages = context.job, context.job.messages
     now = np.count_nonzero(reduces) / job.measured.size
     then = max(-(-int(messages.bytes[reduces].sum() / job.measured.size) // BUCKET), 1)
-    ratio = np.where(reduces, then / now, 1.0)
-    return Edited(_with_transfers(context, ratio))
+    return Edited(_with_transfers(context, np.where(reduces, then / now, 1.0)))
 
 
 def _with_transfers(context: ReplayContext, ratio: NDArray[np.float64]) -> I64:

@@ -15,7 +15,7 @@ from harness.analysis.process.collective_rows import CollectiveRows, row_events,
 from harness.analysis.process.intervals import distinct
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import Builder, HostThread, TimeCategory, slot
-from harness.replay.host import counted_steps, held_up, least_stall, main_thread, recurring, working_operators
+from harness.replay.host import held_up, least_stall, main_thread, recurring, working_operators
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -70,20 +70,25 @@ def on_cpu(m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread
         return arrive, done, np.empty(0, np.int64)
     table, event = table.at(inside), event[inside]
     issued = np.where(event >= 0, m.view.events.launch_ns[event], -1)
-    blocking = _on_thread(m, event, main_thread(m)) & _point_to_point(table)
-    calls = np.concatenate([table.start_ns[blocking], table.end_ns[blocking], _issued_by_host(m, event)])
+    stream = np.where(event >= 0, m.view.events.stream[event], -1)
+    thread_number = main_thread(m)
+    main = -2 if thread_number is None else thread_number
+    sends = np.array([key.kind in POINT_TO_POINT for key in table.keys])[table.key]
+    blocking = (stream == main) & sends
+    # when the main thread issued a collective it waited for none, also if no operator shows it
+    by_host = (event >= 0) & (issued >= 0) & (m.view.events.launch_thread[event] == main)
+    calls = np.concatenate([table.start_ns[blocking], table.end_ns[blocking], issued[by_host]])
     host = _Host(*working_operators(m), distinct(thread.segments.edge, calls))
     issued = np.where(blocking | (issued < window[0]), table.start_ns, np.minimum(issued, table.start_ns))
     nodes = thread.mark(builder, issued)
     arrive[inside] = builder.add_nodes(table.start_ns)
     waits = _waits(m, host, table, issued, blocking)
     done[inside] = builder.add_nodes(waits.end_ns)
-    backend_thread = np.where(event >= 0, m.view.events.stream[event], -1)
-    queued = _queued(backend_thread, table.start_ns, issued, waits.end_ns)
+    queued = _queued(stream, table.start_ns, issued, waits.end_ns)
     delay = table.start_ns - issued
     usual = int(np.median(delay[queued < 0])) if (queued < 0).any() else 0
     arcs = builder.add_arcs(nodes, arrive[inside])
-    least = least_stall(counted_steps(m))
+    least = least_stall(m.steps.durations_ns)
     _give(builder, arcs, TimeCategory.START_OF_MESSAGE, np.where(queued < 0, delay, np.minimum(delay, usual)), least)
     behind = np.flatnonzero(queued >= 0)
     arcs = builder.add_arcs(done[inside][queued[behind]], arrive[inside][behind])
@@ -106,32 +111,11 @@ def _queued(thread: I64, start: I64, issued: I64, end: I64) -> I64:
     return found
 
 
-def _on_thread(m: MeasuredProcess, event: I64, thread: int | None) -> NDArray[np.bool_]:
-    on: NDArray[np.bool_] = np.where(event >= 0, m.view.events.stream[event], -1) == (-2 if thread is None else thread)
-    return on
-
-
-def _issued_by_host(m: MeasuredProcess, event: I64) -> I64:
-    """When the main thread issued these collectives: it waited for none then, also if no operator shows it."""
-    events, rows_ = m.view.events, event[event >= 0]
-    main = main_thread(m)
-    own = (events.launch_ns[rows_] >= 0) & (events.launch_thread[rows_] == (-2 if main is None else main))
-    issued: I64 = events.launch_ns[rows_[own]]
-    return issued
-
-
-def _point_to_point(table: CollectiveRows) -> NDArray[np.bool_]:
-    sends = np.array([key.kind in POINT_TO_POINT for key in table.keys])
-    return sends[table.key]
-
-
 @dataclass(frozen=True)
 class _Waits:
-    """When the host went on after each of n collectives (-1: not known), from when it waited, and the end.
-
-    since_ns: the same moment as resumed_ns where it did not wait. end_ns: when the collective was done; its own record
-    may be late, on a thread that has to wait for a core.
-    """
+    """When the host went on after each of n collectives (-1: not known), from when it waited, and the end. since_ns:
+    the same moment as resumed_ns where it did not wait. end_ns: when the collective was done; its own record may be
+    late, on a thread that has to wait for a core."""
 
     resumed_ns: I64
     since_ns: I64

@@ -1,5 +1,9 @@
-"""A process's streams as nodes and arcs of its graph: each event's place on a stream that never idles, and the arcs
-from the launches on the host and from what it waits for."""
+"""A process's streams as nodes and arcs of its graph: each event's place on a stream that never idles, the arcs from
+its launch on the host and from what it waits for on another stream, and the calls of the host that wait for the device.
+
+Waiting is not recorded. A kernel that was launched long before and whose stream was free began right after something on
+another stream ended: it waited for that. A call that returns right after something on the device ended waited for it.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +13,171 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
-from harness.analysis.process.host_calls import LONG_CALL_NS
-from harness.analysis.process.idle import MEMORY
+from harness.analysis.process.host_calls import LONG_CALL_NS, blocks, only_waits
+from harness.analysis.process.idle import COMPUTE, MEMORY, NOT_WORK
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
-from harness.replay.streams import (
-    HostWaits,
-    StreamDependencies,
-    Streams,
-    find_stream_dependencies,
-    host_waits,
-    most_computed,
-    streams_of,
-)
+from harness.replay.host import feeding_calls
 from harness.traces.trace import I64
 
+IDLE_NS = 3_000  # a stream that is free for less has only its usual gap
+_FURTHER = 8  # events back
+SOON_NS = 15_000  # after the end of what it waited for
+SOON_SHARE = 0.02  # the same, of a long wait
+SOON_AT_MOST_NS = 100_000
+RETURN_NS = 30_000  # a call returns this soon after
+BLOCKED_NS = 20_000  # a shorter call waited for nothing
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
 _ENOUGH = 20
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
 _CATEGORIES = (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS, TimeCategory.DEVICE_COPY, TimeCategory.DEVICE_GAP)
 _PRODUCTS = ("gemm", "attention")
 _BY_PRECISION: dict[str | None, TimeCategory] = {"fp32": TimeCategory.DEVICE_FP32, "tf32": TimeCategory.DEVICE_TF32}
+
+
+@dataclass(frozen=True)
+class Streams:
+    """n events by (stream, start). `row`: in the process's events. `previous_ns`: when the stream was free, -1 for the
+    first of a stream. `index`: a number per stream of a device. `message`: it is a row of collectives."""
+
+    row: NDArray[np.intp]
+    start_ns: I64
+    end_ns: I64
+    launch_ns: I64
+    index: I64
+    previous_ns: I64
+    message: NDArray[np.bool_]
+
+
+def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64) -> Streams:
+    """The work on devices that begins in a window. message_events: rows of events that carry collectives."""
+    events = m.view.events
+    inside = (events.start_ns >= window[0]) & (events.start_ns < window[1]) & (m.kinds.event_class != NOT_WORK)
+    rows_ = np.flatnonzero(inside)
+    keys = events.end_ns[rows_], events.start_ns[rows_], events.stream[rows_], events.device[rows_]
+    rows_ = rows_[np.lexsort(keys)]
+    device, stream = events.device[rows_], events.stream[rows_]
+    changes = np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))[: len(rows_)]
+    index = np.cumsum(changes) - 1
+    start, end = events.start_ns[rows_], events.end_ns[rows_]
+    reach = _reach(end, index)
+    previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
+    message = np.zeros(len(events) + 1, np.bool_)
+    message[message_events] = True
+    return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message[rows_])
+
+
+def _reach(end: I64, index: I64) -> I64:
+    """The latest end so far on each event's own stream."""
+    if not len(end):
+        return end
+    low = int(end.min())
+    span = int(end.max()) - low + 1
+    if (int(index[-1]) + 1) * span >= 1 << 63:  # streams without number, or days apart
+        own = np.split(end, np.flatnonzero(np.diff(index)) + 1)
+        return np.concatenate([np.maximum.accumulate(part) for part in own])
+    return np.maximum.accumulate((end - low) + index * span) - index * span + low
+
+
+def most_computed(m: MeasuredProcess, streams: Streams) -> I64:
+    """The number of the stream with most computation, as an array of length one."""
+    computes = m.kinds.event_class[streams.row] == COMPUTE
+    work = np.where(computes, streams.end_ns - streams.start_ns, 0)
+    return np.array([np.argmax(np.bincount(streams.index, weights=work))])
+
+
+class HostWaits(NamedTuple):
+    """n calls that waited for the end of `source`, a row of `Streams`: when they began and returned, and from when on
+    they only waited; a call that found it done did not. synchronises: it does nothing else than wait."""
+
+    source: I64
+    began_ns: I64
+    since_ns: I64
+    returned_ns: I64
+    synchronises: NDArray[np.bool_]
+
+
+def find_stream_dependencies(streams: Streams) -> tuple[I64, I64]:
+    """Source and target, rows of `streams`: each target cannot begin before its source on another stream has ended."""
+    free = np.maximum(streams.launch_ns, streams.previous_ns)
+    waited = np.flatnonzero((streams.start_ns - free > IDLE_NS) & (streams.launch_ns >= 0))
+    source = _last_end_elsewhere(streams, waited)
+    found = source >= 0
+    waited, source = waited[found], source[found]
+    long = np.minimum(SOON_SHARE * (streams.start_ns - free)[waited], SOON_AT_MOST_NS)
+    soon = streams.start_ns[waited] - streams.end_ns[source] <= np.maximum(SOON_NS, long)
+    pairs = [(source[soon], waited[soon]), _before_messages(streams)]
+    source, target = (np.concatenate(c) for c in zip(*pairs, strict=True))
+    _, kept = np.unique(target, return_index=True)
+    return source[kept], target[kept]
+
+
+def _last_end_elsewhere(streams: Streams, rows: NDArray[np.intp]) -> I64:
+    """For each row, of the events on other streams the one that ended last before the row began; -1: none is near."""
+    order = np.argsort(streams.end_ns, kind="stable")
+    ends = streams.end_ns[order]
+    at = np.searchsorted(ends, streams.start_ns[rows], side="right") - 1
+    found = np.full(len(rows), -1, np.int64)
+    for _ in range(_FURTHER):  # a stream's own events may lie between
+        usable = (at >= 0) & (found < 0)
+        other = usable & (streams.index[order[np.maximum(at, 0)]] != streams.index[rows])
+        found[other] = order[at[other]]
+        at = at - 1
+    return found
+
+
+def _before_messages(streams: Streams) -> tuple[I64, I64]:
+    """A collective waits for what was launched before it on the stream with most work, which made its data."""
+    rows, none = np.flatnonzero(streams.message & (streams.launch_ns >= 0)), np.empty(0, np.int64)
+    if not len(rows):
+        return none, none
+    busiest = np.argmax(np.bincount(streams.index[~streams.message], minlength=int(streams.index.max()) + 1))
+    main = np.flatnonzero((streams.index == busiest) & (streams.launch_ns >= 0))
+    rows = rows[streams.index[rows] != busiest]
+    if not len(main) or not len(rows):
+        return none, none
+    launches = np.maximum.accumulate(streams.launch_ns[main])
+    before = np.searchsorted(launches, streams.launch_ns[rows]) - 1
+    source = main[np.maximum(before, 0)]
+    holds = (before >= 0) & (streams.end_ns[source] <= streams.start_ns[rows])
+    return source[holds], rows[holds]
+
+
+def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) -> HostWaits:
+    """Calls that waited for the device. A call that always waits and found the device done waits for the last event
+    launched before it. A call that launches waits for its own stream only, whose queue is full, or for the copy that it
+    launches."""
+    calls = m.view.calls
+    rows = feeding_calls(m)
+    rows = rows[(calls.start_ns[rows] >= window[0]) & (calls.end_ns[rows] <= window[1])]
+    start, end = calls.start_ns[rows], calls.end_ns[rows]
+    order = np.argsort(streams.end_ns, kind="stable")
+    ends = streams.end_ns[order]
+    at = np.searchsorted(ends, end, side="right") - 1
+    by_launch = np.argsort(streams.launch_ns, kind="stable")
+    before = np.searchsorted(streams.launch_ns[by_launch], start, side="right") - 1
+    launched = by_launch[np.maximum(before, 0)]
+    own = np.where((before >= 0) & (streams.launch_ns[launched] == start), streams.index[launched], -1)
+    for _ in range(_FURTHER):  # other streams' events may have ended after its own
+        other = (at >= 0) & (own >= 0) & (streams.index[order[np.maximum(at, 0)]] != own)
+        at = at - other
+    last = order[np.maximum(at, 0)]
+    seen = (at >= 0) & ((own < 0) | (streams.index[last] == own))
+    seen &= (end - start >= BLOCKED_NS) & (streams.end_ns[last] > start)
+    seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
+    always = matching(calls.name[rows], m.view.names, blocks) & ~seen
+    ends = streams.end_ns[by_launch]  # of those launched until then the one which ends last
+    latest = np.where(ends == np.maximum.accumulate(ends), np.arange(len(ends)), 0)
+    until = by_launch[np.maximum.accumulate(latest)][np.maximum(before, 0)]
+    launched = np.where(streams.end_ns[until] <= end, until, launched)
+    always &= (before >= 0) & (streams.launch_ns[launched] >= 0) & (streams.end_ns[launched] <= end)
+    kept = seen | always
+    source = np.where(seen, last, launched)[kept]
+    waited = seen | (streams.end_ns[launched] > start)
+    synchronises = matching(calls.name[rows], m.view.names, only_waits)[kept]
+    return HostWaits(source, start[kept], np.where(waited, start, end)[kept], end[kept], synchronises)
 
 
 class DeviceNodes(NamedTuple):
@@ -56,17 +203,20 @@ def on_gpu(
     place[streams.row] = np.arange(count)
     if not count:
         return DeviceNodes(*(np.full(len(rows_), -1) for rows_ in (event, event, (), (), *wanted)))
-    dependencies, waits = find_stream_dependencies(streams), host_waits(m, window, streams)
+    (source, target), waits = find_stream_dependencies(streams), host_waits(m, window, streams)
     last = np.flatnonzero(np.diff(streams.index, append=-1))
     first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
     start_node, end_node = np.full((2, count), -1, np.int64)
-    begins = streams.message | _marked(np.concatenate([dependencies.target, first_of]), count)
-    ends = streams.message | _marked(np.concatenate([last, dependencies.source, waits.source, last_of]), count)
+    begins = streams.message | _marked(np.concatenate([target, first_of]), count)
+    ends = streams.message | _marked(np.concatenate([last, source, waits.source, last_of]), count)
     start_node[begins] = builder.add_nodes(streams.start_ns[begins])
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
     _add_host_waits(builder, thread, waits, end_node, streams)
-    _add_stream_dependencies(builder, dependencies, start_node, end_node, streams)
-    _Chain.of(m, streams, dependencies, waits).add_arcs(builder, thread, start_node, end_node)
+    arcs = builder.add_arcs(end_node[source], start_node[target])
+    gap = streams.start_ns[target] - streams.end_ns[source]
+    free = np.maximum(streams.launch_ns, streams.previous_ns)  # as far as launch and own stream are concerned
+    builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(gap <= (streams.start_ns - free)[target], gap, 0))
+    _Chain.of(m, streams, (source, target), waits).add_arcs(builder, thread, start_node, end_node)
     at_start, at_end = (np.append(nodes, -1) for nodes in (start_node, end_node))
     return DeviceNodes(
         at_start[place[event]],
@@ -93,31 +243,14 @@ def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_
     since = np.where(waits.since_ns < waits.returned_ns, streams.end_ns[waits.source], since)
     builder.give_slot(arcs, slot(TimeCategory.WAIT_TAIL), waits.returned_ns - since)
     builder.give_activities(thread.activities.between(since, waits.returned_ns, arcs))
-    builder.wait(arcs)
-    builder.synchronise(arcs[waits.synchronises])
-
-
-def _add_stream_dependencies(
-    builder: Builder, dependencies: StreamDependencies, start_node: I64, end_node: I64, streams: Streams
-) -> None:
-    arcs = builder.add_arcs(end_node[dependencies.source], start_node[dependencies.target])
-    gap = streams.start_ns[dependencies.target] - streams.end_ns[dependencies.source]
-    tight = gap <= streams.start_ns[dependencies.target] - _free_ns(streams)[dependencies.target]
-    builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(tight, gap, 0))
-
-
-def _free_ns(streams: Streams) -> I64:
-    """When each event could have begun, as far as its launch and its own stream are concerned."""
-    free: I64 = np.maximum(streams.launch_ns, streams.previous_ns)
-    return free
+    builder.waits.append(arcs)
+    builder.syncs.append(arcs[waits.synchronises])
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """Each event's place on a stream that never idles.
-
-    table: (n, categories), what lies between the first event's start and its own. own: (n, categories), of itself.
-    latency: from its launch to its start at the earliest."""
+    """Each event's place on a stream that never idles. table: (n, categories), what lies between the first event's
+    start and its own. own: (n, categories), of itself. latency: from its launch to its start at the earliest."""
 
     streams: Streams
     table: NDArray[np.int64]
@@ -125,26 +258,26 @@ class _Chain:
     latency: I64
 
     @staticmethod
-    def of(m: MeasuredProcess, streams: Streams, dependencies: StreamDependencies, waits: HostWaits) -> _Chain:
+    def of(m: MeasuredProcess, streams: Streams, dependencies: tuple[I64, I64], waits: HostWaits) -> _Chain:
         launched = streams.launch_ns >= 0
         delay = streams.start_ns - streams.launch_ns
         waited = streams.start_ns - streams.previous_ns
         latency = _low(delay[launched & (streams.launch_ns >= streams.previous_ns)])
-        queued = waited[~streams.first & (streams.launch_ns < streams.previous_ns)]
+        queued = waited[(streams.previous_ns >= 0) & (streams.launch_ns < streams.previous_ns)]
         between = _low(queued) if len(queued) >= _ENOUGH else USUAL_GAP_NS
         calls_ns = _long_calls(m, streams.launch_ns, waits)
         latency_of = np.where(launched, np.minimum(latency + calls_ns, delay), 0)
-        between_of = np.where(streams.first, 0, np.minimum(between, waited))
-        could = np.maximum(
-            np.where(launched, streams.launch_ns + latency_of, -1),
-            np.where(streams.first, -1, streams.previous_ns + between_of),
-        )
-        could[dependencies.target] = np.maximum(could[dependencies.target], streams.end_ns[dependencies.source])
+        between_of = np.where(streams.previous_ns < 0, 0, np.minimum(between, waited))
+        first = streams.previous_ns < 0
+        by_launch = np.where(launched, streams.launch_ns + latency_of, -1)
+        could = np.maximum(by_launch, np.where(first, -1, streams.previous_ns + between_of))
+        source, target = dependencies
+        could[target] = np.maximum(could[target], streams.end_ns[source])
         rest = np.where(could >= 0, streams.start_ns - could, 0)
         # what a call held up itself, as a copy of pageable memory, lies between its launch and its work
         held = launched & (streams.launch_ns + latency_of >= streams.previous_ns + between_of)
-        held[dependencies.target] = False
-        gap = np.where(streams.first, 0, between_of + np.where(held, 0, rest))
+        held[target] = False
+        gap = np.where(first, 0, between_of + np.where(held, 0, rest))
         own = np.zeros((len(gap), len(_CATEGORIES)), np.int64)
         own[np.arange(len(gap)), _sort_of(m)[streams.row]] = streams.end_ns - streams.start_ns
         before = np.zeros_like(own)
@@ -162,23 +295,16 @@ class _Chain:
         is_end = position % 2 == 1
         node = np.where(is_end, end_node[event], start_node[event])
         place = self.table[event] + np.where(is_end[:, None], self.own[event], 0)
-        same = np.flatnonzero(
-            (self.streams.index[event[1:]] == self.streams.index[event[:-1]]) & ~self._alone(event, is_end)
-        )
+        of_message = (event[1:] == event[:-1]) & ~is_end[:-1] & is_end[1:] & self.streams.message[event[1:]]
+        one_stream = self.streams.index[event[1:]] == self.streams.index[event[:-1]]
+        same = np.flatnonzero(one_stream & ~of_message)  # the job joins start and end of a message
         arcs = builder.add_arcs(node[same], node[same + 1])
-        builder.give(from_table(arcs, [slot(s) for s in _CATEGORIES], place[same + 1] - place[same]))
+        builder.amounts.append(from_table(arcs, [slot(s) for s in _CATEGORIES], place[same + 1] - place[same]))
         # the node that each launch leads to: the first at or after its event's start
         to = np.searchsorted(position, 2 * np.arange(n))
         launched = np.flatnonzero((self.streams.launch_ns >= 0) & (to < len(position)))
         launched = launched[self.streams.index[launched] == self.streams.index[event[to[launched]]]]
         self._launch_arcs(builder, thread, launched, to[launched], (node, place))
-
-    def _alone(self, event: I64, is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Pairs of nodes that are start and end of one message: the job joins them."""
-        pair: NDArray[np.bool_] = (
-            (event[1:] == event[:-1]) & ~is_end[:-1] & is_end[1:] & self.streams.message[event[1:]]
-        )
-        return pair
 
     def _launch_arcs(
         self, builder: Builder, thread: HostThread, launched: I64, to: I64, nodes: tuple[I64, I64]
@@ -197,14 +323,14 @@ class _Chain:
         chosen = _representatives(to * len(times) + since, length, self.streams.launch_ns[launched])
         launched, to, since, tail = launched[chosen], to[chosen], since[chosen], tail[chosen]
         arcs = builder.add_arcs(hosts[since], node[to])
-        builder.repeat(arcs)
+        builder.repeated.append(arcs)
         launch = self.streams.launch_ns[launched]
         thread.give(builder, times[since], launch, arcs)
         # a call that holds its own work up, as a copy of pageable memory does
         builder.give_activities(thread.activities.between(launch, launch + self.latency[launched], arcs))
         tail = tail.copy()
         tail[:, _CATEGORIES.index(TimeCategory.DEVICE_GAP)] += self.latency[launched]
-        builder.give(from_table(arcs, [slot(s) for s in _CATEGORIES], tail))
+        builder.amounts.append(from_table(arcs, [slot(s) for s in _CATEGORIES], tail))
 
 
 def _representatives(group: I64, length: I64, launch: I64) -> NDArray[np.intp]:
@@ -236,30 +362,17 @@ def _low(values: I64) -> int:
     return max(int(np.quantile(values, LATENCY_SHARE)), 0) if len(values) else 0
 
 
-def _category(kind: str, precision: str | None) -> TimeCategory:
-    if kind not in _PRODUCTS:
-        return TimeCategory.DEVICE_WORK
-    return _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
-
-
 def categories_of(m: MeasuredProcess) -> I64:
     """The category of each event of a GPU trace, as a number; that of communication means nothing."""
     return np.array(_CATEGORIES, np.int64)[_sort_of(m)]
 
 
 def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
-    table = np.array(
-        [
-            _CATEGORIES.index(
-                _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
-                if kind in _PRODUCTS
-                else TimeCategory.DEVICE_WORK
-            )
-            for kind, precision in m.kinds.labels
-        ]
-        or [0]
-    )
-    found: NDArray[np.intp] = np.where(
-        m.kinds.event_class == MEMORY, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code]
-    )
+    of_kind = [
+        _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT) if kind in _PRODUCTS else TimeCategory.DEVICE_WORK
+        for kind, precision in m.kinds.labels
+    ]
+    table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
+    copies = m.kinds.event_class == MEMORY
+    found: NDArray[np.intp] = np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
     return found

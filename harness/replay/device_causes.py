@@ -1,15 +1,11 @@
-"""Causes on the devices: exposed communication, the pipeline's bubble, copies, precision.
-
-Each is found as a change of the graph, and as a share of the devices' time, which limits it. Where no replay is
-possible the share is all there is.
-"""
+"""Causes on the devices: exposed communication, the pipeline's bubble, copies, precision. Each is found as a change of
+the graph, and as a share of the devices' time, which limits it, and which is all there is without a replay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +13,7 @@ from harness.analysis import device_time
 from harness.analysis.metrics import waiting_share
 from harness.analysis.process.copies import HOST_COPIES, SMALL_BYTES, TO_HOST
 from harness.analysis.process.kinds import MEMSET
-from harness.analysis.summary import Copy, Device, Pipeline, PipelineStage, Summary
+from harness.analysis.summary import Copy, Device, Pipeline, PipelineStage, RankTraining, Summary
 from harness.common.format import amount, duration, percent, rate
 from harness.replay.counterfactuals import ideal, larger_buckets, small_buckets, without
 from harness.replay.graph import BACKWARD, TimeCategory
@@ -25,14 +21,12 @@ from harness.replay.suspect import Cause, ReplayContext, Suspect, slots
 from harness.theory.devices import peak_flops_per_s
 from harness.traces.trace import F64, I64
 
-_SINGLE = "fp32"
-
 
 def communication(context: ReplayContext) -> Iterator[Suspect]:
     """Messages that take no time; ranks still wait for each other, and that time counts for those who are waited for.
     Where the other ranks of a collective are not known, its waiting cannot be told from its transfer: all counts."""
-    exposed = context.device_time.exposed_communication_ns
-    if not exposed.size or not np.nansum(exposed):
+    exposed = context.device_time["exposed_communication_ns"]
+    if not np.nansum(exposed):
         return
     lengths = ideal(context)
     lengths[context.job.unknown] = 0
@@ -47,7 +41,7 @@ def buckets(context: ReplayContext) -> Iterator[Suspect]:
         return
     each, size = np.count_nonzero(small) / context.job.measured.size, context.job.messages.bytes[small].mean()
     said = f"{each:.0f} messages of {size / 1e3:.0f} kB in each step"
-    yield _steady(context, Cause.SMALL_BUCKETS, edited.lengths, None, evidence=said, phase=BACKWARD)
+    yield _steady(context, Cause.SMALL_BUCKETS, edited.lengths, None, phase=BACKWARD, evidence=said)
 
 
 def bubble(context: ReplayContext) -> Iterator[Suspect]:
@@ -63,8 +57,8 @@ def bubble(context: ReplayContext) -> Iterator[Suspect]:
 
 def copies(context: ReplayContext) -> Iterator[Suspect]:
     """Copies that take no time."""
-    exposed = context.device_time.exposed_memory_ns
-    if context.on_cpu or not exposed.size or not np.nansum(exposed):
+    exposed = context.device_time["exposed_memory_ns"]
+    if context.on_cpu or not np.nansum(exposed):
         return
     factor = context.job.unchanged()
     factor[:, slots((TimeCategory.DEVICE_COPY,))] = 0
@@ -78,38 +72,43 @@ def precision(context: ReplayContext) -> Iterator[Suspect]:
         yield _steady(context, Cause.PRECISION, found.lengths, None)
 
 
-def _steady(context: ReplayContext, cause: Cause, lengths: I64, saved_ns: F64 | None, **more: Any) -> Suspect:
+def _steady(
+    context: ReplayContext,
+    cause: Cause,
+    lengths: I64,
+    saved_ns: F64 | None,
+    *,
+    phase: int | None = None,
+    evidence: str = "",
+) -> Suspect:
     """A loss of all processes in every step."""
-    everyone, steps = tuple(range(context.processes)), np.ones(context.step_count, np.bool_)
-    given: dict[str, Any] = {"phase": None, "evidence": ""} | more
-    return Suspect(cause, everyone, steps=steps, lengths=lengths, standing=True, saved_ns=saved_ns, **given)
+    every = context.every_step
+    return Suspect(cause, context.everyone, every, lengths, evidence, phase, standing=True, saved_ns=saved_ns)
 
 
 def communication_share(s: Summary) -> float | None:
-    """Exposed communication and idle time that waits for communication, without what belongs to a pipeline's bubble."""
+    """Exposed communication and idle time that waits for communication, without what belongs to a pipeline's bubble:
+    communication in the bubble, or messages between stages during their work."""
     exposed = device_time.share(s.devices, "exposed_communication_ns")
-    return None if exposed is None else exposed + (idle_share(s, "communication") or 0.0) - in_schedule(s)
+    if exposed is None:
+        return None
+    in_schedule = _of_stages(s.pipeline, lambda x: x.bubble_communication_ns + x.work_send_recv_ns)
+    return exposed + (idle("communication")(s) or 0.0) - in_schedule
 
 
-def idle_share(s: Summary, *causes: str) -> float | None:
+def idle(*causes: str) -> Callable[[Summary], float | None]:
     """The share of the window that idle time of these causes has, over the devices whose idle time is known."""
-    total = sum(d.window_ns for d in s.devices if d.idle_ns is not None)
-    return sum(c.duration_ns for c in s.idle_causes if c.cause in causes) / total if total else None
 
+    def share(s: Summary) -> float | None:
+        total = sum(d.window_ns for d in s.devices if d.idle_ns is not None)
+        return sum(c.duration_ns for c in s.idle_causes if c.cause in causes) / total if total else None
 
-def copies_share(s: Summary) -> float | None:
-    """Copies during which nothing is computed."""
-    return device_time.share(s.devices, "exposed_memory_ns")
+    return share
 
 
 def bubble_share(s: Summary) -> float | None:
     """The stages' bubble as a share of the window, which is longer than the schedule: it includes the optimizer."""
     return _of_stages(s.pipeline, lambda x: x.schedule_ns - x.schedule_busy_ns) if s.pipeline else None
-
-
-def in_schedule(s: Summary) -> float:
-    """The communication that belongs to the schedule: in the bubble, or messages between stages during their work."""
-    return _of_stages(s.pipeline, lambda x: x.bubble_communication_ns + x.work_send_recv_ns)
 
 
 def bubble_communication(s: Summary) -> float:
@@ -126,7 +125,7 @@ def precision_share(s: Summary) -> float | None:
     """Half of the time of fp32 products on GPUs."""
     devices = [d for d in s.devices if d.device_kind == "gpu"]
     total = sum(d.window_ns for d in devices)
-    return sum(k.duration_ns for k in s.kinds if k.precision == _SINGLE) / 2 / total if total else None
+    return sum(k.duration_ns for k in s.kinds if k.precision == "fp32") / 2 / total if total else None
 
 
 def straggler_share(s: Summary) -> float | None:
@@ -138,10 +137,15 @@ def straggler_share(s: Summary) -> float | None:
 def data_share(s: Summary) -> float | None:
     """Idle time for data; without devices the slowest rank's data loading by the training's own clock."""
     if s.devices:
-        return idle_share(s, "data loading")
+        return idle("data loading")(s)
+    rank = slowest(s)
+    return (rank.median_data_ns or 0) / (rank.median_step_ns or 1) if rank else None
+
+
+def slowest(s: Summary) -> RankTraining | None:
+    """The rank with the longest step by the training's own clock."""
     timed = [t for t in s.training if t.median_step_ns]
-    slowest = max(timed, key=lambda t: t.median_step_ns or 0, default=None)
-    return (slowest.median_data_ns or 0) / (slowest.median_step_ns or 1) if slowest else None
+    return max(timed, key=lambda t: t.median_step_ns or 0, default=None)
 
 
 def has_bf16(devices: Sequence[Device]) -> bool:
@@ -219,10 +223,9 @@ def copy_causes(copies: Sequence[Copy], job: CopiedJob) -> list[CopyCause]:
     for copy in copies:
         if copy.exposed_ns:
             groups.setdefault(_class_of(copy, job), []).append(copy)
-    causes = [
-        CopyCause(kind, tuple(rows), _exposed(rows), job.hideable_ns, *_WORDS[kind](rows, job))
-        for kind, rows in groups.items()
-    ]
+    causes = []
+    for kind, rows in groups.items():
+        causes.append(CopyCause(kind, tuple(rows), _exposed(rows), job.hideable_ns, *_WORDS[kind](rows, job)))
     return sorted(causes, key=lambda cause: -cause.exposed_ns)
 
 
@@ -276,11 +279,8 @@ def link_sentence(copies: Sequence[Copy], job: CopiedJob) -> str:
     most = f"Copies of all large sizes reach {rate(steady)} GB/s, so this is the link's limit. " if steady else ""
     if nominal:
         return f"{share}, {rate(nominal)} GB/s. {most}{_WHY_SLOW}"
-    known = (
-        "has no entry for this device"
-        if any(d.name for d in job.devices)
-        else "needs the device's name, which was not recorded"
-    )
+    named = any(d.name for d in job.devices)
+    known = "has no entry for this device" if named else "needs the device's name, which was not recorded"
     return f"{most}The link's nominal bandwidth is not known: the table {known}."
 
 

@@ -44,7 +44,6 @@ _OF_CAUSE: dict[Cause, tuple[TimeCategory, ...]] = {
     Cause.PRECISION: (TimeCategory.DEVICE_FP32,),
     Cause.SYNCHRONISATION: (TimeCategory.WAIT_TAIL,),
 }
-_LineKey = tuple[str, int]
 
 
 def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
@@ -58,7 +57,16 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
     least = np.full(len(lost), LEAST)
     if suspect.cause is Cause.INTERRUPTED:
         least = np.maximum(_AT_ONE_LINE, _MORE_THAN_ITS_TIME * _parts(table.host_time(suspect.processes)))
-    return [_share(table.lines[i], float(lost[1 + i])) for i in order.tolist() if lost[1 + i] >= least[1 + i]]
+    return [
+        LineShare(
+            where=CodeLocation(file=line.file, line=line.line, function=line.function),
+            share=float(lost[1 + i]),
+            source=list(line.source),
+            first_line=line.first_line,
+        )
+        for i, line in ((i, table.lines[i]) for i in order.tolist())
+        if lost[1 + i] >= least[1 + i]
+    ]
 
 
 def _parts(ns: F64) -> F64:
@@ -66,25 +74,18 @@ def _parts(ns: F64) -> F64:
     return ns / max(float(ns.sum()), 1.0)
 
 
-def _share(line: CodeLine, share: float) -> LineShare:
-    return LineShare(
-        where=CodeLocation(file=line.file, line=line.line, function=line.function),
-        share=share,
-        source=list(line.source),
-        first_line=line.first_line,
-    )
-
-
 class _Table:
     """The times of all processes by the same lines: column 0 is no line of the user's code, column 1 + i is line i."""
 
     def __init__(self, context: ReplayContext) -> None:
-        self._context = context
-        found: dict[_LineKey, CodeLine] = {}
+        self._steps, self._processes = context.step_count, context.job.processes
+        found: dict[tuple[str, int], CodeLine] = {}
         for own in context.job.processes:
             for line in own.code_lines:
-                if _key(line) not in found or _is_unnamed(found[_key(line)]):
-                    found[_key(line)] = line
+                key = line.file, line.line
+                # a lambda or a comprehension has a frame of its own in the line of a function
+                if key not in found or found[key].function.startswith("<"):
+                    found[key] = line
         self.lines = list(found.values())
         self._number = {key: 1 + i for i, key in enumerate(found)}
 
@@ -111,17 +112,13 @@ class _Table:
         found: F64 = sum(self._times(self._processes[p], every, ()).sum(axis=0) for p in processes)
         return found
 
-    @property
-    def _processes(self) -> Sequence[ProcessGraph]:
-        return self._context.job.processes
-
     def _times(self, own: ProcessGraph, chosen: NDArray[np.int64], activities: tuple[int, ...]) -> F64:
         """Of one process by step and column, in some slots and activities."""
-        steps, columns = self._context.step_count, 1 + len(self.lines)
+        steps, columns = self._steps, 1 + len(self.lines)
         step, of, place, ns = own.line_times
         doing = np.where(of >= SLOTS, (of - SLOTS) % max(len(own.activities), 1), -1)
         kept = (np.isin(of, chosen) | np.isin(doing, np.array(activities, np.int64))) & (step < steps)
-        number = np.array([*(self._number[_key(line)] for line in own.code_lines), 0], np.int64)
+        number = np.array([*(self._number[line.file, line.line] for line in own.code_lines), 0], np.int64)
         at = step[kept] * columns + number[place[kept]]
         found: F64 = np.bincount(at, ns[kept], steps * columns).astype(np.float64)
         return found.reshape(steps, columns)
@@ -138,15 +135,6 @@ def _slots_of(suspect: Suspect) -> tuple[NDArray[np.int64], bool]:
     return np.array(slots((*HOST_TIME, *WORK_TIME), suspect.phase)), False
 
 
-def _key(line: CodeLine) -> _LineKey:
-    return line.file, line.line
-
-
-def _is_unnamed(line: CodeLine) -> bool:
-    """A lambda or a comprehension, which has a frame of its own, in the line of a function."""
-    return line.function.startswith("<")
-
-
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
@@ -161,11 +149,8 @@ WORTH = 0.005  # of the step; a smaller change is not listed
 def diagnose(
     summary: Summary, parts: Sequence[RankPart], training: Sequence[RankTraining] = ()
 ) -> tuple[Replay | None, list[TimeLost]]:
-    """The replay of one job and its findings, the largest loss first.
-
-    Without a replay (the parts have no graphs, or it differs from the job) findings are shares of the devices' time.
-    summary: the job's numbers.
-    """
+    """The replay of one job and its findings, the largest loss first. Without a replay (the parts have no graphs, or it
+    differs from the job) findings are shares of the devices' time. summary: the job's numbers."""
     graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
     for early in (EARLY, 0.0):  # where waiting goes round in a circle, fewer records are believed
         job = join_job(graphs, parts, summary.world_size, early)
@@ -183,11 +168,8 @@ def by_share(s: Summary) -> list[TimeLost]:
     step = s.steps.duration
     window = sum(d.window_ns for d in s.devices) / max(len(s.devices), 1)
     whole = step.median_ns if step else window
-    found = (
-        (name, share)
-        for name, entry in CAUSES.items()
-        if (share := entry.share_of(s)) is not None and share >= NOTICEABLE
-    )
+    shares = {name: entry.share(s) or 0.0 for name, entry in CAUSES.items() if entry.share}
+    found = [(name, share) for name, share in shares.items() if share >= NOTICEABLE]
     return [
         TimeLost(
             cause=name,
@@ -227,21 +209,21 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
     ]
     ideal, *rest = gains(context, edits)
     found = list(zip(suspected, map(partial(_limited, context), suspected, rest), strict=False))
-    told = [(s, g) for s, g in _beyond(context, found) if _stands_out(context, s, g)]
+    noticed = [s for s, g in found if _stands_out(context, s, g)]
+    beyond = [(s, _gain_beyond(context, s, noticed) or g) for s, g in found]
+    told = [(s, g) for s, g in beyond if _stands_out(context, s, g)]
     lost = [_told(context, s, g) for s, g in told]
     what_ifs = [
         _what_if(context, kind, edited, gain)
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
         if gain.mean_ns > WORTH * context.step_ns
     ]
-    replayed = replayed.model_copy(
-        update={
-            "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
-            "unexplained_ns": round(context.step_ns - _together(context, told)),
-            "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
-        }
-    )
-    return replayed, sorted(lost, key=lambda found: -found.lost_ns)
+    found_too = {
+        "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
+        "unexplained_ns": round(context.step_ns - _together(context, told)),
+        "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
+    }
+    return replayed.model_copy(update=found_too), sorted(lost, key=lambda found: -found.lost_ns)
 
 
 def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
@@ -252,24 +234,15 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     return gain.at_most(limit_ns(context, suspect))
 
 
-def _beyond(context: ReplayContext, found: list[tuple[Suspect, Gain]]) -> list[tuple[Suspect, Gain]]:
-    """The same, where a general cause counts only beyond the specific ones that are a part of it: more work of a rank
-    also holds its operators up, and small buckets are exposed communication."""
-    noticed = [suspect for suspect, gain in found if _stands_out(context, suspect, gain)]
-    return [(suspect, _gain_beyond(context, suspect, noticed) or gain) for suspect, gain in found]
-
-
 def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect]) -> Gain | None:
-    """None where it is no general cause, or none of its specific ones was noticed."""
+    """What a general cause costs beyond the specific ones that are a part of it: more work of a rank also holds its
+    operators up, and small buckets are exposed communication. None where it is no general cause, or none of its
+    specific ones was noticed."""
     if suspect.cause not in GENERAL or suspect.lengths is None:
         return None
     of_it = GENERAL[suspect.cause]
-    specific = [
-        other.lengths
-        for other in noticed
-        if other.lengths is not None
-        and (other.cause in of_it if of_it else not other.standing and other.cause not in GENERAL)
-    ]
+    parts = [o for o in noticed if (o.cause in of_it if of_it else not o.standing and o.cause not in GENERAL)]
+    specific = [other.lengths for other in parts if other.lengths is not None]
     if not specific:
         return None
     least, with_it = context.job.least(specific), context.job.least([*specific, suspect.lengths])
@@ -287,11 +260,10 @@ def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float
 
 def _model_work(context: ReplayContext) -> int | None:
     """Median over steps, mean over ranks; None without such work."""
-    host = context.of((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), FORWARD) + context.of(
-        (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), BACKWARD
-    )
-    kernels = context.of((TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS))
-    work = kernels if kernels.any() else host
+    work = context.of((TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS))
+    if not work.any():
+        operators = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT)
+        work = context.of(operators, FORWARD) + context.of(operators, BACKWARD)
     return round(float(np.median(work.mean(axis=0)))) or None
 
 
@@ -314,12 +286,9 @@ def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
     interval = gain.interval(_apart(suspect))
     share = gain.mean_ns / context.step_ns
     least = NOTICEABLE if suspect.counted or suspect.is_regular else IRREGULAR
-    return (interval is None or interval[0] > 0 or _is_seen(context, suspect)) and share >= least
-
-
-def _is_seen(context: ReplayContext, suspect: Suspect) -> bool:
-    """Whether a device was seen without work because of it: a long wait in a single step is no noise of the steps."""
-    return suspect.saved_ns is not None and CAUSES[suspect.cause.value].of_host and not context.on_cpu
+    # a device was seen without work because of it: a long wait in a single step is no noise of the steps
+    seen = suspect.saved_ns is not None and CAUSES[suspect.cause.value].of_host and not context.on_cpu
+    return (interval is None or interval[0] > 0 or seen) and share >= least
 
 
 def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
@@ -348,8 +317,9 @@ def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gai
 
 def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
     interval = gain.interval(_apart(suspect))
-    at_ns, at_rank = _instant(context.job, suspect)
-    lines = line_shares(context, suspect)
+    lines, hits = line_shares(context, suspect), np.flatnonzero(suspect.steps)
+    first = context.job.processes[suspect.processes[0]]
+    is_own = suspect.where is not None and owner_of(suspect.where.file) is Owner.USER
     return TimeLost(
         cause=suspect.cause.value,
         ranks=[context.job.processes[p].rank for p in suspect.processes],
@@ -361,11 +331,12 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
         share=gain.mean_ns / context.step_ns,
         standing=suspect.standing,
         what=suspect.what,
-        where=_where(suspect, lines),
+        where=suspect.where if is_own or not lines else lines[0].where,
         lines=lines,
         evidence=suspect.evidence,
-        at_ns=at_ns,
-        at_rank=at_rank,
+        # the beginning of the first step that it hits, on the clock of the first process that does it
+        at_ns=int(first.time_ns[first.step_begin[hits[0]]]) if len(hits) else None,
+        at_rank=first.rank if len(hits) else None,
     )
 
 
@@ -373,24 +344,5 @@ def _at_lines(context: ReplayContext, suspected: Sequence[Suspect], found: Seque
     """Findings as shares, each with the lines of the first suspicion of its cause."""
     of_cause = {suspect.cause.value: suspect for suspect in reversed(suspected)}
     lines = {own.cause: line_shares(context, of_cause[own.cause]) for own in found if own.cause in of_cause}
-    return [
-        own.model_copy(update={"lines": lines[own.cause], "where": lines[own.cause][0].where})
-        if lines.get(own.cause)
-        else own
-        for own in found
-    ]
-
-
-def _where(suspect: Suspect, lines: Sequence[LineShare]) -> CodeLocation | None:
-    """The place that the trace has, if it is in the user's own code; else the first line."""
-    is_own = suspect.where is not None and owner_of(suspect.where.file) is Owner.USER
-    return suspect.where if is_own or not lines else lines[0].where
-
-
-def _instant(job: JobGraph, suspect: Suspect) -> tuple[int | None, int | None]:
-    """The beginning of the first step that it hits, on the clock of the first process that does it."""
-    hits = np.flatnonzero(suspect.steps)
-    if not len(hits):
-        return None, None
-    process = job.processes[suspect.processes[0]]
-    return int(process.time_ns[process.step_begin[hits[0]]]), process.rank
+    where = {cause: {"lines": shares, "where": shares[0].where} for cause, shares in lines.items() if shares}
+    return [own.model_copy(update=where.get(own.cause, {})) for own in found]

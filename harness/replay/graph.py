@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,9 +129,31 @@ def _up_to(before: I64, ratio: NDArray[np.float64], tile: I64, into: I64) -> I64
     return before[tile] + np.rint(ratio[tile] * into).astype(np.int64)
 
 
+def column(parts: list[I64]) -> I64:
+    """Several columns as one."""
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """n nodes, k arcs. repeated: arcs whose time is also that of other arcs, so that it must not be added up. waits:
+    arcs in which the host waits for something else (the device, a batch), without which they would not be there; syncs:
+    of these, calls that do nothing else. activity_amounts: the parts of arcs that are activities of their process's
+    host, by arc and activity."""
+
+    time_ns: I64
+    source: I64
+    target: I64
+    amounts: Amounts
+    activity_amounts: Amounts
+    repeated: I64
+    waits: I64
+    syncs: I64
+
+
 @dataclass
 class Builder:
-    """Grows by whole columns. Nodes and arcs are numbered from 0."""
+    """A graph that grows by whole columns. Nodes and arcs are numbered from 0."""
 
     times: list[I64] = field(default_factory=list)
     source: list[I64] = field(default_factory=list)
@@ -151,52 +173,32 @@ class Builder:
         return np.arange(first, self.nodes)
 
     def add_arcs(self, source: I64, target: I64) -> I64:
-        """The numbers of n new arcs, whose lengths are given by `give`."""
+        """The numbers of n new arcs, whose lengths are the sums of their amounts."""
         first, self.arcs = self.arcs, self.arcs + len(source)
         self.source.append(source)
         self.target.append(target)
         return np.arange(first, self.arcs)
-
-    def repeat(self, arcs: I64) -> None:
-        """These arcs' time is also that of other arcs: it must not be added up."""
-        self.repeated.append(arcs)
-
-    def wait(self, arcs: I64) -> None:
-        """In these arcs the host waits for something else: without the wait they would not be there."""
-        self.waits.append(arcs)
-
-    def synchronise(self, arcs: I64) -> None:
-        """Some of the waits are calls that do nothing else."""
-        self.syncs.append(arcs)
-
-    def give(self, amounts: Amounts) -> None:
-        """Lengthen arcs."""
-        self.amounts.append(amounts)
 
     def give_activities(self, amounts: Amounts) -> None:
         """Which part of arcs' time are activities of the host in idle time of the device; slots: 1 + activity."""
         kept = amounts.slot > 0
         self.activities.append(Amounts(amounts.arc[kept], amounts.slot[kept] - np.int16(1), amounts.ns[kept]))
 
-    def all_activities(self) -> Amounts:
-        """The activities' parts of every arc."""
-        return joined(self.activities)
-
     def give_slot(self, arcs: I64, slot: int, ns: I64) -> None:
         """Lengthen n arcs, each by its own time, in one slot."""
         kept = ns != 0
-        self.give(Amounts(arcs[kept], np.full(int(kept.sum()), slot, np.int16), ns[kept]))
+        self.amounts.append(Amounts(arcs[kept], np.full(int(kept.sum()), slot, np.int16), ns[kept]))
 
     @property
     def time_ns(self) -> I64:
         """Every node's measured moment."""
-        return np.concatenate([np.empty(0, np.int64), *self.times])
+        return column(self.times)
 
-    def all_arcs(self) -> tuple[I64, I64, Amounts]:
-        """Source, target and amounts of every arc."""
-        empty = np.empty(0, np.int64)
-        amounts = joined(self.amounts) if self.amounts else NO_AMOUNTS
-        return np.concatenate([empty, *self.source]), np.concatenate([empty, *self.target]), amounts
+    def columns(self) -> dict[str, Any]:
+        """The columns of a `Graph`."""
+        rows = {name: column(getattr(self, name)) for name in ("source", "target", "repeated", "waits", "syncs")}
+        amounts = {"amounts": joined(self.amounts), "activity_amounts": joined(self.activities)}
+        return rows | amounts | {"time_ns": self.time_ns}
 
 
 @dataclass
@@ -218,10 +220,9 @@ class HostThread:
         return nodes
 
     def ordered(self) -> tuple[I64, I64, I64]:
-        """Node, moment and beginning of waiting of all nodes so far, in order of time.
-
-        At one moment, the end of waiting comes first."""
-        node, time, since = (np.concatenate([np.empty(0, np.int64), *c]) for c in (self.node, self.time, self.since))
+        """Node, moment and beginning of waiting of all nodes so far, in order of time. At one moment, the end of
+        waiting comes first."""
+        node, time, since = map(column, (self.node, self.time, self.since))
         order = np.lexsort((since >= time, time))
         return node[order], time[order], since[order]
 
@@ -236,10 +237,5 @@ class HostThread:
 
     def give(self, builder: Builder, start_ns: I64, end_ns: I64, arcs: I64) -> None:
         """Lengthen arcs by what the host did from `start_ns` to `end_ns`."""
-        builder.give(self.segments.between(start_ns, end_ns, arcs))
+        builder.amounts.append(self.segments.between(start_ns, end_ns, arcs))
         builder.give_activities(self.activities.between(start_ns, end_ns, arcs))
-
-    @property
-    def last(self) -> I64:
-        """The last node, as an array of length one; empty without nodes."""
-        return self.ordered()[0][-1:]

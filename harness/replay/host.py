@@ -11,7 +11,7 @@ from harness.analysis.process.kinds import HOST
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import N_PHASES, HostSegments, TimeCategory
-from harness.traces.trace import I64, Activity, Calls
+from harness.traces.trace import I64, Activity
 
 _HELD_FACTOR = 2  # what takes so many times its usual time was held up, if it is also a stall
 
@@ -60,11 +60,18 @@ _OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up
 
 def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     """The main thread of a CPU trace; else all threads that call the device's library, as one."""
-    start, end, category, name = _operators(m) if m.view.on_cpu else _calls(m)
-    start, end, category, name = _disjoint(
-        *(c[(end > window[0]) & (start < window[1])] for c in (start, end, category, name))
-    )
-    edge = _edges(window, start, end, _range_borders(m, window))
+    if m.view.on_cpu:
+        start, end, category, name = _operators(m)
+    else:
+        calls, rows = m.view.calls, feeding_calls(m)
+        start, end, name = calls.start_ns[rows], calls.end_ns[rows], calls.name[rows].astype(np.int64)
+        category = np.full(len(rows), TimeCategory.HOST_GAP, np.int64)
+    inside = (end > window[0]) & (start < window[1])
+    start, end, category, name = _disjoint(*(each[inside] for each in (start, end, category, name)))
+    main = m.nesting.main
+    borders = () if main is None else (main.start_ns, main.end_ns)
+    edge = distinct(np.array(window, np.int64), start, end, *borders)
+    edge = edge[(edge >= window[0]) & (edge <= window[1])]
     work = np.searchsorted(start, edge[:-1], side="right") - 1
     inside = (work >= 0) & (edge[:-1] < np.append(end, 0)[work])
     work = np.where(inside, work, -1)
@@ -73,16 +80,18 @@ def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:
     step = np.searchsorted(m.steps.start_ns, edge[:-1], side="right")
     same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
     gap = category == TimeCategory.HOST_GAP
-    usual = _usual(np.diff(edge), gap, phase, same, least_stall(counted_steps(m)))
+    usual = _usual(np.diff(edge), gap, phase, same, least_stall(m.steps.durations_ns))
     after = np.maximum.accumulate(np.where(gap, -1, np.arange(len(gap))))  # the operator before each gap
     place = np.append(same, -1)[after] * N_PHASES + phase
-    excess = np.where(
-        _at_places(np.diff(edge), usual, gap, place, step), TimeCategory.HOST_STALL, TimeCategory.HOST_HELD
-    )
+    at_places = _at_places(np.diff(edge), usual, gap, place, step)
+    excess = np.where(at_places, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
     sending = gap & (np.diff(edge) > usual) & _before_message(m, edge[1:])
-    if sending.sum() >= SENDING_MOSTLY * _messages(m, window):
+    started = m.view.events.start_ns[m.view.events.activity == Activity.CPU_COLLECTIVE]
+    messages = np.count_nonzero((started >= window[0]) & (started < window[1]))
+    if sending.sum() >= SENDING_MOSTLY * messages:
         excess[sending] = TimeCategory.HOST_SENDING
-    return HostSegments(edge, _slots(category, phase), usual, _slots(excess, phase))
+    own, more = ((each * N_PHASES + phase).astype(np.int16) for each in (category, excess))
+    return HostSegments(edge, own, usual, more)
 
 
 def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:
@@ -127,19 +136,6 @@ def _sort_of(kind: str) -> TimeCategory:
     return TimeCategory.HOST_PRODUCT if kind in _PRODUCTS else TimeCategory.HOST_WORK
 
 
-def _calls(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
-    calls: Calls = m.view.calls
-    rows = feeding_calls(m)
-    gap = np.full(len(rows), TimeCategory.HOST_GAP, np.int64)
-    return calls.start_ns[rows], calls.end_ns[rows], gap, calls.name[rows].astype(np.int64)
-
-
-def _messages(m: MeasuredProcess, window: tuple[int, int]) -> int:
-    """How many messages begin in the window."""
-    started = m.view.events.start_ns[m.view.events.activity == Activity.CPU_COLLECTIVE]
-    return int(((started >= window[0]) & (started < window[1])).sum())
-
-
 def _before_message(m: MeasuredProcess, moment: I64) -> NDArray[np.bool_]:
     """Whether a message is issued at about each moment."""
     event = row_events(m.view, m.kinds)
@@ -161,18 +157,6 @@ def _disjoint(start: I64, end: I64, category: I64, name: I64) -> tuple[I64, I64,
     return start[keep], end[keep], category[keep], name[keep]
 
 
-def _edges(window: tuple[int, int], *moments: I64) -> I64:
-    every = np.concatenate([np.array(window, np.int64), *moments])
-    return distinct(every[(every >= window[0]) & (every <= window[1])])
-
-
-def _range_borders(m: MeasuredProcess, window: tuple[int, int]) -> I64:
-    main = m.nesting.main
-    if main is None:
-        return np.empty(0, np.int64)
-    return np.concatenate([main.start_ns, main.end_ns])
-
-
 def _phase_of(m: MeasuredProcess, moments: I64) -> I64:
     main = m.nesting.main
     if main is None:
@@ -187,11 +171,6 @@ def least_stall(step_ns: I64) -> int:
     return max(STALL_NS, int(STALL_OF_STEP * np.median(step_ns))) if step_ns.size else STALL_NS
 
 
-def counted_steps(m: MeasuredProcess) -> I64:
-    """How long the counted steps take."""
-    return m.steps.durations_ns
-
-
 def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: int) -> I64:
     """The part of each tile that is usual: of a long gap the median gap of its phase, or of all phases if that is less;
     of an operator that was held up the median of the same operator in all steps, else all of it."""
@@ -203,10 +182,9 @@ def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: in
 
 
 def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step: I64) -> NDArray[np.bool_]:
-    """Which gaps lie where the program is longer than usual in several steps, and more often than by chance.
-
-    What stops a process at any moment finds it at a place by the place's usual share of the time. A trace of few steps
-    cannot tell: each of its gaps counts as such a place."""
+    """Which gaps lie where the program is longer than usual in several steps, and more often than by chance. What stops
+    a process at any moment finds it at a place by the place's usual share of the time. A trace of few steps cannot
+    tell: each of its gaps counts as such a place."""
     if len(np.unique(step)) < _FEWEST_STEPS:
         return gap
     excess = length - usual
@@ -219,7 +197,3 @@ def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step
         if mine > _MOST * all_of_them or (mine > 1 and mine > _BY_CHANCE * by_chance + 1):
             found |= here
     return found
-
-
-def _slots(category: I64, phase: I64) -> NDArray[np.int16]:
-    return (category * N_PHASES + phase).astype(np.int16)

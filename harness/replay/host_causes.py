@@ -66,19 +66,24 @@ def host(context: ReplayContext) -> Iterator[Suspect]:
         for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
             if _of_stops(context, phase)[list(found.processes)].all():
                 continue
-            yield _named(context, replace(found, cause=_kind_of_stall(context, found)))
+            yield _named(context, found)
 
 
 def _named(context: ReplayContext, found: Suspect) -> Suspect:
-    """The stall with what its first rank's host did in most of it, if that was recorded."""
-    own, phase = context.job.processes[found.processes[0]], PHASES[found.phase or 0]
-    stalled = context.of(STALLED, found.phase)[found.processes[0]].sum()
-    for row, activity in enumerate(own.activities):
-        ns = own.activity_ns[row].sum()
-        if activity.what and activity.phase == phase and ns > _MOST * stalled:
-            cause = Cause.GARBAGE if activity.cause == _COLLECTING else found.cause
+    """The stall with its cause: by what its first rank's host did in most of it, if that was recorded; else by the
+    processes' own counters, if Python's collector ran or much was written meanwhile."""
+    who, phase = list(found.processes), PHASES[found.phase or 0]
+    stalled, own = context.of(STALLED, found.phase), context.job.processes[found.processes[0]]
+    cause = Cause.HOST_STALL
+    if (context.counted("collector_ns")[who] > _MOST * stalled.mean(axis=1)[who]).all():
+        cause = Cause.GARBAGE
+    elif (context.counted("written_bytes")[who] > CHECKPOINT_BYTES).all():
+        cause = Cause.CHECKPOINT
+    for activity, by_step in zip(own.activities, own.activity_ns, strict=True):
+        if activity.what and activity.phase == phase and by_step.sum() > _MOST * stalled[who[0]].sum():
+            cause = Cause.GARBAGE if activity.cause == _COLLECTING else cause
             return replace(found, cause=cause, what=activity_words(activity), where=activity.where)
-    return found
+    return replace(found, cause=cause)
 
 
 def tiny(context: ReplayContext) -> Iterator[Suspect]:
@@ -125,11 +130,16 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
         scattered = _scattered(own, context.step_count)
         without = any(own.activities[row].what == OFF_CORE for row in scattered)
         for row, activity in enumerate(own.activities):
+            cause, alike = _KINDS.get(activity.cause), None
             if row in scattered:
                 cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED
-                groups.setdefault((cause, None), []).append((process, row))
-            elif (specific := _cause_of(activity)) is not None:
-                groups.setdefault((specific, _alike(specific, activity)), []).append((process, row))
+            elif activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
+                cause = Cause.BETWEEN_STEPS
+            elif cause in _ONE_EACH:
+                where = activity.where
+                alike = (activity.what, activity.range, where and (where.file, where.function), activity.phase)
+            if cause is not None:
+                groups.setdefault((cause, alike), []).append((process, row))
     synchronising = groups.pop((Cause.SYNCHRONISATION, None), [])
     for (cause, _), rows in groups.items():
         yield from _of_activities(context, cause, rows)
@@ -149,11 +159,10 @@ def _synchronising(context: ReplayContext, rows: list[tuple[int, int]]) -> Itera
     lengths = without_activities(context, rows)
     lengths[job.syncs[np.isin(own, who)]] = NEVER
     found = next(_of_activities(context, Cause.SYNCHRONISATION, rows), None) if rows else None
-    every = np.ones(context.step_count, np.bool_)
     if found is not None:
         yield replace(found, processes=who, lengths=lengths)
     else:
-        yield Suspect(Cause.SYNCHRONISATION, who, None, every, lengths, "", standing=True)
+        yield Suspect(Cause.SYNCHRONISATION, who, context.every_step, lengths, standing=True)
 
 
 def _scattered(own: ProcessGraph, steps: int) -> set[int]:
@@ -162,33 +171,17 @@ def _scattered(own: ProcessGraph, steps: int) -> set[int]:
     core. Data loading that is interrupted belongs to it."""
     if steps < _FEW_STEPS:
         return set()
-    rare = {row for row, ns in enumerate(own.activity_ns) if not _recurs(hit(ns))}
+    rare = set()
+    for row, hits in enumerate(map(hit, own.activity_ns)):  # not in nearly all steps, nor three times at one distance
+        at_one_distance = np.count_nonzero(hits) > 2 and period(hits) not in (None, 1)
+        if hits.mean() < _NEARLY_ALL and not at_one_distance:
+            rare.add(row)
     of = own.activities
     rows = {row for row in rare if of[row].cause in _UNEXPECTED and of[row].kind in _OF_NO_LENGTH}
     places = {(of[row].what, of[row].phase) for row in rows}
     if len(places) < _PLACES and OFF_CORE not in {what for what, _ in places}:
         return set()
     return rows | {row for row in rare if of[row].cause == "data loading"}
-
-
-def _recurs(hits: NDArray[np.bool_]) -> bool:
-    """Whether hits are in nearly all steps, or three of them at one distance, with others between them."""
-    apart = np.count_nonzero(hits) > 2 and period(hits) not in (None, 1)
-    return bool(hits.mean() >= _NEARLY_ALL or apart)
-
-
-def _cause_of(activity: HostActivity) -> Cause | None:
-    if activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
-        return Cause.BETWEEN_STEPS
-    return _KINDS.get(activity.cause)
-
-
-def _alike(cause: Cause, activity: HostActivity) -> object:
-    """What makes two activities the same, on one rank or on several."""
-    if cause not in _ONE_EACH:
-        return None
-    where = activity.where
-    return (activity.what, activity.range, where and (where.file, where.function), activity.phase)
 
 
 def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
@@ -204,19 +197,21 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     mine = [(process, row) for process, row in rows if process in who]
     most = max(mine, key=lambda at: job.processes[at[0]].activity_ns[at[1]].sum())
     activity, steps = job.processes[most[0]].activities[most[1]], hit(saved)
-    yield Suspect(
+    found = Suspect(
         cause,
         who,
-        None if cause in _ANYWHERE or activity.phase not in PHASES else PHASES.index(activity.phase),
         steps,
         without_activities(context, mine),
         in_steps(saved / len(who), steps),
         standing=cause in STEADY,
         saved_ns=saved,
-        what=None if cause in _ANYWHERE else activity_words(activity),
-        where=None if cause in _ANYWHERE else activity.where,
         activities=tuple(mine),
     )
+    if cause in _ANYWHERE:
+        yield found
+    else:
+        phase = PHASES.index(activity.phase) if activity.phase in PHASES else None
+        yield replace(found, phase=phase, what=activity_words(activity), where=activity.where)
 
 
 STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
@@ -260,7 +255,11 @@ def activity_words(activity: HostActivity) -> str | None:
         return None
     names = (activity.what, activity.operator, activity.range)
     what, *around = dict.fromkeys(short_name(name) for name in names if name and not name.endswith(INFERRED))
-    return ", ".join([what, *_mostly_in(activity), *(f"inside {name}" for name in around)])
+    inner, ns = activity.innermost, activity.innermost_ns or 0
+    if inner is not None and ns >= _MOST * activity.idle_ns and inner.function not in activity.what:
+        place = f" ({inner.file})" if inner.file else ""
+        what += f", {percent(ns / activity.idle_ns)} of it in {inner.function}{place}"
+    return ", ".join([what, *(f"inside {name}" for name in around)])
 
 
 def short_name(recorded: str) -> str:
@@ -272,25 +271,6 @@ def short_name(recorded: str) -> str:
     'AddmmBackward0'
     """
     return recorded.strip("# ").removeprefix("autograd::engine::evaluate_function: ").rpartition("#")[2]
-
-
-def _mostly_in(activity: HostActivity) -> list[str]:
-    """The innermost function with most of its time, if it is another one."""
-    inner, ns = activity.innermost, activity.innermost_ns or 0
-    if inner is None or ns < _MOST * activity.idle_ns or inner.function in (activity.what or ""):
-        return []
-    place = f" ({inner.file})" if inner.file else ""
-    return [f"{percent(ns / activity.idle_ns)} of it in {inner.function}{place}"]
-
-
-def _kind_of_stall(context: ReplayContext, found: Suspect) -> Cause:
-    """What the process's own counters say about a stall: Python's collector ran, or much was written meanwhile."""
-    who = list(found.processes)
-    stalled = context.of(STALLED, found.phase).mean(axis=1)[who]
-    if (context.counted("collector_ns")[who] > _MOST * stalled).all():
-        return Cause.GARBAGE
-    written = context.counted("written_bytes")[who]
-    return Cause.CHECKPOINT if (written > CHECKPOINT_BYTES).all() else Cause.HOST_STALL
 
 
 def sending(context: ReplayContext) -> Iterator[Suspect]:
@@ -311,16 +291,13 @@ def stopped(context: ReplayContext) -> Iterator[Suspect]:
         return  # told by `activities`
     processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
     if processes and held[list(processes)].mean() > LEAST * context.step_ns:
-        yield counterfactual(
-            context, Cause.INTERRUPTED, None, dict.fromkeys(processes, slots((TimeCategory.HOST_HELD,)))
-        )
+        yield counterfactual(context, Cause.INTERRUPTED, None, processes, slots((TimeCategory.HOST_HELD,)))
 
 
 def _of_stops(context: ReplayContext, phase: int) -> NDArray[np.bool_]:
     """Which processes counted stops and wait in a phase at no regular steps: there, too, they were stopped."""
-    regular = [is_regular(hit(by_step)) for by_step in context.of(HELD, phase)]
-    found: NDArray[np.bool_] = (context.counted("continued") > 0) & ~np.array(regular)
-    return found
+    irregular = [not is_regular(hit(by_step)) for by_step in context.of(HELD, phase)]
+    return np.array(irregular) & (context.counted("continued") > 0)
 
 
 def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[Suspect]:
@@ -347,7 +324,6 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
     yield Suspect(
         Cause.PAUSE,
         processes,
-        None,
         hits,
         job.lengths - np.rint(less).astype(np.int64),
         f"{usual / 1e6:.1f} ms in {np.count_nonzero(hits)} of {len(hits)} steps; continued {count} times",
@@ -362,26 +338,16 @@ def without_core(context: ReplayContext) -> Iterator[Suspect]:
     if not processes:
         return
     factor = context.job.unchanged()
+    chosen = slots((*_RUNNING, TimeCategory.HOST_HELD))
     for process in processes:
-        chosen = slots((*_RUNNING, TimeCategory.HOST_HELD))
         mine = float(context.time_ns[process][:, chosen].sum(axis=1).mean())
         factor[process, chosen] = max(1 - waited[process] / max(mine, 1.0), 0.0)
     each = waited[list(processes)].mean() / 1e6
-    yield Suspect(
-        _neighbour(context, processes[0]),
-        processes,
-        None,
-        np.ones(context.job.measured.shape[1], np.bool_),
-        context.job.scaled(factor),
-        f"ready to run without a free core for {each:.1f} ms of each step",
-    )
-
-
-def _neighbour(context: ReplayContext, process: int) -> Cause:
-    """Who had the core: another rank of this job that is bound to the same too few cores, or somebody else."""
-    own = context.recorded(process)
-    if own is None or own.cores is None:
-        return Cause.NOISY_NEIGHBOUR
-    others = (context.recorded(p) for p in range(context.processes))
-    sharing = [o for o in others if o is not None and o.host == own.host and o.cores == own.cores]
-    return Cause.PINNED_TOGETHER if len(sharing) > how_many(own.cores) else Cause.NOISY_NEIGHBOUR
+    # who had the core: another rank of this job that is bound to the same too few cores, or somebody else
+    own, cause = context.recorded(processes[0]), Cause.NOISY_NEIGHBOUR
+    if own is not None and own.cores is not None:
+        others = (context.recorded(p) for p in range(context.processes))
+        sharing = sum(o is not None and (o.host, o.cores) == (own.host, own.cores) for o in others)
+        cause = Cause.PINNED_TOGETHER if sharing > how_many(own.cores) else cause
+    said = f"ready to run without a free core for {each:.1f} ms of each step"
+    yield Suspect(cause, processes, context.every_step, context.job.scaled(factor), said)

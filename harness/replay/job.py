@@ -17,7 +17,7 @@ from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
 from harness.replay.collectives import EARLY, Call, CollectiveSync, Messages, Nodes, join_messages
-from harness.replay.graph import NEVER, SLOTS, Amounts, joined
+from harness.replay.graph import NEVER, SLOTS, Graph, column
 from harness.replay.host import least_stall
 from harness.replay.process import ProcessGraph
 from harness.traces.trace import F64, I64
@@ -85,29 +85,17 @@ def _levels(nodes: int, source: I64, target: I64) -> I64:
     return np.array(level, np.int64)
 
 
-@dataclass(frozen=True)
-class JobGraph:
-    """All processes' nodes and arcs; times are aligned. process: of each arc, the process of its target.
-    repeated: arcs whose time is also that of others. waits: arcs in which a host waits; syncs: of these,
-    calls that do nothing else. last: of each process the node
-    after which it has nothing left to compute, -1: none.
+@dataclass(frozen=True, kw_only=True)
+class JobGraph(Graph):
+    """The graph of all processes; times are aligned. process: of each arc, the process of its target. last: of each
+    process the node after which it has nothing left to compute, -1: none.
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
-    the nodes of the steps that all processes counted. alone: collectives with no
-    other rank that is known. unknown: the arcs of these, and of collectives with some rank that is not known.
-
-    activity_amounts: the parts of arcs that are activities of their process's host, by arc and activity."""
+    the nodes of the steps that all processes counted. alone: collectives with no other rank that is known. unknown: the
+    arcs of these, and of collectives with some rank that is not known."""
 
     processes: list[ProcessGraph]
-    time_ns: I64
-    source: I64
-    target: I64
-    amounts: Amounts
-    activity_amounts: Amounts
     process: I64
-    repeated: I64
-    waits: I64
-    syncs: I64
     last: I64
     step: I64
     step_begin: I64
@@ -142,10 +130,9 @@ class JobGraph:
         return found
 
     def replay(self, lengths: I64) -> I64:
-        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs).
-
-        A host that no longer waits ends its steps before the work that they launched: what is left to compute at the
-        end belongs to all steps."""
+        """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs). A host that no longer
+        waits ends its steps before the work that they launched: what is left to compute at the end belongs to all
+        steps."""
         moments = solve(self.plan, self.time_ns, lengths)
         found: I64 = moments[:, self.step_end] - moments[:, self.step_begin]
         more = self._left_ns(moments) - self._left_ns(self.time_ns[None, :])
@@ -159,9 +146,8 @@ class JobGraph:
         return left
 
     def scaled(self, factor: F64, steps: NDArray[np.bool_] | None = None) -> I64:
-        """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS).
-
-        steps: only in these of the counted steps."""
+        """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS). steps: only in these
+        of the counted steps."""
         a = self.amounts
         by = factor[self.process[a.arc], a.slot]
         if steps is not None:
@@ -204,79 +190,47 @@ def join_job(
     offsets = {c: clock.offset_ns for c, clock in align_clocks(parts, matched).items()}
     times = [g.time_ns + (g.epoch_ns or 0) - offsets.get(g.clock, 0) for g in graphs]
     origin = min(int(time[0]) for time in times)
-    time = np.concatenate(times) - origin
-    first = np.cumsum([0, *(len(t) for t in times)]).tolist()
-    nodes = [
-        Nodes((g.path, g.pid), _moved(g.arrive, n), _moved(g.done, n)) for g, n in zip(graphs, first, strict=False)
-    ]
-    arcs = _arcs_of(graphs, first)
-    sync = join_messages(CollectiveSync(time, len(time), arcs.count, early), nodes, matched, parts)
-    begin, end = (
-        np.stack([getattr(g, name)[:steps] + n for g, n in zip(graphs, first, strict=False)])
-        for name in ("step_begin", "step_end")
-    )
-    least = least_stall(time[end] - time[begin])
-    time = np.concatenate([time, *sync.times])
-    process = np.concatenate([*arcs.process, *sync.process])
-    target = np.concatenate([*arcs.target, *sync.target])
+    sync, nodes = CollectiveSync(early=early), []
+    begin, end, last = [], [], []
+    for place, (own, time) in enumerate(zip(graphs, times, strict=True)):
+        node = sync.nodes
+        nodes.append(Nodes((own.path, own.pid), _moved(own.arrive, node), _moved(own.done, node)))
+        begin.append(own.step_begin[:steps] + node)
+        end.append(own.step_end[:steps] + node)
+        last.append(own.last[0] + node if len(own.last) else -1)
+        sync.add_nodes(time - origin)
+        _add_process(sync, place, own, node)
+    step_begin, step_end, own_time = np.stack(begin), np.stack(end), sync.time
+    join_messages(sync, nodes, matched, parts)
+    sync.amounts.append(sync.held_up(least_stall(own_time[step_end] - own_time[step_begin])))
+    process, columns = column(sync.process), sync.columns()
     return JobGraph(
-        processes=list(graphs),
-        time_ns=time,
-        source=np.concatenate([*arcs.source, *sync.source]),
-        target=target,
-        amounts=joined([*arcs.amounts, *sync.amounts, sync.held_up(least)]),
-        activity_amounts=joined(arcs.activities),
+        processes=graphs,
         process=process,
-        repeated=np.concatenate(arcs.repeated),
-        waits=np.concatenate(arcs.waits),
-        syncs=np.concatenate(arcs.syncs),
-        last=np.array([g.last[0] + n if len(g.last) else -1 for g, n in zip(graphs, first, strict=False)]),
-        step=_steps_of(time[target], process, time[end]),
-        step_begin=begin,
-        step_end=end,
+        last=np.array(last),
+        step=_steps_of(columns["time_ns"][columns["target"]], process, own_time[step_end]),
+        step_begin=step_begin,
+        step_end=step_end,
         messages=sync.messages(),
         calls=sync.calls,
         alone=sync.alone_count,
-        unknown=np.concatenate([np.empty(0, np.int64), *sync.unknown]),
+        unknown=column(sync.unknown),
+        **columns,
     )
+
+
+def _add_process(sync: CollectiveSync, place: int, own: ProcessGraph, node: int) -> None:
+    """A process's own arcs, whose nodes are numbered from `node` on."""
+    arc = sync.arcs
+    sync.add(place, own.source + node, own.target + node)
+    for columns, amounts in ((sync.amounts, own.amounts), (sync.activities, own.activity_amounts)):
+        columns.append(amounts._replace(arc=amounts.arc + arc))
+    for rows, mine in ((sync.repeated, own.repeated), (sync.waits, own.waits), (sync.syncs, own.syncs)):
+        rows.append(mine + arc)
 
 
 def _moved(rows: I64, by: int) -> I64:
     return np.where(rows >= 0, rows + by, -1)
-
-
-@dataclass(frozen=True)
-class _Arcs:
-    """The processes' own arcs, one column per process."""
-
-    source: list[I64]
-    target: list[I64]
-    amounts: list[Amounts]
-    activities: list[Amounts]
-    process: list[I64]
-    repeated: list[I64]
-    waits: list[I64]
-    syncs: list[I64]
-    count: int
-
-
-def _arcs_of(graphs: Sequence[ProcessGraph], first: list[int]) -> _Arcs:
-    before = np.cumsum([0, *(len(g.source) for g in graphs)]).tolist()
-    return _Arcs(
-        [g.source + n for g, n in zip(graphs, first, strict=False)],
-        [g.target + n for g, n in zip(graphs, first, strict=False)],
-        [_later(g.amounts, n) for g, n in zip(graphs, before, strict=False)],
-        [_later(g.activity_amounts, n) for g, n in zip(graphs, before, strict=False)],
-        [np.full(len(g.source), i) for i, g in enumerate(graphs)],
-        [g.repeated + n for g, n in zip(graphs, before, strict=False)],
-        [g.waits + n for g, n in zip(graphs, before, strict=False)],
-        [g.syncs + n for g, n in zip(graphs, before, strict=False)],
-        before[-1],
-    )
-
-
-def _later(amounts: Amounts, by: int) -> Amounts:
-    return Amounts(amounts.arc + by, amounts.slot, amounts.ns)
 
 
 def _steps_of(moment: I64, process: I64, step_end: NDArray[np.int64]) -> I64:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION, NOT_WORK
 from harness.analysis.process.intervals import Intervals, difference, distinct, lengths_within
@@ -45,30 +44,22 @@ class HostSteps(NamedTuple):
         return np.where(moment_ns < self.end_ns, step, -1)
 
 
-def line_times(m: MeasuredProcess, lines: SampledLines | None, thread: HostThread, steps: HostSteps) -> LineTimes:
-    """The times of one process. thread: with all its nodes."""
+def line_times(
+    m: MeasuredProcess, lines: SampledLines | None, thread: HostThread, steps: HostSteps
+) -> tuple[list[CodeLine], LineTimes]:
+    """The lines that have some time, and the times of one process. thread: with all its nodes."""
     if lines is None:
-        return NO_TIMES
-    stretches = lines.stretches(_borders(thread.segments))
-    parts = [_of_host(m, stretches, thread, steps), _of_activities(stretches, thread.activities, steps)]
+        return [], NO_TIMES
+    edge = thread.segments.edge
+    long = np.diff(edge) >= LONG_NS
+    stretches = lines.stretches(np.unique(np.concatenate([edge[:-1][long], edge[1:][long]])))
+    parts = [*_of_host(m, stretches, thread, steps), _of_activities(stretches, thread.activities, steps)]
     if not m.view.on_cpu:
         parts.append(_of_kernels(m, stretches, steps))
-    return _summed(parts)
-
-
-def _borders(segments: HostSegments) -> I64:
-    """Begins and ends of the segments that take long."""
-    long = np.diff(segments.edge) >= LONG_NS
-    return np.unique(np.concatenate([segments.edge[:-1][long], segments.edge[1:][long]]))
-
-
-def lines_in(lines: SampledLines | None, times: LineTimes) -> tuple[list[CodeLine], LineTimes]:
-    """The lines that have some time, and the times with their numbers."""
-    used = np.unique(times.place[times.place >= 0])
-    number = np.full(len(lines.places) + 1 if lines else 1, -1, np.int64)
-    number[used] = np.arange(len(used))
-    places = [lines.places[i] for i in used.tolist()] if lines else []
-    return places, times._replace(place=number[times.place])
+    times = _summed(parts)
+    used, place = np.unique(times.place, return_inverse=True)
+    none = int(len(used) > 0 and used[0] < 0)  # -1 stays -1
+    return [lines.places[i] for i in used[none:].tolist()], times._replace(place=place.reshape(-1) - none)
 
 
 class _Pieces(NamedTuple):
@@ -91,37 +82,22 @@ def _pieces(lines: LineStretches, segments: HostSegments, steps: HostSteps, *mor
     return _Pieces(step[kept], lines.at(start[kept]), segment[kept], start[kept], np.diff(edges)[kept])
 
 
-def _of_host(m: MeasuredProcess, lines: LineStretches, thread: HostThread, steps: HostSteps) -> LineTimes:
+def _of_host(m: MeasuredProcess, lines: LineStretches, thread: HostThread, steps: HostSteps) -> list[LineTimes]:
     """What of each segment is usual belongs to its own slot, the rest to that of what is more than usual."""
     segments = thread.segments
-    since, until = _waits(thread)
+    _, time, since = thread.ordered()
+    since, until = np.clip(since[1:], time[:-1], time[1:]), time[1:]
+    since, until = since[since < until], until[since < until]  # from when to when the host waited
     pieces = _pieces(lines, segments, steps, since, until)
-    waits = _contains(since, until, pieces.start_ns)
+    wait = np.searchsorted(since, pieces.start_ns, side="right") - 1
+    waits = (wait >= 0) & (pieces.start_ns < np.append(until, 0)[wait])
     own, excess = (of[pieces.segment].astype(np.int64) for of in (segments.slot, segments.excess))
     waiting = TimeCategory.TRANSFER if m.view.on_cpu else TimeCategory.WAIT_TAIL
     own = np.where(waits, waiting * N_PHASES + own % N_PHASES, own)
     usual = segments.usual_ns / np.maximum(np.diff(segments.edge), 1)
     some = np.rint(pieces.ns * np.where(waits, 1.0, usual[pieces.segment])).astype(np.int64)
-    return _joined(
-        [
-            LineTimes(pieces.step, own, pieces.place, some),
-            LineTimes(pieces.step, excess, pieces.place, pieces.ns - some),
-        ]
-    )
-
-
-def _waits(thread: HostThread) -> tuple[I64, I64]:
-    """From when to when the host waited, in order of time."""
-    _, time, since = thread.ordered()
-    since = np.clip(since[1:], time[:-1], time[1:])
-    kept = since < time[1:]
-    return since[kept], time[1:][kept]
-
-
-def _contains(start: I64, end: I64, moment: I64) -> NDArray[np.bool_]:
-    row = np.searchsorted(start, moment, side="right") - 1
-    found: NDArray[np.bool_] = (row >= 0) & (moment < np.append(end, 0)[row])
-    return found
+    parts = ((own, some), (excess, pieces.ns - some))
+    return [LineTimes(pieces.step, of, pieces.place, ns) for of, ns in parts]
 
 
 def _of_activities(lines: LineStretches, activities: HostSegments, steps: HostSteps) -> LineTimes:
@@ -149,13 +125,9 @@ def _of_kernels(m: MeasuredProcess, lines: LineStretches, steps: HostSteps) -> L
     return LineTimes(step, of, lines.at(events.launch_ns[rows]), ns)
 
 
-def _joined(parts: list[LineTimes]) -> LineTimes:
-    return LineTimes(*(np.concatenate(column) for column in zip(NO_TIMES, *parts, strict=True)))
-
-
 def _summed(parts: list[LineTimes]) -> LineTimes:
     """One row for each step, slot and place."""
-    step, of, place, ns = _joined(parts)
+    step, of, place, ns = (np.concatenate(column) for column in zip(NO_TIMES, *parts, strict=True))
     slots, places = 1 + of.max(initial=0), 2 + place.max(initial=0)
     keys, which = np.unique((step * slots + of) * places + place + 1, return_inverse=True)
     sums = np.bincount(which, ns, len(keys)).astype(np.int64)

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
-from harness.replay.graph import DATA, Amounts, Builder, HostThread, TimeCategory, activity_segments, slot
+from harness.replay.graph import DATA, Amounts, Builder, Graph, HostThread, TimeCategory, activity_segments, slot
 from harness.replay.host import host_segments
-from harness.replay.lines import HostSteps, LineTimes, line_times, lines_in
+from harness.replay.lines import HostSteps, LineTimes, line_times
 from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import I64
 
@@ -31,21 +31,19 @@ _LAUNCHING = ("launch-bound", "synchronisation")  # causes of idle time that are
 _BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
 
 
-@dataclass(frozen=True)
-class ProcessGraph:
-    """n nodes, k arcs. Times are on the process's own clock; `epoch_ns` as in View.
+@dataclass(frozen=True, kw_only=True)
+class ProcessGraph(Graph):
+    """The graph of a process. Times are on the process's own clock; `epoch_ns` as in View.
 
-    repeated: arcs whose time is also that of others. step_begin, step_end: the nodes of the counted steps. arrive,
+    step_begin, step_end: the nodes of the counted steps. arrive,
     done: the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
     result, -1 where they lie outside the window; the arc between them is the job's, which knows the other ranks.
 
     activities: n things that the host did while a device had no work because of it; activity_ns: how long in each
-    counted step, shape (n, steps); activity_amounts: the parts of arcs that they are, by arc and activity. What follows
-    a call that let the device run dry, until it has work again, is activity n + i: it is the call's only if nothing but
-    its waiting is known. last: the node after which nothing is left to compute. waits: arcs in which the host waits for
-    the device, or for a batch; syncs: of these, calls that do nothing else.
-
-    code_lines: the lines of the user's code in which its time was, as far as they were sampled; line_times: when.
+    counted step, shape (n, steps). What follows a call that let the device run dry, until it has work again, is
+    activity n + i: it is the call's only if nothing but its waiting is known. last: the node after which nothing is
+    left to compute. code_lines: the lines of the user's code in which its time was, as far as they were sampled;
+    line_times: when.
     """
 
     rank: int | None
@@ -55,14 +53,7 @@ class ProcessGraph:
     epoch_ns: int | None
     on_cpu: bool
     marked: bool  # its steps were marked; else all of it is one
-    time_ns: I64
-    source: I64
-    target: I64
-    amounts: Amounts
-    repeated: I64
     last: I64
-    waits: I64
-    syncs: I64
     step_names: list[str]
     step_begin: I64
     step_end: I64
@@ -70,7 +61,6 @@ class ProcessGraph:
     done: I64
     activities: list[HostActivity]
     activity_ns: I64
-    activity_amounts: Amounts
     code_lines: list[CodeLine]
     line_times: LineTimes
 
@@ -86,7 +76,8 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     segments = activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
     builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
     begin = thread.mark(builder, span.mark_ns)
-    end = thread.mark(builder, span.end_ns) if span.on_host else builder.add_nodes(span.end_ns[-1:])
+    on_host = span.marked and not span.on_device
+    end = thread.mark(builder, span.end_ns) if on_host else builder.add_nodes(span.end_ns[-1:])
     if m.view.on_cpu:
         arrive, done, last = cpu_collectives.on_cpu(m, span.window, builder, thread)
         computed = np.empty(0, np.int64)
@@ -97,13 +88,15 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
             begin, end = nodes.starts, np.append(nodes.starts[1:], nodes.ends)
         _add_batches(m, span.window, builder, thread)
     thread.close(builder)
-    if not span.marked:
-        _end_with(builder, end, np.append(last, thread.last))
-    source, target, amounts = builder.all_arcs()
+    if not span.marked:  # the last moment is as late as the last of these nodes
+        ends = np.append(last, thread.ordered()[0][-1:])
+        rest = builder.time_ns[end[0]] - builder.time_ns[ends]
+        arcs = builder.add_arcs(ends, np.repeat(end, len(ends)))
+        builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(rest == rest.min(), rest, 0))
     view = m.view
     marked = m.steps.marked_window
     steps = HostSteps(span.mark_ns, marked[1] if marked and span.on_device else int(span.end_ns[-1]))
-    code_lines, times = lines_in(lines, line_times(m, lines, thread, steps))
+    code_lines, times = line_times(m, lines, thread, steps)
     return ProcessGraph(
         rank=view.rank,
         path=view.trace.identity.path,
@@ -112,14 +105,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         epoch_ns=view.epoch_ns,
         on_cpu=view.on_cpu,
         marked=span.marked,
-        time_ns=builder.time_ns,
-        source=source,
-        target=target,
-        amounts=amounts,
-        repeated=np.concatenate([np.empty(0, np.int64), *builder.repeated]),
         last=computed,
-        waits=np.concatenate([np.empty(0, np.int64), *builder.waits]),
-        syncs=np.concatenate([np.empty(0, np.int64), *builder.syncs]),
         step_names=span.names,
         step_begin=begin,
         step_end=end,
@@ -127,9 +113,9 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         done=done,
         activities=idle.rows,
         activity_ns=_by_step(idle, span),
-        activity_amounts=builder.all_activities(),
         code_lines=code_lines,
         line_times=times,
+        **builder.columns(),
     )
 
 
@@ -182,9 +168,9 @@ def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, 
     nodes = thread.mark(builder, came, since)
     arcs = builder.add_arcs(nodes[again - 1], nodes[again])
     builder.give_slot(arcs, slot(TimeCategory.HOST_STALL, DATA), came[again] - came[again - 1])
-    builder.repeat(arcs)
+    builder.repeated.append(arcs)
     builder.give_activities(thread.activities.between(since[again], came[again], arcs))
-    builder.wait(arcs)
+    builder.waits.append(arcs)
 
 
 def _main_device(m: MeasuredProcess) -> int:
@@ -202,10 +188,9 @@ def _by_step(idle: IdleActivities, span: Span) -> I64:
 
 @dataclass(frozen=True)
 class Span:
-    """The stretch to replay: n counted steps, or all that was recorded as one step (not `marked`).
-
-    mark_ns: where the steps begin on the host. first_event: if they are on the device, the rows of the events with
-    which they begin; last_event: the row with which the last one ends."""
+    """The stretch to replay: n counted steps, or all that was recorded as one step (not `marked`). mark_ns: where the
+    steps begin on the host. first_event: if they are on the device, the rows of the events with which they begin;
+    last_event: the row with which the last one ends."""
 
     window: tuple[int, int]
     begin_ns: I64
@@ -220,11 +205,6 @@ class Span:
     def on_device(self) -> bool:
         """Whether steps begin and end with events of the device."""
         return bool(len(self.last_event))
-
-    @property
-    def on_host(self) -> bool:
-        """Whether they do with marks of the host."""
-        return self.marked and not self.on_device
 
     @staticmethod
     def of(m: MeasuredProcess) -> Span:
@@ -243,28 +223,12 @@ class Span:
         return Span(window, begin, end, names, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
 
 
-def _end_with(builder: Builder, end: I64, nodes: I64) -> None:
-    """The last moment is as late as the last of these nodes."""
-    time = builder.time_ns
-    arcs = builder.add_arcs(nodes, np.repeat(end, len(nodes)))
-    rest = time[end[0]] - time[nodes]
-    builder.give_slot(arcs, slot(TimeCategory.DEVICE_GAP), np.where(rest == rest.min(), rest, 0))
-
-
-_COLUMNS = (
-    "time_ns",
-    "source",
-    "target",
-    "repeated",
-    "last",
-    "waits",
-    "syncs",
-    "step_begin",
-    "step_end",
-    "arrive",
-    "done",
-    "activity_ns",
-)
+_COLUMNS = [field.name for field in fields(ProcessGraph) if field.type == "I64"]
+_TABLES: dict[str, type[Amounts | LineTimes]] = {
+    "amounts": Amounts,
+    "activity_amounts": Amounts,
+    "line_times": LineTimes,
+}
 _FACTS = ("rank", "path", "pid", "clock", "epoch_ns", "on_cpu", "marked", "step_names")
 
 
@@ -272,9 +236,9 @@ def pack_graph(graph: ProcessGraph | None) -> bytes:
     """The graph, compressed; empty without a graph."""
     if graph is None:
         return b""
-    columns = {name: getattr(graph, name) for name in _COLUMNS} | graph.amounts._asdict()
-    columns |= {f"held_{name}": column for name, column in graph.activity_amounts._asdict().items()}
-    columns |= {f"line_{name}": column for name, column in graph.line_times._asdict().items()}
+    columns = {name: getattr(graph, name) for name in _COLUMNS}
+    for table in _TABLES:
+        columns |= {f"{table}.{name}": rows for name, rows in getattr(graph, table)._asdict().items()}
     lists = {
         "activities": [activity.model_dump() for activity in graph.activities],
         "code_lines": [asdict(line) for line in graph.code_lines],
@@ -291,10 +255,9 @@ def unpack_graph(packed: bytes) -> ProcessGraph | None:
         return None
     with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as archive:
         facts = json.loads(archive["facts"].tobytes())
-        columns = {name: archive[name] for name in _COLUMNS}
-        amounts, held = (Amounts(*(archive[f"{part}{name}"] for name in Amounts._fields)) for part in ("", "held_"))
-        times = LineTimes(*(archive[f"line_{name}"] for name in LineTimes._fields))
-    activities = [HostActivity.model_validate(row) for row in facts.pop("activities")]
-    lines = [CodeLine(**row | {"source": tuple(row["source"])}) for row in facts.pop("code_lines")]
-    own: dict[str, Any] = {"activities": activities, "code_lines": lines, "line_times": times}
-    return ProcessGraph(**facts, **columns, **own, amounts=amounts, activity_amounts=held)
+        columns: dict[str, Any] = {name: archive[name] for name in _COLUMNS}
+        for table, kind in _TABLES.items():
+            columns[table] = kind(*(archive[f"{table}.{name}"] for name in kind._fields))
+    facts["activities"] = [HostActivity.model_validate(row) for row in facts["activities"]]
+    facts["code_lines"] = [CodeLine(**row | {"source": tuple(row["source"])}) for row in facts["code_lines"]]
+    return ProcessGraph(**facts, **columns)

@@ -29,8 +29,6 @@ _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
-_BY_PHASE: tuple[int | None, ...] = (FORWARD, BACKWARD)
-_ALL: tuple[int | None, ...] = (None,)
 _ELSEWHERE = (DATA, OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
 
 
@@ -51,22 +49,27 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
         return
     groups: dict[tuple[Cause, int | None], list[_More]] = {}
     phases, work = _compared(context)
+    by_step = np.sum([context.of(WORK_TIME, phase) for phase in phases], axis=0)
+    forward = context.of(_FORWARD, FORWARD)
     for process in range(context.processes):
         others = [p for p in range(context.processes) if p != process]
         own, usual = work[:, process], np.median(work[:, others], axis=1)
         if not usual.all() or own.sum() < _UNEVEN * usual.sum():
             continue
         cause, phase = _kind_of_more(context, process, others, own / usual)
-        steps = _more_than_usual(context, process, others, phases)
+        steps = hit(np.maximum(by_step[process] - np.median(by_step[others], axis=0), 0))
         if cause is Cause.EXTRA_COMPUTE and _in_some(steps):
             continue  # told by `heavier`
         if cause is Cause.NOISY_NEIGHBOUR and own.sum() < _SLOWER * usual.sum():
             continue
-        if phase == FORWARD:
-            more = _more_in_forward(context, process, others)
-            lengths = with_less(context, process, slots(_FORWARD, FORWARD), more)
-        else:
-            lengths = _as_the_others(context, process, phases, usual / own)
+        if phase == FORWARD:  # in each step what it has more than the others on average of the steps
+            more = (forward[process] - np.median(forward[others], axis=0)).mean()
+            lengths = with_less(context, process, slots(_FORWARD, FORWARD), np.full(forward.shape[1], more))
+        else:  # what held its operators up is less as well: the less it runs, the less often it loses its core
+            factor = context.job.unchanged()
+            for each, by in zip(phases, usual / own, strict=True):
+                factor[process, slots((*WORK_TIME, TimeCategory.HOST_HELD), each)] = min(by, 1.0)
+            lengths = context.job.scaled(factor)
         found = _More(process, float(own.sum() / usual.sum()), steps, lengths)
         groups.setdefault((cause, phase), []).append(found)
     for (cause, phase), members in groups.items():
@@ -108,45 +111,30 @@ def _cause_in(phase: int | None) -> Cause:
 
 
 def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: list[_More]) -> Suspect:
+    members_are = "stages" if _in_pipeline(context) else "ranks"
     most = max(own.ratio - 1 for own in members)
     kept = [own for own in members if own.ratio - 1 >= _OF_LARGEST * most]
     return Suspect(
         cause,
         tuple(own.process for own in kept),
-        phase,
         np.logical_or.reduce([own.steps for own in kept]),
         np.minimum.reduce([own.lengths for own in kept]),
-        f"{max(own.ratio for own in kept):.2f} times the work of the other {_members(context)}",
+        f"{max(own.ratio for own in kept):.2f} times the work of the other {members_are}",
+        phase,
         standing=cause is Cause.UNEVEN_STAGES,
-        slots=_slots_of_work(context, phase),
+        # on a CPU in the host's time of a phase, else in kernels, which belong to none
+        slots=tuple(slots(_FORWARD, phase) if context.on_cpu else slots(WORK_TIME)),
     )
-
-
-def _slots_of_work(context: ReplayContext, phase: int | None) -> tuple[int, ...]:
-    """Where a rank's work is: on a CPU in the host's time of a phase, else in kernels, which belong to none."""
-    return tuple(slots(_FORWARD, phase) if context.on_cpu else slots(WORK_TIME))
 
 
 def _compared(context: ReplayContext) -> tuple[tuple[int | None, ...], F64]:
     """The phases in which ranks are compared (None: all of the step), and each rank's mean work in them."""
-    for phases in _BY_PHASE, _ALL:
+    by_phase: tuple[int | None, ...] = (FORWARD, BACKWARD)
+    for phases in by_phase, (None,):
         work = np.stack([context.of(WORK_TIME, phase).mean(axis=1) for phase in phases])
         if work.all():
             break
     return phases, work
-
-
-def _as_the_others(context: ReplayContext, process: int, phases: tuple[int | None, ...], ratio: F64) -> I64:
-    """Every arc's length with a process's work in these phases smaller by these ratios. What held its operators up
-    becomes less as well: the less a process runs, the less often it loses its core."""
-    factor = context.job.unchanged()
-    for phase, by in zip(phases, ratio, strict=True):
-        factor[process, slots((*WORK_TIME, TimeCategory.HOST_HELD), phase)] = min(by, 1.0)
-    return context.job.scaled(factor)
-
-
-def _members(context: ReplayContext) -> str:
-    return "stages" if _in_pipeline(context) else "ranks"
 
 
 def _in_pipeline(context: ReplayContext) -> bool:
@@ -169,7 +157,9 @@ def _kind_of_more(context: ReplayContext, process: int, others: list[int], ratio
         slower = not context.on_cpu and _is_slower(context, process, others)
         return (Cause.SLOW_DEVICE if slower else Cause.EXTRA_COMPUTE), None
     only_backward = ratio[0] - 1 < _SPREAD * (ratio[1] - 1)
-    with_optimizer = _optimizer_too(context, process, others, float(ratio.mean()))
+    optimizer = context.of(WORK_TIME, OPTIMIZER).mean(axis=1)
+    usual = np.median(optimizer[others])  # the same for any batch
+    with_optimizer = not usual or bool(optimizer[process] / usual - 1 >= _OF_MORE * (ratio.mean() - 1))
     if only_backward and not with_optimizer:
         return Cause.EXTRA_COMPUTE, BACKWARD
     gap = context.of((TimeCategory.HOST_GAP,)).mean(axis=1)
@@ -180,7 +170,9 @@ def _kind_of_more(context: ReplayContext, process: int, others: list[int], ratio
 def _is_slower(context: ReplayContext, process: int, others: list[int]) -> bool:
     """Whether a process runs the same kernels as the others, and all of them take longer: also those whose time does
     not depend on the batch, as the optimizer's."""
-    own, usual = (context.kernel_means(p) for p in (process, _nearest(context, others)))
+    work = context.of(WORK_TIME).mean(axis=1)[others]
+    nearest = others[int(np.argsort(work)[(len(others) - 1) // 2])]
+    own, usual = context.kernel_means(process), context.kernel_means(nearest)
     total = sum(count * mean for count, mean in own.values())
     same = {name for name, (count, mean) in own.items() if count * mean >= _A_PART * total}
     if len(same) < _SEVERAL or any(name not in usual or usual[name][0] != own[name][0] for name in same):
@@ -189,40 +181,11 @@ def _is_slower(context: ReplayContext, process: int, others: list[int]) -> bool:
     return min(ratios) >= _ALL_ALIKE * max(ratios) > 0
 
 
-def _nearest(context: ReplayContext, others: list[int]) -> int:
-    """Of some processes the one with the median work."""
-    work = context.of(WORK_TIME).mean(axis=1)[others]
-    return others[int(np.argsort(work)[(len(others) - 1) // 2])]
-
-
-def _optimizer_too(context: ReplayContext, process: int, others: list[int], ratio: float) -> bool:
-    """Whether the optimizer's work is larger as well, which is the same for any batch; True where it is not known."""
-    work = context.of(WORK_TIME, OPTIMIZER).mean(axis=1)
-    usual = float(np.median(work[others]))
-    return not usual or bool(work[process] / usual - 1 >= _OF_MORE * (ratio - 1))
-
-
-def _more_than_usual(
-    context: ReplayContext, process: int, others: list[int], phases: tuple[int | None, ...]
-) -> NDArray[np.bool_]:
-    work = np.sum([context.of(WORK_TIME, phase) for phase in phases], axis=0)
-    more: F64 = work[process] - np.median(work[others], axis=0)
-    return hit(np.maximum(more, 0))
-
-
-def _more_in_forward(context: ReplayContext, process: int, others: list[int]) -> F64:
-    """What a process has more than the others in each step, on average of the steps."""
-    time = context.of(_FORWARD, FORWARD)
-    more: F64 = (time[process] - np.median(time[others], axis=0)).mean()
-    return np.full(time.shape[1], more)
-
-
 def in_turn(context: ReplayContext) -> Iterator[Suspect]:
     """Ranks that wait for each other in turn: what a step takes with an ideal network beyond the rank with most to do.
-
     One rank that is always late waits for nobody, so that its own causes explain it. Where all messages are sends and
     receives, the ranks are stages, and this is the pipeline's bubble."""
-    job, exposed = context.job, context.device_time.exposed_communication_ns
+    job, exposed = context.job, context.device_time["exposed_communication_ns"]
     if context.on_cpu or context.processes < 2 or context.summary.pipeline is not None or job.alone:
         return
     if not len(job.messages.arc) or not np.nansum(exposed):
@@ -236,11 +199,9 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
         return
     yield Suspect(
         Cause.BUBBLE if _in_pipeline(context) else Cause.IMBALANCE,
-        tuple(range(context.processes)),
-        None,
-        np.ones(context.step_count, np.bool_),
-        None,
-        "",
+        context.everyone,
+        context.every_step,
+        lengths=None,
         standing=True,
         saved_ns=saved * min(1.0, most / saved.mean()),
     )
@@ -288,10 +249,10 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         yield Suspect(
             _cause_in(phase),
             tuple(process for process, _, _ in members),
-            phase,
             steps,
             np.minimum.reduce([lengths for _, lengths, _ in members]),
             f"{each:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
+            phase,
             slots=tuple(slots(categories, phase)),
         )
 
@@ -343,9 +304,8 @@ def _between_messages(context: ReplayContext, process: int, chosen: list[int]) -
     number = np.clip(number, 0, k - 1)
     again = np.isin(arc, job.repeated)
     ns = np.bincount((step * k + number)[~again], arc_ns[~again].astype(np.float64), len(steps) * k)
-    return _Stretches(
-        ns.astype(np.float64).reshape(len(steps), k), arc, arc_ns, np.where(step == steps[:, None], number, k)
-    )
+    place = np.where(step == steps[:, None], number, k)
+    return _Stretches(ns.astype(np.float64).reshape(len(steps), k), arc, arc_ns, place)
 
 
 def _in_some(steps: NDArray[np.bool_]) -> bool:

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import CodeLocation, RankTraining, Summary, TimeSplit
 from harness.replay.graph import DEVICE_PRODUCTS, N_PHASES, SLOTS, TimeCategory
@@ -30,13 +28,7 @@ HOST_TIME = (
 WORK_TIME = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS)
 
 
-class DeviceTime(NamedTuple):
-    """Nanoseconds by process and step, mean over the process's devices; NaN where it is not known."""
-
-    window_ns: F64
-    idle_ns: F64
-    exposed_communication_ns: F64
-    exposed_memory_ns: F64
+_DEVICE_TIME = ("window_ns", "idle_ns", "exposed_communication_ns", "exposed_memory_ns")
 
 
 @dataclass(frozen=True)
@@ -49,27 +41,18 @@ class ReplayContext:
     training: Mapping[int, RankTraining] = field(default_factory=dict)
     parts: Sequence[RankPart] = ()
 
-    @property
-    def device_name(self) -> str | None:
-        """Of a device, if it was recorded."""
-        return next((device.name for device in self.summary.devices if device.name), None)
-
-    @property
-    def batch_bytes(self) -> float:
-        """What a step of one rank copies from the host to its device."""
-        copied = sum(copy.bytes for copy in self.summary.copies if copy.direction == TO_DEVICE)
-        return copied / max(self.summary.steps.counted, 1)
-
     def recorded(self, process: int) -> RankTraining | None:
         """What a process recorded about itself."""
         rank = self.job.processes[process].rank
         return None if rank is None else self.training.get(rank)
 
+    def _parts_of(self, process: int) -> list[RankPart]:
+        own = self.job.processes[process]
+        return [part for part in self.parts if (part.source.path, part.source.pid) == (own.path, own.pid)]
+
     def kernel_means(self, process: int) -> dict[str, tuple[int, float]]:
         """Of a process's kernels without communication, by name: how many, and their mean time in nanoseconds."""
-        own = self.job.processes[process]
-        found = (p for p in self.parts if (p.source.path, p.source.pid) == (own.path, own.pid))
-        rows = [row for part in found for row in unpack_tables(part.tables)[0]]
+        rows = [row for part in self._parts_of(process) for row in unpack_tables(part.tables)[0]]
         return {name: (count, total / count) for name, _, _, count, total, *_ in rows if not is_communication(name)}
 
     @cached_property
@@ -77,12 +60,11 @@ class ReplayContext:
         """Which part of each process's computing kernels its forward and backward passes launched; 1 where no phase of
         them is known."""
         found = np.ones(self.processes)
-        for process, own in enumerate(self.job.processes):
-            for part in self.parts:
-                if (part.source.path, part.source.pid) == (own.path, own.pid):
-                    computed = {name: row[2] or 0 for name, row in part.phases.items()}
-                    others = sum(computed.get(name, 0) for name in ("optimizer", "data loading"))
-                    found[process] = 1 - others / max(sum(computed.values()), 1)
+        for process in range(self.processes):
+            for part in self._parts_of(process):
+                computed = {name: row[2] or 0 for name, row in part.phases.items()}
+                others = sum(computed.get(name, 0) for name in ("optimizer", "data loading"))
+                found[process] = 1 - others / max(sum(computed.values()), 1)
         return found
 
     def counted(self, counter: str) -> F64:
@@ -111,18 +93,30 @@ class ReplayContext:
         return np.bincount(job.process[job.amounts.arc[mine]], minlength=self.processes)
 
     @cached_property
-    def device_time(self) -> DeviceTime:
-        """What the processes' devices did in each step."""
-        splits = [self._splits(process) for process in range(self.processes)]
-        return DeviceTime(*(_of_devices(splits, name) for name in DeviceTime._fields))
+    def device_time(self) -> dict[str, F64]:
+        """What the processes' devices did: nanoseconds by process and step, mean over the process's devices; NaN where
+        it is not known. Without marked steps of the window."""
+        found = {name: np.full((self.processes, self.step_count), np.nan) for name in _DEVICE_TIME}
+        for process, own in enumerate(self.job.processes):
+            devices = [d for d in self.summary.devices if (d.source, d.pid) == (own.path, own.pid)]
+            splits: list[Sequence[TimeSplit]] = [[device] for device in devices]
+            if own.marked:
+                splits = [d.steps[: self.step_count] for d in devices if len(d.steps) >= self.step_count]
+            for name, rows in found.items():
+                values = [[getattr(split, name) for split in of_one] for of_one in splits]
+                if known := [of_one for of_one in values if None not in of_one]:
+                    rows[process] = np.mean(np.array(known, np.float64), axis=0)
+        return found
 
-    def _splits(self, process: int) -> list[list[TimeSplit]]:
-        """Of each device of a process the split of each counted step; without marked steps of the window."""
-        own = self.job.processes[process]
-        devices = [d for d in self.summary.devices if (d.source, d.pid) == (own.path, own.pid)]
-        if not own.marked:
-            return [[device] for device in devices]
-        return [list(d.steps[: self.step_count]) for d in devices if len(d.steps) >= self.step_count]
+    @property
+    def every_step(self) -> NDArray[np.bool_]:
+        """All counted steps, as those that a cause hits."""
+        return np.ones(self.step_count, np.bool_)
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """All processes, as those with a cause."""
+        return tuple(range(self.processes))
 
     @property
     def on_cpu(self) -> bool:
@@ -153,18 +147,6 @@ def slots(categories: tuple[TimeCategory, ...], phase: int | None = None) -> lis
     """The slots of some categories, in one phase or in all."""
     chosen = range(N_PHASES) if phase is None else (phase,)
     return [category * N_PHASES + p for category in categories for p in chosen]
-
-
-def _of_devices(splits: list[list[list[TimeSplit]]], name: str) -> F64:
-    """One part of the devices' time by process and step."""
-    steps = max((len(of_one) for devices in splits for of_one in devices), default=0)
-    found = np.full((len(splits), steps), np.nan)
-    for row, devices in zip(found, splits, strict=True):
-        values = [[getattr(split, name) for split in of_one] for of_one in devices if len(of_one) == steps]
-        known = [own for own in values if None not in own]
-        if known:
-            row[:] = np.mean(np.array(known, np.float64), axis=0)
-    return found
 
 
 RESAMPLES = 400
@@ -210,19 +192,18 @@ class Cause(str, Enum):
 @dataclass(frozen=True)
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
-    steps: which of the counted steps it hits. lengths: every arc's length without it; None: no arcs show it.
-    saved_ns: what each of the steps saves at most, as the devices' time shows; None: it has no such limit.
-    evidence: numbers in words. standing: a steady loss, present in every step, which a change of the experiment
-    improves. counted: its process counted how often it came, so that this is no chance. what, where: the activity.
-    slots: the slots of its processes' time in which the loss is; activities: the processes and rows of the host's
-    activities that it is."""
+    steps: which of the counted steps it hits. lengths: every arc's length without it; None: no arcs show it. saved_ns:
+    what each of the steps saves at most, as the devices' time shows; None: it has no such limit. evidence: numbers in
+    words. standing: a steady loss, present in every step, which a change of the experiment improves. counted: its
+    process counted how often it came, so that this is no chance. what, where: the activity. slots: the slots of its
+    processes' time in which the loss is; activities: the processes and rows of the host's activities that it is."""
 
     cause: Cause
     processes: tuple[int, ...]
-    phase: int | None
     steps: NDArray[np.bool_]
     lengths: I64 | None
-    evidence: str
+    evidence: str = ""
+    phase: int | None = None
     standing: bool = False
     counted: bool = False
     saved_ns: F64 | None = None
@@ -264,10 +245,9 @@ class Gain:
         return Gain(self.before, self.before - kept * (self.before - self.after))
 
     def interval(self, hits: NDArray[np.bool_] | None = None) -> tuple[float, float] | None:
-        """The 95 % interval of the mean gain; None with fewer than three steps.
-
-        Percentile bootstrap over steps. hits: of all steps, those at a regular distance that have the gain; they are
-        drawn apart from the others, since how many they are is no chance. Source: Efron, Bootstrap methods, 1979."""
+        """The 95 % interval of the mean gain; None with fewer than three steps. Percentile bootstrap over steps. hits:
+        of all steps, those at a regular distance that have the gain; they are drawn apart from the others, since how
+        many they are is no chance. Source: Efron, Bootstrap methods, 1979."""
         saved = self.before - self.after
         if len(saved) < FEWEST:
             return None
@@ -277,9 +257,8 @@ class Gain:
         return float(low), float(high)
 
     def margin(self) -> float | None:
-        """How far from `after` the mean step of another run may lie, 95 %; None with fewer than three steps.
-
-        Both this run and the other one have steps that differ: the variances of the two means add up."""
+        """How far from `after` the mean step of another run may lie, 95 %; None with fewer than three steps. Both this
+        run and the other one have steps that differ: the variances of the two means add up."""
         if len(self.before) < FEWEST:
             return None
         return float(NORMAL * np.hypot(_means(self.before).std(), _means(self.after).std()))
@@ -309,7 +288,7 @@ def is_regular(hits: NDArray[np.bool_]) -> bool:
 
 
 def hit(by_step: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """The steps with a large part of the largest step's time."""
+    """The steps, or processes, with a large part of the largest one's time."""
     largest = by_step.max(initial=0)
     found: NDArray[np.bool_] = (by_step >= _HIT * largest) & (by_step > 0)
     return found
@@ -317,8 +296,7 @@ def hit(by_step: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, ...]:
     """The processes with a large part of the largest one's time."""
-    largest = by_process.max(initial=0)
-    return tuple(np.flatnonzero((by_process >= _HIT * largest) & (by_process > 0)).tolist())
+    return tuple(np.flatnonzero(hit(by_process)).tolist())
 
 
 def settled(steps: int) -> int:
@@ -334,19 +312,20 @@ def without_time(context: ReplayContext, cause: Cause, chosen: list[int], phase:
     time = context.time_ns[:, :, chosen].sum(axis=2)
     culprit = culprits(time.sum(axis=1))
     if culprit and time[list(culprit)].mean() >= LEAST * context.step_ns:
-        yield counterfactual(context, cause, phase, dict.fromkeys(culprit, chosen))
+        yield counterfactual(context, cause, phase, culprit, chosen)
 
 
-def counterfactual(context: ReplayContext, cause: Cause, phase: int | None, chosen: dict[int, list[int]]) -> Suspect:
+def counterfactual(
+    context: ReplayContext, cause: Cause, phase: int | None, processes: tuple[int, ...], chosen: list[int]
+) -> Suspect:
     """The job without the time in some slots of some processes."""
     factor = context.job.unchanged()
-    for process, of in chosen.items():
-        factor[process, of] = 0
-    by_step = np.stack([context.time_ns[p][:, of].sum(axis=1) for p, of in chosen.items()]).max(axis=0)
+    factor[np.ix_(processes, chosen)] = 0
+    by_step = context.time_ns[list(processes)][:, :, chosen].sum(axis=2).max(axis=0)
     steps = hit(by_step)
-    lengths = context.job.scaled(factor)
-    every = tuple(sorted({s for of in chosen.values() for s in of}))
-    return Suspect(cause, tuple(chosen), phase, steps, lengths, in_steps(by_step, steps), slots=every)
+    every = tuple(sorted(chosen))
+    said = in_steps(by_step, steps)
+    return Suspect(cause, processes, steps, context.job.scaled(factor), said, phase, slots=every)
 
 
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_]) -> str:

@@ -1,8 +1,5 @@
-"""What may be changed in a replay: each entry has its edit of the arcs' lengths.
-
-`WHAT_IFS` names them all. An edit that does not apply to a job gives None. Where a rule looks for a cause, the change
-takes out what the rule found.
-"""
+"""What may be changed in a replay: `WHAT_IFS` has each change with its edit of the arcs' lengths, which is None where
+it does not apply. Where a rule looks for a cause, the change takes out what the rule found."""
 
 from __future__ import annotations
 
@@ -38,13 +35,10 @@ def _without_stalls(*phases: int) -> Edit:
     def edit(context: ReplayContext) -> Edited | None:
         if context.on_cpu:
             return without(context, [each for phase in phases for each in slots(STALLED, phase)])
-        return _without_rows(context, rows_of(context, STALLS, phases))
+        rows = rows_of(context, STALLS, phases)
+        return Edited(without_activities(context, rows)) if rows else None
 
     return edit
-
-
-def _without_rows(context: ReplayContext, rows: list[tuple[int, int]]) -> Edited | None:
-    return Edited(without_activities(context, rows)) if rows else None
 
 
 def _without_found(rule: Rule) -> Edit:
@@ -58,10 +52,9 @@ def _without_found(rule: Rule) -> Edit:
 
 
 def _no_gaps(context: ReplayContext) -> Edited | None:
-    gaps: tuple[TimeCategory, ...] = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
     if not context.on_cpu:
-        gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK)
-        return without(context, slots(gaps))
+        return without(context, slots((TimeCategory.HOST_GAP, TimeCategory.HOST_WORK)))
+    gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
     return without(context, [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots(gaps, phase)])
 
 

@@ -1,12 +1,9 @@
-"""How many bytes a training communicates per optimizer step, by collective, by part of the step and by group of ranks.
-
-Messages are counted as nccl-tests counts them, by the larger of input and output, which is also what our traces
-report.
-"""
+"""How many bytes a training communicates per optimizer step, by collective, by part of the step and by group of ranks,
+counted as nccl-tests and our traces do: by the larger of input and output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,26 +48,20 @@ def traffic_per_step(
 
     element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16); of parameters only under FSDP, which
     reduces float32. hpz: ranks of ZeRO++'s secondary partition, which the gathers of the backward pass stay within; or
-    of a node, if FSDP shards inside nodes. trained: of the parameters,
-    if DDP or FSDP freezes the others. Ideal: no parameter is gathered twice in
-    one pass, or kept from the forward for the backward pass. Gradients are reduced and parameters gathered while other
-    layers compute; only what the optimizer's step sends has nothing beside it. Sources: Rajbhandari et al., ZeRO, 2020,
-    section 7; Wang et al., ZeRO++, 2023, section 3.
+    of a node, if FSDP shards inside nodes. trained: of the parameters, if DDP or FSDP freezes the others. Ideal: no
+    parameter is gathered twice in one pass, or kept from the forward for the backward pass. Gradients are reduced and
+    parameters gathered while other layers compute; only what the optimizer's step sends has nothing beside it. Sources:
+    Rajbhandari et al., ZeRO, 2020, section 7; Wang et al., ZeRO++, 2023, section 3.
     """
     whole = float(parameters * element_bytes)
     if sharding == "none":
         # no_sync until the last micro-batch
         reduced = whole if trained is None else float(trained * element_bytes)
         return [Traffic("all_reduce", "backward", ranks, reduced, hides=True)]
-    if sharding == "zero1":
-        return [
-            Traffic("reduce_scatter", "backward", ranks, whole, hides=True),
-            Traffic("all_gather", "optimizer_step", ranks, whole),
-        ]
     each = whole * micro_batches  # no rank keeps whole gradients, so every micro-batch reduces its own
-    if sharding == "zero2":
+    if sharding in ("zero1", "zero2"):
         return [
-            Traffic("reduce_scatter", "backward", ranks, each, hides=True),
+            Traffic("reduce_scatter", "backward", ranks, whole if sharding == "zero1" else each, hides=True),
             Traffic("all_gather", "optimizer_step", ranks, whole),
         ]
     near = hpz > 1
@@ -110,7 +101,6 @@ class Pieces:
     micro_batches: int
     bf16: bool
     checkpointing: bool = False
-    overlap: bool = True
 
 
 def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Pieces) -> list[Traffic]:
@@ -124,80 +114,36 @@ def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Pieces
     float32 gradients and gathers parameters, once. Sources: Korthikanti et al., 2022, section 4.2.2; Narayanan et al.,
     SC 2021, section 3; Grattafiori et al., Llama 3, 2024, section 3.3.2; Megatron-LM, dist_optimizer.md.
     """
-    return [
-        *_tensor(model, layout, pieces),
-        *_context(model, layout, pieces),
-        *_pipeline(model, layout, pieces),
-        *_experts(model, layout, pieces),
-        *_distributed_optimizer(layout, pieces),
+    tp, cp, pp, ep, width = layout.tp, layout.cp, layout.pp, layout.ep, 2 if pieces.bf16 else 4
+    again, n = pieces.checkpointing, pieces.micro_batches
+    layers = model.num_hidden_layers // pp * n  # times that this rank runs a layer forward per iteration
+    end = n / pp  # the first stage's embedding, and the last one's output layer
+    crossed = n * (pp * layout.vpp - 1) / pp  # of the p·v − 1 boundaries, shared by the p stages
+    tokens = pieces.micro_batch * pieces.seq_length
+    hidden = tokens / cp * model.hidden_size * width  # of a micro-batch, on the ranks that share its tokens
+    keys = tokens * (max(model.num_key_value_heads, tp) / tp) * model.head_dim * width
+    routed = hidden / tp * model.num_experts_per_tok  # to the experts, or back
+    rows: list[tuple[Group, int, CollectiveKind, StepPart, float, float]] = [  # with messages, and the bytes of each
+        ("tensor", tp, "all_gather", "forward", 2 * layers + end, hidden),
+        ("tensor", tp, "reduce_scatter", "forward", 2 * layers + end, hidden),
+        ("tensor", tp, "all_gather", "backward", (4 + 2 * again) * layers + 2 * end, hidden),
+        ("tensor", tp, "reduce_scatter", "backward", (2 + 2 * again) * layers + end, hidden),
+        ("context", cp, "all_gather", "forward", 2 * layers * (1 + again), keys),
+        ("context", cp, "reduce_scatter", "backward", 2 * layers, keys),
+        ("pipeline", pp, "send_recv", "forward", crossed, hidden / tp),
+        ("pipeline", pp, "send_recv", "backward", crossed, hidden / tp),
+        ("expert", ep, "all_to_all", "forward", 2 * layers, routed),
+        ("expert", ep, "all_to_all", "backward", 2 * layers * (1 + again), routed),
     ]
-
-
-def _hidden_bytes(model: ModelConfig, layout: Layout, p: Pieces) -> float:
-    """The hidden states of a micro-batch on the ranks that share its tokens."""
-    return p.micro_batch * p.seq_length / layout.cp * model.hidden_size * (2 if p.bf16 else 4)
-
-
-def _layers(model: ModelConfig, layout: Layout, p: Pieces) -> int:
-    """Times that this rank runs a layer forward per iteration."""
-    return model.num_hidden_layers // layout.pp * p.micro_batches
-
-
-def _tensor(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
-    if layout.tp == 1:
-        return
-    size, layers = _hidden_bytes(model, layout, p), _layers(model, layout, p)
-    again = 2 * layers * p.checkpointing
-    end = p.micro_batches / layout.pp  # the first stage's embedding, and the last one's output layer
-    counts: list[tuple[CollectiveKind, StepPart, float]] = [
-        ("all_gather", "forward", 2 * layers + end),
-        ("reduce_scatter", "forward", 2 * layers + end),
-        ("all_gather", "backward", 4 * layers + again + 2 * end),
-        ("reduce_scatter", "backward", 2 * layers + again + end),
+    found = [
+        Traffic(kind, part, size, count * each, count, group, hides=group == "pipeline" and layout.vpp > 1)
+        for group, size, kind, part, count, each in rows
+        if size > 1
     ]
-    for kind, part, count in counts:
-        yield Traffic(kind, part, layout.tp, count * size, count, "tensor")
-
-
-def _context(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
-    if layout.cp == 1:
-        return
-    groups = max(model.num_key_value_heads, layout.tp) / layout.tp
-    each = p.micro_batch * p.seq_length * groups * model.head_dim * (2 if p.bf16 else 4)
-    forward = 2 * _layers(model, layout, p)  # keys and values
-    gathers = forward * (2 if p.checkpointing else 1)
-    yield Traffic("all_gather", "forward", layout.cp, gathers * each, gathers, "context")
-    yield Traffic("reduce_scatter", "backward", layout.cp, forward * each, forward, "context")
-
-
-def _pipeline(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
-    """What crosses the pipeline's p·v − 1 boundaries, shared by its p stages."""
-    if layout.pp == 1:
-        return
-    messages = p.micro_batches * (layout.pp * layout.vpp - 1) / layout.pp
-    size = messages * _hidden_bytes(model, layout, p) / layout.tp
-    parts: tuple[StepPart, StepPart] = ("forward", "backward")
-    for part in parts:
-        yield Traffic("send_recv", part, layout.pp, size, messages, "pipeline", hides=layout.vpp > 1)
-
-
-def _experts(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
-    if layout.ep == 1:
-        return
-    count = 2 * _layers(model, layout, p)  # to the experts and back
-    size = _hidden_bytes(model, layout, p) / layout.tp * model.num_experts_per_tok
-    parts: tuple[tuple[StepPart, int], ...] = (("forward", count), ("backward", count * (1 + p.checkpointing)))
-    for part, messages in parts:
-        yield Traffic("all_to_all", part, layout.ep, messages * size, messages, "expert")
-
-
-def _distributed_optimizer(layout: Layout, p: Pieces) -> Iterator[Traffic]:
-    ranks = layout.dp * layout.cp
-    if ranks == 1:
-        return
-    parameters = float(p.parameters)
-    yield Traffic("reduce_scatter", "backward", ranks, 4 * parameters, hides=p.overlap)
-    yield Traffic("all_gather", "forward", ranks, (2 if p.bf16 else 4) * parameters, hides=p.overlap)
+    if (ranks := layout.dp * cp) > 1:
+        found.append(Traffic("reduce_scatter", "backward", ranks, 4.0 * pieces.parameters, hides=True))
+        found.append(Traffic("all_gather", "forward", ranks, float(width * pieces.parameters), hides=True))
+    return found
 
 
 def span(group: Group, layout: Layout, hpz: int = 1) -> tuple[int, int]:
@@ -207,17 +153,16 @@ def span(group: Group, layout: Layout, hpz: int = 1) -> tuple[int, int]:
     >>> span("pipeline", Layout(16, tp=4, pp=2)), span("data", Layout(16, tp=4, pp=2))
     ((8, 2), (4, 2))
     """
-    if group in ("copy", "copies"):
-        return (1, hpz) if group == "copy" else (hpz, layout.world // hpz)
-    if group == "tensor":
-        return 1, layout.tp
-    if group == "context":
-        return layout.tp, layout.cp
-    if group == "expert":
-        return layout.tp, layout.ep
-    if group == "pipeline":
-        return layout.world // layout.pp, layout.pp
-    return layout.tp, layout.dp * layout.cp
+    strides: dict[Group, tuple[int, int]] = {
+        "copy": (1, hpz),
+        "copies": (hpz, layout.world // hpz),
+        "tensor": (1, layout.tp),
+        "context": (layout.tp, layout.cp),
+        "expert": (layout.tp, layout.ep),
+        "pipeline": (layout.world // layout.pp, layout.pp),
+        "data": (layout.tp, layout.dp * layout.cp),
+    }
+    return strides[group]
 
 
 def ranks_in_node(group: Group, layout: Layout, per_node: int, hpz: int = 1) -> int:
@@ -253,11 +198,9 @@ class Rates:
 
 
 def time_by_line_ns(traffic: Traffic, across: bool, lines: Sequence[MeasuredLink]) -> float | None:
-    """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks.
-
-    β is scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
-    missing and latency counts.
-    """
+    """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks. β is
+    scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
+    missing and latency counts."""
     fitting = [line for line in lines if line.kind == traffic.kind and line.across == across]
     if not fitting:
         return None

@@ -17,11 +17,18 @@ DEVICES = CONFIGS / "devices.yaml"
 TABLE = "the device table"
 
 
-class Device(BaseModel):
-    """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
-
+class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     match: str
+
+    def is_meant(self, name: str | None) -> bool:
+        """Whether a device's name has the pattern."""
+        return bool(name and re.search(self.match, name, re.IGNORECASE))
+
+
+class Device(_Entry):
+    """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
+
     tflops: dict[str, float]
     memory_gib: float | None = None
     watts: float | None = None
@@ -32,11 +39,9 @@ class Device(BaseModel):
         return None if self.memory_gib is None else self.memory_gib * 2**30
 
 
-class HostLink(BaseModel):
+class HostLink(_Entry):
     """The link between a device and its host's memory: nominal GB/s (10⁹ bytes) of one direction."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-    match: str
     gb_per_s: float
     name: str
 
@@ -48,12 +53,9 @@ class _Devices(BaseModel):
 
 
 def find_device(name: str | None) -> Device | None:
-    """The first entry whose pattern the name has; None: there is none, or no name.
-
-    Raises:
-        RequestError: the table is not valid.
-    """
-    return next((d for d in _table().devices if name and re.search(d.match, name, re.IGNORECASE)), None)
+    """The first entry whose pattern the name has; None: there is none, or no name. Raises RequestError: the table is
+    not valid."""
+    return next((d for d in _table().devices if d.is_meant(name)), None)
 
 
 def host_link(device_name: str | None) -> HostLink | None:
@@ -62,8 +64,7 @@ def host_link(device_name: str | None) -> HostLink | None:
     >>> host_link("NVIDIA A100-SXM4-80GB").gb_per_s
     31.5
     """
-    links = _table().host_links
-    return next((link for link in links if device_name and re.search(link.match, device_name, re.IGNORECASE)), None)
+    return next((link for link in _table().host_links if link.is_meant(device_name)), None)
 
 
 def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | None:
@@ -90,10 +91,9 @@ def rates_in_16_bits(device_name: str | None) -> tuple[str, dict[str, float]]:
     """
     found = find_device(device_name)
     half = "fp16" if found is not None and "bf16" not in found.tflops else "bf16"
-    ratios = {
-        of: _ratio(found, half, of) or max(_ratio(d, "fp16", of) or 1.0 for d in _table().devices)
-        for of in ("fp32", "tf32")
-    }
+    ratios = {}
+    for of in ("fp32", "tf32"):
+        ratios[of] = _ratio(found, half, of) or max(_ratio(d, "fp16", of) or 1.0 for d in _table().devices)
     return half, ratios
 
 

@@ -13,10 +13,8 @@ RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per weight and token in pla
 
 @dataclass(frozen=True, slots=True)
 class FlopsPerToken:
-    """Forward and backward pass, per token. matrices: 6 per weight that multiplies it; attention: 12·L·h·S.
-
-    rule: 6 per parameter, embeddings and norms included, which is known as 6N.
-    """
+    """Forward and backward pass, per token. matrices: 6 per weight that multiplies it; attention: 12·L·h·S. rule: 6 per
+    parameter, embeddings and norms included, which is known as 6N."""
 
     matrices: float
     attention: float
@@ -35,10 +33,8 @@ class FlopsPerToken:
 @cache
 def flops_per_token(model: ModelConfig, seq_length: int, lora: int | None = None) -> FlopsPerToken:
     """The model's own count, in its two parts. lora: rank of the adapters that are trained, and not the weights.
-
     Sources: Kaplan et al., Scaling Laws, 2020, section 2.1 (6N); Chowdhery et al., PaLM, 2022, appendix B (attention,
-    counted whole although the mask halves it). A FLOP counter over the real layers counts the same: docs/theory.md.
-    """
+    counted whole although the mask halves it). A FLOP counter over the real layers counts the same: docs/theory.md."""
     total = model.lora_flops_per_token(seq_length, lora) if lora else model.flops_per_token(seq_length)
     attention = 12.0 * model.num_hidden_layers * model.num_attention_heads * model.head_dim * seq_length
     return FlopsPerToken(total - attention, attention, 6.0 * active_parameters(model))

@@ -1,9 +1,5 @@
-"""How much memory a rank's model state needs, as it is sharded: parameters, gradients and the optimizer's.
-
-A measured peak exceeds it by activations (activations.py), buffers (buffers.py), the allocator's fragmentation and the
-framework itself; peak.py adds them up. benchmarks/bench_memory.py compares it with what DDP, DeepSpeed and
-megatron-core allocate: docs/theory.md has the table.
-"""
+"""How much memory a rank's model state needs, as it is sharded: parameters, gradients and the optimizer's; peak.py adds
+what else is needed. docs/theory.md compares it with what DDP, DeepSpeed and megatron-core allocate."""
 
 from __future__ import annotations
 
@@ -88,11 +84,9 @@ def megatron_state_bytes(dense: int, experts: int, layout: Layout, *, bf16: bool
 
 
 def megatron_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[int, int]:
-    """(parameters outside of experts, those of experts) that a rank of a pipeline stage holds.
-
-    Matrices are split over the tensor-parallel ranks, norms and the router are not. The first stage has the embedding,
-    the last one the output and its norm.
-    """
+    """(parameters outside of experts, those of experts) that a rank of a pipeline stage holds. Matrices are split over
+    the tensor-parallel ranks, norms and the router are not. The first stage has the embedding, the last one the output
+    and its norm."""
     hidden, tp = model.hidden_size, layout.tp
     heads = model.num_attention_heads * model.head_dim // tp
     groups = model.num_key_value_heads * model.head_dim // tp

@@ -8,7 +8,7 @@ Reducing Activation Recomputation, 2022, section 4, whose layer of GPT (34·s·b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from harness.common.megatron_layout import Layout
@@ -36,21 +36,14 @@ class Activations:
     loss_backward: float
     copies: float = 0.0
 
-    def at_loss(self, checkpointing: bool) -> float:
-        """When the loss or its gradient is computed: everything of the forward pass is there."""
-        held = self.layers * (self.kept if checkpointing else self.layer) + self.head
-        # A layer that is computed again takes its copies of the weights anew.
-        backward = self.loss_backward + (0.0 if checkpointing else self.copies)
-        return held + max(self.loss_forward + self.copies, backward)
-
-    def at_last_layer(self, checkpointing: bool) -> float:
-        """When the backward pass begins with the layers; one of them is computed again."""
-        copies = self.copies / max(1, self.layers) if checkpointing else self.copies
-        return self.layers * self.kept + self.layer + copies if checkpointing else 0.0
-
     def peak(self, checkpointing: bool) -> float:
-        """The most at one time."""
-        return max(self.at_loss(checkpointing), self.at_last_layer(checkpointing))
+        """The most at one time: when the loss or its gradient is computed, with all of the forward pass; or when the
+        backward pass computes a layer again."""
+        if not checkpointing:
+            return self.layers * self.layer + self.head + max(self.loss_forward, self.loss_backward) + self.copies
+        # A layer that is computed again takes its copies of the weights anew.
+        at_loss = self.layers * self.kept + self.head + max(self.loss_forward + self.copies, self.loss_backward)
+        return max(at_loss, self.layers * self.kept + self.layer + self.copies / max(1, self.layers))
 
 
 def of_transformers(
@@ -64,7 +57,8 @@ def of_transformers(
     The loss takes float32 logits: as they are, their log-softmax, and two gradients. parameters: those that autocast
     copies.
     """
-    h, attention, f = model.hidden_size, _attention(model), _feed_forward(model)
+    h, f = model.hidden_size, model.intermediate_size * model.num_experts_per_tok
+    attention = 2 * (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
     width = 4 if arithmetic == "fp32" else 2
     norm = {"fp32": 12 * h, "bf16": 8 * h, "autocast": 8 * h}[arithmetic]
     casts = 2 * h * 5 if arithmetic == "autocast" else 0  # three matrices read the first norm, two the second
@@ -84,16 +78,6 @@ def of_transformers(
     )
 
 
-def _attention(model: ModelConfig) -> int:
-    """Elements per token: queries, keys, values and the result."""
-    heads, groups = model.num_attention_heads, model.num_key_value_heads
-    return 2 * (heads + groups) * model.head_dim
-
-
-def _feed_forward(model: ModelConfig) -> int:
-    return model.intermediate_size * model.num_experts_per_tok
-
-
 def of_megatron(
     model: ModelConfig, micro_batch: int, seq_length: int, layout: Layout, *, bf16: bool, stage: int = 0
 ) -> Activations:
@@ -107,7 +91,8 @@ def of_megatron(
     """
     tp, cp = layout.tp, layout.cp
     tokens = micro_batch * seq_length / cp
-    h, f, width = model.hidden_size, _feed_forward(model), 2 if bf16 else 4
+    width = 2 if bf16 else 4
+    h, f = model.hidden_size, model.intermediate_size * model.num_experts_per_tok
     norm = (10 if bf16 else 12) * h / tp
     q = model.num_attention_heads * model.head_dim
     k = max(model.num_key_value_heads, tp) * model.head_dim
@@ -167,10 +152,8 @@ class ZeroBuckets:
 
 
 def of_ddp(parameters: int, ranks: int, largest: int, *, on_gpu: bool) -> Buffers:
-    """DDP's buckets hold a copy of all gradients, as `gradient_as_bucket_view` is off. A single rank has none.
-
-    largest: parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, if it is not fused.
-    """
+    """DDP's buckets hold a copy of all gradients, as `gradient_as_bucket_view` is off. A single rank has none. largest:
+    parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, if it is not fused."""
     return Buffers(always=4.0 * parameters if ranks > 1 else 0.0, in_step=0.0 if on_gpu else 8.0 * largest)
 
 
@@ -189,18 +172,13 @@ def of_zero3(parameters: int, ranks: int, largest: int, buckets: ZeroBuckets, *,
     group = min(parameters / ranks, SUB_GROUP)
     live = min(parameters, max(buckets.live, largest))
     update = (width + 4 if bf16 else width) * group
-    return Buffers(
-        always=float(width * buckets.reduce),
-        in_pass=float(width * live),
-        in_step=update if on_gpu else max(update, 12 * group),
-    )
+    in_step = update if on_gpu else max(update, 12 * group)
+    return Buffers(always=float(width * buckets.reduce), in_pass=float(width * live), in_step=in_step)
 
 
 def of_fsdp(unit: int, largest_shard: float, *, bf16: bool, on_gpu: bool) -> Buffers:
-    """FSDP2: two gathered units at most, that which computes and the next, and the float32 gradients of one.
-
-    unit: parameters of the largest unit, a layer or all that is in no layer. largest_shard: of a rank's largest tensor.
-    """
+    """FSDP2: two gathered units at most, that which computes and the next, and the float32 gradients of one. unit:
+    parameters of the largest unit, a layer or all that is in no layer. largest_shard: of a rank's largest tensor."""
     return Buffers(in_pass=float((2 * (2 if bf16 else 4) + 4) * unit), in_step=0.0 if on_gpu else 8.0 * largest_shard)
 
 
@@ -250,29 +228,18 @@ def peak_of(
     gradients_stay: bool = False,
     framework: float = 0.0,
 ) -> Peak:
-    """The peak of a rank.
-
-    in_flight: micro-batches whose activations are held at once. gradients_stay: they are there in the forward pass too:
-    in a buffer of their own, or summed over micro-batches. framework: what the process needs without a model.
-    """
+    """The peak of a rank. in_flight: micro-batches whose activations are held at once. gradients_stay: they are there
+    in the forward pass too: in a buffer of their own, or summed over micro-batches. framework: what the process needs
+    without a model."""
     one = activations.kept if checkpointing else activations.layer
     held = (in_flight - 1) * activations.layers * one + activations.peak(checkpointing)
-    weights = state.parameters + state.secondary
-    return Peak(
-        turn=Parts(
-            weights=weights,
-            gradients=state.gradients if gradients_stay else 0.0,
-            optimizer=state.optimizer,
-            activations=held,
-            buffers=buffers.always + buffers.in_pass,
-            framework=framework,
-        ),
-        step=Parts(
-            weights=weights,
-            gradients=state.gradients,
-            optimizer=state.optimizer,
-            activations=0.0,
-            buffers=buffers.always + buffers.in_step,
-            framework=framework,
-        ),
+    turn = Parts(
+        weights=state.parameters + state.secondary,
+        gradients=state.gradients if gradients_stay else 0.0,
+        optimizer=state.optimizer,
+        activations=held,
+        buffers=buffers.always + buffers.in_pass,
+        framework=framework,
     )
+    of_step = buffers.always + buffers.in_step
+    return Peak(turn, replace(turn, gradients=state.gradients, activations=0.0, buffers=of_step))

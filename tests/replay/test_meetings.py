@@ -39,7 +39,8 @@ def test_a_process_that_goes_on_just_before_the_last_one_arrived_has_waited_for_
 ) -> None:
     """By a record that is half a millisecond late: of a long wait that is nothing, of a short one it is too much."""
     time = np.array([arrived_ms, 200, 199.5, 201]) * MS
-    meetings = CollectiveSync(time.astype(np.int64), 4, 0)
+    meetings = CollectiveSync()
+    meetings.add_nodes(time.astype(np.int64))
     one = np.zeros(1, np.int64)
     shared = Shared([0, 1], np.zeros((2, 1), np.int64), one, [Call("all_reduce", 0)])
     meetings.join(shared, np.array([[0], [1]]), np.array([[2], [3]]))

@@ -7,7 +7,7 @@ more; the members of a communication start to transfer when the last of them has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.replay.job import NoOrderError, Schedule, schedule, solve
 from harness.traces.operations.timeline import Operations
 from harness.traces.operations.vocabulary import BETWEEN_STAGES, COMPUTE, SENDS, Role
-from harness.traces.trace import I64, U8
+from harness.traces.trace import I64
 
 _CLOCK_NS = 50_000  # by which clocks of two streams may differ
 _PEER = {
@@ -26,6 +26,7 @@ _PEER = {
     Role.BACKWARD_SEND: (Role.BACKWARD_RECV, -1),
     Role.BACKWARD_RECV: (Role.BACKWARD_SEND, 1),
 }
+_OF_FORWARD = (Role.FORWARD_SEND, Role.FORWARD_RECV)
 _SYNCED = (Role.GATHER, Role.REDUCE, Role.SEPARATE, Role.CLIP)  # over the data-parallel ranks
 _AFTER = (Role.GC, Role.LAYERNORM, Role.EMBEDDING)  # follow the last pass in this order, on every worker
 
@@ -34,64 +35,42 @@ class IncompleteError(ValueError):
     """Operations are missing, in words."""
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """The operations of one data-parallel rank in one step, sorted by stage, kind and start. Columns of length n."""
-
-    role: U8
-    stage: I64
-    chunk: I64
-    start_ns: I64
-    end_ns: I64
-    micro_batch: I64
-
-
-@dataclass(frozen=True)
 class Dependencies:
-    """source, target: each operation (target) begins after another one (source) has ended. group: of each operation the
-    communication that it is a member of, -1 for what only its own worker does; of other data-parallel ranks those are
-    members too whose group is `synced`. replayed: all but sends and receives whose other half is missing in the whole
-    file."""
+    """The dependencies of one pipeline: the operations of one data-parallel rank in one step, sorted by stage, kind and
+    start, which are n rows of a timeline. Raises IncompleteError: sends and receives do not fit together.
 
-    source: I64
-    target: I64
-    group: I64
-    synced: list[int]
-    replayed: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    arcs: an operation (second) begins after another one (first) has ended. group: of each operation the communication
+    that it is a member of, -1 for what only its own worker does; of other data-parallel ranks those are members too
+    whose group is `synced`. replayed: all but sends and receives whose other half is missing in the whole file.
+    only_launched: without sends and receives that seem not to be launched."""
 
-
-def dependencies(pipe: Pipeline) -> Dependencies:
-    """The dependencies of one pipeline.
-
-    Raises:
-        IncompleteError: sends and receives do not fit together.
-    """
-    try:
-        return _Builder(pipe, only_launched=True).built()
-    except IncompleteError:  # by clocks that differ, what was launched may seem not to be
-        return _Builder(pipe, only_launched=False).built()
-
-
-class _Builder:
-    """Arcs and groups while they are collected."""
-
-    def __init__(self, pipe: Pipeline, only_launched: bool) -> None:
-        self.pipe = pipe
+    def __init__(self, ops: Operations, rows: slice, only_launched: bool = True) -> None:
+        self.role, self.stage, self.chunk = ops.role[rows], ops.stage[rows], ops.chunk[rows]
+        self.start_ns, self.end_ns, self.micro_batch = ops.start_ns[rows], ops.end_ns[rows], ops.micro_batch[rows]
         self.only_launched = only_launched
-        self.stages = int(pipe.stage.max()) + 1
-        self.chunks = int(pipe.chunk.max()) + 1
+        self.stages, self.chunks = int(self.stage.max()) + 1, int(self.chunk.max()) + 1
+        # whether gradients are reduced during backward: the job then reduces some of them separately
+        self.overlaps = bool((self.role == Role.SEPARATE).any())
         self.arcs: list[tuple[int, int]] = []
-        self.group = np.full(len(pipe.role), -1, np.int64)
+        self.group = np.full(len(self.role), -1, np.int64)
         self.groups = 0
-        self.synced: list[int] = []
-        self.replayed = np.ones(len(pipe.role), bool)
+        self.synced: set[int] = set()
+        self.replayed = np.ones(len(self.role), bool)
         self._rows = self._by_stage_and_role()
         self.valid: dict[tuple[int, Role], list[int]] = {}  # sends and receives with a partner
+        self._passes()
+        for stage in range(self.stages):
+            self.chain(self.rows(stage, *COMPUTE))
+            self._streams(stage)
+            self._data_parallel(stage)
+            self._after_the_passes(stage)
+        self._pair_stages()
+        self._whole_job()
 
     def _by_stage_and_role(self) -> dict[tuple[int, Role], list[int]]:
         found: dict[tuple[int, Role], list[int]] = {}
-        order = np.argsort(self.pipe.start_ns, kind="stable").tolist()
-        stage, role = self.pipe.stage.tolist(), self.pipe.role.tolist()
+        order = np.argsort(self.start_ns, kind="stable").tolist()
+        stage, role = self.stage.tolist(), self.role.tolist()
         for row in order:
             found.setdefault((stage[row], Role(role[row])), []).append(row)
         return found
@@ -101,8 +80,7 @@ class _Builder:
         if len(roles) == 1:
             return self._rows.get((stage, roles[0]), [])
         mine = [row for role in roles for row in self._rows.get((stage, role), [])]
-        key = self.pipe.start_ns
-        return sorted(mine, key=lambda row: (int(key[row]), -int(self.pipe.role[row])))
+        return sorted(mine, key=lambda row: (int(self.start_ns[row]), -int(self.role[row])))
 
     def chain(self, rows: Sequence[int]) -> None:
         """Each operation begins after the one before it."""
@@ -112,47 +90,28 @@ class _Builder:
         """The operations as one communication."""
         self.group[list(rows)] = self.groups
         if synced:
-            self.synced.append(self.groups)
+            self.synced.add(self.groups)
         self.groups += 1
-
-    def built(self) -> Dependencies:
-        self._passes()
-        for stage in range(self.stages):
-            self.chain(self.rows(stage, *COMPUTE))
-            self._streams(stage)
-            self._data_parallel(stage)
-            self._after_the_passes(stage)
-        self._pair_stages()
-        self._whole_job()
-        source, target = np.array(self.arcs or np.empty((0, 2)), np.int64).T
-        return Dependencies(source, target, self.group, self.synced, self.replayed)
 
     # --- sends and receives
 
     def _passes(self) -> None:
         """The passes of both directions; where one half of the sends and receives is missing, a pass follows that of
         the stage before it."""
-        for forward in (True, False):
-            send, receive = (
-                (Role.FORWARD_SEND, Role.FORWARD_RECV) if forward else (Role.BACKWARD_SEND, Role.BACKWARD_RECV)
-            )
-            whole = self._total(send) and self._total(receive)
-            if not whole:
+        directions = ((True, Role.FORWARD_SEND, Role.FORWARD_RECV), (False, Role.BACKWARD_SEND, Role.BACKWARD_RECV))
+        for forward, *roles in directions:
+            if all((self.role == role).any() for role in roles):
+                for stage in range(self.stages):
+                    for role in roles:
+                        self._match(stage, role)
+            else:
                 self._directly(forward)
-                for role in (send, receive):
-                    self.replayed[self.pipe.role == role] = False
-                continue
-            for stage in range(self.stages):
-                self._match(stage, send)
-                self._match(stage, receive)
-
-    def _total(self, role: Role) -> int:
-        return int((self.pipe.role == role).sum())
+                self.replayed[np.isin(self.role, roles)] = False
 
     def _match(self, stage: int, role: Role) -> None:
         """Each send follows its pass; each receive goes before its pass, and follows the pass before that one."""
         is_send = role in SENDS
-        passes = self.rows(stage, _pass_of(role))
+        passes = self.rows(stage, Role.FORWARD if role in _OF_FORWARD else Role.BACKWARD)
         mine = self.rows(stage, role)
         launched = self._launched(mine, passes, is_send)
         self.valid[stage, role] = []
@@ -185,14 +144,14 @@ class _Builder:
         if not passes or not self.only_launched:
             return mine
         if is_send:
-            least = int(self.pipe.end_ns[passes].min()) - _CLOCK_NS
-            return [row for row in mine if self.pipe.end_ns[row] >= least]
-        most = int(self.pipe.start_ns[passes].max()) + _CLOCK_NS
-        return [row for row in mine if self.pipe.start_ns[row] <= most]
+            least = int(self.end_ns[passes].min()) - _CLOCK_NS
+            return [row for row in mine if self.end_ns[row] >= least]
+        most = int(self.start_ns[passes].max()) + _CLOCK_NS
+        return [row for row in mine if self.start_ns[row] <= most]
 
     def _has_partner(self, role: Role, its_pass: int, stage: int) -> bool:
         """Whether the model goes on in that direction: its first chunk receives no forward, its last sends none."""
-        model_chunk = int(self.pipe.chunk[its_pass]) * self.stages + stage
+        model_chunk = int(self.chunk[its_pass]) * self.stages + stage
         return 0 <= model_chunk + _PEER[role][1] < self.chunks * self.stages
 
     def _pair_stages(self) -> None:
@@ -204,12 +163,11 @@ class _Builder:
             peer = (stage + step) % self.stages
             theirs = self.valid.get((peer, other), [])
             if len(rows) != len(theirs):
-                raise IncompleteError(
-                    f"stage {stage} has {len(rows)} {_word(role)}, and stage {peer} has {len(theirs)} {_word(other)}"
-                )
+                has = f"stage {stage} has {len(rows)} {_word(role)}"
+                raise IncompleteError(f"{has}, and stage {peer} has {len(theirs)} {_word(other)}")
             for pair in zip(rows, theirs, strict=True):
                 self.join(pair)
-        between = np.isin(self.pipe.role, BETWEEN_STAGES) & self.replayed
+        between = np.isin(self.role, BETWEEN_STAGES) & self.replayed
         for row in np.flatnonzero(between & (self.group < 0)).tolist():
             self.join([row])
 
@@ -220,9 +178,9 @@ class _Builder:
         for stage in range(self.stages):
             counts: dict[int, int] = {}
             for row in self.rows(stage, role):
-                chunk = int(self.pipe.chunk[row])
+                chunk = int(self.chunk[row])
                 number = counts[chunk] = counts.get(chunk, -1) + 1
-                batch = int(self.pipe.micro_batch[row])
+                batch = int(self.micro_batch[row])
                 chunks.setdefault(chunk * self.stages + stage, {})[batch if batch >= 0 else number] = row
         for place, passes in chunks.items():
             before = chunks.get(place - 1 if forward else place + 1, {})
@@ -234,7 +192,7 @@ class _Builder:
         for role in BETWEEN_STAGES:
             self.chain([row for row in self.rows(stage, role) if self.replayed[row]])
         passes = self.rows(stage, *COMPUTE)
-        backward = next((i for i, row in enumerate(passes) if self.pipe.role[row] == Role.BACKWARD), 0)
+        backward = next((i for i, row in enumerate(passes) if self.role[row] == Role.BACKWARD), 0)
         if backward < 2:
             return
         for role in (Role.BACKWARD_RECV, Role.BACKWARD_SEND):  # they are posted before the last forward
@@ -245,39 +203,26 @@ class _Builder:
         """Parameters of a chunk are gathered before its first forward; overlapped gradients are reduced after its last
         backward."""
         self.chain(self.rows(stage, Role.GATHER, Role.REDUCE))
-        last: dict[int, int] = {int(self.pipe.chunk[row]): row for row in self.rows(stage, Role.GATHER)}
+        last: dict[int, int] = {int(self.chunk[row]): row for row in self.rows(stage, Role.GATHER)}
         for chunk, row in last.items():
-            first = next((p for p in self.rows(stage, Role.FORWARD) if self.pipe.chunk[p] == chunk), None)
+            first = next((p for p in self.rows(stage, Role.FORWARD) if self.chunk[p] == chunk), None)
             self.arcs += [(row, first)] if first is not None else []
-        if not self._overlaps():
-            return
-        for chunk, row in self._first_of_chunks(stage):
-            mine = [p for p in self.rows(stage, Role.BACKWARD) if self.pipe.chunk[p] == chunk]
-            self.arcs += [(max(mine, key=lambda p: int(self.pipe.end_ns[p])), row)] if mine else []
-
-    def _first_of_chunks(self, stage: int) -> Iterator[tuple[int, int]]:
-        seen: set[int] = set()
-        for row in self.rows(stage, Role.REDUCE):
-            chunk = int(self.pipe.chunk[row])
-            if chunk not in seen:
-                seen.add(chunk)
-                yield chunk, row
-
-    def _overlaps(self) -> bool:
-        """Whether gradients are reduced during backward: the job then reduces some of them separately."""
-        return self._total(Role.SEPARATE) > 0
+        reduced = {int(self.chunk[row]): row for row in reversed(self.rows(stage, Role.REDUCE))}  # the first of each
+        for chunk, row in reduced.items() if self.overlaps else ():
+            mine = [p for p in self.rows(stage, Role.BACKWARD) if self.chunk[p] == chunk]
+            self.arcs += [(max(mine, key=lambda p: int(self.end_ns[p])), row)] if mine else []
 
     def _after_the_passes(self, stage: int) -> None:
         passes = self.rows(stage, *COMPUTE)
         reduced = self.rows(stage, Role.REDUCE)
-        chain = [max(passes, key=lambda row: int(self.pipe.end_ns[row]))] if passes else []
+        chain = [max(passes, key=lambda row: int(self.end_ns[row]))] if passes else []
         gc, *others = (self.rows(stage, role) for role in _AFTER)
         chain += gc
         rest = [row for rows in others for row in rows]
-        rest += self.rows(stage, Role.SEPARATE) if self._overlaps() else reduced
+        rest += self.rows(stage, Role.SEPARATE) if self.overlaps else reduced
         rest += [*self.rows(stage, Role.CLIP), *self.rows(stage, Role.OPTIMIZER)]
         self.chain([*chain, *rest])
-        if self._overlaps() and reduced and rest:
+        if self.overlaps and reduced and rest:
             self.arcs.append((reduced[-1], rest[0]))
 
     def _whole_job(self) -> None:
@@ -293,10 +238,6 @@ class _Builder:
                 self.join(members, synced=role in _SYNCED)
 
 
-def _pass_of(role: Role) -> Role:
-    return Role.FORWARD if role in (Role.FORWARD_SEND, Role.FORWARD_RECV) else Role.BACKWARD
-
-
 def _word(role: Role) -> str:
     return role.name.lower().replace("_", "-")
 
@@ -307,10 +248,8 @@ _AT_ONCE_NUMBERS = 16 << 20  # of arcs' lengths in memory
 @dataclass(frozen=True)
 class StepGraph:
     """A graph of n operations, and the steps that have them. rows: shape (steps, n), of each step its operations.
-
     group: of each operation its communication, or -1; of all ranks. replayed: the others take no time. plan: the
-    graph's arcs, of which the first n are the operations' own.
-    """
+    graph's arcs, of which the first n are the operations' own."""
 
     steps: list[int]
     rows: I64
@@ -383,57 +322,44 @@ def _pipelines(ops: Operations) -> dict[int, Found]:
 
 def _graph(ops: Operations, found: Sequence[Found], steps: list[int], known: dict[bytes, Dependencies]) -> StepGraph:
     """The graph of steps with the same operations, by the order in the first of them."""
-    source: list[I64] = []
-    target: list[I64] = []
+    arcs: list[tuple[int, int]] = []
     group: list[I64] = []
     replayed: list[NDArray[np.bool_]] = []
     groups: dict[tuple[int, ...], int] = {}
     at = 0
     for _, first, last, key in found[0]:
         if key not in known:
-            known[key] = dependencies(_pipeline(ops, slice(first, last)))
+            try:
+                known[key] = Dependencies(ops, slice(first, last))
+            except IncompleteError:  # by clocks that differ, what was launched may seem not to be
+                known[key] = Dependencies(ops, slice(first, last), only_launched=False)
         one = known[key]
-        source.append(one.source + at)
-        target.append(one.target + at)
+        arcs += [(source + at, target + at) for source, target in one.arcs]
         group.append(_numbered(one, ops, first, groups, len(group)))
         replayed.append(one.replayed)
         at += last - first
     joined = np.concatenate(group)
-    plan, nodes, arcs = _plan(np.concatenate(source), np.concatenate(target), joined)
+    source, target = np.array(arcs or np.empty((0, 2)), np.int64).T
+    plan, nodes, count = _plan(source, target, joined)
     rows = np.stack([np.concatenate([np.arange(f, e) for _, f, e, _ in each]) for each in found])
-    return StepGraph(steps, rows, joined, np.concatenate(replayed), plan, nodes, arcs)
-
-
-def _pipeline(ops: Operations, rows: slice) -> Pipeline:
-    return Pipeline(
-        ops.role[rows], ops.stage[rows], ops.chunk[rows], ops.start_ns[rows], ops.end_ns[rows], ops.micro_batch[rows]
-    )
+    return StepGraph(steps, rows, joined, np.concatenate(replayed), plan, nodes, count)
 
 
 def _numbered(one: Dependencies, ops: Operations, first: int, groups: dict[tuple[int, ...], int], pipeline: int) -> I64:
     """The groups of one pipeline, numbered over all: those over all data-parallel ranks by what they are."""
-    if not len(one.group):
-        return one.group
-    numbers = np.full(int(one.group.max(initial=-1)) + 2, -1, np.int64)
-    for number, key in _keys(one, ops, first, pipeline):
-        numbers[number] = groups.setdefault(key, len(groups))
-    found: I64 = numbers[one.group]
-    return found
-
-
-def _keys(one: Dependencies, ops: Operations, first: int, pipeline: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Of each group what other pipelines know it by: kind, stage and place; of one of this pipeline its number."""
-    synced = set(one.synced)
-    begins = np.full(int(one.group.max(initial=-1)) + 1, len(one.group))
+    numbers = np.full(one.groups + 1, -1, np.int64)  # the last one is that of no group
+    begins = np.full(one.groups, len(one.group))
     np.minimum.at(begins, one.group[one.group >= 0], np.flatnonzero(one.group >= 0))
     counts: dict[tuple[int, int], int] = {}
     for number, row in enumerate(begins.tolist()):
-        if number not in synced:
-            yield number, (-1, pipeline, number)
-            continue
-        what = int(ops.kind[first + row]), int(ops.stage[first + row])
-        counts[what] = counts.get(what, -1) + 1
-        yield number, (*what, counts[what])
+        key: tuple[int, ...] = (-1, pipeline, number)
+        if number in one.synced:  # other pipelines know it by kind, stage and place
+            what = int(ops.kind[first + row]), int(ops.stage[first + row])
+            counts[what] = counts.get(what, -1) + 1
+            key = (*what, counts[what])
+        numbers[number] = groups.setdefault(key, len(groups))
+    found: I64 = numbers[one.group]
+    return found
 
 
 def _plan(source: I64, target: I64, group: I64) -> tuple[Schedule, int, int]:

@@ -59,7 +59,7 @@ def _transfers(ops: Operations, graph: StepGraph) -> I64:
     return own
 
 
-def means_of(values: I64, group: I64) -> F64:
+def means_of(values: I64 | F64, group: NDArray[np.integer]) -> F64:
     """Of each value the mean of its group."""
     total = np.bincount(group, values.astype(np.float64))
     found: F64 = (total / np.maximum(np.bincount(group), 1))[group]
@@ -101,8 +101,19 @@ class Slowdown:
 
 def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, least: float) -> Slowdown:
     """The slowdown of the replayed steps. least: a smaller one has no shares."""
-    replay = _Replay(ops, graphs, lengths)
-    own, ideal = replay.own(), replay.ideal()
+
+    def replayed(of: I64) -> I64:
+        """Each step's time for one length per operation."""
+        return np.concatenate([graph.step_ns(of[graph.rows]) for graph in graphs])
+
+    def ratio(kept: Mask) -> float:
+        """S of the operations that keep their lengths."""
+        return float(replayed(np.where(kept, lengths.own_ns, lengths.ideal_ns)).mean() / ideal.mean())
+
+    own = replayed(lengths.own_ns)
+    ideal = np.concatenate(  # steps with the same operations take the same time
+        [np.repeat(graph.step_ns(lengths.ideal_ns[graph.rows[:1]]), len(graph.rows)) for graph in graphs]
+    )
     shown = [SHOWN.get(role, name) for role, name in zip(ops.roles, ops.names, strict=True)]
     names = list(dict.fromkeys(shown))
     of_kind = np.array([names.index(name) for name in shown])[ops.kind]
@@ -110,79 +121,43 @@ def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, 
         steps=[ops.steps[step] for graph in graphs for step in graph.steps],
         step_ns=own,
         ideal_ns=ideal,
-        by_operation={name: replay.ratio(of_kind == number, ideal) for number, name in enumerate(names)},
-        by_stage={int(s): replay.ratio(ops.stage == s, ideal) for s in np.unique(ops.stage)},
-        by_dp={int(d): replay.ratio(ops.dp == d, ideal) for d in np.unique(ops.dp)},
+        by_operation={name: ratio(of_kind == number) for number, name in enumerate(names)},
+        by_stage={int(s): ratio(ops.stage == s) for s in np.unique(ops.stage)},
+        by_dp={int(d): ratio(ops.dp == d) for d in np.unique(ops.dp)},
         shares=None,
     )
     if found.slowdown < least:
         return found
+    changed = _evened(ops, lengths)
+    for number, name in enumerate(names):
+        changed[name] = np.where(of_kind == number, lengths.ideal_ns, lengths.own_ns)
     lost = float((own - ideal).sum())
-    shares = Shares(
-        **_evened(replay, own, lost),
-        operations={
-            name: float((own - replay.without(of_kind == number)).sum()) / lost for number, name in enumerate(names)
-        },
-    )
-    return replace(found, shares=shares)
+    saved = {name: float((own - replayed(of)).sum()) / lost for name, of in changed.items()}
+    even = {name: saved.pop(name) for name in _EVEN}
+    return replace(found, shares=Shares(**even, operations=saved))
 
 
-def _evened(replay: _Replay, own: I64, lost: float) -> dict[str, float]:
-    ops = replay.ops
-    computes = np.isin(ops.role, COMPUTE) & replay.lengths.used
-    rows = np.flatnonzero(computes)
-    length, kind = replay.lengths.own_ns[rows], ops.kind[rows]
+_EVEN = ("even_stages", "even_workers", "even_passes")
+
+
+def _evened(ops: Operations, lengths: Lengths) -> dict[str, I64]:
+    """The operations' lengths, of those that compute as `Shares` says."""
+    rows = np.flatnonzero(np.isin(ops.role, COMPUTE) & lengths.used)
+    length, kind = lengths.own_ns[rows], ops.kind[rows]
     by_stage = means_of(length, _groups(kind, ops.stage[rows]))
     by_worker = means_of(length, _groups(kind, ops.stage[rows], ops.dp[rows]))
-    overall = means_of(length, kind)
-    changed = {
-        "even_stages": length * overall / np.maximum(by_stage, 1),
-        "even_workers": length * by_stage / np.maximum(by_worker, 1),
-        "even_passes": by_worker,
-    }
+    even_stages = length * means_of(length, kind) / np.maximum(by_stage, 1)
+    even_workers = length * by_stage / np.maximum(by_worker, 1)
     found = {}
-    for name, values in changed.items():
-        lengths = replay.lengths.own_ns.copy()
-        lengths[rows] = np.rint(values).astype(np.int64)
-        found[name] = float((own - replay.of(lengths)).sum()) / lost
+    for name, values in zip(_EVEN, (even_stages, even_workers, by_worker), strict=True):
+        found[name] = lengths.own_ns.copy()
+        found[name][rows] = np.rint(values).astype(np.int64)
     return found
 
 
 def _groups(*columns: I64) -> I64:
     _, found = np.unique(np.stack(columns), axis=1, return_inverse=True)
     return found.ravel()
-
-
-class _Replay:
-    """The steps of all graphs, replayed with any lengths of the operations."""
-
-    def __init__(self, ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths) -> None:
-        self.ops = ops
-        self.lengths = lengths
-        self._graphs = graphs
-
-    def of(self, lengths: I64) -> I64:
-        """Each step's time for one length per operation."""
-        return np.concatenate([graph.step_ns(lengths[graph.rows]) for graph in self._graphs])
-
-    def own(self) -> I64:
-        """As they were."""
-        return self.of(self.lengths.own_ns)
-
-    def ideal(self) -> I64:
-        """All ideal: steps with the same operations take the same time."""
-        return np.concatenate(
-            [np.repeat(graph.step_ns(self.lengths.ideal_ns[graph.rows[:1]]), len(graph.rows)) for graph in self._graphs]
-        )
-
-    def ratio(self, kept: Mask, ideal: I64) -> float:
-        """S of the operations that keep their lengths."""
-        mixed = self.of(np.where(kept, self.lengths.own_ns, self.lengths.ideal_ns))
-        return float(mixed.mean() / ideal.mean())
-
-    def without(self, made_ideal: Mask) -> I64:
-        """Each step's time with some operations ideal."""
-        return self.of(np.where(made_ideal, self.lengths.ideal_ns, self.lengths.own_ns))
 
 
 def in_turn(ops: Operations, lengths: Lengths) -> float | None:
@@ -194,17 +169,11 @@ def in_turn(ops: Operations, lengths: Lengths) -> float | None:
         return None
     pairs = np.array([[forward[key], backward[key]] for key in shared])
     where = np.unique([key[1:4] for key in shared], axis=0, return_inverse=True)[1].ravel()
-    relative = np.stack([_relative(pairs[:, i], where) for i in (0, 1)])
+    relative = np.stack([own / np.maximum(means_of(own, where), 1) - 1 for own in pairs.T])
     spread = relative.std(axis=1)
     if spread.min() < 1e-6:
         return None
     return float(np.mean(relative[0] * relative[1]) / spread.prod())
-
-
-def _relative(values: F64, group: NDArray[np.intp]) -> F64:
-    total = np.bincount(group, values)
-    found: F64 = values / np.maximum((total / np.bincount(group))[group], 1) - 1
-    return found
 
 
 Key = tuple[int, int, int, int, int]
@@ -240,15 +209,11 @@ def cause_of(shares: Shares | None) -> Cause:
     """The largest share, if it is large enough. Without shares there is no slowdown that counts."""
     if shares is None:
         return Cause("none")
-    found = [Cause(what, share) for what, share in even_shares(shares).items()]
+    found = [Cause("stages", shares.even_stages), Cause("workers", shares.even_workers)]
+    found.append(Cause("micro-batches", shares.even_passes))
     found += [Cause("operation", share, name) for name, share in shares.operations.items() if name not in _PASSES]
     largest = max(found, key=lambda cause: cause.share or 0.0)
     return largest if (largest.share or 0.0) >= _LEAST_SHARE else Cause("several", largest.share)
-
-
-def even_shares(shares: Shares) -> dict[str, float]:
-    """The shares of what passes would save, by cause."""
-    return {"stages": shares.even_stages, "workers": shares.even_workers, "micro-batches": shares.even_passes}
 
 
 _LEAST_SLOWER = 0.05
