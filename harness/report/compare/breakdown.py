@@ -1,6 +1,5 @@
 """A step of several runs in parts that add up, and a sentence about the part that makes the difference. Knows no
-plot.
-"""
+plot."""
 
 from __future__ import annotations
 

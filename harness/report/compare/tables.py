@@ -1,6 +1,5 @@
 """The tables of a comparison of two or more runs, for terminal and page. The first run, a, is the base; every pair is
-another run against it.
-"""
+another run against it."""
 
 from __future__ import annotations
 

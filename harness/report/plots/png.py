@@ -1,6 +1,5 @@
 """Names for matplotlib, which takes a text between two dollar signs for a formula, and a wrong formula for an error.
-Knows no plot.
-"""
+Knows no plot."""
 
 from __future__ import annotations
 

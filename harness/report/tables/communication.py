@@ -1,6 +1,5 @@
 """The tables about collectives. Every count is for one rank, every mean for one call of one rank; where ranks differ,
-the cell gives the range.
-"""
+the cell gives the range."""
 
 from __future__ import annotations
 

@@ -47,10 +47,8 @@ def render_section(summary: Summary, section: str, width: int = WIDTH) -> str:
 
 
 def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", page: bool = True) -> str:
-    """The answer, the split, the doubts, the speed, and how to see more.
-
-    `whole` is the option that shows the whole report; `page` says whether a page was written.
-    """
+    """The answer, the split, the doubts, the speed, and how to see more. `whole` is the option that shows the whole
+    report; `page` says whether a page was written."""
     screen = Screen(width)
     blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
     speed = _speed(summary, screen)
