@@ -97,20 +97,12 @@ _File = TypeVar("_File", CollectiveResults, LinkVerdict)
 
 
 def read_results(run_dir: Path) -> CollectiveResults | None:
-    """The measured collectives; None: the run left no such file.
-
-    Raises:
-        WorkError: the file is damaged.
-    """
+    """The measured collectives; None: the run left no such file. Raises WorkError: the file is damaged."""
     return _read(Run(run_dir).collectives, CollectiveResults)
 
 
 def read_verdict(run_dir: Path) -> LinkVerdict | None:
-    """The verdict over all nodes; None: the run left no such file.
-
-    Raises:
-        WorkError: the file is damaged.
-    """
+    """The verdict over all nodes; None: the run left no such file. Raises WorkError: the file is damaged."""
     return _read(Run(run_dir).verdict, LinkVerdict)
 
 

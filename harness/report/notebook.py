@@ -42,8 +42,7 @@ class Cell(NamedTuple):
 
 def notebook(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: Window) -> str:
     """The notebook's text. `jobs`: the names, and what is loaded for each; `summaries`: they decide which cells have
-    something to show. The same jobs with the same kinds of numbers give the same text.
-    """
+    something to show. The same jobs with the same kinds of numbers give the same text."""
     cells = [_as_json(cell, number) for number, cell in enumerate(_cells(jobs, summaries, window), 1)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     content = {

@@ -1,8 +1,6 @@
-"""The colours of every plot, the timeline and the slides: each has one meaning everywhere.
-
-Okabe and Ito's palette and tones between, which colour-blind readers can distinguish, on white and on black. Blue tones
-are compute, orange is always communication, green is memory traffic, grey and pink are idle.
-"""
+"""The colours of every plot, the timeline and the slides: each has one meaning everywhere. Okabe and Ito's palette and
+tones between, which colour-blind readers can distinguish, on white and on black. Blue tones are compute, orange is
+always communication, green is memory traffic, grey and pink are idle."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from harness.common.errors import WorkError
 from harness.common.format import amount, cells, metric_text, percent, rate
 from harness.report.elements import Table
 from harness.report.palette import of_series
-from harness.report.plots.png import plain
+from harness.report.plots.png import INK, dress, plain
 from harness.report.tables.catalogue import labels
 from harness.report.tables.table import Screen
 from harness.run import naming_flag, write_atomically
@@ -107,19 +107,22 @@ def write_csv(points: Sequence[PointValues], path: Path) -> None:
     """
     axes = list(points[0].settings) if points else []
     metrics = list(dict.fromkeys(name for point in points for name in point.values))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     ends = ("", "_low", "_high", "_n")
-    writer.writerow(cells([*axes, "runs", *(f"{name}{end}" for name in metrics for end in ends)]))
+    rows: list[list[Any]] = [[*axes, "runs", *(f"{name}{end}" for name in metrics for end in ends)]]
     for point in points:
         values = [point.values.get(name) for name in metrics]
         numbers = [part for v in values for part in ((v.mean, v.low, v.high, v.n) if v else (None, None, None, 0))]
-        writer.writerow(cells([*(point.settings[name] for name in axes), " ".join(point.runs), *numbers]))
+        rows.append([*(point.settings[name] for name in axes), " ".join(point.runs), *numbers])
+    _write_rows(rows, path)
+
+
+def _write_rows(rows: Sequence[Sequence[Any]], path: Path) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(cells, rows))
     with naming_flag("--csv"):
         write_atomically(path, text.getvalue())
 
 
-_INK = "#1b2129"
 _MARKERS = "osD^vP*X"
 _WIDE = 8  # times the smallest value: from there on an axis is logarithmic
 
@@ -148,8 +151,8 @@ def plot_series(title: str, points: Sequence[PointValues], metric: str, against:
     axes.set_ylabel(scale.label)
     axes.set_ylim(bottom=min(0.0, *(scale.factor * end for end in ends)) if ends else 0.0)
     dress(axes)
-    canvas.suptitle(plain(f"{title}: {label_of(metric)}"), fontsize=11, color=_INK)
-    axes.set_title(_words_of_intervals(known, metric), fontsize=8.5, color=_INK)
+    canvas.suptitle(plain(f"{title}: {label_of(metric)}"), fontsize=11, color=INK)
+    axes.set_title(_words_of_intervals(known, metric), fontsize=8.5, color=INK)
     save(canvas, path)
 
 
@@ -215,14 +218,6 @@ def canvas_of(width: float, height: float) -> Figure:
     return canvas
 
 
-def dress(axes: Axes) -> None:
-    """The look of all our plots."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=_INK)
-    axes.grid(True, axis="y", alpha=0.25)
-    axes.set_axisbelow(True)
-
-
 def save(canvas: Figure, path: Path) -> None:
     """Write the picture whole or not at all. Raises WorkError: the file cannot be written."""
     drawn = BytesIO()
@@ -262,7 +257,7 @@ def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
                 f"{percent(share.mean)}{_between(share, 100, 0)}" if share else "–",
                 f"{ideal:g}",
                 str(len(size.runs)),
-                _settings(size),
+                ", ".join(f"{name} {value}" for name, value in list(size.settings.items())[1:]),
             ]
         )
     # A narrow terminal shows the first ones.
@@ -281,11 +276,6 @@ def why_table(sizes: Sequence[Size]) -> Table:
     return Table("What explains it, means of the runs", ("devices", *(str(size.devices) for size in sizes)), rows)
 
 
-def _settings(size: Size) -> str:
-    """The options that vary with the size."""
-    return ", ".join(f"{name} {value}" for name, value in list(size.settings.items())[1:])
-
-
 def _spread(value: Repeated) -> str:
     """Half of the interval, relative to the mean; empty if one run has none."""
     return "" if value.high is None else f" ± {percent(value.high / value.mean - 1)}"
@@ -300,19 +290,16 @@ def _between(value: Repeated, factor: float, digits: int) -> str:
 def write_scaling_csv(sizes: Sequence[Size], path: Path) -> None:
     """Every number of every size, with the ends of its interval. Raises DiskError: the file cannot be written."""
     names = [name for name in _EXPLAINED if any(name in size.values for size in sizes)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     columns = ["throughput", "speed_up", "efficiency", *names]
     axes = list(sizes[0].settings) if sizes else []
     ends = ("", "_low", "_high")
-    writer.writerow(cells(["devices", *axes, "runs", "unit", *(f"{c}{end}" for c in columns for end in ends)]))
+    rows: list[list[Any]] = [["devices", *axes, "runs", "unit", *(f"{c}{end}" for c in columns for end in ends)]]
     for size in sizes:
         values = [size.throughput, size.speed_up, size.efficiency, *(size.values.get(name) for name in names)]
         numbers = [part for v in values for part in ((v.mean, v.low, v.high) if v else (None, None, None))]
         settings = [size.settings[name] for name in axes]
-        writer.writerow(cells([size.devices, *settings, " ".join(size.runs), size.unit, *numbers]))
-    with naming_flag("--csv"):
-        write_atomically(path, text.getvalue())
+        rows.append([size.devices, *settings, " ".join(size.runs), size.unit, *numbers])
+    _write_rows(rows, path)
 
 
 def plot_scaling(title: str, sizes: Sequence[Size], path: Path) -> None:

@@ -1,6 +1,5 @@
 """A step of several runs in parts that add up, and a sentence about the part that makes the difference. Knows no
-plot.
-"""
+plot."""
 
 from __future__ import annotations
 
@@ -203,13 +202,9 @@ def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
 
 def series_notes(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> list[str]:
     """How the series scales, relative to which run, and why numbers are not known."""
-    return [*(_scaling_notes(names, rows) if rows else ()), *_split_notes(names, summaries)]
-
-
-def _split_notes(names: Sequence[str], summaries: Sequence[Summary]) -> Iterator[str]:
     why = [(name, s.pop.split_unknown) for name, s in zip(names, summaries, strict=True) if s.pop is not None]
-    for reason, of in _by_reason(why):
-        yield f"Serialisation and transfer are not known for {of}: {reason}"
+    split = [f"Serialisation and transfer are not known for {of}: {reason}" for reason, of in _by_reason(why)]
+    return [*(_scaling_notes(names, rows) if rows else ()), *split]
 
 
 def _by_reason(reasons: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:

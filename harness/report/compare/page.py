@@ -1,6 +1,5 @@
-"""The page of a comparison: differences in configuration, then in results, and the runs' timelines one above the
-other. Summaries are enough; if the traces still exist, a step of each run is drawn.
-"""
+"""The page of a comparison: differences in configuration, then in results, and the runs' timelines one above the other.
+Summaries are enough; if the traces still exist, a step of each run is drawn."""
 
 from __future__ import annotations
 
@@ -95,7 +94,9 @@ def _of_run(
         return [], []
     ranks = shared or _ends(s.ranks) or None
     choice = choose(s, ranks, runs)
-    only = s.model_copy(update={"sources": [x for x in s.sources if _is_wanted(x.rank, ranks)]})
+    only = s.model_copy(
+        update={"sources": [x for x in s.sources if ranks is None or x.rank is None or x.rank in ranks]}
+    )
     tracks = draw(only, choice, progress=progress).tracks[:_PROCESSES_EACH]
     return _from_zero(tracks, {c.host: c.offset_ns for c in s.clocks}), list(_left_out(s, choice, tracks))
 
@@ -115,10 +116,6 @@ def _left_out(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) ->
         yield f"{choice.steps} of {counted} counted steps are shown"
     if len(tracks) > 1 and not _have_epochs(tracks):
         yield "the clocks of its ranks cannot be compared"
-
-
-def _is_wanted(rank: int | None, ranks: frozenset[int] | None) -> bool:
-    return ranks is None or rank is None or rank in ranks
 
 
 def _have_epochs(tracks: Sequence[ProcessTrack]) -> bool:

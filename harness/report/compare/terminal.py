@@ -1,5 +1,4 @@
-"""A comparison as text: configuration first, then results, one line each; of several runs each against the
-first."""
+"""A comparison as text: configuration first, then results, one line each; of several runs each against the first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""One self-contained report.html of one job: everything inlined, nothing fetched, readable without scripts.
-
-This module only composes: the other modules here write the sections, templates/report holds their look.
-"""
+"""One self-contained report.html of one job: everything inlined, nothing fetched, readable without scripts. This module
+only composes: the other modules here write the sections, templates/report holds their look."""
 
 from __future__ import annotations
 

@@ -69,11 +69,7 @@ def _write(
 
 
 def write_pictures(tokens: Sequence[str], measured: Measurement, folder: Path) -> list[Path]:
-    """Every plot of every page as `folder`/<figure>.png.
-
-    Raises:
-        WorkError: the pictures cannot be written.
-    """
+    """Every plot of every page as `folder`/<figure>.png. Raises WorkError: the pictures cannot be written."""
     from harness.report.page.compose import compose, figures, read_inputs
     from harness.report.plots.png import write_pngs
 

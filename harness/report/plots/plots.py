@@ -1,10 +1,10 @@
-"""The plot of the nodes' network: a row per node, or some nodes of one switch, a column per interval of time."""
+"""The plots that have a row per node, rank, device or stage: network, pacing, utilisation and one pipeline step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,18 +57,18 @@ def network_figure(s: Summary, name: str = "network", title: str = "", top: floa
     end = max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) for o in over)
     columns = min(MOST_COLUMNS, max(len(o.sent_gb_per_s) for o in over))
     width_ns = -(-(end - begin) // columns)
-    layers = {
-        layer: _joined(np.stack([binned(rates_over_time(o, values(o)), begin, width_ns, columns) for o in over]), each)
-        for layer, values in _LAYERS
-    }
+    end_of_colours = (scale_of([s]) if top is None else top) or 1e-9
+    layers = []
+    for layer, values in _LAYERS:
+        rates = np.stack([binned(rates_over_time(o, values(o)), begin, width_ns, columns) for o in over])
+        cells = [[None if np.isnan(v) else float(f"{v:.4g}") for v in row] for row in _joined(rates, each).tolist()]
+        layers.append(_Layer(layer, cells, "GB/s", COMMUNICATION, end_of_colours))
     rows = [_name(nodes[i : i + each]) for i in range(0, len(nodes), each)]
-    end_of_colours = scale_of([s]) if top is None else top
     x = [round((i + 0.5) * width_ns / 1e9, 3) for i in range(columns)]
-    data = [_layer(layer, cells, (x, rows), end_of_colours, visible=layer == "sent") for layer, cells in layers.items()]
+    data = _drawn(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
     axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
-    height = 150 + int(min(max(len(rows) * (26 if len(rows) <= 24 else 14 if len(rows) <= _FEW else 5), 60), 900))
     words = _words(nodes, each, width_ns / 1e9)
-    return Figure(name, f"{title}: {words}" if title else words, data, axes, height, wide=True)
+    return Figure(name, f"{title}: {words}" if title else words, data, axes, _height(len(rows)), wide=True)
 
 
 def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
@@ -93,20 +93,39 @@ def _joined(cells: F64, each: int) -> F64:
     return np.stack([np.fmax.reduce(cells[i : i + each], axis=0) for i in range(0, len(cells), each)])
 
 
-def _layer(name: str, cells: F64, axes: tuple[list[float], list[str]], top: float, *, visible: bool) -> dict[str, Any]:
-    return {
-        "type": "heatmap",
-        "name": name,
-        "z": [[None if np.isnan(v) else float(f"{v:.4g}") for v in row] for row in cells.tolist()],
-        "x": axes[0],
-        "y": axes[1],
-        "colorscale": COMMUNICATION,
-        "zmin": 0,
-        "zmax": top or 1e-9,
-        "visible": visible,
-        "hovertemplate": "%{y}, %{x} s: %{z} GB/s " + name + "<extra></extra>",
-        "colorbar": {"title": {"text": f"{name} (GB/s)", "side": "right"}, "thickness": 12},
-    }
+class _Layer(NamedTuple):
+    """One layer of a heatmap: its cells by row, their unit, the colours, and the value at the colours' end."""
+
+    name: str
+    cells: Sequence[Sequence[float | None]]
+    unit: str
+    colors: str
+    end: float
+
+
+def _drawn(layers: Sequence[_Layer], x: Sequence[float], rows: Sequence[str], at: str) -> list[dict[str, Any]]:
+    """The layers, of which the first is visible; `at`: the pointer's words for a cell and its layer."""
+    return [
+        {
+            "type": "heatmap",
+            "name": layer.name,
+            "z": layer.cells,
+            "x": x,
+            "y": rows,
+            "colorscale": layer.colors,
+            "zmin": -layer.end if "," in layer.colors else 0,
+            "zmax": layer.end,
+            "visible": layer is layers[0],
+            "hovertemplate": at.format(unit=layer.unit, name=layer.name),
+            "colorbar": {"title": {"text": f"{layer.name} ({layer.unit})", "side": "right"}, "thickness": 12},
+        }
+        for layer in layers
+    ]
+
+
+def _height(rows: int, pixels: int = 14, few: int = _FEW) -> int:
+    """Pixels that suit two rows as well as a thousand; `pixels`: of a row, where they are more than 24 up to `few`."""
+    return 150 + int(min(max(rows * (26 if rows <= 24 else pixels if rows <= few else 5), 60), 900))
 
 
 def _axis(nodes: Sequence[NodeNetwork], rows: list[str]) -> dict[str, Any]:
@@ -129,8 +148,6 @@ _LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between t
 
 
 _APART = 4  # rows between two names on it
-
-Layer = tuple[str, list[list[float | None]], float, str, str]  # name, cells, the colours' end, unit, colours
 
 
 def pace_scale_of(paces: Sequence[Pacing]) -> tuple[float, float]:
@@ -161,16 +178,15 @@ def pace_figure(
     if heat is None:
         return None
     share_end, lag_end = ends or pace_scale_of([pace])
-    layers: list[Layer] = [
-        ("step time", _percents([row.step_share for row in heat.rows]), share_end, "%", SLOWER_AND_FASTER)
-    ]
+    shares = [("step time", [row.step_share for row in heat.rows])]
     if any(row.own_share for row in heat.rows):
-        layers.append(("own work", _percents([row.own_share for row in heat.rows]), share_end, "%", SLOWER_AND_FASTER))
+        shares.append(("own work", [row.own_share for row in heat.rows]))
+    layers = [_Layer(layer, _percents(rows), "%", SLOWER_AND_FASTER, share_end) for layer, rows in shares]
     if any(row.lag_us for row in heat.rows):
         cells = [[None if x is None else round(x / 1e3, 3) for x in row.lag_us] for row in heat.rows]
-        layers.append(("lag at the step's end", cells, lag_end, "ms", _LAG))
+        layers.append(_Layer("lag at the step's end", cells, "ms", _LAG, lag_end))
     rows = _row_names(heat)
-    data = [_pace_layer(layer, heat, rows, visible=i == 0) for i, layer in enumerate(layers)]
+    data = _drawn(layers, heat.steps, rows, "%{{y}}, step %{{x}}: %{{z}} {unit}<extra>{name}</extra>")
     step = "step" if heat.steps_per_column == 1 else f"step, {heat.steps_per_column} a column"
     axes = plotly_json.layout(_steps(step, heat), _pace_axis(pace, heat, rows), shapes=_borders(heat))
     words = f"{title}: {_pace_words(pace, heat)}" if title else _pace_words(pace, heat)
@@ -203,23 +219,6 @@ def _row_names(heat: PaceHeat) -> list[str]:
         parts = (row.switch, row.node if heat.row == "rank" else None, row.name)
         found.append(" · ".join(filter(None, parts)))
     return found if len(set(found)) == len(found) else [f"{x} ({i})" for i, x in enumerate(found)]
-
-
-def _pace_layer(layer: Layer, heat: PaceHeat, rows: list[str], *, visible: bool) -> dict[str, Any]:
-    name, cells, end, unit, colors = layer
-    return {
-        "type": "heatmap",
-        "name": name,
-        "z": cells,
-        "x": heat.steps,
-        "y": rows,
-        "colorscale": colors,
-        "zmin": -end if "," in colors else 0,
-        "zmax": end,
-        "visible": visible,
-        "hovertemplate": "%{y}, step %{x}: %{z} " + unit + "<extra>" + name + "</extra>",
-        "colorbar": {"title": {"text": f"{name} ({unit})", "side": "right"}, "thickness": 12},
-    }
 
 
 def _steps(title: str, heat: PaceHeat) -> dict[str, Any]:
@@ -270,11 +269,6 @@ def _borders(heat: PaceHeat) -> list[dict[str, Any]]:
     return [place | {"y0": b - 0.5, "y1": b - 0.5, "line": line} for _, _, b in groups[:-1]]
 
 
-def _height(rows: int) -> int:
-    """Pixels that suit two rows as well as 256."""
-    return 150 + int(min(max(rows * (26 if rows <= 24 else 14 if rows <= _FEW else 5), 60), 900))
-
-
 _MANY = 40  # most rows with a label; the pointer shows the names of the others
 
 
@@ -288,43 +282,23 @@ def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
     labels = [f"rank {b.rank}" if b.rank is not None else f"device {b.device}" for b in bins]
     if len(set(labels)) < len(labels):
         labels = [f"{label}, device {b.device}" for label, b in zip(labels, bins, strict=True)]
-    layers = (
+    shares = (
         ("compute", COMPUTE, [b.compute for b in bins]),
         ("communication", COMMUNICATION, [b.communication for b in bins]),
         ("both at once", OVERLAP, [b.overlap for b in bins]),
     )
-    data = [_heat_layer(name, color, rows, middles, labels, visible=name == "compute") for name, color, rows in layers]
+    layers = []
+    for name, color, rows in shares:
+        cells = [[None if np.isnan(v) else round(100 * v) for v in row.tolist()] for row in rows]
+        layers.append(_Layer(name, cells, "%", color, 100))
+    data = _drawn(layers, middles, labels, "%{{y}}, %{{x}} ms: %{{z}} {unit} {name}<extra></extra>")
     x = "time since each device's first profiled step (ms)"
     axes = plotly_json.layout(x, plotly_json.NAMES | {"nticks": _MANY})
     words = (
         f"Utilisation of {len(bins)} device{'s' * (len(bins) > 1)} over time, {bin_ms:.3g} ms a column. The buttons "
         "switch between compute, communication and both at once. Empty: the device's window has ended."
     )
-    return Figure("heatmap", words, data, axes, _heat_height(len(bins)), wide=True)
-
-
-def _heat_height(rows: int) -> int:
-    """Pixels that suit two rows as well as a thousand."""
-    return 150 + int(min(max(rows * (26 if rows <= 24 else 12 if rows <= 64 else 5), 60), 900))
-
-
-def _heat_layer(
-    name: str, color: str, rows: Sequence[F64], x: list[float], y: list[str], *, visible: bool
-) -> dict[str, Any]:
-    z = [[None if np.isnan(v) else round(100 * v) for v in row.tolist()] for row in rows]
-    return {
-        "type": "heatmap",
-        "name": name,
-        "z": z,
-        "x": x,
-        "y": y,
-        "colorscale": color,
-        "zmin": 0,
-        "zmax": 100,
-        "visible": visible,
-        "hovertemplate": "%{y}, %{x} ms: %{z} % " + name + "<extra></extra>",
-        "colorbar": {"title": {"text": f"{name} (%)", "side": "right"}, "thickness": 12},
-    }
+    return Figure("heatmap", words, data, axes, _height(len(bins), pixels=12, few=64), wide=True)
 
 
 def gantt_figure(passes: Sequence[Pass]) -> Figure | None:

@@ -1,12 +1,11 @@
 """Names for matplotlib, which takes a text between two dollar signs for a formula, and a wrong formula for an error.
-Knows no plot.
-"""
+Knows no plot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,7 +37,7 @@ def plain_values(value: Any) -> Any:
 
 
 _PIXELS_PER_INCH = 96
-_INK = "#1b2129"
+INK = "#1b2129"
 _Trace = dict[str, Any]
 
 
@@ -90,9 +89,14 @@ def _axes(axes: Axes, layout: dict[str, Any]) -> None:
         axes.set_xlim(*x["range"])
     if y.get("autorange") == "reversed":
         axes.yaxis.set_inverted(True)
+    dress(axes, grid="x" if y.get("type") == "category" else "y")
+
+
+def dress(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+    """The look of all our plots; `grid`: the axis whose ticks have lines."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=_INK)
-    axes.grid(True, axis="x" if y.get("type") == "category" else "y", alpha=0.25)
+    axes.tick_params(colors=INK)
+    axes.grid(True, axis=grid, alpha=0.25)
     axes.set_axisbelow(True)
 
 

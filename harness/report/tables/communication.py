@@ -1,6 +1,5 @@
 """The tables about collectives. Every count is for one rank, every mean for one call of one rank; where ranks differ,
-the cell gives the range.
-"""
+the cell gives the range."""
 
 from __future__ import annotations
 
@@ -271,10 +270,6 @@ def _of(kind: str) -> Callable[[Summary], float | None]:
     return _counted(lambda row: row.transport.startswith(kind))
 
 
-def _channels(s: Summary) -> float | None:
-    return next((c.channel_count for c in s.nccl.communicators), None) if s.nccl else None
-
-
 CONNECTIONS = TableOf[NcclConnection](
     caption="NCCL's connections, one for each direction and channel",
     rows=_connections,
@@ -295,7 +290,7 @@ CONNECTIONS = TableOf[NcclConnection](
         Number(
             "nccl_channel_count",
             "NCCL: channels of the largest group",
-            _channels,
+            lambda s: next((c.channel_count for c in s.nccl.communicators), None) if s.nccl else None,
             "`channel_count` of the largest communicator.",
         ),
         Number(

@@ -15,7 +15,6 @@ from harness.analysis.summary import (
     PacePlace,
     Pacing,
     PipelineStage,
-    PopEfficiency,
     Predicted,
     RangeTime,
     Summary,
@@ -61,14 +60,12 @@ def efficiency_label(field: str, indent: str) -> str:
 Row = tuple[str, float | None, str]  # the field, its value, and of what it is a share, or why it is not known
 
 
-def efficiency_rows(p: PopEfficiency) -> list[Row]:
+def _rows(s: Summary) -> list[Row]:
     """Each efficiency below the one of which it is a factor."""
-    values = [(field, getattr(p, field)) for field in _NAMES]
-    return [(field, value, _OF[field] if value is not None else p.split_unknown or "") for field, value in values]
-
-
-def _rows(s: Summary) -> Sequence[Row]:
-    return efficiency_rows(s.pop) if s.pop is not None else ()
+    if s.pop is None:
+        return []
+    values = [(field, getattr(s.pop, field)) for field in _NAMES]
+    return [(field, value, _OF[field] if value is not None else s.pop.split_unknown or "") for field, value in values]
 
 
 def _caption(s: Summary) -> str:
@@ -82,15 +79,10 @@ def efficiency_words(s: Summary) -> str:
     p = s.pop
     if p is None or p.devices < 2:
         return ""
-    factors = (
-        f"{name} {percent(value)}"
-        for name, value in (
-            ("load balance", p.load_balance),
-            ("communication", p.communication),
-            ("orchestration", p.orchestration),
-        )
+    return (
+        f"Parallel efficiency (POP): {percent(p.parallel)} = load balance {percent(p.load_balance)} "
+        f"× communication {percent(p.communication)} × orchestration {percent(p.orchestration)}"
     )
-    return f"Parallel efficiency (POP): {percent(p.parallel)} = {' × '.join(factors)}"
 
 
 def _value(field: str) -> Callable[[Summary], float | None]:

@@ -7,7 +7,6 @@ from typing import Any
 from harness.analysis.summary import (
     Copy,
     Device,
-    Efficiency,
     Launches,
     MetricAverage,
     MonitorDevice,
@@ -146,19 +145,14 @@ def _speed(s: Summary) -> list[tuple[str, str]]:
     if e is None or e.tokens_per_s is None:
         return []
     peak = f"{percent(e.mfu)} of {amount(e.peak_flops_per_s, 'FLOP/s')} ({e.peak_source})"
+    without_hfu = "as MFU: nothing is recomputed" if e.mfu is not None else _UNKNOWN
     together = f"{amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}"
     return [
         ("all ranks together", together),
         ("model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")),
         ("MFU", peak if e.mfu else _UNKNOWN),
-        ("HFU", _hfu(e)),
+        ("HFU", percent(e.hfu) if e.hfu is not None else without_hfu),
     ]
-
-
-def _hfu(e: Efficiency) -> str:
-    if e.hfu is not None:
-        return percent(e.hfu)
-    return "as MFU: nothing is recomputed" if e.mfu is not None else _UNKNOWN
 
 
 SPEED = TableOf[tuple[str, str]](

@@ -147,18 +147,14 @@ def allocator_words(memory: Memory) -> str:
         return "Fragmentation is not known: the CPU's allocator does not reserve memory."
     worst = max(known, key=lambda r: r.fragmentation_bytes or 0)
     split = f", {amount(worst.inactive_split_bytes)} of it idle parts of split blocks"
+    # What the allocator gave out beside the tensors that were seen.
+    unseen = max((r.peak_allocated_bytes - r.peak_bytes for r in memory.ranks if r.peak_allocated_bytes), default=0)
+    more = f" Up to {amount(unseen)} more was needed inside of operators." if unseen > 0 else ""
     return (
         f"Fragmentation, when tensors had most: PyTorch had reserved {amount(worst.reserved_bytes)} and used "
         f"{amount(worst.allocated_bytes)} on rank {worst.rank}: {amount(worst.fragmentation_bytes)} lay idle"
-        f"{split if worst.inactive_split_bytes is not None else ''}.{_unseen(memory)}"
+        f"{split if worst.inactive_split_bytes is not None else ''}.{more}"
     )
-
-
-def _unseen(memory: Memory) -> str:
-    """What the allocator gave out beside the tensors that were seen."""
-    unseen = [r.peak_allocated_bytes - r.peak_bytes for r in memory.ranks if r.peak_allocated_bytes]
-    most = max(unseen, default=0)
-    return f" Up to {amount(most)} more was needed inside of operators." if most > 0 else ""
 
 
 ALLOCATOR = TableOf[MemoryRank](

@@ -56,10 +56,6 @@ def _place(found: TimeLost) -> str:
     return "–" if found.where is None else short_place(found.where)
 
 
-def _period(found: TimeLost) -> str:
-    return period_words(found.every) or "none"
-
-
 def _kind(x: WhatIf) -> str:
     if x.bound:
         return "a bound"
@@ -80,7 +76,7 @@ LOST = TableOf[TimeLost](
         Column("lost per step", lambda x: duration(x.lost_ns)),
         Column("95 % interval", lambda x: duration_range(x.low_ns, x.high_ns)),
         Column("of the step", lambda x: percent(x.share)),
-        Column("period", _period),
+        Column("period", lambda x: period_words(x.every) or "none"),
         Column("seen", lambda x: x.evidence),
     ),
     left=5,

@@ -22,11 +22,8 @@ WHOLE = 1_000  # characters of a name that is cut only where the table is fitted
 
 @dataclass(frozen=True)
 class Column(Generic[R]):
-    """A head, and the text of each row's cell.
-
-    `fit` shortens the cells of the whole column to a width, so that names that differ stay different: to `page`
-    characters on the page, to `terminal` in the terminal.
-    """
+    """A head, and the text of each row's cell. `fit` shortens the cells of the whole column to a width, so that names
+    that differ stay different: to `page` characters on the page, to `terminal` in the terminal."""
 
     head: str | OfSummary
     cell: Callable[[R], str]
@@ -70,11 +67,9 @@ def plain(row: SummaryPart) -> FileRow:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOf(Generic[R]):
-    """A table, declared once.
-
-    `section` is the page's section that shows it; where a figure shows it, `figure` is that figure's id; a table with
-    neither is not on the page. `topic` is its name in the terminal's short form, in the list of what `--full` shows.
-    """
+    """A table, declared once. `section` is the page's section that shows it; where a figure shows it, `figure` is that
+    figure's id; a table with neither is not on the page. `topic` is its name in the terminal's short form, in the list
+    of what `--full` shows."""
 
     caption: str | OfSummary
     columns: Sequence[Column[R]]
@@ -177,11 +172,9 @@ def facts(rows: Iterable[Sequence[str]], width: int) -> list[str]:
 
 
 def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
-    """The table with lines of at most `width` characters, as far as its first two columns allow.
-
-    Columns are left out in this order: columns without any value, the columns in `spare`, the columns at the right
-    end. Names are shortened last, and only to `NAME` characters.
-    """
+    """The table with lines of at most `width` characters, as far as its first two columns allow. Columns are left out
+    in this order: columns without any value, the columns in `spare`, the columns at the right end. Names are shortened
+    last, and only to `NAME` characters."""
     widths = [max(map(len, column)) for column in zip(shown.head, *shown.rows, strict=True)]
     kept = _kept(shown, [min(w, NAME) if i < shown.left else w for i, w in enumerate(widths)], width, spare)
     widest = _shortened({i: widths[i] for i in kept}, shown.left, width)

@@ -47,14 +47,11 @@ def render_section(summary: Summary, section: str, width: int = WIDTH) -> str:
 
 
 def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", page: bool = True) -> str:
-    """The answer, the split, the doubts, the speed, and how to see more.
-
-    `whole` is the option that shows the whole report; `page` says whether a page was written.
-    """
+    """The answer, the split, the doubts, the speed, and how to see more. `whole` is the option that shows the whole
+    report; `page` says whether a page was written."""
     screen = Screen(width)
     blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
-    speed = [*_speed(summary, screen), *_efficiency(summary, screen), *_pacing(summary, screen)]
-    speed += _whole_training(summary, screen)
+    speed = _speed(summary, screen)
     blocks += [_quality(summary, screen), speed]
     further = [t.topic for t in catalogue.TABLES if t.topic and _table(t, summary, screen)]
     topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
@@ -178,9 +175,10 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
         (s.steps.excluded_empty, "without work"),
     ):
         left_out += [f"{count} {why}"] if count else []
+    over = f" over {len(s.steps.per_rank)} ranks" if len(s.steps.per_rank) > 1 else ""
     what = "Steps" if has_marked_steps(s) else "Periods, since the steps are not marked"
     lines = [
-        f"{what}: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{_over(s)}"
+        f"{what}: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{over}"
         + (f" ({', '.join(left_out)} left out)" if left_out else ""),
         f"  median {duration(d.median_ns)}   p10 {duration(d.p10_ns)}   p90 {duration(d.p90_ns)}"
         f"   min {duration(d.min_ns)}   max {duration(d.max_ns)}",
@@ -194,32 +192,19 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
     return [part for line in lines for part in screen.wrapped(line)]
 
 
-def _over(s: Summary) -> str:
-    return f" over {len(s.steps.per_rank)} ranks" if len(s.steps.per_rank) > 1 else ""
-
-
 def _speed(s: Summary, screen: Screen) -> list[str]:
-    """The job's speed in one sentence; empty where it is not known."""
-    rows = SPEED.rows(s)
-    texts = [text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(rows) if i == 0 or name == "MFU"]
-    return screen.wrapped(f"Speed: {'; '.join(texts)}", "  ") if rows else []
-
-
-def _efficiency(s: Summary, screen: Screen) -> list[str]:
-    words = efficiency_words(s)
-    return screen.wrapped(f"{words}.", "  ") if words else []
-
-
-def _pacing(s: Summary, screen: Screen) -> list[str]:
-    """Who is behind the others; empty where nobody is."""
-    texts = pace_sentences(s)
-    return screen.wrapped(f"Pacing: {' '.join(texts)}", "  ") if texts else []
-
-
-def _whole_training(s: Summary, screen: Screen) -> list[str]:
-    """When the training became slower, and which rank is the slowest; empty if it is steady."""
-    texts = pace_change_sentences(s)
-    return screen.wrapped(f"Whole training: {' '.join(texts)}", "  ") if texts else []
+    """Speed, efficiency, who is behind, when the training became slower: a sentence for each that is known."""
+    speed = [
+        text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(SPEED.rows(s)) if i == 0 or name == "MFU"
+    ]
+    efficiency, behind, changes = efficiency_words(s), pace_sentences(s), pace_change_sentences(s)
+    said = (
+        (speed, f"Speed: {'; '.join(speed)}"),
+        (efficiency, f"{efficiency}."),
+        (behind, f"Pacing: {' '.join(behind)}"),
+        (changes, f"Whole training: {' '.join(changes)}"),
+    )
+    return [line for known, text in said if known for line in screen.wrapped(text, "  ")]
 
 
 def render_hta(summary: Summary) -> str:

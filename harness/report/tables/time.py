@@ -126,11 +126,6 @@ CAUSES = TableOf[tuple[str, IdleCause]](
 )
 
 
-def _activities(s: Summary) -> list[HostActivity]:
-    """Of all processes those with most time."""
-    return sorted(s.host_activities, key=lambda a: -a.idle_ns)[:_ACTIVITIES]
-
-
 def _innermost(a: HostActivity) -> str:
     """The function in which most of it passed, with its time; only where the others do not name it."""
     if a.innermost is None or a.innermost == a.where:
@@ -140,7 +135,7 @@ def _innermost(a: HostActivity) -> str:
 
 HOST_ACTIVITIES = TableOf[HostActivity](
     caption="What the host did while a device had no work",
-    rows=_activities,
+    rows=lambda s: sorted(s.host_activities, key=lambda a: -a.idle_ns)[:_ACTIVITIES],  # of all processes
     columns=(
         Column("idle time", lambda a: duration(a.idle_ns)),
         Column("cause", lambda a: a.cause),

@@ -25,11 +25,9 @@ _LARGEST = 2**32 - 1
 
 
 def pack(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None, notes: Sequence[str] = ()) -> bytes:
-    """All tracks on one time axis that begins at 0 with the earliest window.
-
-    `offsets_ns`: how far a clock is ahead of the reference (Summary.clocks). None: tracks of several runs, each
-    of which begins at 0. So do tracks whose clocks cannot be compared, and a note says so.
-    """
+    """All tracks on one time axis that begins at 0 with the earliest window. `offsets_ns`: how far a clock is ahead of
+    the reference (Summary.clocks). None: tracks of several runs, each of which begins at 0. So do tracks whose clocks
+    cannot be compared, and a note says so."""
     origins, remark = _origins(tracks, offsets_ns)
     unit_ns = _unit(tracks)
     texts: dict[str, int] = {}
@@ -126,11 +124,8 @@ def _head(track: ProcessTrack, origin: int, unit_ns: int) -> dict[str, Any]:
 def _columns(
     track: ProcessTrack, origin: int, unit_ns: int, texts: dict[str, int]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint8]]:
-    """Starts as differences, lengths, texts and codes of all lanes, one after another.
-
-    Each lane's first difference counts from the track's window. What began before the window or ends after
-    it is cut to it.
-    """
+    """Starts as differences, lengths, texts and codes of all lanes, one after another. Each lane's first difference
+    counts from the track's window. What began before the window or ends after it is cut to it."""
     low, high = track.window
     starts: list[I64] = []
     lengths: list[I64] = []

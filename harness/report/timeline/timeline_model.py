@@ -53,11 +53,9 @@ class TimelineModel:
 
 
 def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> ShownRanks:
-    """Ranks and steps that fit into a page of `runs` runs, from the Summary alone: no trace is read.
-
-    Shown by default: all ranks when they are few, else the first and last, the fastest and slowest, the
-    stragglers, one of each stage, and evenly spread ones.
-    """
+    """Ranks and steps that fit into a page of `runs` runs, from the Summary alone: no trace is read. Shown by default:
+    all ranks when they are few, else the first and last, the fastest and slowest, the stragglers, one of each stage,
+    and evenly spread ones."""
     known = [r for r in s.ranks if r is not None]
     chosen = ranks if ranks is not None else _worth_showing(s, known)
     count = max(len(chosen) if chosen is not None else len(s.devices), 1)
