@@ -1,7 +1,7 @@
-"""Causal attention for megatron-core without Transformer Engine, by PyTorch's fused kernels.
+"""The model on megatron-core: attention by PyTorch's fused kernels without Transformer Engine, layers, and weights.
 
 megatron-core's own local attention stores every score (sequence² per head) and refuses context parallelism; this one
-does neither. It knows tensors and process groups, nothing of the layers around it.
+does neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The first line of a rank's metrics, from the arguments, the model and the device."""
+"""The first line of a rank's metrics, from the arguments, the model and the device, with its measured peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sees every tensor that a training makes, and when its memory is free again: the blocks of memory_log.py.
+"""Sees every tensor that a training makes and when its memory is free again, and writes who held it:
+memory/rank<R>.json.
 
 Works on every device, since it looks at the operators and not at the allocator; so it does not see what an operator
 needs inside itself. The way is that of torch.distributed._tools.MemTracker, which tells neither who nor when.

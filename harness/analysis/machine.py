@@ -1,5 +1,5 @@
-"""Whether other programs used the machine's cores during the job, and whether each rank had a core. Reads the records
-of the monitor and the training of a run without GPUs; knows no trace.
+"""What the monitor says of the machine: whether other programs used its cores, and the devices' means. Knows no
+trace.
 """
 
 from __future__ import annotations

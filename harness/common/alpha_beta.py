@@ -1,6 +1,5 @@
-"""The line time = α + β·bytes through measured messages: the latency, and the inverse of the bandwidth.
-
-Knows nothing of who measured them.
+"""The line time = α + β·bytes through measured messages (latency, inverse of the bandwidth), and the factors of bus
+bandwidth. Knows nothing of who measured them.
 """
 
 from __future__ import annotations

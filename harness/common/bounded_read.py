@@ -1,4 +1,5 @@
-"""Read the small files of a run, which another process or person wrote: a regular file, of bounded size and depth.
+"""Reads the small files of a run, which another process or person wrote: regular, of bounded size and depth; and walks
+its folders.
 
 What is not so gives one sentence. A FIFO would wait for ever, a device never end, and deep JSON exhaust the stack.
 """

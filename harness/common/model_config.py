@@ -1,4 +1,4 @@
-"""A model as its file of configs/models describes it: the architecture's sizes, its parameters and its FLOPs.
+"""A model as its file of configs/models describes it: sizes, parameters, FLOPs; and the precisions it computes in.
 
 Knows neither how the file is read nor how the network is built.
 """

@@ -1,4 +1,4 @@
-"""The container and the training packages in it, or in .venv: what the training starts. Judges what programs said."""
+"""What the training starts: its container, its packages, nsys and nsys2prv. Judges what programs said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a run reads and where it writes: data, checkpoints, the runs' folder, temporary files. Leaves nothing behind."""
+"""What a run reads and where it writes: data, checkpoints, folders, space, quotas; and the variables that spoil it.
+Leaves nothing behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The node itself: its cores and their load, memory that processes share, the network interface. Measures no speed."""
+"""The node itself: cores and load, shared memory, network interface, GPUs and driver, and its clock beside the first
+node's. Measures no speed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Slurm as a student meets it: commands, controller, partition, reservation, and a real request. Submits nothing."""
+"""Slurm as a student meets it: commands, controller, partition, QOS, reservation, and a real request. Submits
+nothing.
+"""
 
 from __future__ import annotations
 

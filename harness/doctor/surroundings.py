@@ -1,4 +1,4 @@
-"""Where the doctor looks from and what for: the site, its jobs, the environment. Judges nothing."""
+"""Where the doctor looks from and what for, what a check answers, and the checks of a training of the user's own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What every exercise is: its fields, the rules between them, and what the other rooms ask of it. A field is an option
-(options.py). A rule names the fields that it joins, so that one message holds all broken rules. Knows no cluster, no
-path and no launcher."""
+"""What every exercise is: its fields, the rules between them, its advice, and what the other rooms ask of it.
+
+A field is an option (options.py). A rule names the fields that it joins, so that one message holds all broken rules.
+Knows no cluster, no path and no launcher.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the run asked for and measured, as several rules and advice read it. Knows no rule."""
+"""What the run asked for and measured, the lines of its code, and the commands that make a change. Knows no rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slowdown by stragglers in sentences: how much, by what, and what to try. Knows only the Summary."""
+"""Sentences about stragglers and about what transports a job's messages. Knows only the Summary."""
 
 from __future__ import annotations
 

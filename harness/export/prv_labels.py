@@ -1,4 +1,4 @@
-"""The numbers and labels of our Paraver traces: those of nsys2prv 0.5.8 where it has them.
+"""The numbers, types and labels of our Paraver traces: those of nsys2prv 0.5.8 where it has them.
 
 So the same views open both traces. A view finds a type by its label first, by its number second.
 """

@@ -1,4 +1,4 @@
-"""From a request to a run: resolve, check, stage, hand to a backend. Only calls these four in order."""
+"""From a request to a run: resolve, check, render, stage, hand to a backend; and what program and machine that was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The answer for a run that is or was stuck, `live/stuck.json`: as the guard writes it, and as everybody reads it."""
+"""The answer for a run that is or was stuck, `live/stuck.json`, as the guard writes it and everybody reads it; and who
+waits for whom.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run while it runs: its nodes and ranks as their heartbeats have them, and how fast it is. Knows no file."""
+"""A run while it runs: its nodes and ranks as their heartbeats have them, how fast it is, and how long earlier ones
+took. Knows no file.
+"""
 
 from __future__ import annotations
 

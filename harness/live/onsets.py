@@ -1,4 +1,4 @@
-"""A series of step times, made ready for the search of jumps: without warm-up and without what repeats in a period."""
+"""Where a series of step times jumps: without warm-up and without what repeats in a period. Knows arrays only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks' own time changed, without the time in which they waited for other ranks. Knows arrays only."""
+"""Changes of a run's pace, and which ranks' own time changed, without the time in which they waited for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parts of processes to Summaries, one per job, with the other contents of the runs' directories. Opens no trace."""
+"""Parts of processes to Summaries, one per job, with the other contents of the runs' directories. Opens no trace.
+Before a mystery is revealed, its Summary has no causes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The lines of NCCL's log of one process, as data. Formats: NCCL 2.18 to 2.28, as its source writes them.
+"""NCCL's log of a run: its lines as data (formats of NCCL 2.18 to 2.28, as its source writes them), and what they say.
 
-A line that is not known here is skipped and counted: each release of NCCL has new ones. Knows no file and no run.
+A line that is not known here is skipped and counted: each release of NCCL has new ones.
 """
 
 from __future__ import annotations

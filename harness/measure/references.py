@@ -1,8 +1,6 @@
-"""References as they are stored: which there are, what each holds, and reading them. Writes nothing, and knows neither
-who records a reference nor what it is compared with.
+"""References as they are stored: which there are, what each holds, and which one fits a run. Writes nothing.
 
-A reference is a folder: `reference.json`, a small index that every report may read, and `variants/NAME.json` with the
-numbers of each variant's runs.
+A reference is a folder: `reference.json`, a small index that every report may read, and one file per variant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A request for a report carried out: names to paths, measuring here or on Slurm, summary.json into runs."""
+"""A request for a report carried out: names to paths, measuring here or on Slurm, summary.json written and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run's directory besides its traces (record, training metrics, monitor, NCCL's logs), added to a Summary."""
+"""A run's directory besides its traces (record, training metrics, efficiency, plan, monitor, NCCL's logs), added to a
+Summary.
+"""
 
 from __future__ import annotations
 

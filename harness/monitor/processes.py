@@ -1,4 +1,4 @@
-"""Without a GPU: CPU time and memory (PSS) of the job's processes and of the whole machine."""
+"""Without a GPU: CPU time, memory (PSS) and energy (RAPL) of the job's processes and of the whole machine."""
 
 from __future__ import annotations
 

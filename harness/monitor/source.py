@@ -1,4 +1,6 @@
-"""The protocol of a source of samples: its columns, its devices, and one row per device at each call."""
+"""What a source of samples is: its columns, its devices, one row per device at each call; its errors, and gaps between
+samples.
+"""
 
 from __future__ import annotations
 

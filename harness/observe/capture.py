@@ -1,4 +1,6 @@
-"""Lets ranks wait for each other, and agree, without a collective: a trace does not show it as communication."""
+"""What records a training (nsys, torch.profiler, on request), and how ranks agree on its steps without a collective,
+which a trace would show as communication.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What this rank's host thread lost while it trained: to other threads on its cores, to Python's collector, to whoever
-stopped its process.
+"""The lines of a rank's metrics, and what its host thread lost while it trained: to other threads on its cores, to
+Python's collector, to whoever stopped its process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A job replayed: how well, what its causes cost, what changes would bring. The one way in for other rooms."""
+"""A job replayed: how well, what its causes cost and at which lines, what changes would bring. The one way in for other
+rooms.
+"""
 
 from __future__ import annotations
 

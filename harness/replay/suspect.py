@@ -1,4 +1,4 @@
-"""A job's graph with its time by process, step and slot: what rules look at to suspect a cause."""
+"""A job's graph with its time by process, step and slot, and what a rule says that it suspects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of the communication tests."""
+"""The results of the communication tests: read, and as a person reads them in a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where runs are kept, and files that are written whole or not at all. A failed write gives one sentence."""
+"""Where runs are kept, their files and records. A file is written whole or not at all; a failed write gives one
+sentence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All runs, and the one that a user means by an id, a name, a path or `last`."""
+"""All runs, and the one that a user means by an id, a name, a path or `last`; and a run whose files are staged."""
 
 from __future__ import annotations
 

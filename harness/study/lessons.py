@@ -1,6 +1,5 @@
-"""Lessons: what an exercise teaches, as relations between the summaries of two of the student's own runs.
-
-One YAML file per lesson, validated on load. Knows runs and their metrics; neither launches nor prints.
+"""Lessons: what an exercise teaches, as relations between the summaries of two of the student's own runs, and how they
+end. One YAML file per lesson, validated on load. Neither launches nor prints.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""How many bytes a training communicates per optimizer step, by collective, by part of the step and by group of ranks,
-counted as nccl-tests and our traces do: by the larger of input and output."""
+"""What a step sends, and how long links need for it."""
 
 from __future__ import annotations
 

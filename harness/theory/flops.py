@@ -1,4 +1,4 @@
-"""How many FLOPs a training step takes, exactly and by rule of thumb, and their time at a share of the peak."""
+"""FLOPs of a training step, and the bubble of a pipeline."""
 
 from __future__ import annotations
 

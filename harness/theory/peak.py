@@ -1,10 +1,4 @@
-"""What a training's forward pass keeps for its backward pass, in bytes of one rank.
-
-Counted tensor by tensor from what the code saves: the decoder layers of transformers (exercises 1 and 2) and those that
-exercise 3 gives megatron-core. Both compute attention by fused kernels, which store no scores. h: hidden size, q and k:
-columns of the queries and of the keys, f: of the feed-forward layer, V: vocabulary. Method: Korthikanti et al.,
-Reducing Activation Recomputation, 2022, section 4, whose layer of GPT (34·s·b·h + 5·a·s²·b) has other parts.
-"""
+"""The highest memory of a rank: activations, buffers of communication, and when they are there together."""
 
 from __future__ import annotations
 

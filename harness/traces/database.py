@@ -1,4 +1,4 @@
-"""A tool's SQLite file as a database in which every table and every column may be missing. Knows no tool's tables."""
+"""A SQLite database that may be damaged: its tables as columns, page by page where it has to be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Many traces at once: a worker process reads and reduces each trace and sends back only the result.
-
-A worker holds one trace at a time; the memory budget limits the number of workers.
-"""
+"""Many traces read and reduced, each in a worker process if that is faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One communication message, from any tool, and many messages as the trace's collectives."""
+"""NCCL's calls and messages, from any tool, as the trace's collectives."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Moves a trace's clock so that no time is below zero; must not know what the times mean.
-
--1 stands for "not known" in every column, so a time must not be below zero. Tools write such times where their clock
-starts later than the recording.
-"""
+"""Opens any trace: the list of readers, and what every trace gets: possible numbers, and a clock from zero on."""
 
 from __future__ import annotations
 

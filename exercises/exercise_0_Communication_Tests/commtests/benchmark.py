@@ -1,4 +1,4 @@
-"""Measured collectives as a table, as JSON and as a log-log picture. Needs no torch, only numpy."""
+"""The benchmark of collectives: measured, and shown as a table, as JSON and as a log-log picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks of the health check work when, and with whom. Standard library only."""
+"""The health check: which ranks work when and with whom, and its answer. Standard library only."""
 
 from __future__ import annotations
 

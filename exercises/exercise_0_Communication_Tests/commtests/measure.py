@@ -1,4 +1,4 @@
-"""The six collectives: their buffers, their calls and their correct results. Knows torch; knows no clocks or files."""
+"""The six collectives: their buffers, calls, correct results and bounds, and how long they take. Knows no file."""
 
 from __future__ import annotations
 

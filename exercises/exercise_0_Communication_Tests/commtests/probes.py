@@ -1,4 +1,4 @@
-"""Work of a known size on one device, and how long it took by the host's clock. Knows no other rank."""
+"""Work of a known size on one device and how long it took, and the processes that do it. Knows no other rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences about what is wrong: with the links of one node, between nodes that should be equal, in the benchmark."""
+"""Sentences about what is wrong: with the links of one node, between nodes, in the benchmark, in a health check."""
 
 from __future__ import annotations
 

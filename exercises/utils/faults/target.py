@@ -1,4 +1,6 @@
-"""Where a rank writes what was injected: as lines of JSON, or sealed in the run of a mystery."""
+"""What an injector is given: the training's parts, its moments, the time it took per step, and where a rank records it,
+as lines of JSON or sealed in the run of a mystery.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job's collectives as tables: bandwidth, waiting against transfer, message sizes, stragglers."""
+"""The job's collectives as tables: bandwidth, waiting against transfer, message sizes and their fits, stragglers."""
 
 from __future__ import annotations
 

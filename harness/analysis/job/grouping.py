@@ -1,6 +1,4 @@
-"""How far the clocks of several hosts are apart, from the ends of the collectives that they share. One answer for the
-Summary, the page and the exports.
-"""
+"""Which processes form a job, and how far the clocks of its hosts are apart, by the ends of collectives they share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a device's time went: compute, communication, memory, idle, as lengths of unions.
+"""Where a device's time went: compute, communication, memory, idle, as lengths of unions; and the cause of idle time.
 
-Definitions: DESIGN.md "What the numbers mean", repeated with formulas in docs/metrics.md.
+Formulas: docs/metrics.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sets of half-open intervals [start, end) as pairs of int64 arrays: union, intersection, difference, length.
+"""Sets of half-open intervals [start, end) as pairs of int64 arrays; nested ranges, and lanes without overlap.
 
 A *set* here is disjoint, sorted and has no empty interval; `union` makes a set of any intervals. Knows only numbers.
 """

@@ -1,9 +1,4 @@
-"""The temporal breakdown of HolisticTraceAnalysis (HTA) 0.5.0, with its trimming and rounding, to compare with HTA.
-
-HTA rounds a trace with fractional microseconds inwards (start up, end down), drops everything that was launched after
-the last ProfilerStep began, knows kernels by a few name prefixes, and calls the rest of the busy time non-compute.
-Source: facebookresearch/HolisticTraceAnalysis, breakdown_analysis.py and trace_filter.py.
-"""
+"""A trace to the parts of its processes: splits, kernels, ranges, phases, and on request what HTA 0.5.0 counts."""
 
 from __future__ import annotations
 

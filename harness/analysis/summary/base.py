@@ -1,5 +1,5 @@
-"""The text below each field of a class, or constant of a module, as its source has it. Docs and schemas read it, so
-that an import pays nothing for it.
+"""What every part of the Summary is: a struct whose fields have their text below them, as JSON, schema and documents
+say it.
 """
 
 from __future__ import annotations

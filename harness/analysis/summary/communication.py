@@ -1,4 +1,4 @@
-"""What ranks did together: collectives, waiting, clocks, pipeline stages. Fields only; no measurement."""
+"""What ranks did together: collectives, waiting, clocks, pipeline stages, NCCL. Fields only; no measurement."""
 
 from __future__ import annotations
 

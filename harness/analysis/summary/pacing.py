@@ -1,4 +1,4 @@
-"""How the pace of a whole training changed, and which of its ranks is the slowest. Fields only; no measurement."""
+"""The pace of a training: its changes, the slowest rank, the pace of all places, stragglers. Fields only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's events replayed: the time lost per cause, and the step with one thing changed. Fields only."""
+"""A job's events replayed, its efficiencies, its plan, its reference and its memory. Fields only; no measurement."""
 
 from __future__ import annotations
 

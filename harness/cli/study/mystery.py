@@ -1,4 +1,4 @@
-"""`slurm.sh mystery`: start a training with hidden faults; its other parts have modules of their own."""
+"""`slurm.sh mystery`: start a training with hidden faults, show the answers so far, and find its other parts."""
 
 from __future__ import annotations
 

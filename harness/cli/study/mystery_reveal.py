@@ -1,4 +1,6 @@
-"""`slurm.sh mystery reveal`: the solution, the answers, the diagnosis, and the measured step without the faults."""
+"""`slurm.sh mystery answer`, `reveal` and `class`: an answer and its points, the solution, and the points of all
+students.
+"""
 
 from __future__ import annotations
 

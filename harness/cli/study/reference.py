@@ -1,4 +1,4 @@
-"""`slurm.sh reference`: its parts by name; each has a module of its own."""
+"""`slurm.sh reference`: its parts by name, and of these `record` and `package`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slurm.sh reference show`: the references there are, or the variants of one."""
+"""`slurm.sh reference show` and `check`: the references there are, and what changed since one was recorded."""
 
 from __future__ import annotations
 

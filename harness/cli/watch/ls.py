@@ -1,4 +1,4 @@
-"""`slurm.sh ls`: all runs, newest last, as wide as the terminal."""
+"""`slurm.sh ls`: all runs, newest last, as wide as the terminal, with their step times."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the launches of all trainings share: the training script's arguments, its data, its model's file. Knows the
-training scripts' command line; knows no exercise by name and no scheduler."""
+"""What the launches of all trainings share: the script's arguments, data and model, accelerate, and what a device
+needs. Knows the training scripts' command line; knows no exercise by name and no scheduler.
+"""
 
 from __future__ import annotations
 

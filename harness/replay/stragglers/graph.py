@@ -1,8 +1,7 @@
-"""What each operation of one pipeline waits for: the order on its worker, the pass before it, and its communication.
+"""What each operation of one pipeline waits for, and the time that follows from it.
 
 The model is that of Lin et al., *Understanding Stragglers in Large Model Training Using What-if Analysis* (OSDI 2025),
-section 3.2: compute is one stream per worker, each kind of send and receive another, data-parallel communication one
-more; the members of a communication start to transfer when the last of them has begun.
+section 3.2: compute is repeated, communication waits for its peers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The time that each operation takes for itself, and the ideal one of its kind."""
+"""How much a job is slowed by stragglers: each operation's own time and the ideal one of its kind, and the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's sections about the recording and the run: command, site, time, versions, result and files."""
+"""The page's sections about the recording, the machine and the run: command, site, time, versions, result and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the user's code as the page shows them below a sentence."""
+"""The page's sections about help, code, efficiency, the pipeline, work, time, stragglers and memory."""
 
 from __future__ import annotations
 

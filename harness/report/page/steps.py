@@ -1,4 +1,4 @@
-"""The page's section about steps: one after another, their distribution, speed and efficiency."""
+"""The page's sections about steps and communication, and those of exercise 0."""
 
 from __future__ import annotations
 

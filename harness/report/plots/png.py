@@ -1,5 +1,4 @@
-"""Names for matplotlib, which takes a text between two dollar signs for a formula, and a wrong formula for an error.
-Knows no plot."""
+"""Plots as PNG by matplotlib, in one style. A text between two dollar signs is no formula."""
 
 from __future__ import annotations
 

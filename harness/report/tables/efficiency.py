@@ -1,4 +1,4 @@
-"""The table of the efficiencies that POP and TALP define, and the same in one line."""
+"""The tables about efficiency, pace, kernels and ranges, pipeline stages and the plan, and the same in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the replay: the causes of lost time, and the step with one thing changed."""
+"""The tables of the replay: the causes of lost time, the step with one thing changed, and stragglers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of a table: once, for terminal, page, files and compare. Knows no table."""
+"""The declaration of a table, once, for terminal, page, files and compare; and how a screen shows it."""
 
 from __future__ import annotations
 

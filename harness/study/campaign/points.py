@@ -1,4 +1,4 @@
-"""What is asked of a series: its points, and each one prepared for its site. Knows no run."""
+"""The points of a series: each prepared for its site, the state of its task, and what all may cost."""
 
 from __future__ import annotations
 

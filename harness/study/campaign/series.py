@@ -1,4 +1,4 @@
-"""A series by its name: its folder, the lock that lets one process run it, and its runs on disk.
+"""A series by its name: its folder, the lock that lets one process run it, its runs on disk, and who submits them.
 
 Which runs there are, only the runs say: the folder holds no list of them.
 """

@@ -1,4 +1,4 @@
-"""The two arms of a check: arguments → runs, and runs → numbers. Neither launches nor judges."""
+"""A check as a series: two arms, the order of their runs, and their numbers. Does not judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job trains, as the numbers that theory takes: model, layout, batch, precision, device. Computes nothing."""
+"""What a job trains, how much memory a rank needs for it and a device has, and the nearest request that fits."""
 
 from __future__ import annotations
 

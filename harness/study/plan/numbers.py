@@ -1,4 +1,4 @@
-"""How each part of a rank's memory was computed, in words: its formula and its source. Computes nothing."""
+"""The plan's numbers with their formulas and sources in words, and as a run keeps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How long a step takes: its FLOPs at a share of the device's peak, and its messages if they take longer."""
+"""How long a step takes (its FLOPs at a share of the device's peak, its messages if they take longer), and what it
+costs.
+"""
 
 from __future__ import annotations
 

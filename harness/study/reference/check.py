@@ -1,4 +1,4 @@
-"""The two arms of a check: variants with their runs, from a stored reference or from runs on disk. Judges nothing."""
+"""A reference check: its two arms, and whether the second moved. Reads stored references and runs on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of exercise 0 as metrics by name, and its device: its runs have no steps. Reads their one file."""
+"""The numbers of a reference's runs: of trainings, of exercise 0, and of a lesson's pair of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a variant's step time changed, from one number of each run. Knows numbers, and no run on disk."""
+"""Whether a variant's numbers and step times changed, from one of each run. Knows no run on disk."""
 
 from __future__ import annotations
 

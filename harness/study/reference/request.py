@@ -1,4 +1,4 @@
-"""The likely reasons for the result of a check, from what was recorded: one sentence each, the likeliest first."""
+"""What a reference check is asked, and the likely reasons for its result, from what was recorded."""
 
 from __future__ import annotations
 

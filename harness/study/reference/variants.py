@@ -1,4 +1,6 @@
-"""A list of variants: which runs a reference consists of. One YAML file, validated on load; launches nothing."""
+"""The variants of a reference: their list (one YAML file, validated on load), their runs and the traces that are
+kept.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep of a user's own training: its command, and axes that are flags of its script. Knows no run."""
+"""A sweep: its file, its axes of options and of a script's own flags, and its settings. Knows no run."""
 
 from __future__ import annotations
 

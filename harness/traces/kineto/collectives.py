@@ -1,4 +1,4 @@
-"""One message as Kineto records it: in a kernel's arguments, or in the shapes of the operator behind it."""
+"""Collectives of a Kineto trace: their arguments, and where they ran on GPUs or on CPU threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The identity of a Kineto file from the text around its events: rank, world size, devices, clock, groups."""
+"""A Kineto file's records gathered in the fastest way that it allows, and its identity: rank, world size, devices,
+clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace file as blocks of plain bytes, unpacked if need be; must not know what the bytes mean."""
+"""A Kineto file as blocks of text and whole records, also of a file that is packed, cut off or in need of a repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records by kind: which records a reader wants, picked from the text in the exact way."""
+"""The wanted records of a text: picked in the exact way, or by the layout of the file's first records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of Kineto's records, one per kind of work, and which categories of every era mean which kind."""
+"""The shapes of Kineto's records, which categories of every era mean which kind, and its numbers as integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels, copies, sets and API calls of an nsys export as columns."""
+"""Kernels, copies, sets, API calls, counters and network samples of an nsys export as columns."""
 
 from __future__ import annotations
 

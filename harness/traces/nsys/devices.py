@@ -1,4 +1,4 @@
-"""nsys' numbers of threads, processes and strings to those of the trace."""
+"""nsys' numbers of threads, processes, strings and devices to those of the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report that a newer nsys wrote than the one at hand: both versions, and what to type where the newer one is."""
+"""The SQLite export of an nsys report: made, unpacked, or why it cannot be, as when a newer nsys wrote the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampled call chains of an nsys export: what each says in one name. Must not know what the spans are used for."""
+"""What threads did beside CUDA: samples of functions, waits, the profiler's own work."""
 
 from __future__ import annotations
 

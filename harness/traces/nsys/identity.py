@@ -1,4 +1,4 @@
-"""NVTX ranges of an nsys export as columns."""
+"""Ranges (NVTX) and messages of an nsys export as columns, and who its process is."""
 
 from __future__ import annotations
 

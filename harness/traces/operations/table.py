@@ -1,4 +1,4 @@
-"""What an operation timeline lacks, in one sentence."""
+"""Files that hold a timeline of operations: recognised, read as a table, and what one lacks in a sentence."""
 
 from __future__ import annotations
 

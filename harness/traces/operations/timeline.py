@@ -1,4 +1,4 @@
-"""The steps of a timeline that does not number them: they end with the optimizer, else with the last backward."""
+"""A timeline of operations: its columns, and its steps where it does not number them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Messages of RCCL's calls, of a rocpd database: from the arguments that rocprofv3 writes beside each call.
-
-Names of arguments: rocprofiler-sdk, source/lib/rocprofiler-sdk/rccl/rccl.def.cpp. How it writes a data type, by number
-or by name, is uncertain; both are read. The communicator is written as an address of the process, which says nothing to
-other ranks, and a peer by its number in that communicator: neither is taken.
-"""
+"""A database of rocprofv3 as a Trace: its work, its calls and RCCL's messages."""
 
 from __future__ import annotations
 

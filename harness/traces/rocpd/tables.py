@@ -1,8 +1,4 @@
-"""The tables of a rocpd database, one set of them for each recorded process, and what joins their rows.
-
-Schema: rocprofiler-sdk, source/share/rocprofiler-sdk-rocpd/versions (3.0.0 to 3.0.5). A table's name ends with the
-recording's unique id, so that several recordings fit into one file; ids are only unique within a recording.
-"""
+"""The tables of a rocprofv3 database: agents, identity and the host's ranges."""
 
 from __future__ import annotations
 
