@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from harness.analysis.network import node_network, placed, traffic_of_monitor
 from harness.analysis.summary import NetworkOverTime, Summary
