@@ -10,9 +10,7 @@ import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, NamedTuple
-
-import typer
+from typing import NamedTuple
 
 from harness.common.errors import given_twice
 from harness.common.printable import printable
@@ -176,9 +174,6 @@ def _is_flag(word: str, flags: Mapping[str, Declared]) -> bool:
 
 def _is_value(word: str) -> bool:
     return not word.startswith("-") or re.fullmatch(r"-[0-9.]+", word) is not None
-
-
-JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
 
 
 NARROWEST = 60  # no table fits into less; lines that wrap are better then

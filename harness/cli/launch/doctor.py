@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import RUN, JsonOption, columns
+from harness.cli.command_line import RUN, columns
 from harness.cli.commands import run_command
+from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.common.errors import RequestError
 from harness.common.printable import printable

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.command_line import JsonOption, columns
+from harness.cli.command_line import columns
+from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.faults import FAULTS, FaultKind
 from harness.common.paths import PROGRAM

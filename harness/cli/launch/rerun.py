@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.command_line import DRY_RUN, RUN, JsonOption
+from harness.cli.command_line import DRY_RUN, RUN
 from harness.cli.launch.launch import Behaviour, go
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
+from harness.cli.options import JsonOption
 from harness.experiment.parse import command_of
 from harness.run import Record, find_run
 from harness.site.detection import SiteChoice

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.command_line import JsonOption
+from harness.cli.options import JsonOption
 from harness.common.paths import PROGRAM, expanded
 from harness.launch.backends.registry import BACKENDS, backend_of
 from harness.site.detection import site_to_show

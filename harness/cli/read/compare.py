@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.command_line import JsonOption
+from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import JsonOption
+from harness.cli.options import JsonOption
 from harness.common.errors import HarnessError, RequestError
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.export import nsys2prv

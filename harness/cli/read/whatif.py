@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import JsonOption
 from harness.cli.launch.untrusted import YesOption
+from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import Annotated
 import typer
 
 from harness.analysis.change import ChangeVerdict
-from harness.cli.command_line import BEHAVIOUR, RUN, JsonOption, declared, read_launch
+from harness.cli.command_line import BEHAVIOUR, RUN, declared, read_launch
 from harness.cli.commands import run_command
 from harness.cli.launch.launch import request_of
+from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.format import metric_text, percent

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from harness.cli.command_line import JsonOption
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
+from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from harness.cli.command_line import JsonOption
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
+from harness.cli.options import JsonOption
 from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked_of
 from harness.common.errors import RequestError
 from harness.common.paths import expanded

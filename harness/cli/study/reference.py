@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import Declared, JsonOption
+from harness.cli.command_line import Declared
 from harness.cli.commands import run_command
+from harness.cli.options import JsonOption
 from harness.cli.page import Page, as_text, of_function
 from harness.cli.study.campaign import (
     Arguments,

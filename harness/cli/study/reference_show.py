@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import JsonOption
+from harness.cli.options import JsonOption
 from harness.common.errors import WorkError
 from harness.common.format import duration, metric_text
 from harness.common.paths import PROGRAM

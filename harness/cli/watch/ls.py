@@ -11,7 +11,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from harness.cli.command_line import JsonOption, columns
+from harness.cli.command_line import columns
+from harness.cli.options import JsonOption
 from harness.common.bounded_read import read_bounded
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM

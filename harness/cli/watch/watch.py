@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.command_line import NARROWEST, JsonOption, columns
+from harness.cli.command_line import NARROWEST, columns
+from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 from harness.common.paths import PYTHON_PATH
 from harness.common.printable import unguarded
