@@ -82,9 +82,9 @@ def tables() -> tuple[Table, ...]:
         words = tuple(name.split())
         found.append(Table(words, (*launch, *own), words[0] != "reference", _WORDS.get(name, ()), launches=True))
     for group, parts in (("mystery", mystery.PARTS), ("reference", reference.PARTS)):
-        for part, (module, _) in parts.items():
+        for part, (command, _) in parts.items():
             if part != "record":
-                found.append(_of_typer((group, part), getattr(import_module(module), f"{part}_command")))
+                found.append(_of_typer((group, part), resolve_name(command)))
     for name, entry in COMMANDS.items():
         if not entry.reads_arguments:
             found.append(_of_typer((name,), resolve_name(entry.function)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Iterator
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -26,9 +26,18 @@ if TYPE_CHECKING:
     from harness.study.mystery_grades import Result
 
 PARTS = {
-    "answer": ("harness.cli.study.mystery_reveal", "RUN --cause C --ms T: name the cause; get points and hints"),
-    "reveal": ("harness.cli.study.mystery_reveal", "RUN: end it; show the cause, and the step without it"),
-    "class": ("harness.cli.study.mystery_reveal", "FILE|FOLDER…: the points of all students, for the instructor"),
+    "answer": (
+        "harness.cli.study.mystery_reveal:answer_command",
+        "RUN --cause C --ms T: name the cause; get points and hints",
+    ),
+    "reveal": (
+        "harness.cli.study.mystery_reveal:reveal_command",
+        "RUN: end it; show the cause, and the step without it",
+    ),
+    "class": (
+        "harness.cli.study.mystery_reveal:class_command",
+        "FILE|FOLDER…: the points of all students, for the instructor",
+    ),
 }
 _DOCS = "docs/mysteries.md"
 LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
@@ -50,7 +59,7 @@ def mystery(arguments: list[str]) -> int:
         RequestError: a sentence for each thing that is wrong.
     """
     if arguments and arguments[0] in PARTS:
-        return run_command(f"mystery {arguments[0]}", _command(arguments[0]), arguments[1:])
+        return run_command(f"mystery {arguments[0]}", resolve_name(PARTS[arguments[0]][0]), arguments[1:])
     if not arguments:
         print(page(arguments))
         return 0
@@ -60,11 +69,6 @@ def mystery(arguments: list[str]) -> int:
         hint = nearest_or_list(arguments[0], PARTS, "slurm.sh help mystery lists all")
         raise RequestError(f"mystery: there is no part {arguments[0]!r}{hint}; to start a mystery, begin with -e 1")
     return _show(arguments[0])
-
-
-def _command(part: str) -> Callable[..., int]:
-    command: Callable[..., int] = getattr(import_module(PARTS[part][0]), f"{part}_command")
-    return command
 
 
 def _show(token: str) -> int:
@@ -85,7 +89,7 @@ def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part in PARTS:
-        return as_text(of_function(f"mystery {part}", _command(part), docs=_DOCS))
+        return as_text(of_function(f"mystery {part}", resolve_name(PARTS[part][0]), docs=_DOCS))
     if nearest(part, PARTS):
         raise RequestError(_no_part(part))
     parts = [f"mystery {name} {text}" for name, (_, text) in PARTS.items()]

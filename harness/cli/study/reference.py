@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,13 +41,19 @@ if TYPE_CHECKING:
 
 _DOCS = "docs/references.md"
 PARTS = {
-    "record": ("harness.cli.study.reference", "[--site S] [--name N]: run a whole list of variants, and store it"),
+    "record": (
+        "harness.cli.study.reference:record",
+        "[--site S] [--name N]: run a whole list of variants, and store it",
+    ),
     "check": (
-        "harness.cli.study.reference_show",
+        "harness.cli.study.reference_show:check_command",
         "[RUN|NAME]: what changed since a reference was recorded, and the likely reason",
     ),
-    "show": ("harness.cli.study.reference_show", "[NAME]: all references, or the variants of one"),
-    "package": ("harness.cli.study.reference", "NAME -o FILE.tar.gz: an archive for students, to open offline"),
+    "show": ("harness.cli.study.reference_show:show_command", "[NAME]: all references, or the variants of one"),
+    "package": (
+        "harness.cli.study.reference:package_command",
+        "NAME -o FILE.tar.gz: an archive for students, to open offline",
+    ),
 }
 
 
@@ -65,12 +70,7 @@ def reference(arguments: list[str]) -> int:
         raise RequestError(_no_part(arguments[0]))
     if arguments[0] == "record":  # it takes the flags of a launch
         return record(arguments[1:])
-    return run_command(f"reference {arguments[0]}", _command(arguments[0]), arguments[1:])
-
-
-def _command(part: str) -> Callable[..., int]:
-    command: Callable[..., int] = getattr(import_module(PARTS[part][0]), f"{part}_command")
-    return command
+    return run_command(f"reference {arguments[0]}", resolve_name(PARTS[arguments[0]][0]), arguments[1:])
 
 
 def page(arguments: list[str]) -> str:
@@ -80,7 +80,7 @@ def page(arguments: list[str]) -> str:
         return record_page()
     if part in PARTS:
         exits = CHECK_EXITS if part == "check" else ()
-        return as_text(of_function(f"reference {part}", _command(part), exits, docs=_DOCS))
+        return as_text(of_function(f"reference {part}", resolve_name(PARTS[part][0]), exits, docs=_DOCS))
     if part and not part.startswith("-"):
         raise RequestError(_no_part(part))
     return as_text(
