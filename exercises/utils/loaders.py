@@ -7,6 +7,7 @@ training often look like this. It reads the `tokenizer.json` of a byte-level BPE
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -222,9 +223,15 @@ def _workers() -> int:
     return max(1, min(2, cores - 1))  # one core is for the training itself
 
 
+def _leave_the_parents_garbage() -> None:
+    """No forked process collects what it inherited: the end of a CUDA event or stream calls CUDA, which aborts it there."""
+    os.register_at_fork(after_in_child=gc.freeze)
+
+
 def _loader(
     arguments: TrainingArguments, examples: Dataset[TokenBatch] | Sequence[TokenBatch], workers: int, pin_memory: bool
 ) -> DataLoader[TokenBatch]:
+    _leave_the_parents_garbage()
     return DataLoader(
         cast("Dataset[TokenBatch]", examples),  # a list works, too
         batch_size=arguments.micro_batch_size,

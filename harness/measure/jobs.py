@@ -61,25 +61,24 @@ def without_profiler(summary: Summary) -> Summary:
 
 
 def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[TimeLost]:
-    """The losses, the largest first, with those to small operators divided by the factor by which profiled steps are
-    longer; without those that the profiler alone explains.
+    """The losses, the largest first, with those to small operators without what the profiler adds to a step; without
+    those that the profiler alone explains.
 
-    The profiler adds time to each operator and each call. A stall, a wait or a pause holds few of them.
+    The profiler adds time to each operator and each call, so while small operators are launched. A stall, a wait or a
+    pause holds few of them.
     """
     if cost is None or cost.ratio <= SLOWED:
         return [*found]
     added_ns = cost.profiled_step_ns - cost.unprofiled_step_ns
-    kept = [
-        _divided(one, cost.ratio) if one.cause == Cause.TINY_KERNELS else one
-        for one in found
-        if one.cause != Cause.TINY_KERNELS or (one.lost_ns > added_ns and one.share / cost.ratio >= NOTICEABLE)
-    ]
+    less = [_without(one, added_ns) if one.cause == Cause.TINY_KERNELS else one for one in found]
+    kept = [one for one in less if one.recorded_lost_ns is None or one.share >= NOTICEABLE]
     return sorted(kept, key=lambda one: -one.lost_ns)
 
 
-def _divided(one: TimeLost, ratio: float) -> TimeLost:
-    low, high = (None if ns is None else round(ns / ratio) for ns in (one.low_ns, one.high_ns))
-    less = {"lost_ns": round(one.lost_ns / ratio), "share": one.share / ratio, "low_ns": low, "high_ns": high}
+def _without(one: TimeLost, added_ns: int) -> TimeLost:
+    lost_ns = one.lost_ns - added_ns
+    low, high = (None if ns is None else max(0, ns - added_ns) for ns in (one.low_ns, one.high_ns))
+    less = {"lost_ns": lost_ns, "share": one.share * lost_ns / one.lost_ns, "low_ns": low, "high_ns": high}
     return one.model_copy(update={**less, "recorded_lost_ns": one.lost_ns})
 
 

@@ -102,11 +102,12 @@ def precisions(summary: Summary) -> dict[str, int]:
 
 
 def check_precision(result: Result, name: str, summary: Summary, wanted: str) -> None:
-    """Nearly all matrix products ran in the requested precision."""
+    """Nearly all products whose precision is known ran in the requested one. The names of cuDNN's attention do not tell it."""
     found = precisions(summary)
     total = sum(found.values())
+    known = total - found.get("unknown", 0)
     said = ", ".join(f"{precision} {percent(ns / total)}" for precision, ns in _largest(found)) or "no product"
-    held = bool(total) and found.get(wanted, 0) >= PRECISION_LEAST * total
+    held = 2 * known > total and found.get(wanted, 0) >= PRECISION_LEAST * known
     result.check(f"{name}: precision {wanted}", held, said)
 
 

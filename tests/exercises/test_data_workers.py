@@ -1,4 +1,4 @@
-"""Data workers ignore the SIGTERM of a batch system and end when their training ends."""
+"""Data workers ignore the SIGTERM of a batch system, end when their training ends, and leave its objects alone."""
 
 from __future__ import annotations
 
@@ -45,3 +45,41 @@ def test_workers_outlive_a_batch_systems_sigterm_and_a_training_that_fails_does_
     assert done.stdout.splitlines() == ["True"], done.stderr
     assert done.returncode == 1
     assert "the training fails" in done.stderr
+
+
+GARBAGE = """
+import gc, os
+from types import SimpleNamespace
+from exercises.utils import loaders
+
+class LikeACudaEvent:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        print("ended in", "its process" if os.getpid() == own else "a worker", flush=True)
+
+class Examples:
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        gc.collect()
+        return index
+
+own = os.getpid()
+loaders.collate = list
+gc.disable()
+LikeACudaEvent()
+loader = loaders._loader(SimpleNamespace(micro_batch_size=4, seed=0), Examples(), workers=1, pin_memory=False)
+assert len(list(loader)) == 2
+gc.collect()
+"""
+
+
+@pytest.mark.train
+def test_a_worker_does_not_collect_what_it_inherited_as_a_cuda_event_that_would_abort_it() -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", GARBAGE], cwd=root, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["ended in its process"]

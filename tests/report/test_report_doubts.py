@@ -77,17 +77,17 @@ def with_losses(*found: TimeLost, ratio: float = 1.5) -> Summary:
     return without_profiler(summary(profiler_cost=cost, findings=[*found]))
 
 
-def test_a_loss_to_small_operators_is_divided_by_the_profilers_weight_and_stalls_are_not() -> None:
+def test_what_the_profiler_adds_is_subtracted_from_a_loss_to_small_operators_and_from_no_stall() -> None:
     given = with_losses(lost("tiny-kernels", 45 * MS), lost("host-stall", 40 * MS), lost("data-stall", 9 * MS))
     assert [(one.cause, one.lost_ns // MS) for one in given.findings] == [
         ("host-stall", 40),  # now the largest
-        ("tiny-kernels", 30),
+        ("tiny-kernels", 15),
         ("data-stall", 9),
     ]
     small = given.findings[1]
-    assert (small.recorded_lost_ns, small.low_ns, small.share) == (45 * MS, round(44 * MS / 1.5), 30 / 90)
+    assert (small.recorded_lost_ns, small.low_ns, small.share) == (45 * MS, 14 * MS, 15 / 90)
     assert json.loads(given.model_dump_json())["findings"][1]["recorded_lost_ns"] == 45 * MS
-    assert "1.50 times as long as without it. The loss to small operators is divided by this factor." in " ".join(
+    assert "1.50 times as long as without it. What it adds to a step is subtracted from the loss to small operators." in " ".join(
         answer(given).further
     )
 
