@@ -97,6 +97,7 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     # accelerate refuses a launcher's file with settings of DeepSpeed's file. DeepSpeed's file is the one that counts.
     os.environ.pop("ACCELERATE_CONFIG_DS_FIELDS", None)
+    mark_by_pytorch()
     handlers = []
     if arguments.on_cpu:
         _prepare_cpu()
@@ -109,6 +110,11 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
         gradient_accumulation_steps=config["gradient_accumulation_steps"],
         kwargs_handlers=handlers,
     )
+
+
+def mark_by_pytorch() -> None:
+    """DeepSpeed marks its ranges by PyTorch. It needs a newer `nvtx` package than the nsys of most sites can record."""
+    deepspeed.get_accelerator().supports_nvtx_domain = False
 
 
 def _prepare_cpu() -> None:

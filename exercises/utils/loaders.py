@@ -224,7 +224,7 @@ def _workers() -> int:
 
 
 def _leave_the_parents_garbage() -> None:
-    """No forked process collects what it inherited: the end of a CUDA event or stream calls CUDA, which aborts it there."""
+    """A forked process collects nothing that it inherited: to free a CUDA event there aborts the process."""
     os.register_at_fork(after_in_child=gc.freeze)
 
 

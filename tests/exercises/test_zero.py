@@ -117,3 +117,25 @@ def test_what_happens_before_the_first_step_is_said_once(zero3: Finished) -> Non
 def test_training_ends_with_the_window(zero3: Finished) -> None:
     assert [step["phase"] for step in zero3.steps(0)] == ["wait", "warmup", *["active"] * STEPS]
     assert zero3.metrics(0)[-1]["status"] == "completed"
+
+
+def test_deepspeed_marks_a_range_by_pytorch_and_not_by_an_nvtx_package_that_is_too_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DeepSpeed's class for CUDA, without a GPU: with nvtx 0.2.11 its first range is an AttributeError otherwise."""
+    deepspeed = pytest.importorskip("deepspeed")
+    import torch
+    from deepspeed.accelerator import cuda_accelerator, real_accelerator
+    from deepspeed.utils.nvtx import instrument_w_nvtx
+
+    from exercises.exercise_2_DeepSpeed import zero
+
+    assert not hasattr(cuda_accelerator.nvtx.get_domain("a domain"), "push_range")
+    monkeypatch.setattr(real_accelerator, "ds_accelerator", cuda_accelerator.CUDA_Accelerator())
+    told: list[str | None] = []
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", told.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: told.append(None))
+    zero.mark_by_pytorch()
+    assert deepspeed.get_accelerator().device_name() == "cuda"
+    assert instrument_w_nvtx(lambda: "its result")() == "its result"
+    assert [told[0] is not None, *told[1:]] == [True, None]
