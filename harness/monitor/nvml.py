@@ -1,4 +1,4 @@
-"""NVIDIA devices through NVML: memory, utilisation, power, energy, temperature, clock, PCIe. No CUDA."""
+"""NVIDIA devices through NVML: memory, utilisation, power, energy, temperature, clock and its limits, PCIe. No CUDA."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def _memory(nvml: Any, handle: Any) -> Any:
         return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
+def _clock_limits(nvml: Any, handle: Any) -> Any:
+    """A bit for each reason. Every driver has the older name of the function; bindings may drop it."""
+    older = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+    return (older or nvml.nvmlDeviceGetCurrentClocksEventReasons)(handle)
+
+
 # (columns, how to read them): NVML gives mW, mJ and MHz; the file has W, J and MHz.
 _READINGS: tuple[tuple[tuple[str, ...], NvmlQuery], ...] = (
     (("memory_used_bytes",), lambda n, h: (_memory(n, h).used,)),
@@ -34,6 +40,7 @@ _READINGS: tuple[tuple[tuple[str, ...], NvmlQuery], ...] = (
     (("energy_joules",), lambda n, h: (n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
     (("temperature_celsius",), lambda n, h: (n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU),)),
     (("sm_clock_mhz",), lambda n, h: (n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM),)),
+    (("clock_limits",), lambda n, h: (_clock_limits(n, h),)),
 )
 _PCIE_COLUMNS = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
 

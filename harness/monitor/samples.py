@@ -31,6 +31,7 @@ COLUMNS = {
     "energy_joules": "A counter of the device; without GPUs of the machine's CPU packages.",
     "temperature_celsius": "Of the GPU; on AMD of its hottest place.",
     "sm_clock_mhz": "Clock of the compute units.",
+    "clock_limits": "Why the clock is not at its maximum: NVML's bits (clocks event reasons), as a number.",
     "pcie_tx_bytes_per_second": "From the GPU to the host, as NVML counts it over 20 ms.",
     "pcie_rx_bytes_per_second": "From the host to the GPU, as NVML counts it over 20 ms.",
     "processes": "Number of the job's processes.",

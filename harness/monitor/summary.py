@@ -11,6 +11,8 @@ from harness.monitor.source import Points, pieces
 
 SUMMARY_FILE = "summary.json"
 SUMMARY_SCHEMA = 1
+# NVML's bits for a clock that is lowered against the program's will; idle devices and chosen clocks have others.
+CLOCK_LIMITS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class DeviceSummary:
     energy_joules: float | None
     energy_from: str | None  # counter | power
     energy_lacks_ns: int  # of the recording: its gaps, but for those over which a counter ran on
+    clock_limits: dict[str, float]  # reason → share of the samples, without those of no sample
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,13 @@ def _between(parts: Sequence[Points]) -> int:
     return sum(after[0][0] - before[-1][0] for before, after in pairwise(parts))
 
 
+def clock_limits(device: Series) -> dict[str, float]:
+    """Why the device's clock was lowered, and the share of the samples in which it was; the most frequent first."""
+    bits = [int(value) for _, value in device.points("clock_limits")]
+    shares = {name: sum(bool(each & bit) for each in bits) / len(bits) for bit, name in CLOCK_LIMITS.items() if bits}
+    return dict(sorted(((name, share) for name, share in shares.items() if share), key=lambda one: -one[1]))
+
+
 def _summarize_device(device: Series) -> DeviceSummary:
     memory = [value for _, value in device.points("memory_used_bytes")]
     utilization = [value for _, value in device.points("utilization_percent")]
@@ -105,6 +115,7 @@ def _summarize_device(device: Series) -> DeviceSummary:
         energy_joules=joules,
         energy_from=source,
         energy_lacks_ns=lacks_ns,
+        clock_limits=clock_limits(device),
     )
 
 

@@ -161,8 +161,19 @@ def _compare(result: Result, ours: dict[str, list[float]], theirs: dict[str, lis
         result.numbers[pair.ours] = {"ours": mine, "nvidia_smi": other}
         close = abs(mine - other) <= max(pair.share * abs(other), pair.least)
         result.check(pair.ours, close, f"ours {_shown(mine, pair)}, nvidia-smi's {_shown(other, pair)}")
-    reasons = sorted({text for name in THROTTLING for text in theirs.get(name, [])})
-    result.seen("throttling", f"nvidia-smi says {', '.join(reasons) or 'nothing'}; the monitor has no column for it")
+    _clock_limits(result, ours, theirs)
+
+
+def _clock_limits(result: Result, ours: dict[str, list[float]], theirs: dict[str, list[str]]) -> None:
+    """Whether both tools saw the same reasons for lower clocks, each in at least one sample."""
+    mine = {int(value) for value in ours.get("clock_limits", [])}
+    other = {int(text, 16) for name in THROTTLING for text in theirs.get(name, []) if text.startswith("0x")}
+    said = f"ours {_bits(mine)}, nvidia-smi's {_bits(other)}"
+    result.check("clock_limits", mine == other, said) if mine and other else result.seen("clock_limits", said)
+
+
+def _bits(values: set[int]) -> str:
+    return ", ".join(f"0x{value:x}" for value in sorted(values)) or "none"
 
 
 def _shown(value: float | None, pair: Pair) -> str:

@@ -8,15 +8,15 @@ import step_monitor
 from results import Result
 
 SECOND = 10**9
-OURS = "unix_ns,device,memory_used_bytes,utilization_percent,power_watts,energy_joules,temperature_celsius,sm_clock_mhz"
+OURS = "unix_ns,device,memory_used_bytes,utilization_percent,power_watts,energy_joules,temperature_celsius,sm_clock_mhz,clock_limits"
 FIELDS = [*step_monitor.FIELDS, "clocks_event_reasons.active"]
 
 
 def our_file(folder: Path, watts: float) -> Path:
     """Twenty samples of a device: ten before the load and ten under it."""
     path = folder / "samples.csv"
-    rows = [f"{n * SECOND},0,1000,0,80.0,{n * 80.0},30,345" for n in range(10)]
-    rows += [f"{n * SECOND},0,{2**30},98,{watts},{800 + (n - 10) * watts},60,1755" for n in range(10, 20)]
+    rows = [f"{n * SECOND},0,1000,0,80.0,{n * 80.0},30,345,1" for n in range(10)]
+    rows += [f"{n * SECOND},0,{2**30},98,{watts},{800 + (n - 10) * watts},60,1755,4" for n in range(10, 20)]
     path.write_text("\n".join([OURS, *rows]) + "\n")
     return path
 
@@ -45,7 +45,7 @@ def test_two_tools_that_agree_are_found_to_agree(tmp_path: Path) -> None:
     assert {results[name][0] for name in [*names, "energy_joules"]} == {"pass"}
     assert results["memory_used_bytes"][1] == "ours 1.0737e+09 B, nvidia-smi's 1.0737e+09 B"
     assert results["energy_joules"][1].startswith("the counter 5490 J, power × time 5490 J")
-    assert "0x0000000000000004" in results["throttling"][1]
+    assert results["clock_limits"] == ("pass", "ours 0x4, nvidia-smi's 0x4")
 
 
 def test_a_wrong_unit_is_found(tmp_path: Path) -> None:

@@ -124,9 +124,10 @@ def test_deepspeed_marks_a_range_by_pytorch_and_not_by_an_nvtx_package_that_is_t
 ) -> None:
     """DeepSpeed's class for CUDA, without a GPU: with nvtx 0.2.11 its first range is an AttributeError otherwise."""
     deepspeed = pytest.importorskip("deepspeed")
+    cuda_accelerator = pytest.importorskip("deepspeed.accelerator.cuda_accelerator")
+    real_accelerator = pytest.importorskip("deepspeed.accelerator.real_accelerator")
+    instrument_w_nvtx = pytest.importorskip("deepspeed.utils.nvtx").instrument_w_nvtx
     import torch
-    from deepspeed.accelerator import cuda_accelerator, real_accelerator
-    from deepspeed.utils.nvtx import instrument_w_nvtx
 
     from exercises.exercise_2_DeepSpeed import zero
 

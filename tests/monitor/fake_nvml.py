@@ -29,6 +29,7 @@ class FakeDevice:
     joules_per_read: float = 450.0
     not_supported: set[str] = field(default_factory=set)
     lost: bool = False
+    clock_limits: int = 0x4
     asked: list[str] = field(default_factory=list)
 
 
@@ -99,6 +100,10 @@ class FakeNvml:
     def nvmlDeviceGetClockInfo(self, device: FakeDevice, _clock: int) -> int:
         self._ask(device, "clock")
         return 1980
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: FakeDevice) -> int:
+        self._ask(device, "limits")
+        return device.clock_limits
 
     def nvmlDeviceGetPcieThroughput(self, device: FakeDevice, direction: int) -> int:
         self._ask(device, "pcie")

@@ -32,6 +32,7 @@ def test_with_a_fake_pynvml_values_have_the_units_that_the_columns_say() -> None
         "energy_joules": 1001.5,
         "temperature_celsius": 61,
         "sm_clock_mhz": 1980,
+        "clock_limits": 4,
         "pcie_tx_bytes_per_second": 2_048_000,
         "pcie_rx_bytes_per_second": 512_000,
     }
@@ -93,6 +94,7 @@ def test_cuda_visible_devices_chooses_what_is_watched(visible: str | None, expec
 
 def test_with_a_fake_pynvml_samples_go_to_disk_and_come_back_as_energy(write_samples: Write) -> None:
     devices = [FakeDevice(uuid=f"GPU-{i}", joules_per_read=100.0 * (i + 1)) for i in range(2)]
+    devices[1].clock_limits = 0x20 | 0x80 | 0x1  # idle (0x1) lowers no clock against a program's will
     source = NvmlSource(FakeNvml(*devices))
     about = source.describe()
     assert about["driver"] == "570.86.15"
@@ -104,6 +106,10 @@ def test_with_a_fake_pynvml_samples_go_to_disk_and_come_back_as_energy(write_sam
     summary = summarize(read(folder))
     assert [device.energy_joules for device in summary.devices] == [1000.0, 2000.0]
     assert {device.energy_from for device in summary.devices} == {"counter"}
+    assert [device.clock_limits for device in summary.devices] == [
+        {"power cap": 1.0},
+        {"heat": 1.0, "power brake": 1.0},
+    ]
     assert (summary.energy_joules, summary.duration_ns) == (3000.0, 10 * 10**9)
 
 

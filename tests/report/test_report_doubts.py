@@ -87,8 +87,9 @@ def test_what_the_profiler_adds_is_subtracted_from_a_loss_to_small_operators_and
     small = given.findings[1]
     assert (small.recorded_lost_ns, small.low_ns, small.share) == (45 * MS, 14 * MS, 15 / 90)
     assert json.loads(given.model_dump_json())["findings"][1]["recorded_lost_ns"] == 45 * MS
-    assert "1.50 times as long as without it. What it adds to a step is subtracted from the loss to small operators." in " ".join(
-        answer(given).further
+    assert (
+        "1.50 times as long as without it. What it adds to a step is subtracted from the loss to small operators."
+        in " ".join(answer(given).further)
     )
 
 

@@ -163,6 +163,11 @@ SPEED = TableOf[tuple[str, str]](
     section="steps",
 )
 
+
+def _clock_limits(m: MonitorDevice) -> str:
+    return ", ".join(f"{reason} {percent(share)}" for reason, share in m.clock_limits.items()) or "–"
+
+
 MONITOR = TableOf[MonitorDevice](
     caption="Samples of the monitor, over the whole job",
     rows=lambda s: s.monitor,
@@ -175,6 +180,7 @@ MONITOR = TableOf[MonitorDevice](
         Column("of", lambda m: amount(m.memory_total_bytes)),
         Column("mean power", lambda m: _or_dash(m.mean_power_watts, "{:.0f} W")),
         Column("energy", lambda m: amount(m.energy_joules, "J")),
+        Column("clock lowered by", _clock_limits),
     ),
     left=3,
     section="machine",
