@@ -102,7 +102,7 @@ def precisions(summary: Summary) -> dict[str, int]:
 
 
 def check_precision(result: Result, name: str, summary: Summary, wanted: str) -> None:
-    """Nearly all products whose precision is known ran in the requested one. The names of cuDNN's attention do not tell it."""
+    """Nearly all products of a known precision ran in the requested one. The names of cuDNN's attention do not tell."""
     found = precisions(summary)
     total = sum(found.values())
     known = total - found.get("unknown", 0)

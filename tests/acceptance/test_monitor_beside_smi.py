@@ -8,7 +8,10 @@ import step_monitor
 from results import Result
 
 SECOND = 10**9
-OURS = "unix_ns,device,memory_used_bytes,utilization_percent,power_watts,energy_joules,temperature_celsius,sm_clock_mhz,clock_limits"
+OURS = (
+    "unix_ns,device,memory_used_bytes,utilization_percent,power_watts,energy_joules,temperature_celsius,sm_clock_mhz,"
+    "clock_limits"
+)
 FIELDS = [*step_monitor.FIELDS, "clocks_event_reasons.active"]
 
 
