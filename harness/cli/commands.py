@@ -197,7 +197,7 @@ COMMANDS = {
         reads_arguments=True,
     ),
     "scaling": Entry(
-        "harness.cli.study.series:scaling",
+        "harness.cli.study.scaling:scaling",
         "speed-up and efficiency on more devices, and what limits them",
         launches=True,
         reads_arguments=True,

@@ -176,6 +176,9 @@ def packages_verdict(answer: Answer, what: str, needed: Mapping[str, str] = NEED
 
 
 NSYS_S = 60.0
+OTHER_NSYS = (
+    "module avail nsight-systems   # a newer nsys may know this GPU; if DCGM holds its counters, ask administrators"
+)
 NO_METRICS = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
 
 
@@ -255,13 +258,16 @@ def gpu_metrics(around: Surroundings) -> Iterator[Result]:
     parameters = around.read("proc/driver/nvidia/params")
     if parameters is None or around.job is None:
         return
-    yield counters_verdict(parameters, is_root=os.geteuid() == 0)
+    may_read = counters_verdict(parameters, is_root=os.geteuid() == 0)
+    yield may_read
     found = installed_nsys(around) if around.which("nsys") else ""
     if isinstance(found, Nsys) and _asks_for_metrics(around):
         names = [name for name in ("gpu-metrics-devices", "gpu-metrics-device") if name in found.flags]
         flag = f"--{names[0]}=help" if names else ""
         if flag and (why := blindness(_text(around, flag))):
-            yield warning(f"nsys profile {flag}", f"{why}: nsys records all but GPU metrics", _metrics_remedy())
+            yield warning(
+                f"nsys profile {flag}", f"{why}: nsys records all but GPU metrics", may_read.remedy or OTHER_NSYS
+            )
 
 
 def _text(around: Surroundings, flag: str) -> str:

@@ -16,7 +16,6 @@ from harness.analysis.summary import (
     RecordingVerdict,
     Steps,
     Stragglers,
-    StragglerShares,
     StragglerStage,
     StragglerWorker,
     Summary,
@@ -28,6 +27,7 @@ from harness.replay.stragglers.slowdown import (
     LEAST_SLOWDOWN,
     Slowdown,
     Work,
+    by_size,
     cause_of,
     in_turn,
     lengths_of,
@@ -173,7 +173,7 @@ def _stragglers(found: Slowdown, work: Work, ranks: Ranks, **recorded: Any) -> S
         slowdown=found.slowdown,
         step_ns=round(float(found.step_ns.mean())),
         ideal_step_ns=round(float(found.ideal_ns.mean())),
-        by_operation=dict(sorted(found.by_operation.items(), key=lambda item: -item[1])),
+        by_operation=by_size(found.by_operation),
         by_stage=found.by_stage,
         by_dp_rank=found.by_dp,
         by_worker={worker.rank: worker.slowdown for worker in sorted(workers, key=lambda w: w.rank)},
@@ -185,7 +185,7 @@ def _stragglers(found: Slowdown, work: Work, ranks: Ranks, **recorded: Any) -> S
         cause_share=cause.share,
         cause_operation=cause.operation,
         slow_workers=slow,
-        shares=_shares(found),
+        shares=found.shares,
         stages=_stages(found, work),
         workers=workers,
         dp_size=len(work.dps),
@@ -198,17 +198,6 @@ def _recorded_ns(ops: Operations, replayed: np.ndarray[tuple[int], np.dtype[np.b
     last: I64 = np.zeros(len(ops.steps), np.int64)
     np.maximum.at(last, ops.step[replayed], ops.end_ns[replayed])
     return round(float(last[last > 0].mean())) if (last > 0).any() else 0
-
-
-def _shares(found: Slowdown) -> StragglerShares | None:
-    if found.shares is None:
-        return None
-    return StragglerShares(
-        stages=found.shares.even_stages,
-        workers=found.shares.even_workers,
-        micro_batches=found.shares.even_passes,
-        operations=dict(sorted(found.shares.operations.items(), key=lambda item: -item[1])),
-    )
 
 
 def _stages(found: Slowdown, work: Work) -> list[StragglerStage]:

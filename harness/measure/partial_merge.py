@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import gc
 import os
-import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, TypeVar, get_origin
+from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from harness.analysis.job.grouping import group
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_merges, merge_parts
@@ -24,6 +21,7 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, Summary, Window, Withheld
 from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError
+from harness.common.packed import deserialize, serialize
 from harness.measure.jobs import completed, contents_of, name_rank
 from harness.measure.paths import measure_files
 from harness.measure.run_contents import training_world_size
@@ -185,31 +183,6 @@ def _read(path: Path, kind: type[T]) -> T:
     except ValueError:
         why = "it is damaged"
     raise WorkError(f"{path}: is not a partial result of a report ({why})")
-
-
-def serialize(value: object) -> bytes:
-    """A merge as compressed MessagePack; zlib adds a checksum."""
-    return zlib.compress(msgspec.msgpack.encode(value, enc_hook=_encoded), 1)
-
-
-def deserialize(data: bytes, kind: type[T]) -> T:
-    """The inverse of `serialize`. Raises ValueError: the bytes are damaged."""
-    try:
-        return msgspec.msgpack.decode(zlib.decompress(data), type=kind, dec_hook=_decoded)
-    except (zlib.error, msgspec.MsgspecError) as error:
-        raise ValueError(f"damaged: {error}") from None
-
-
-def _encoded(value: Any) -> Any:
-    # Times grow along a row: their differences are shorter when compressed.
-    return value.dtype.str, value.shape, np.diff(value.ravel(), prepend=value.dtype.type(0)).tobytes()
-
-
-def _decoded(kind: Any, value: Any) -> Any:
-    if get_origin(kind) is Counter:
-        return Counter(value)
-    dtype, shape, differences = value
-    return np.cumsum(np.frombuffer(differences, dtype), dtype=dtype).reshape(shape)
 
 
 @contextmanager

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
-import zlib
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +14,9 @@ from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import HostActivity
+from harness.common.packed import deserialize, serialize
 from harness.replay import cpu_collectives, device
-from harness.replay.graph import DATA, Amounts, Builder, Graph, HostThread, TimeCategory, activity_segments, slot
+from harness.replay.graph import DATA, Builder, Graph, HostThread, TimeCategory, activity_segments, slot
 from harness.replay.host import host_segments
 from harness.replay.lines import HostSteps, LineTimes, line_times
 from harness.traces.sampled_lines import CodeLine, SampledLines
@@ -223,41 +220,11 @@ class Span:
         return Span(window, begin, end, names, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
 
 
-_COLUMNS = [field.name for field in fields(ProcessGraph) if field.type == "I64"]
-_TABLES: dict[str, type[Amounts | LineTimes]] = {
-    "amounts": Amounts,
-    "activity_amounts": Amounts,
-    "line_times": LineTimes,
-}
-_FACTS = ("rank", "path", "pid", "clock", "epoch_ns", "on_cpu", "marked", "step_names")
-
-
 def pack_graph(graph: ProcessGraph | None) -> bytes:
     """The graph, compressed; empty without a graph."""
-    if graph is None:
-        return b""
-    columns = {name: getattr(graph, name) for name in _COLUMNS}
-    for table in _TABLES:
-        columns |= {f"{table}.{name}": rows for name, rows in getattr(graph, table)._asdict().items()}
-    lists = {
-        "activities": [activity.model_dump() for activity in graph.activities],
-        "code_lines": [asdict(line) for line in graph.code_lines],
-    }
-    facts = json.dumps({name: getattr(graph, name) for name in _FACTS} | lists).encode()
-    buffer = io.BytesIO()
-    np.savez(buffer, **columns, facts=np.frombuffer(facts, np.uint8))
-    return zlib.compress(buffer.getvalue(), 1)
+    return b"" if graph is None else serialize(graph)
 
 
 def unpack_graph(packed: bytes) -> ProcessGraph | None:
     """The inverse of `pack_graph`."""
-    if not packed:
-        return None
-    with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as archive:
-        facts = json.loads(archive["facts"].tobytes())
-        columns: dict[str, Any] = {name: archive[name] for name in _COLUMNS}
-        for table, kind in _TABLES.items():
-            columns[table] = kind(*(archive[f"{table}.{name}"] for name in kind._fields))
-    facts["activities"] = [HostActivity.model_validate(row) for row in facts["activities"]]
-    facts["code_lines"] = [CodeLine(**row | {"source": tuple(row["source"])}) for row in facts["code_lines"]]
-    return ProcessGraph(**facts, **columns)
+    return deserialize(packed, ProcessGraph) if packed else None

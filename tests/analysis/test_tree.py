@@ -22,14 +22,13 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Device, Summary, Window
 from harness.common.errors import RequestError, WorkError
+from harness.common.packed import deserialize, serialize
 from harness.measure import partial_merge as merges
 from harness.measure.jobs import summarise
 from harness.measure.partial_merge import (
-    deserialize,
     join_partial_merges,
     merge_of_parts,
     read_merge,
-    serialize,
     summarise_partial_merge,
     write_merge,
 )

@@ -236,7 +236,7 @@ FAULTS = [
     Fault("counters for root only", system("proc/driver/nvidia/params", "RmProfilingAdminOnly: 1"), "gpu metrics",
           WARNING, "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
     Fault("counters that another holds", says("nsys", nsys(metrics="Some GPUs are not supported: in use by DCGM")),
-          "gpu metrics", WARNING, "in use by DCGM", "administrators"),
+          "gpu metrics", WARNING, "in use by DCGM", "a newer nsys"),
     Fault("no samples of the CPU", system("proc/sys/kernel/perf_event_paranoid", "4"), "cpu samples", WARNING, "is 4",
           "sysctl"),
     Fault("no nsys2prv", without("nsys2prv"), "nsys2prv", WARNING, "not on PATH", "pip install nsys2prv"),

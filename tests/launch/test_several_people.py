@@ -305,7 +305,7 @@ def test_a_home_that_is_not_there_spoils_no_report(shared: Shared) -> None:
 
 LIVE = """
 import sys
-from harness.study.campaign.series import driving
+from harness.study.series.folder import driving
 from harness.common.errors import WorkError
 try:
     with driving("s"):
@@ -316,7 +316,7 @@ except WorkError as error:
 
 
 def test_a_series_of_another_user_cannot_be_driven(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.study.campaign.series import driving, series_folder
+    from harness.study.series.folder import driving, series_folder
 
     root = shared.folder / "series"
     root.mkdir()

@@ -103,7 +103,7 @@ def test_a_text_with_values_filled_in_is_read_as_one() -> None:
     [
         ("harness/traces/believed.py", "", ["believed"]),
         ("harness/x.py", "from harness.launch import brought\n", ["brought"]),
-        ("harness/x.py", "from harness.study.campaign.carrier import Submitter\n", ["carrier"]),
+        ("harness/x.py", "from harness.study.series.carrier import Submitter\n", ["carrier"]),
         ("tests/x.py", "class Asked:\n    pass\n", ["Asked"]),
         ("harness/x.py", "from harness.site.poll import Heard\n", ["Heard"]),
         ("harness/replay/x.py", "class Outcome:\n    pass\n", ["Outcome"]),

@@ -18,8 +18,7 @@ from harness.experiment.exercises import DDP
 from harness.launch.submit import Start
 from harness.run import Part, Run, all_runs
 from harness.site.site import load_site
-from harness.study.campaign.series import Chain
-from harness.study.check.series import Launch, arms_of_runs, block_of, slots, submitter_for, tasks_of
+from harness.study.check.series import Launch, arms_of_runs, block_of, slots, submitter_of, tasks_of
 from tests.study.check_shared import Killed, stand_in_for_training, write_metrics
 from tests.study.test_lessons import completed
 
@@ -253,7 +252,7 @@ def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
     assert [(part.point, part.repeat) for part in more] == [("a", 4), ("b", 4), ("b", 5), ("a", 5)]
     capsys.readouterr()
     assert main(["check", A, B, "--resume", series]) == 2
-    assert "was made with another launch: give A and B as before" in capsys.readouterr().err
+    assert "was made with other settings (" in (said := capsys.readouterr().err) and "give A and B as before" in said
 
 
 def test_the_command_that_would_tell_goes_on_with_the_same_runs(
@@ -306,9 +305,9 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
 ) -> None:
     asked: list[str] = []
 
-    def alone() -> list[Run]:
+    def alone() -> Run:
         asked.append("alone")
-        return [Run(runs)]
+        return Run(runs)
 
     def refuse_above(most: int) -> None:
         def start(starts: Sequence[Start], way: str, _at_once: int) -> list[Run]:
@@ -318,13 +317,13 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
             return [Run(runs)] * len(starts)
 
         asked.clear()
-        monkeypatch.setattr("harness.study.campaign.series.start_together", start)
+        monkeypatch.setattr("harness.study.series.runner.start_together", start)
 
-    monkeypatch.setattr(Chain, "start", lambda *_: alone())
+    monkeypatch.setattr("harness.study.series.runner.start_run", lambda *_: alone())
     launch = Launch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))
     tasks = tasks_of({"a": launch, "b": launch}, 3)
     for most, expected in ((6, ["abbaba"]), (4, ["abbaba", "abba"]), (1, ["abbaba", "abba", "alone"])):
-        submitter = submitter_for(tasks)
+        submitter = submitter_of(tasks)
         refuse_above(most)
         assert submitter.together(tasks) == 6 and submitter.room(1) == 0
         submitter.start("s", tasks)

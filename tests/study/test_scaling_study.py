@@ -20,7 +20,7 @@ from harness.site.site import load_site
 from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep, threads_of
 from harness.study.sweeps.axes import Sweep
 from harness.study.sweeps.expand import expand
-from tests.study.campaign_shared import a_run, site
+from tests.study.series_shared import a_run, site
 
 
 def sweep_of(exercise: int, mode: Mode, sizes: list[int], axis: Axis = "gpus_per_node", **given: Any) -> Sweep:

@@ -21,7 +21,7 @@ from harness.site.site import load_site
 from harness.study.sweeps.axes import Sweep, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.expand import Expanded, expand
 from harness.study.sweeps.stored import all_series, stored_request
-from tests.study.campaign_shared import a_run, quick_runs, site
+from tests.study.series_shared import a_run, quick_runs, site
 
 BASE = {"exercise": 1, "gpus_per_node": 2}
 

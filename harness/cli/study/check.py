@@ -25,8 +25,6 @@ from harness.common.secrets import masked_words
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
 from harness.report.tables.table import table
-from harness.study.campaign.points import Task
-from harness.study.campaign.runner import Change, SeriesOutcome
 from harness.study.check.result import ArmValues, Checked, Differing
 from harness.study.check.series import (
     ARMS,
@@ -41,6 +39,8 @@ from harness.study.check.series import (
     slots,
     tasks_of,
 )
+from harness.study.series.points import Task
+from harness.study.series.runner import Change, SeriesOutcome
 
 USUAL_RUNS = 4  # of each arm
 MOST_RUNS = 64
@@ -230,7 +230,7 @@ def make_arms(
     series = known_series(resume) if resume else new_series()
     arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
     again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", series])
-    order = " ".join(slot.arm.upper() for slot in slots(each))
+    order = " ".join(slot.key.upper() for slot in slots(each))
     print(f"{series}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
     outcome = _made(series, tasks, again)
     arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, arguments, strict=True)]

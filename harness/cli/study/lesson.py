@@ -70,7 +70,7 @@ def lesson(
     if again and run is False:
         raise RequestError("--again starts both runs, and --no-run starts none: drop one")
     if reference is not None:
-        from harness.cli.study.lesson_reference import answer_from
+        from harness.cli.study.lesson_answer import answer_from
 
         return answer_from(reference, name, hint, bool(again or run), as_json)
     here = choose_site(site).site

@@ -15,29 +15,28 @@ from harness.cli.command_line import Declared
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import Page, as_text, of_function
-from harness.cli.study.campaign import (
+from harness.cli.study.series import (
     Arguments,
     SeriesPlan,
     Wanted,
+    carried_out,
     closing_lines,
-    confirmed,
     flag_rows,
     limits_of,
-    make,
     plan_lines,
     plan_of,
     read_arguments,
+    repeats_of,
     state_lines,
     state_rows,
 )
-from harness.cli.study.series import repeats_of
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
     from harness.site.detection import SiteChoice
-    from harness.study.campaign.runner import SeriesOutcome
     from harness.study.reference.record import Recording, StoredReference
+    from harness.study.series.runner import SeriesOutcome
 
 _DOCS = "docs/references.md"
 PARTS = {
@@ -193,15 +192,10 @@ def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
 
 
 def _run(recording: Recording, plan: SeriesPlan, asked: Arguments) -> int:
-    from harness.study.campaign.runner import SeriesOutcome
-
     again = _again(recording)
-    outcome = SeriesOutcome(list(plan.places))
-    if plan.to_make or any(place.status == "running" for place in plan.places):
-        if plan.to_make and not confirmed(plan, asked.wanted):
-            print("nothing was started", file=sys.stderr)
-            return 0
-        outcome = make(plan, again)
+    outcome = carried_out(plan, asked.wanted, again)
+    if outcome is None:
+        return 0
     for line in closing_lines(outcome, again):
         print(line, file=sys.stderr)
     return _keep(recording, outcome, asked)

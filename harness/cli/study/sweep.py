@@ -1,32 +1,48 @@
-"""`slurm.sh sweep`: every combination of a file's settings as runs, and what was measured at each."""
+"""`slurm.sh sweep`: every combination of a file's settings as a series of runs, and what was measured at each. A
+scaling study is a sweep with another question.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.command_line import Declared
+from harness.cli.launch.untrusted import may_launch, show_request
 from harness.cli.page import Page, as_text
-from harness.cli.study.campaign import (
+from harness.cli.study.series import (
     Arguments,
-    closing_lines,
-    count_text,
-    counts,
+    SeriesPlan,
+    carried_out,
+    close,
     flag_rows,
+    limits_of,
+    plan_lines,
+    plan_of,
     read_arguments,
+    repeats_of,
+    state_lines,
     state_rows,
 )
-from harness.cli.study.series import Series, begin, carried_out, checked_series, parted, repeats_of, show_state
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
+from harness.common.secrets import masked_words
 
 if TYPE_CHECKING:
     from harness.analysis.scaling import PointValues
-    from harness.study.campaign.runner import SeriesOutcome
+    from harness.experiment.exercises import Experiment
+    from harness.launch.untrusted import Source
+    from harness.site.detection import SiteChoice
+    from harness.site.site import Site
+    from harness.study.series.runner import SeriesOutcome
     from harness.study.sweeps.axes import Sweep
     from harness.study.sweeps.expand import Expanded
+    from harness.study.sweeps.stored import Kind, Stored
 
+_NAMED = 3  # points that a line names
 FURTHER = (
     Declared(("--repeats",), True, "runs per point; default: the file's"),
     Declared(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
@@ -97,11 +113,7 @@ def _sweep(word: str, arguments: Arguments) -> int:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
     series = checked_series(asked.series, changed, arguments, f"slurm.sh sweep {asked.series}")
     against = _against(series.found, arguments.further.get("--against")) if arguments.wanted.png else ""
-    plan = begin(series, arguments)
-    if arguments.wanted.dry_run or arguments.wanted.status:
-        return show_state(series, plan, arguments)
-    outcome = carried_out(series, plan, arguments)
-    return 0 if outcome is None else _answer(series, outcome, arguments, against)
+    return run_series(series, arguments, lambda outcome: _answer(series, outcome, arguments, against))
 
 
 def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
@@ -139,12 +151,10 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
     elif told.points:
         _print_table(found, told.points, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
-    lines = [*told.unmeasured, *closing_lines(outcome, series.again), *written]
     doubtful = next((run for point in told.points for run in point.doubtful), None)
-    lines += [f"the reason why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
-    lines += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
-    print("\n".join([*lines, count_text(counts(outcome.places))]), file=sys.stderr)
-    return 0 if outcome.complete else 1
+    written += [f"the reason why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
+    written += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
+    return close(outcome, series.again, told.unmeasured, written)
 
 
 def _print_table(found: Expanded, points: list[PointValues], metrics: list[str]) -> None:
@@ -188,3 +198,150 @@ def _against(found: Expanded, word: str | None) -> str:
     near = nearest(name, axes)
     there = f": did you mean {near}?" if near else f"; there are {', '.join(axes)}"
     raise RequestError(f"--against: {name} does not vary in this sweep{there}")
+
+
+class Series(NamedTuple):
+    """What is asked for. request: its sweep, site and kind, as they are stored. again: the command that continues."""
+
+    name: str
+    request: Stored
+    found: Expanded
+    again: str
+
+
+class Flags(NamedTuple):
+    """A launch's flags, parted: the site's options by field, and the experiment's as typed."""
+
+    site: dict[str, Any]
+    experiment: list[tuple[str, Any]]
+
+
+def parted(arguments: Arguments) -> Flags:
+    """The flags of a launch among the words."""
+    from harness.experiment.options import options_of
+    from harness.site.site import Site
+
+    fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
+    return Flags(
+        {fields[name]: value for name, value in arguments.launch.items() if name in fields},
+        [(name, value) for name, value in arguments.launch.items() if name not in fields],
+    )
+
+
+def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, str | None]:
+    """The site where the series began, else the chosen one; and the word for it after --site."""
+    from harness.site.detection import SiteChoice, choose_site
+
+    word = arguments.wanted.site
+    if stored is not None and word is None:
+        return SiteChoice(stored.site, "where the series began"), stored.site_word
+    return choose_site(word), word
+
+
+def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: Kind = "sweep") -> Series:
+    """The series at its site, every point valid, and the same as it was when it began.
+
+    Raises RequestError: a line for each thing that is wrong.
+    """
+    from harness.study.series.folder import checked_name
+    from harness.study.sweeps.expand import expand
+    from harness.study.sweeps.stored import Stored, refuse_another, stored_request
+
+    checked_name(name, "--name")
+    stored = stored_request(name)
+    choice, word = site_of(arguments, stored)
+    refuse_another(name, stored, sweep, choice.site)
+    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments).site)
+    for flag, path in (("--csv", arguments.wanted.csv), ("--png", arguments.wanted.png)):
+        if path is not None:
+            _check_target(expanded(path), flag)
+    request = Stored(sweep=sweep, site=found.site, site_word=word, kind=kind)
+    return Series(name, request, found, again)
+
+
+def _with_threads(site: Site, sweep: Sweep, kind: Kind) -> Site:
+    """The site; of a scaling study on this machine's CPUs, with the same threads for each process."""
+    if kind != "scaling":
+        return site
+    from harness.study.scaling import threads_of
+
+    return site.model_copy(update={"env": {**site.env, **threads_of(sweep, site)}})
+
+
+def _check_target(path: Path, flag: str) -> None:
+    """Raises RequestError: no file can be written there, which would be found out after the last run."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        why = "is a folder" if path.is_dir() else "is in a folder that is not there"
+        raise RequestError(f"{flag} {path}: {why}: name a file")
+
+
+def _print_plan(series: Series, plan: SeriesPlan) -> None:
+    found = series.found
+    title = f": {found.sweep.title}" if found.sweep.title else ""
+    points = f"{len(found.settings)} points" + (f" × {found.repeats} runs" if found.repeats > 1 else "")
+    sizes = {name: len({str(each[name]) for each in found.settings.values()}) for name in found.sweep.axes}
+    axes = " × ".join(f"{name} ({n})" for name, n in sizes.items())
+    lines = [
+        f"{series.request.kind} {plan.series}{title}, at site {found.site.name}",
+        f"  {points}" + (f" over {axes}" if axes else ""),
+    ]
+    for why in dict.fromkeys(left.why for left in found.left_out):
+        keys = [left.key for left in found.left_out if left.why == why]
+        more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+        lines.append(f"  left out: {'; '.join(keys[:_NAMED])}{more}: {why}")
+    print("\n".join([*lines, *plan_lines(plan)]), file=sys.stderr)
+
+
+def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experiment], Site | None] | None:
+    """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
+    from harness.launch.untrusted import Source
+    from harness.study.sweeps.stored import request_file
+
+    file, word = request_file(series.name), series.request.site_word
+    if not file.is_file():
+        return None
+    asked = [task.prepared.asked for task in series.found.tasks]
+    site = series.found.site if arguments.wanted.site is None else None
+    return Source(file, command=["--site", word] if word else []), asked, site
+
+
+def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
+    """What --dry-run and --status print; returns the exit code."""
+    found = series.found
+    if arguments.wanted.json:
+        data = {
+            "series": plan.series,
+            "site": found.site.name,
+            "points": state_rows(plan.places),
+            "left_out": [left._asdict() for left in found.left_out],
+            "device_ns": plan.estimate._asdict(),
+        }
+        print(json.dumps(data, indent=1))
+    elif arguments.wanted.dry_run:
+        if (request := _request(series, arguments)) is not None:
+            show_request(*request)
+        print("\n".join(f"{task.point.slot}: {' '.join(masked_words(task.point.command))}" for task in plan.to_make))
+    else:
+        print("\n".join(state_lines(plan)))
+    return 0
+
+
+def run_series(series: Series, arguments: Arguments, answer: Callable[[SeriesOutcome], int]) -> int:
+    """Plan the series, then show it or run it, as the flags say, and answer; returns the exit code."""
+    from harness.study.sweeps.stored import store_request
+
+    plan = plan_of(series.name, series.found.tasks, limits_of(arguments.wanted, series.found.tasks))
+    if not arguments.wanted.json:
+        _print_plan(series, plan)
+    if arguments.wanted.dry_run or arguments.wanted.status:
+        return _show_state(series, plan, arguments)
+
+    def allowed() -> bool:
+        """Whether to run what the stored request brings, as `may_launch`."""
+        request = _request(series, arguments)
+        return request is None or may_launch(*request, yes=arguments.wanted.yes)
+
+    outcome = carried_out(
+        plan, arguments.wanted, series.again, allowed, lambda: store_request(series.name, series.request)
+    )
+    return 0 if outcome is None else answer(outcome)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.summary import StragglerShares
 from harness.replay.stragglers.graph import StepGraph
 from harness.traces.operations.timeline import Operations
 from harness.traces.operations.vocabulary import BY_MEAN, COMPUTE, SHOWN, Role
@@ -59,6 +60,11 @@ def _transfers(ops: Operations, graph: StepGraph) -> I64:
     return own
 
 
+def by_size(found: dict[str, float]) -> dict[str, float]:
+    """The largest first."""
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
 def means_of(values: I64 | F64, group: NDArray[np.integer]) -> F64:
     """Of each value the mean of its group."""
     total = np.bincount(group, values.astype(np.float64))
@@ -67,18 +73,6 @@ def means_of(values: I64 | F64, group: NDArray[np.integer]) -> F64:
 
 
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How much of the lost time a step would save, as a share of all that stragglers cost: with every stage as fast as
-    the mean of stages; with every worker as fast as the mean of its stage; with every pass of a worker as long as its
-    mean; and by operation, with each of its kind ideal."""
-
-    even_stages: float
-    even_workers: float
-    even_passes: float
-    operations: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class Slowdown:
     by_operation: dict[str, float]
     by_stage: dict[int, float]
     by_dp: dict[int, float]
-    shares: Shares | None
+    shares: StragglerShares | None
 
     @property
     def slowdown(self) -> float:
@@ -134,14 +128,14 @@ def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, 
     lost = float((own - ideal).sum())
     saved = {name: float((own - replayed(of)).sum()) / lost for name, of in changed.items()}
     even = {name: saved.pop(name) for name in _EVEN}
-    return replace(found, shares=Shares(**even, operations=saved))
+    return replace(found, shares=StragglerShares(**even, operations=by_size(saved)))
 
 
-_EVEN = ("even_stages", "even_workers", "even_passes")
+_EVEN = ("stages", "workers", "micro_batches")
 
 
 def _evened(ops: Operations, lengths: Lengths) -> dict[str, I64]:
-    """The operations' lengths, of those that compute as `Shares` says."""
+    """The operations' lengths, of those that compute as `StragglerShares` says."""
     rows = np.flatnonzero(np.isin(ops.role, COMPUTE) & lengths.used)
     length, kind = lengths.own_ns[rows], ops.kind[rows]
     by_stage = means_of(length, _groups(kind, ops.stage[rows]))
@@ -205,12 +199,12 @@ class Cause(NamedTuple):
     operation: str | None = None
 
 
-def cause_of(shares: Shares | None) -> Cause:
+def cause_of(shares: StragglerShares | None) -> Cause:
     """The largest share, if it is large enough. Without shares there is no slowdown that counts."""
     if shares is None:
         return Cause("none")
-    found = [Cause("stages", shares.even_stages), Cause("workers", shares.even_workers)]
-    found.append(Cause("micro-batches", shares.even_passes))
+    found = [Cause("stages", shares.stages), Cause("workers", shares.workers)]
+    found.append(Cause("micro-batches", shares.micro_batches))
     found += [Cause("operation", share, name) for name, share in shares.operations.items() if name not in _PASSES]
     largest = max(found, key=lambda cause: cause.share or 0.0)
     return largest if (largest.share or 0.0) >= _LEAST_SHARE else Cause("several", largest.share)

@@ -20,9 +20,9 @@ from harness.launch.job import Job
 from harness.measure.request import load_summary, resolve_path
 from harness.run import Run, all_runs, part_of
 from harness.site.site import Site
-from harness.study.campaign.points import Point, Task, prepared
-from harness.study.campaign.runner import Change, Limits, SeriesOutcome, carry_out
-from harness.study.campaign.series import Chain, Submitter, Together, most_together, runs_of
+from harness.study.series.folder import runs_of
+from harness.study.series.points import Point, Slot, Task, prepared, refuse_other_settings
+from harness.study.series.runner import Change, Limits, SeriesOutcome, Submitter, carry_out, submitter_for
 
 _SHOWN_POINTS = 4
 
@@ -120,13 +120,6 @@ BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 OF_AN_ARM = len(BLOCKS[0]) // len(ARMS)  # runs of an arm in a block
 
 
-class Slot(NamedTuple):
-    """One run to be made: of which arm, and the index of the repetition, from 0."""
-
-    arm: str
-    repeat: int
-
-
 def slots(each: int) -> list[Slot]:
     """The runs of both arms, `each` times each, in order. With more runs the first ones stay the same."""
     return list(islice(_endless(), len(ARMS) * each))
@@ -145,12 +138,9 @@ def _endless() -> Iterator[Slot]:
             made[arm] += 1
 
 
-def submitter_for(tasks: Sequence[Task]) -> Submitter:
-    """One allocation if the backend has a queue; on this machine one run after the other."""
-    largest = most_together(tasks, "series")
-    if largest < 2:
-        return Chain(tasks, most_at_once=1)
-    return Together(tasks, "series", (largest, len(BLOCKS[0]), 1))
+def submitter_of(tasks: Sequence[Task]) -> Submitter:
+    """One allocation if the backend has a queue, or one for each block; on this machine one run after the other."""
+    return submitter_for(tasks, way="series", smaller=(len(BLOCKS[0]),))
 
 
 MOST_FAILED = 2  # of an arm of which none completed: the next would fail, too
@@ -190,11 +180,11 @@ def tasks_of(launches: Launches, each: int) -> list[Task]:
     """
     points = [
         Point(
-            slot.arm,
-            launches[slot.arm].experiment,
-            launches[slot.arm].site,
+            slot.key,
+            launches[slot.key].experiment,
+            launches[slot.key].site,
             slot.repeat,
-            ["slurm.sh", *launches[slot.arm].arguments],
+            ["slurm.sh", *launches[slot.key].arguments],
         )
         for slot in slots(each)
     ]
@@ -233,7 +223,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
         RequestError: the series was made of other launches.
         WorkError: an arm only fails, or another process makes these runs.
     """
-    _refuse_other_launches(series, tasks)
+    refuse_other_settings(series, tasks, runs_of(series), "give A and B as before, or leave out --resume")
     failed: Counter[str] = Counter()
 
     def watch(change: Change) -> None:
@@ -246,18 +236,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
             where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
             raise WorkError(f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}")
 
-    return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_for(tasks))
-
-
-def _refuse_other_launches(series: str, tasks: list[Task]) -> None:
-    asked = {task.point.key: (task.prepared.asked, task.point.site.name) for task in tasks}
-    for run in runs_of(series):
-        part = part_of(run)
-        if part is None or asked.get(part.point) != (run.record.experiment, run.record.site.name):
-            raise RequestError(
-                f"--resume {series}: its run {run.job_id} was made with another launch: give A and B as before, or "
-                "leave out --resume"
-            )
+    return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_of(tasks))
 
 
 _FAILED = ("failed", "timeout", "node_fail", "stuck", "refused")

@@ -29,8 +29,6 @@ from harness.measure.references import (
 )
 from harness.run import Run, disk_error
 from harness.site.site import Site
-from harness.study.campaign.points import Point, Task, prepared
-from harness.study.campaign.series import checked_name
 from harness.study.reference.collect import Collected, shown_ns
 from harness.study.reference.variants import (
     Variant,
@@ -46,6 +44,8 @@ from harness.study.reference.variants import (
     same_kind,
     series_of,
 )
+from harness.study.series.folder import checked_name
+from harness.study.series.points import Point, Task, prepared
 from harness.traces.progress import OnProgress, silent
 
 ByVariant = Mapping[str, Sequence[Collected]]

@@ -26,9 +26,9 @@ from harness.measure.references import Reference, StoredRun, StoredTrace, file_d
 from harness.run import Run, disk_error, part_of, runs_root
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
-from harness.study.campaign.series import runs_of
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
 from harness.study.reference.collect import Collected, collect
+from harness.study.series.folder import runs_of
 from harness.traces.progress import OnProgress, silent
 
 LISTS = CONFIGS / "references"

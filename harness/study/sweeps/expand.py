@@ -14,7 +14,7 @@ from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate
 from harness.launch.submit import Prepared, prepare
 from harness.site.site import Site, override
-from harness.study.campaign.points import Point, Task
+from harness.study.series.points import Point, Task
 from harness.study.sweeps.axes import (
     SITE_FIELDS,
     Settings,

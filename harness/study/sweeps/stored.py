@@ -15,7 +15,7 @@ from harness.common.secrets import holds_secret
 from harness.launch.training_python import active_python
 from harness.run import SECRET_MODE, disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
-from harness.study.campaign.series import NAME, series_folder, series_root
+from harness.study.series.folder import NAME, series_folder, series_root
 from harness.study.sweeps.axes import OWN, Sweep, is_path, read_sweep, shipped_sweep, sweep_names
 
 _MAY_CHANGE = ("title", "show", "name", "repeats")  # other runs are not asked for, only more or fewer

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.launch.submit import Start
 from harness.run import Run, State, Status
-from harness.study.campaign import runner
-from harness.study.campaign import series as submitter
-from harness.study.campaign.points import (
+from harness.study.series import runner
+from harness.study.series.folder import checked_name, runs_of, series_folder
+from harness.study.series.points import (
     GIVES_UP_NS,
     HOUR_NS,
     ObservedRun,
@@ -30,9 +30,8 @@ from harness.study.campaign.points import (
     task_statuses,
     why_too_much,
 )
-from harness.study.campaign.runner import Change, Limits, carry_out, survey, to_make
-from harness.study.campaign.series import Chain, Together, checked_name, runs_of, series_folder, submitter_for
-from tests.study.campaign_shared import SECOND_NS, a_run, part_of, point, tasks
+from harness.study.series.runner import Change, Limits, Submitter, carry_out, submitter_for, survey, to_make
+from tests.study.series_shared import SECOND_NS, a_run, part_of, point, tasks
 
 
 @pytest.fixture
@@ -312,9 +311,9 @@ def test_an_array_takes_the_tasks_that_go_together_one_array_at_a_time(
         parts = [each.part for each in starts if each.part]
         return [a_run(runs, wanted[i], None, number=i, series=parts[i].series) for i in range(len(starts))]
 
-    monkeypatch.setattr(submitter, "start_together", start)
+    monkeypatch.setattr(runner, "start_together", start)
     wanted = [*tasks(3), *tasks(2, ranks=2), *tasks(1, "00:20:00")]
-    array = Together(wanted, "array", (5, 1), at_once=2)
+    array = Submitter(wanted, 2, sizes=(5, 1))
     assert array.room(0) == 5
     assert array.room(1) == 0, "its own limit holds inside of an array only"
     assert array.together(wanted) == 5, "an array here is of one time limit"
@@ -328,13 +327,15 @@ def test_an_array_that_is_refused_becomes_a_chain(runs: Path, monkeypatch: pytes
     def refuse(*_: object) -> list[Run]:
         raise WorkError("sbatch: QOSMaxSubmitJobPerUserLimit")
 
-    monkeypatch.setattr(submitter, "start_together", refuse)
+    monkeypatch.setattr(runner, "start_together", refuse)
     wanted = tasks(3)
-    monkeypatch.setattr(submitter, "start_run", lambda *_: a_run(runs, wanted[0], None, number=1))
-    array = Together(wanted, "array", (100, 1), at_once=2)
+    monkeypatch.setattr(runner, "start_run", lambda *_: a_run(runs, wanted[0], None, number=1))
+    array = Submitter(wanted, 2, sizes=(100, 1))
     assert len(array.start("s", wanted)) == 1
     assert (array.room(1), array.together(wanted)) == (1, 1)
 
 
 def test_this_machine_has_no_arrays() -> None:
-    assert isinstance(submitter_for(tasks(3), 1), Chain)
+    wanted = tasks(3)
+    here = submitter_for(wanted, 1)
+    assert (here.runs_here, here.room(0), here.together(wanted)) == (True, 1, 1)

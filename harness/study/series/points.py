@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import mean
@@ -161,16 +161,19 @@ def _task_status(task: Task, runs: list[ObservedRun]) -> TaskStatus:
     return TaskStatus(task, "failed", runs[-1].run, runs[-1].state, tuple(runs[:-1]))
 
 
-def refuse_other_settings(series: str, places: Sequence[TaskStatus]) -> None:
-    """Raises RequestError: runs of this series were made with other settings for the same points."""
-    for place in places:
-        asked, site = place.task.prepared.asked, place.task.point.site.name
-        for run in [*([place.run] if place.run else []), *(each.run for each in place.kept)]:
-            if run.record.experiment != asked or run.record.site.name != site:
-                raise RequestError(
-                    f"series {series}: its run {run.job_id} for {place.task.point.slot} was made with other settings "
-                    f"({_difference(run, place.task)}): give the new one another name with --name"
-                )
+def refuse_other_settings(
+    series: str, tasks: Iterable[Task], runs: Iterable[Run], advice: str = "give the new one another name with --name"
+) -> None:
+    """Raises RequestError: a run of the series was made with other settings for one of these points."""
+    asked = {task.point.key: task for task in tasks}
+    for run in runs:
+        task = asked.get(slot_of(run).key)
+        before = run.record.experiment, run.record.site.name
+        if task is not None and before != (task.prepared.asked, task.point.site.name):
+            raise RequestError(
+                f"series {series}: its run {run.job_id} for {slot_of(run)} was made with other settings "
+                f"({_difference(run, task)}): {advice}"
+            )
 
 
 def _difference(run: Run, task: Task) -> str:

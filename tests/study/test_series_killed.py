@@ -18,10 +18,10 @@ import pytest
 from harness.common.errors import WorkError
 from harness.launch.backends import local
 from harness.run import Run, Stage
-from harness.study.campaign.points import HOUR_NS, Task, cost_ns, observed
-from harness.study.campaign.runner import Change, Limits, SeriesOutcome, carry_out
-from harness.study.campaign.series import driving, runs_of
-from tests.study.campaign_shared import SECOND_NS, part_of, quick_runs, tasks
+from harness.study.series.folder import driving, runs_of
+from harness.study.series.points import HOUR_NS, Task, cost_ns, observed
+from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out
+from tests.study.series_shared import SECOND_NS, part_of, quick_runs, tasks
 
 FORK = multiprocessing.get_context("fork")  # a driver that has imported everything is killed early and late alike
 SERIES = "killed"

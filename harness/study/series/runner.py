@@ -1,4 +1,4 @@
-"""The runner: make the runs of a series that are not done, within its limits, and wait for those that run.
+"""The runner: submit the runs of a series that are not done, within its limits, and wait for those that run.
 
 Killed at any moment and started again, it loses nothing and repeats nothing: it begins with what is on disk, under the
 series' lock, and holds nothing that is not there.
@@ -9,12 +9,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.errors import HarnessError, RequestError
+from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.launch.backends.protocol import Together
+from harness.launch.backends.registry import backend_of
+from harness.launch.submit import Start, cancel, go_together, state_of
 from harness.run import FINAL, Run, State
-from harness.study.campaign.points import (
+from harness.study.series.folder import driving, runs_of
+from harness.study.series.points import (
     HOUR_NS,
     OPEN,
     ObservedRun,
@@ -32,7 +37,7 @@ from harness.study.campaign.points import (
     task_statuses,
     why_too_much,
 )
-from harness.study.campaign.series import Submitter, driving, runs_of, submitter_for
+from harness.study.start import start_run, start_together, write_summary
 
 UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
 MOST_REFUSALS = 3  # in a row: then it is not the point
@@ -82,9 +87,8 @@ def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[O
         RequestError: its runs were made with other settings.
     """
     runs = [observed(run) for run in runs_of(series)]
-    places = task_statuses(tasks, runs)
-    refuse_other_settings(series, places)
-    return places, runs
+    refuse_other_settings(series, tasks, (each.run for each in runs))
+    return task_statuses(tasks, runs), runs
 
 
 def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[Task]:
@@ -116,6 +120,72 @@ def carry_out(
             runner.interrupted()
             raise
         return SeriesOutcome(list(runner.places.values()), stopped)
+
+
+class Submitter:
+    """Starts tasks and watches their runs: one submission per task and `at_once` of them at a time, or, where `sizes`
+    are above 1, one submission at a time of the first tasks that go together (a job array, or one allocation).
+
+    sizes: the most tasks of a submission, then what is tried after each refusal; the last is 1. A cluster that limits
+    how many jobs a user may queue counts each task of an array; an allocation for many runs may be too long.
+    """
+
+    def __init__(
+        self, tasks: Sequence[Task], at_once: int, way: Together = "array", sizes: Sequence[int] = (1,)
+    ) -> None:
+        backends = [backend_of(task.point.site) for task in tasks]
+        self.runs_here = any(backend.RUNS_HERE for backend in backends)
+        """True: its runs share this machine and end with the process that started them. False: they stay in a queue."""
+        self.poll_s = max((backend.POLL_S for backend in backends), default=0.0)
+        """Seconds between two looks at the runs."""
+        self._at_once, self._way = at_once, way
+        self._most, *self._after_refusals = sizes
+
+    def room(self, active: int) -> int:
+        """How many more tasks it takes, while so many of its runs have not ended."""
+        if self._most < 2:
+            return self._at_once - active
+        return 0 if active else self._most
+
+    def together(self, tasks: Sequence[Task]) -> int:
+        """How many of the first of these tasks, at least one, go into one submission."""
+        jobs = [task.prepared.job for task in tasks[: self._most]]
+        return sum(1 for _ in takewhile(lambda job: go_together([jobs[0], job]), jobs))
+
+    def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
+        """Start tasks that go together, or the first ones of them; returns their runs in order.
+
+        Raises:
+            RequestError, WorkError: nothing was started.
+        """
+        if len(tasks) == 1:
+            point, ready = tasks[0]
+            return [start_run(ready, point.command, point.part(series))]
+        starts = [Start(ready, point.command, point.part(series)) for point, ready in tasks]
+        try:
+            return start_together(starts, self._way, self._at_once)
+        except WorkError:
+            self._most = next((size for size in self._after_refusals if size < len(tasks)), 1)
+            return self.start(series, tasks[: self._most])
+
+    def state(self, run: Run) -> State:
+        """The run's state now."""
+        return state_of(run)
+
+    def stop(self, run: Run) -> None:
+        """Ask the run to end. Raises WorkError: it cannot be stopped from here."""
+        cancel(run)
+
+
+def submitter_for(
+    tasks: Sequence[Task], at_once: int = 1, way: Together = "array", smaller: Sequence[int] = ()
+) -> Submitter:
+    """Several tasks in a submission where the backend has that way, else one after the other. smaller: the sizes to try
+    after a refusal, the largest first."""
+    largest = min((backend_of(task.point.site).most_together(way) for task in tasks), default=0)
+    if largest < 2 or len(tasks) < 2:
+        return Submitter(tasks, at_once)
+    return Submitter(tasks, at_once, way, (largest, *smaller, 1))
 
 
 class _Runner:
@@ -246,8 +316,6 @@ class _Runner:
         return f"stopped: {self.refusals} submissions in a row were refused, the last with: {error}"
 
     def _measure(self, slot: Slot, run: Run) -> None:
-        from harness.study.start import write_summary  # numpy: not for a plan
-
         if reason := write_summary(run):
             self._say("not measured", slot, run, reason)
 

@@ -20,7 +20,7 @@ from harness.experiment.exercises import DDP
 from harness.launch.backends import local
 from harness.run import NodeStatus, Part, Record, Run, Stage, State, Status
 from harness.site.site import Site, load_site, override
-from harness.study.campaign.points import Point, Task, prepared
+from harness.study.series.points import Point, Task, prepared
 
 SECOND_NS = 1_000_000_000
 

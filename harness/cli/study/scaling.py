@@ -1,0 +1,182 @@
+"""`slurm.sh scaling`: one training on more and more devices as a series, and what limits its speed-up."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from harness.cli.command_line import Declared
+from harness.cli.page import Page, as_text
+from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of, state_rows
+from harness.cli.study.sweep import Series, checked_series, parted, run_series, site_of
+from harness.common.errors import RequestError, nearest
+from harness.common.paths import expanded
+
+if TYPE_CHECKING:
+    from harness.analysis.scaling import Size
+    from harness.experiment.exercises import Experiment
+    from harness.study.scaling import Axis, Mode, Study
+    from harness.study.series.runner import SeriesOutcome
+    from harness.study.sweeps.axes import Sweep
+
+FURTHER = (
+    Declared(("--gpus",), True, "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"),
+    Declared(("--strong",), False, "strong scaling: the same global batch, split over more devices"),
+    Declared(("--weak",), False, "weak scaling: the same batch per device [default]"),
+    Declared(("--repeats",), True, "runs per size, for the intervals [3]"),
+)
+REPEATS = 3
+
+
+def scaling(arguments: list[str]) -> int:
+    """Run a scaling study, continue it, or show it; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    if not arguments:
+        print(page(arguments))
+        return 0
+    if arguments[0].startswith("-"):
+        read = read_arguments(arguments, "scaling", FURTHER)
+        found = _sweep(read)
+        name = read.wanted.name or found.name
+    else:
+        read = read_arguments(arguments[1:], "scaling", FURTHER)
+        name, found = arguments[0], _stored(arguments[0])
+        if "--repeats" in read.further:
+            found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
+    series = checked_series(name, found, read, f"slurm.sh scaling {name}", "scaling")
+    return run_series(series, read, lambda outcome: _answer(series, outcome, read))
+
+
+def page(_: list[str]) -> str:
+    """The help page."""
+    return as_text(
+        Page(
+            usage=[
+                "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
+                "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+                "scaling --nodes 1,2,4 -- train.py …: a training of your own",
+                "scaling NAME: continue a study, or show it",
+            ],
+            about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
+            "again continues: a run that is done is not repeated.",
+            flags=flag_rows(FURTHER),
+            examples=[("scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
+            docs="docs/sweeps.md",
+        )
+    )
+
+
+def _stored(name: str) -> Sweep:
+    from harness.study.sweeps.stored import all_series, stored_request
+
+    found = stored_request(name)
+    if found is None or found.kind != "scaling":
+        near = nearest(name, all_series())
+        hint = f": did you mean {near}?" if near else "; to begin one: slurm.sh scaling -e 1 --nodes 1,2,4"
+        raise RequestError(f"scaling: there is no study {name!r}{hint}")
+    return found.sweep
+
+
+def _sweep(arguments: Arguments) -> Sweep:
+    """The study that the flags ask for, as a sweep."""
+    from harness.site.site import override
+    from harness.study.scaling import study_sweep
+    from harness.study.sweeps.stored import stored_request
+
+    axis, sizes = _sizes(arguments)
+    flags = parted(arguments)
+    stored = stored_request(arguments.wanted.name) if arguments.wanted.name else None
+    site = override(site_of(arguments, stored)[0].site, flags.site)
+    study = _asked(arguments, flags.experiment, axis, sizes)
+    return study_sweep(study, site)
+
+
+def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
+    """The axis and its sizes; they are taken from the launch's flags."""
+    from harness.study.scaling import sizes_of
+
+    nodes, gpus = str(arguments.launch.get("--nodes", "")), arguments.further.get("--gpus")
+    if "," in nodes and gpus is not None:
+        raise RequestError("--nodes and --gpus both name sizes: a study has one of them")
+    if gpus is not None:
+        if arguments.launch.pop("--gpus-per-node", None):
+            raise RequestError("--gpus names the sizes, and -g/--gpus-per-node one of them: drop -g")
+        return "gpus_per_node", sizes_of("--gpus", gpus)
+    if not nodes:
+        raise RequestError("scaling: the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node")
+    arguments.launch.pop("--nodes")
+    return "nodes", sizes_of("--nodes", nodes)
+
+
+def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
+    from harness.experiment.exercises import EXERCISES, Own, listing
+    from harness.experiment.parse import flags_as_fields
+    from harness.study.scaling import Study
+
+    number = str(arguments.launch.get("--exercise", ""))
+    cls: type[Experiment] = Own
+    own = _own(arguments.script) if arguments.script is not None else {}
+    if not own and number not in map(str, EXERCISES):
+        raise RequestError(f"-e/--exercise: got {number!r}, there are {listing()}, or a training of your own after --")
+    if not own:
+        cls = EXERCISES[int(number)]
+    given, wrong = flags_as_fields(cls, flags)
+    modes = [mode for mode in ("strong", "weak") if f"--{mode}" in arguments.further]
+    if len(modes) > 1:
+        wrong.append("--strong and --weak exclude each other: drop one")
+    if wrong:
+        raise RequestError("\n".join(wrong))
+    repeats = repeats_of(arguments.further["--repeats"]) if "--repeats" in arguments.further else REPEATS
+    return Study(cls, own | given, axis, sizes, cast("Mode", modes[0] if modes else "weak"), repeats)
+
+
+def _own(script: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of the user's own training, as a stored request has them."""
+    from harness.cli.launch.launch import own_fields
+
+    given = {name: value for name, value in own_fields(script).items() if value is not None}
+    return given | {"command": list(script)}
+
+
+def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int:
+    from harness.analysis.scaling import what_limits
+    from harness.study.sweeps.results import measured_runs, sizes
+
+    measured, lacking = measured_runs(outcome.places)
+    found = sizes(measured, series.found.settings)
+    said = what_limits(found)
+    written = _write_files(series, found, arguments) if found else []
+    if arguments.wanted.json:
+        data = {"series": series.name, "sizes": [size.model_dump() for size in found], "limit": said}
+        print(json.dumps({**data, "states": state_rows(outcome.places), "stopped": outcome.stopped or None}, indent=1))
+    elif found:
+        _print(series, found, said)
+    return close(outcome, series.again, lacking, written)
+
+
+def _print(series: Series, found: list[Size], said: str) -> None:
+    from harness.cli.command_line import columns
+    from harness.report.sweeps import scaling_table, why_table
+    from harness.report.tables.table import WIDTH, Screen
+
+    screen = Screen(columns(WIDTH))
+    title = series.found.sweep.title
+    print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], found))))
+    print("\n".join(["", *screen.block(why_table(found)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
+    print(f"next: slurm.sh report {found[-1].runs[0]}")
+
+
+def _write_files(series: Series, found: list[Size], arguments: Arguments) -> list[str]:
+    from harness.report.sweeps import plot_scaling, write_scaling_csv
+
+    written = list[str]()
+    if arguments.wanted.csv is not None:
+        write_scaling_csv(found, expanded(arguments.wanted.csv))
+        written.append(f"the table: {arguments.wanted.csv}")
+    if arguments.wanted.png is not None:
+        plot_scaling(series.found.sweep.title, found, expanded(arguments.wanted.png))
+        written.append(f"the plot: {arguments.wanted.png}")
+    return written

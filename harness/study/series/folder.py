@@ -1,0 +1,103 @@
+"""A series by its name: its folder, the lock that lets one process run it, and its runs on disk.
+
+Which runs there are, only the runs say: the folder holds no list of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.common.bounded_read import read_bounded_text
+from harness.common.errors import RequestError, WorkError
+from harness.run import Run, all_runs, disk_error, make_shared, runs_root
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some parallel file systems are mounted without them
+
+
+def checked_name(name: str, source: str) -> str:
+    """The name, which is also a folder's. source: the flag or file that gave it, for the message.
+
+    Raises RequestError: it has other characters than letters, digits and ._-
+    """
+    if NAME.fullmatch(name):
+        return name
+    raise RequestError(
+        f"{source}: got {name!r}, takes up to 80 letters, digits and ._- beginning with a letter or digit"
+    )
+
+
+def series_root(root: Path | None = None) -> Path:
+    """Where the folders of all series are. root: of the runs."""
+    return (root or runs_root()) / "series"
+
+
+def series_folder(name: str) -> Path:
+    """The folder of one series, which may not exist yet."""
+    return series_root() / name
+
+
+def runs_of(series: str) -> list[Run]:
+    """The series' runs, oldest first. A run whose record cannot be read belongs to none."""
+    mention = json.dumps(series)
+    return [run for run in all_runs() if _mentions(run, mention) and _is_part(run, series)]
+
+
+def _mentions(run: Run, mention: str) -> bool:
+    """A quick look: a thousand records take seconds to validate."""
+    with suppress(OSError, ValueError):
+        return mention in read_bounded_text(run.record_file, errors="replace")
+    return False
+
+
+def _is_part(run: Run, series: str) -> bool:
+    with suppress(WorkError):
+        return run.record.part is not None and run.record.part.series == series
+    return False
+
+
+@contextmanager
+def driving(name: str) -> Iterator[Path]:
+    """Be the only process that drives the series; gives its folder, which is made.
+
+    The lock is the kernel's, on a file: it ends with its process, however that ends, and no child inherits it.
+
+    Raises:
+        WorkError: another process drives it, or the folder cannot be written.
+    """
+    folder = series_folder(name)
+    try:
+        make_shared(folder.parent)
+        folder.mkdir(exist_ok=True)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    try:
+        _lock(descriptor, name, folder)
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, name: str, folder: Path) -> None:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+            raise WorkError(f"series {name} is being run by {holder}: wait for its end, or stop it") from None
+        print(
+            f"warning: {folder}: this file system has no locks: do not start a second process for series {name}",
+            file=sys.stderr,
+        )
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
