@@ -203,7 +203,7 @@ def monitored_devices(recording: Recording, ends: Ends) -> Iterator[MonitorDevic
             max_power_watts=device.max_power_watts,
             energy_joules=device.energy_joules if known else None,
             energy_from=device.energy_from if known else None,
-            clock_limits=device.clock_limits,
+            clock_limit_shares=device.clock_limits,
         )
 
 

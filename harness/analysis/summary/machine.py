@@ -360,6 +360,6 @@ class MonitorDevice(SummaryPart, kw_only=True):
     if no counter ran on over it, or if the monitor died before the job ended, energy is not given."""
     energy_from: str | None = None
     """`counter` or `power`."""
-    clock_limits: dict[str, float] = {}
+    clock_limit_shares: dict[str, float] = {}
     """Why the clock was lowered, and the share of the samples in which it was: `power cap`, `heat` (by the driver),
     `heat (hardware)`, `hardware slowdown` (heat or power), `power brake` (from outside). NVIDIA's devices only."""

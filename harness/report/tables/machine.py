@@ -165,7 +165,7 @@ SPEED = TableOf[tuple[str, str]](
 
 
 def _clock_limits(m: MonitorDevice) -> str:
-    return ", ".join(f"{reason} {percent(share)}" for reason, share in m.clock_limits.items()) or "–"
+    return ", ".join(f"{reason} {percent(share)}" for reason, share in m.clock_limit_shares.items()) or "–"
 
 
 MONITOR = TableOf[MonitorDevice](
