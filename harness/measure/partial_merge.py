@@ -18,10 +18,10 @@ from harness.analysis.job.grouping import group
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_merges, merge_parts
 from harness.analysis.job.summarise import summarise_merge
 from harness.analysis.process.part import RankPart
+from harness.analysis.serialize import deserialize, serialize
 from harness.analysis.summary import Problem, Summary, Window, Withheld
 from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError
-from harness.common.packed import deserialize, serialize
 from harness.measure.jobs import completed, contents_of, name_rank
 from harness.measure.paths import measure_files
 from harness.measure.run_contents import training_world_size

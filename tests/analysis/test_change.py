@@ -80,7 +80,7 @@ def test_a_jump_between_blocks_changes_nothing() -> None:
 
 
 def test_an_even_drift_favours_no_arm() -> None:
-    times = {arm: [Sample(100 * exp(0.01 * i), block_of(s.repeat)) for i, s in enumerate(slots(4)) if s.arm == arm]
+    times = {arm: [Sample(100 * exp(0.01 * i), block_of(s.repeat)) for i, s in enumerate(slots(4)) if s.key == arm]
              for arm in "ab"}  # fmt: skip
     assert found(times["a"], times["b"]).log_ratio == pytest.approx(0)
 
@@ -89,8 +89,8 @@ def test_the_smallest_change_seen_is_seen_nine_times_in_ten() -> None:
     chance, seen = random.Random(1), 0
     truth = 0.02 * (2 / 6) ** 0.5 * (t_quantile(0.975, 8) + t_quantile(0.9, 8))
     for _ in range(1000):
-        logs = [(s, chance.gauss(truth * (s.arm == "b"), 0.02)) for s in slots(6)]
-        a, b = ([Sample(exp(x), block_of(s.repeat)) for s, x in logs if s.arm == arm] for arm in "ab")
+        logs = [(s, chance.gauss(truth * (s.key == "b"), 0.02)) for s in slots(6)]
+        a, b = ([Sample(exp(x), block_of(s.repeat)) for s, x in logs if s.key == arm] for arm in "ab")
         seen += found(a, b).interval[0] > 1
     assert 870 <= seen <= 960
 
@@ -107,8 +107,8 @@ def simulated(
         arms: dict[str, list[Sample]] = {"a": [], "b": []}
         for i, slot in enumerate(slots(each)):
             jolt = log(1 + chance.uniform(0, 0.5)) if chance.random() < jolts else 0.0
-            value = 100 * exp(chance.gauss(0, deviation) + drift * i + jolt) * (1 + change * (slot.arm == "b"))
-            arms[slot.arm].append(Sample(value, block_of(slot.repeat) if blocks else None))
+            value = 100 * exp(chance.gauss(0, deviation) + drift * i + jolt) * (1 + change * (slot.key == "b"))
+            arms[slot.key].append(Sample(value, block_of(slot.repeat) if blocks else None))
         verdicts[judge(arms["a"], arms["b"], 0.05).verdict] += 1
     return verdicts
 

@@ -20,9 +20,9 @@ from harness.analysis.job.summarise import summarise_job, summarise_merge
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
+from harness.analysis.serialize import deserialize, serialize
 from harness.analysis.summary import Device, Summary, Window
 from harness.common.errors import RequestError, WorkError
-from harness.common.packed import deserialize, serialize
 from harness.measure import partial_merge as merges
 from harness.measure.jobs import summarise
 from harness.measure.partial_merge import (

@@ -18,7 +18,7 @@ from typer.models import OptionInfo
 
 from harness.cli.command_line import BEHAVIOUR, Declared, declared
 from harness.cli.commands import COMMANDS
-from harness.cli.study import campaign, mystery, reference, series, sweep
+from harness.cli.study import mystery, reference, scaling, series, sweep
 from harness.common.declared_faults import FAULTS
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import VALUE, options_of
@@ -73,12 +73,12 @@ _VALUES = {
 def tables() -> tuple[Table, ...]:
     """Every command and part of a command, with all of its options."""
     launch = tuple(_of_declared(each) for each in _once(declared().values()))
-    campaigns = {"sweep": sweep.FURTHER, "scaling": series.FURTHER, "reference record": reference.FURTHER}
+    of_series = {"sweep": sweep.FURTHER, "scaling": scaling.FURTHER, "reference record": reference.FURTHER}
     found = [Table((), launch, launches=True), Table(("plan",), launch, launches=True)]
     found += [Table((name,), launch, launches=True) for name in ("health", "overlap-test")]
     found.append(Table(("mystery",), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
-    for name, further in campaigns.items():
-        own = tuple(map(_of_declared, (*campaign.OWN, *further)))
+    for name, further in of_series.items():
+        own = tuple(map(_of_declared, (*series.OWN, *further)))
         words = tuple(name.split())
         found.append(Table(words, (*launch, *own), words[0] != "reference", _WORDS.get(name, ()), launches=True))
     for group, parts in (("mystery", mystery.PARTS), ("reference", reference.PARTS)):

@@ -48,7 +48,7 @@ def checked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[
 
 
 def test_the_order_is_abba_and_more_runs_keep_the_first_ones() -> None:
-    assert "".join(slot.arm for slot in slots(4)) == "abbabaab"
+    assert "".join(slot.key for slot in slots(4)) == "abbabaab"
     assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(map(slots, range(1, 9))))
     assert len(set(slots(7))) == 14
     assert [block_of(slot.repeat) for slot in slots(4)] == [0] * 4 + [1] * 4

@@ -189,7 +189,7 @@ def test_a_submission_that_got_no_answer_costs_the_minute_in_which_its_job_gives
 # ---- The runner, with a submitter that plays a cluster
 
 
-class Cluster:
+class Cluster(Submitter):
     """A submitter whose runs end as told: one poll after the start, at most `most` at once."""
 
     poll_s = 0.0
