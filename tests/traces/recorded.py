@@ -70,3 +70,4 @@ def _communicate() -> None:
 
 if __name__ == "__main__":
     _rank(Path(sys.argv[1]), int(sys.argv[2]))
+    os._exit(0)  # the trace is written; threads of PyTorch may abort a process that ends by itself
