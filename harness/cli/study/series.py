@@ -152,14 +152,6 @@ def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> SeriesPlan:
     return SeriesPlan(series, tasks, *survey(series, tasks), limits)
 
 
-def counts(places: Sequence[TaskStatus]) -> dict[str, int]:
-    """Tasks by state."""
-    found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
-    for place in places:
-        found[place.status] += 1
-    return found
-
-
 def count_text(found: dict[str, int]) -> str:
     """`3 done · 1 running · 8 to do`."""
     return " · ".join(f"{number} {name}" for name, number in found.items() if number or name == "done")
@@ -172,7 +164,7 @@ def hour_word(tasks: Sequence[Task]) -> str:
 
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     """The runs that exist, the runs to make, and their cost."""
-    from harness.study.series.points import hours
+    from harness.study.series.points import counts, hours
 
     told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
@@ -302,6 +294,8 @@ def repeats_of(word: str) -> int:
 
 def close(outcome: SeriesOutcome, again: str, before: Sequence[str], after: Sequence[str]) -> int:
     """Say what failed and how many runs are done, with what a command says before and after; returns the exit code."""
+    from harness.study.series.points import counts
+
     lines = [*before, *closing_lines(outcome, again), *after, count_text(counts(outcome.places))]
     print("\n".join(lines), file=sys.stderr)
     return 0 if outcome.complete else 1

@@ -114,6 +114,14 @@ class TaskStatus(NamedTuple):
     kept: tuple[ObservedRun, ...] = ()
 
 
+def counts(places: Iterable[TaskStatus]) -> dict[str, int]:
+    """Tasks by state."""
+    found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
+    for place in places:
+        found[place.status] += 1
+    return found
+
+
 def slot_of(run: Run) -> Slot:
     """The place that the run was made for."""
     part = run.record.part

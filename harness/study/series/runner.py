@@ -29,6 +29,7 @@ from harness.study.series.points import (
     affordable,
     began,
     cost_ns,
+    counts,
     observed,
     orphaned_ns,
     refuse_other_settings,
@@ -320,7 +321,4 @@ class _Runner:
             self._say("not measured", slot, run, reason)
 
     def _say(self, what: str, slot: Slot, run: Run | None, note: str = "") -> None:
-        counts = dict.fromkeys(("done", "running", "to do", "failed"), 0)
-        for place in self.places.values():
-            counts[place.status] += 1
-        self.tell(Change(what, slot, run, note, counts))
+        self.tell(Change(what, slot, run, note, counts(self.places.values())))
