@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.analysis import device_time
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
-from harness.analysis.labels import are_cpus, step_parts
+from harness.analysis.labels import are_cpus, cause_word, step_parts
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, RecordingVerdict, Steps, Summary
@@ -220,13 +220,26 @@ def _where_by_metrics(s: Summary) -> str | None:
 
 def _nothing(s: Summary) -> str:
     idle = device_time.share(s.devices, "idle_ns") or 0.0
-    rest = f", and {percent(idle)} idle time without a known cause" if idle > NOTICEABLE else ""
+    rest = f", and {percent(idle)} idle time{_idle_causes(s, idle)}" if idle > NOTICEABLE else ""
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
     not_known = f" Not known: {' and '.join(unknown)}." if unknown else ""
     none = f"No part that could be avoided is above {percent(NOTICEABLE)} of the time."
     return f"{none} The rest is the kernels themselves{rest}.{not_known}"
 
 
+def _idle_causes(s: Summary, idle: float) -> str:
+    """What is known of the idle time, which is this share of the window, where nothing of it is a finding."""
+    known = [one for one in s.idle_causes if one.cause not in ("other", "not recorded")]
+    if sum(one.share for one in known) < HALF:
+        return " without a known cause"
+    largest = max(known, key=lambda one: one.duration_ns)
+    if largest.share * idle < NOTICEABLE:
+        return f" of several causes, each below {percent(NOTICEABLE)}"
+    name = cause_word(largest.cause, are_cpus(s.devices))
+    return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
+
+
+HALF = 0.5
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 
 
