@@ -230,7 +230,7 @@ def _nothing(s: Summary) -> str:
 def _idle_causes(s: Summary, idle: float) -> str:
     """What is known of the idle time, which is this share of the window, where nothing of it is a finding."""
     known = [one for one in s.idle_causes if one.cause not in ("other", "not recorded")]
-    if sum(one.share for one in known) < HALF:
+    if sum(one.share for one in known) < KNOWN_LEAST:
         return " without a known cause"
     largest = max(known, key=lambda one: one.duration_ns)
     if largest.share * idle < NOTICEABLE:
@@ -239,7 +239,7 @@ def _idle_causes(s: Summary, idle: float) -> str:
     return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
 
 
-HALF = 0.5
+KNOWN_LEAST = 0.5  # of the idle time, from which its causes are named
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 
 

@@ -31,7 +31,7 @@ class DeviceSummary:
     energy_joules: float | None
     energy_from: str | None  # counter | power
     energy_lacks_ns: int  # of the recording: its gaps, but for those over which a counter ran on
-    clock_limits: dict[str, float]  # reason → share of the samples, without those of no sample
+    clock_limits: dict[str, float]  # reason → share of the samples in which it held, if in any
 
 
 @dataclass(frozen=True)
