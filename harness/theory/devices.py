@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+import msgspec.yaml
 
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
@@ -17,8 +15,7 @@ DEVICES = CONFIGS / "devices.yaml"
 TABLE = "the device table"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     match: str
 
     def is_meant(self, name: str | None) -> bool:
@@ -26,7 +23,7 @@ class _Entry(BaseModel):
         return bool(name and re.search(self.match, name, re.IGNORECASE))
 
 
-class Device(_Entry):
+class Device(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
 
     tflops: dict[str, float]
@@ -39,15 +36,14 @@ class Device(_Entry):
         return None if self.memory_gib is None else self.memory_gib * 2**30
 
 
-class HostLink(_Entry):
+class HostLink(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The link between a device and its host's memory: nominal GB/s (10⁹ bytes) of one direction."""
 
     gb_per_s: float
     name: str
 
 
-class _Devices(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+class _Devices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: tuple[Device, ...]
     host_links: tuple[HostLink, ...]
 
@@ -105,7 +101,6 @@ def _ratio(device: Device | None, half: str, of: str) -> float | None:
 @cache
 def _table() -> _Devices:
     try:
-        raw: Any = yaml.safe_load(DEVICES.read_text(encoding="utf-8"))
-        return _Devices.model_validate(raw)
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+        return msgspec.yaml.decode(DEVICES.read_bytes(), type=_Devices)
+    except (OSError, msgspec.DecodeError) as error:
         raise RequestError(f"{DEVICES}: the table of devices cannot be read: {error}") from error

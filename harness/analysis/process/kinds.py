@@ -9,11 +9,9 @@ import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
+import msgspec.yaml
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import RequestError
@@ -29,48 +27,25 @@ _WITH_PRECISION = ("gemm", "attention")
 MEMSET = "memset"
 
 
-class _Patterns(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+class _KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: str
     patterns: tuple[str, ...]
 
-    @field_validator("patterns")
-    @classmethod
-    def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"pattern '{pattern}' is no regular expression: {error}") from error
-        return patterns
-
-    def compiled(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{p})" for p in self.patterns), re.IGNORECASE)
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"'{self.kind}' is not a kind; the kinds are {', '.join(KINDS)}")
 
 
-class _KindRule(_Patterns):
-    kind: str
-
-    @field_validator("kind")
-    @classmethod
-    def _known(cls, kind: str) -> str:
-        if kind not in KINDS:
-            raise ValueError(f"'{kind}' is not a kind; the kinds are {', '.join(KINDS)}")
-        return kind
-
-
-class _PrecisionRule(_Patterns):
+class _PrecisionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: str
+    patterns: tuple[str, ...]
 
-    @field_validator("precision")
-    @classmethod
-    def _known(cls, precision: str) -> str:
-        if precision not in PRECISIONS:
-            raise ValueError(f"'{precision}' is not a precision; they are {', '.join(PRECISIONS)}")
-        return precision
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"'{self.precision}' is not a precision; they are {', '.join(PRECISIONS)}")
 
 
-class _RulesFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+class _RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kinds: tuple[_KindRule, ...]
     precisions: tuple[_PrecisionRule, ...]
     dtypes: dict[str, str]
@@ -105,20 +80,26 @@ def _first_match(kinds: tuple[tuple[str, re.Pattern[str]], ...], name: str, on_c
 @cache
 def load_rules(path: Path = RULES) -> Rules:
     """The rules in a file. Raises RequestError: they are not valid; it names file and field."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        parsed = _RulesFile.model_validate(yaml.load(path.read_text(encoding="utf-8"), loader))
-    except (OSError, yaml.YAMLError) as error:
+        parsed = msgspec.yaml.decode(path.read_bytes(), type=_RulesFile)
+        return Rules(
+            tuple((rule.kind, _compiled(rule.patterns)) for rule in parsed.kinds),
+            tuple((rule.precision, _compiled(rule.patterns)) for rule in parsed.precisions),
+            parsed.dtypes,
+        )
+    except (OSError, msgspec.DecodeError) as error:  # of a wrong field it says which
         raise RequestError(f"{path}: kernel rules cannot be read: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RequestError(f"{path}: kernel rules, {where}: {first['msg']}") from error
-    return Rules(
-        tuple((rule.kind, rule.compiled()) for rule in parsed.kinds),
-        tuple((rule.precision, rule.compiled()) for rule in parsed.precisions),
-        parsed.dtypes,
-    )
+    except re.error as error:
+        raise RequestError(f"{path}: kernel rules: '{error.pattern!s}' is no regular expression: {error}") from error
+
+
+def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    try:
+        return re.compile("|".join(f"(?:{p})" for p in patterns), re.IGNORECASE)
+    except re.error:
+        for pattern in patterns:
+            re.compile(pattern)  # the wrong one says so itself
+        raise
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,9 @@ class Gathered:
         if kind is RecordKind.RANGE:
             self.ranges.extend(**columns)
         else:
-            self.operators.extend(**columns, dtype=np.array([self._dtype(r) for r in records]))
+            types = [r.args.types for r in records]
+            dtypes = {inputs: self._dtype(inputs or ()) for inputs in dict.fromkeys(types)}
+            self.operators.extend(**columns, dtype=np.array([dtypes[inputs] for inputs in types]))
         for row, args in messages.items():
             record = records[row]
             span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
@@ -292,8 +294,8 @@ class Gathered:
         name = self.names.indices([r.name for r in records])
         return {"start_ns": start, "end_ns": end, "name": name, "thread": integers([r.tid for r in records])}
 
-    def _dtype(self, record: OperatorRecord) -> int:
-        name = next(filter(None, map(dtype_name, record.args.types or ())), None)
+    def _dtype(self, inputs: tuple[str, ...]) -> int:
+        name = next(filter(None, map(dtype_name, inputs)), None)
         return -1 if name is None else self.names[name]
 
     def _add_memory(self, records: list[MemoryRecord]) -> None:

@@ -89,7 +89,7 @@ def carries_message(record: Work) -> bool:
 class ShapeArgs(msgspec.Struct, gc=False):
     """The types of an operator's inputs, where shapes were recorded."""
 
-    types: list[str] | None = msgspec.field(name="Input type", default=None)
+    types: tuple[str, ...] | None = msgspec.field(name="Input type", default=None)
 
 
 class OperatorRecord(msgspec.Struct, gc=False):
