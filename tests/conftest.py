@@ -5,6 +5,7 @@ What is marked `long` runs with `--all`: what repeats, at length or in another v
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
     config.stash[_left_out] = len(long)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end: without this each full collection of garbage looks at all of them."""
+    gc.freeze()
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str:

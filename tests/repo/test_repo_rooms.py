@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,14 +78,17 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
+def mentioned(folder: str) -> dict[str, frozenset[str]]:
+    """The modules of a folder, and whatever each imports, wherever in it."""
+    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sources(folder)}
+    return {name: frozenset(other for node in running(tree) for other in named(node)) for name, tree in trees.items()}
+
+
 def imports(*folders: str) -> dict[str, set[str]]:
     """The modules of some folders, and which of them each imports, wherever in it."""
-    paths = [path for folder in folders for path in sources(folder)]
-    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
-    return {
-        name: {other for node in running(tree) for other in named(node) if other in trees and other != name}
-        for name, tree in trees.items()
-    }
+    every = {name: others for folder in folders for name, others in mentioned(folder).items()}
+    return {name: (others & every.keys()) - {name} for name, others in every.items()}
 
 
 def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -> None:
