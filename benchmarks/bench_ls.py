@@ -20,7 +20,8 @@ from pathlib import Path
 
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
-from harness.run import NodeStatus, Record, Run, Stage, Status
+from harness.run import Run, Stage
+from harness.run.record import NodeStatus, Record, Status
 from harness.site.site import load_site
 
 QUIET = subprocess.DEVNULL

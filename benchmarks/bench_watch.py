@@ -23,7 +23,8 @@ from typing import NamedTuple
 from harness.common.heartbeats import DATA_EVERY, PERIOD_S, Beat, encode, node_file
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
-from harness.run import Record, Run, Stage, Status
+from harness.run import Run, Stage
+from harness.run.record import Record, Status
 from harness.site.site import load_site
 
 ROOT = Path(__file__).resolve().parents[1]

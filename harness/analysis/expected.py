@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from harness.analysis.summary import Summary
-from harness.experiment.base import Experiment
 from harness.theory.communication import traffic_per_step
 from harness.theory.memory import state_bytes
+
+if TYPE_CHECKING:
+    from harness.experiment.base import Experiment
 
 
 def resolved(summary: Summary) -> Experiment | None:
@@ -23,6 +24,12 @@ def resolved(summary: Summary) -> Experiment | None:
     None: the summary is not of a run of the harness.
     """
     asked, filled = summary.experiment, (summary.run or {}).get("resolved")
+    if asked is None:  # traces from elsewhere are measured without the experiments
+        return None
+    from pydantic import ValidationError
+
+    from harness.experiment.base import Experiment
+
     if not isinstance(asked, Experiment):
         return None
     try:

@@ -10,13 +10,13 @@ import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.common.errors import given_twice
 from harness.common.printable import printable
-from harness.experiment.options import VALUE, Option, options_of
-from harness.experiment.parse import all_options
-from harness.site.site import Site
+
+if TYPE_CHECKING:
+    from harness.experiment.options import Option
 
 RUN = "run"
 # The commands whose words are one launch.
@@ -105,6 +105,10 @@ def declared() -> dict[str, Declared]:
 
     The same mapping each time: a caller that adds to it makes its own.
     """
+    from harness.experiment.options import options_of
+    from harness.experiment.parse import all_options
+    from harness.site.site import Site
+
     options = [option for pairs in all_options().values() for _, option in pairs]
     found = [each for option in [*options, *options_of(Site)] for each in _parameters(option)]
     # The one with most spellings last, so that it stays: `--steps` is the same parameter as `--iters/--steps`.
@@ -113,6 +117,8 @@ def declared() -> dict[str, Declared]:
 
 
 def _parameters(option: Option) -> Iterator[Declared]:
+    from harness.experiment.options import VALUE
+
     valued = tuple(name for name, meaning in option.flag.names.items() if meaning is VALUE)
     if valued:
         yield Declared(valued, True, option.help, option.flag.repeats)

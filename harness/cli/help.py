@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from importlib import metadata
 from pkgutil import resolve_name
 
 from harness.cli.command_line import Words
@@ -123,6 +122,8 @@ def version() -> str:
 
 
 def _number() -> str:
+    from importlib import metadata
+
     try:
         return metadata.version("training-traces")
     except metadata.PackageNotFoundError:  # the environment of a checkout has the dependencies alone

@@ -17,6 +17,7 @@ TEMPLATES = ROOT / "templates"
 PYTHON_PATH = PACKAGE.parent  # with it on PYTHONPATH, another process imports this same package
 # The command that users type; pyproject.toml has the installed one.
 PROGRAM = "slurm.sh" if IN_CHECKOUT else "training-traces"
+NCCL_LOGS = "nccl"  # in a run: a file for each process
 
 
 def expanded(text: str) -> Path:

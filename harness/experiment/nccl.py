@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel
 
+from harness.common.paths import NCCL_LOGS
 from harness.experiment.options import Broken, Flag, InRun, options_of, switch
 
-LOG_FOLDER = "nccl"  # in a run: a file for each process
 PREFIX = "NCCL_"
 PLACE: Mapping[str, Any] = {"gpus_only": True, "rare": True, "group": "where"}  # of its options among the others
 _LONGEST = 1000  # characters of a value: real ones, such as a list of network cards, have some 100
@@ -59,7 +59,7 @@ def log_flag(*more: str) -> Flag:
         env={
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": ",".join(("INIT", "GRAPH", "NET", "ENV", *more)),
-            "NCCL_DEBUG_FILE": InRun(f"{LOG_FOLDER}/%h.%p.log"),  # NCCL fills in the host and the process
+            "NCCL_DEBUG_FILE": InRun(f"{NCCL_LOGS}/%h.%p.log"),  # NCCL fills in the host and the process
         },
         free=True,
         compared=False,

@@ -21,7 +21,8 @@ from harness.experiment.exercises import Own, Profiled
 from harness.launch.container import why_not_begun
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
-from harness.run import FINAL, NodeStatus, Record, Run, State, Status, read_json_lines
+from harness.run import Run, read_json_lines
+from harness.run.record import FINAL, NodeStatus, Record, State, Status
 
 _CLOSING_S = 3.0  # helpers of Python's multiprocessing end a moment after their rank
 _SHOWN = 5

@@ -34,20 +34,8 @@ from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_noth
 from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
 from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
-from harness.run import (
-    FINAL,
-    SECRET_MODE,
-    Part,
-    Program,
-    Record,
-    Run,
-    Stage,
-    State,
-    disk_error,
-    own_runs_root,
-    runs_root,
-    write_atomically,
-)
+from harness.run import SECRET_MODE, Run, Stage, disk_error, own_runs_root, runs_root, write_atomically
+from harness.run.record import FINAL, Part, Program, Record, State
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 

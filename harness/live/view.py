@@ -14,7 +14,8 @@ from harness.live.model import NS, Live, Progress
 from harness.live.notes import Note, notes
 from harness.live.read import Reader
 from harness.live.text import span
-from harness.run import FINAL, Run, State
+from harness.run import Run
+from harness.run.record import FINAL, State
 
 _METRICS_BYTES = 64 << 10  # of a file's end, for its last step
 _YOUNG_S = 20.0  # a run that has just begun has no heartbeats yet

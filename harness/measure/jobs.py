@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.analysis.job.grouping import group
 from harness.analysis.job.pop import with_ideal_network
@@ -14,12 +15,12 @@ from harness.analysis.metrics import OF_PROFILER, SLOWED
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
 from harness.common.errors import WorkError
-from harness.measure.references import with_reference
-from harness.measure.run_contents import RunContents, read_contents, training_world_size, with_contents, with_problems
 from harness.replay.causes import CAUSES
 from harness.replay.diagnosis import NOTICEABLE, diagnose
 from harness.replay.suspect import Cause
-from harness.run.mystery import is_hidden
+
+if TYPE_CHECKING:
+    from harness.measure.run_contents import RunContents
 
 WITHHELD = ("findings", "replay.what_ifs")
 REASON = "this run is a mystery: find the cause yourself, or end it with `mystery reveal`"
@@ -27,6 +28,8 @@ REASON = "this run is a mystery: find the cause yourself, or end it with `myster
 
 def without_diagnosis(summary: Summary, run: Path) -> Summary:
     """The summary without what tells the cause, where `run` is a mystery that was not revealed."""
+    from harness.run.mystery import is_hidden
+
     if not is_hidden(run, summary.experiment):
         return summary
     quality = summary.quality
@@ -93,7 +96,7 @@ def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: S
     parts = list(parts)
     beside = contents_of([*map(str, runs), *(p.run for p in parts if p.run)])
     ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
-    worlds = {run: training_world_size(own.training) for run, own in beside.items()}
+    worlds = {run: own.world_size for run, own in beside.items()}
     jobs: list[tuple[str | None, Summary]] = []
     for job in group(ranked):
         run = job[0].run
@@ -103,7 +106,12 @@ def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: S
 
 def contents_of(runs: Iterable[str]) -> dict[str, RunContents]:
     """What each run's directory holds besides its traces."""
-    return {run: read_contents(Path(run)) for run in set(runs)}
+    runs = set(runs)
+    if not runs:  # traces from elsewhere are measured without what reads a run
+        return {}
+    from harness.measure.run_contents import read_contents
+
+    return {run: read_contents(Path(run)) for run in runs}
 
 
 def completed(
@@ -120,11 +128,14 @@ def completed(
     if not every:
         raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
     complete = [summary if run is None else _of_run(summary, beside[run], Path(run)) for run, summary in every]
-    return [with_problems(summary, broken) for summary in complete]
+    return [summary.with_problems(broken) for summary in complete]
 
 
 def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
     """The summary with what the run's directory and the stored references add."""
+    from harness.measure.references import with_reference
+    from harness.measure.run_contents import with_contents
+
     return with_reference(without_diagnosis(without_profiler(with_contents(summary, contents)), run))
 
 

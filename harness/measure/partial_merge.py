@@ -24,7 +24,6 @@ from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.measure.jobs import completed, contents_of, name_rank
 from harness.measure.paths import measure_files
-from harness.measure.run_contents import training_world_size
 from harness.traces.progress import OnProgress, silent
 
 AT_ONCE = 512  # traces whose parts are in memory before they are reduced
@@ -105,7 +104,7 @@ def summarise_partial_merge(
     """
     one_of_each = [*(reduced.ranks[0] for reduced in merge.jobs.values()), *merge.loose]
     beside = contents_of([*map(str, runs), *(p.run for p in one_of_each if p.run)])
-    worlds = {run: training_world_size(own.training) for run, own in beside.items()}
+    worlds = {run: own.world_size for run, own in beside.items()}
     loose = [name_rank(part, beside[part.run].training) if part.run else part for part in merge.loose]
     with _without_collector():
         jobs: list[tuple[str | None, Summary]] = []

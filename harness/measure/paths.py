@@ -18,7 +18,6 @@ from harness.common.metrics_lines import lines_file
 from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import PageData
-from harness.measure.run_contents import with_problems
 from harness.replay.process import pack_graph, process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, map_traces
@@ -64,7 +63,7 @@ def measure_jobs(paths: Iterable[Path | str], window: Window | str = Window.STEP
     of_timelines, broken = measure_timelines(timelines)
     problems = [*left_out, *broken]
     if of_timelines and not files and not run_directories(wanted):
-        return [with_problems(summary, problems) for summary in of_timelines]
+        return [summary.with_problems(problems) for summary in of_timelines]
     read = measure_files(files, Window(window))
     return [*of_timelines, *summarise(read.parts, [*problems, *read.broken], run_directories(wanted))]
 

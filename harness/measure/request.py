@@ -29,7 +29,6 @@ from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories, run_of
-from harness.measure.run_contents import with_problems
 from harness.run import Run, find_run, write_atomically
 from harness.traces.open import FORMATS
 from harness.traces.progress import Progress
@@ -159,7 +158,7 @@ def measure_request(request: Request) -> Measurement:
     with Progress("reading timelines") as progress:
         of_timelines, broken = measure_timelines(timelines, progress)
     if of_timelines and not files and not run_directories(paths):
-        summaries = [with_problems(summary, [*left_out, *broken]) for summary in of_timelines]
+        summaries = [summary.with_problems([*left_out, *broken]) for summary in of_timelines]
         return Measurement(summaries, [])
     left_out = [*left_out, *broken]
     summaries, page_data = _measured(files, window, request, left_out, run_directories(paths))

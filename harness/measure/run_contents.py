@@ -186,6 +186,11 @@ class RunContents:
     network: list[NodeNetwork]  # by the monitor
     node_gbps: float | None  # a node's share of the network by the site's file
 
+    @property
+    def world_size(self) -> int | None:
+        """As the training recorded it."""
+        return max((t.world_size for t in self.training if t.world_size is not None), default=None)
+
 
 def read_contents(path: Path) -> RunContents:
     run = Run(path)
@@ -318,23 +323,14 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "memory": contents.memory,
         "experiment": asked,
         "run": _run_facts(record) if record else None,
-        "world_size": summary.world_size or training_world_size(training),
+        "world_size": summary.world_size or contents.world_size,
         "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
         "backend": summary.backend or next((t.backend for t in training), None),
         "ranks": summary.ranks or [t.rank for t in training],
     }
     complete = summary.model_copy(update=update)
     complete.predictions = predicted_and_measured(complete, contents.plan)
-    return with_problems(complete, [*contents.problems, *_remarks(complete)])
-
-
-def with_problems(summary: Summary, problems: Sequence[Problem]) -> Summary:
-    """The summary with more problems. One of many files that cannot be read makes the rest doubtful, not unusable."""
-    quality, order = summary.quality, list(RecordingVerdict)
-    severities = [min(f.severity, RecordingVerdict.DOUBTFUL, key=order.index) for f in problems]
-    worst = max([quality.verdict, *severities], key=order.index)
-    merged = quality.model_copy(update={"verdict": worst, "problems": [*problems, *quality.problems]})
-    return summary.model_copy(update={"quality": merged})
+    return complete.with_problems([*contents.problems, *_remarks(complete)])
 
 
 def _remarks(summary: Summary) -> list[Problem]:
@@ -365,7 +361,3 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
     """A copy of an object in the record; empty where there is none, or something else in its place."""
     value = record.get(name)
     return {**value} if isinstance(value, dict) else {}
-
-
-def training_world_size(training: Sequence[RankTraining]) -> int | None:
-    return max((t.world_size for t in training if t.world_size is not None), default=None)

@@ -1,16 +1,8 @@
 """A run on disk: its directory, its record, how it is staged and found again."""
 
 from harness.run.files import (
-    FINAL,
-    ITSELF,
     SECRET_MODE,
     DiskError,
-    NodeStatus,
-    Part,
-    Program,
-    Record,
-    State,
-    Status,
     disk_error,
     make_shared,
     naming_flag,
@@ -25,8 +17,8 @@ from harness.run.find import Stage, all_runs, claim_local_id, closed, find_run, 
 from harness.run.run import TRACE_FOLDERS, Run, why_invalid
 
 __all__ = [
-    "FINAL", "ITSELF", "SECRET_MODE", "TRACE_FOLDERS", "DiskError", "NodeStatus", "Part", "Program", "Record", "Run",
-    "Stage", "State", "Status", "all_runs", "claim_local_id", "closed", "disk_error", "find_run", "make_shared",
+    "SECRET_MODE", "TRACE_FOLDERS", "DiskError", "Run",
+    "Stage", "all_runs", "claim_local_id", "closed", "disk_error", "find_run", "make_shared",
     "naming_flag", "no_runs", "own_runs_root", "part_of", "read_json_lines", "release_local_id", "runs_root", "when",
     "why_invalid", "without_secrets", "write_atomically",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
 from harness.common.errors import RequestError, WorkError, nearest_or_list
@@ -14,8 +15,11 @@ from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
 from harness.common.users import whose
 from harness.common.whole_number import whole_number
-from harness.run.files import Part, disk_error, make_shared, run_folders, run_roots, runs_root
+from harness.run.files import disk_error, make_shared, run_folders, run_roots, runs_root
 from harness.run.run import LOCAL, Run
+
+if TYPE_CHECKING:
+    from harness.run.record import Part
 
 
 def no_runs(root: Path) -> str:

@@ -6,19 +6,22 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import lines_file, metrics_file
-from harness.experiment.nccl import LOG_FOLDER
-from harness.run.files import SECRET_MODE, NodeStatus, Record, State, Status, write_atomically
+from harness.common.paths import NCCL_LOGS
+from harness.run.files import SECRET_MODE, write_atomically
+
+if TYPE_CHECKING:  # a run's traces are found without what reads its record
+    from pydantic import BaseModel
+
+    from harness.run.record import NodeStatus, Record, State, Status
 
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
-Written = TypeVar("Written", bound=BaseModel)
+Written = TypeVar("Written", bound="BaseModel")
 TRACE_FOLDERS = ("torch", "nsys")  # of a run, by its profiler
 
 
@@ -42,6 +45,8 @@ class Run:
     @cached_property
     def record(self) -> Record:
         """What run.json says. Raises WorkError: it is missing or not one of ours."""
+        from harness.run.record import Record
+
         try:
             return Record.model_validate_json(read_bounded_text(self.record_file))
         except (OSError, ValueError) as error:
@@ -125,15 +130,19 @@ class Run:
 
     def nccl_logs(self) -> list[Path]:
         """What NCCL wrote about itself, one file per process: see `--nccl-debug`."""
-        return sorted((self.path / LOG_FOLDER).glob("*.log"))
+        return sorted((self.path / NCCL_LOGS).glob("*.log"))
 
     def nodes(self) -> list[NodeStatus]:
         """The nodes' own reports so far. A file that cannot be read is left out: a full disk may hold half of one."""
+        from harness.run.record import NodeStatus
+
         found = (_read(NodeStatus, path) for path in (self.path / "node-status").glob("[0-9]*.json"))
         return sorted((status for status in found if status is not None), key=lambda status: status.node)
 
     def status(self) -> Status | None:
         """What the job itself last wrote; None before it started. Its end is in the record too, should this be lost."""
+        from harness.run.record import Status
+
         return _read(Status, self.path / "status.json") or (self.known_record.status if self.known_record else None)
 
     def write_status(self, status: Status) -> None:
@@ -142,6 +151,8 @@ class Run:
     def write_down(self, state: State, told_by: str, why: str = "") -> None:
         """Keep an end that the job could not write; `told_by` knows it. A job's own word about its end stays. Where
         this user may not write, nothing is kept."""
+        from harness.run.record import Status
+
         own = self.status() or Status(state=state)
         learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why or own.why})
         with suppress(WorkError):
@@ -159,6 +170,8 @@ class Run:
 
 def why_invalid(error: OSError | ValueError) -> str:
     """Why a file was not read as its model, in one line; of a model's errors the first, with its field."""
+    from pydantic import ValidationError
+
     if not isinstance(error, ValidationError):
         return why_unread(error)
     first = error.errors(include_input=False, include_url=False)[0]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from harness.common.errors import HarnessError
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Prepared, Start, submit, submit_together
-from harness.run import Part, Run
+from harness.run import Run
+from harness.run.record import Part
 from harness.study.plan.numbers import plan_text
 from harness.study.plan.plan import LaunchPlan, plan_of
 

@@ -13,7 +13,7 @@ from harness.analysis.summary import MonitorDevice, Problem, RankTraining, Recor
 from harness.analysis.summary.problem_texts import MONITOR_DIED, MONITOR_GAP, NO_MONITOR
 from harness.measure.run_contents import read_contents
 from harness.measure.run_files import read_monitor
-from harness.run import NodeStatus
+from harness.run.record import NodeStatus
 
 START_NS = 1_700_000_000_000_000_000
 S = 10**9

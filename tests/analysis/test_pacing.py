@@ -19,7 +19,7 @@ from harness.analysis.job.pacing import (
 )
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock
-from harness.run.files import NodeStatus
+from harness.run.record import NodeStatus
 from harness.traces.trace import F64
 from tests.analysis.paced_jobs import STEP_NS, job, paced, part
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from exercises.exercise_1_DDP.check_ranges import main
-from harness.run import Record, Run, Stage, State, Status
+from harness.run import Run, Stage
+from harness.run.record import Record, State, Status
 from tests.synthetic import kineto as synthetic
 from tests.synthetic.nsys import Nsys
 

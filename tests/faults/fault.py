@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.run import State
+from harness.run.record import State
 
 if TYPE_CHECKING:
     from tests.faults.scene import Scene

@@ -12,7 +12,8 @@ from harness.common.metrics_lines import metrics_file
 from harness.experiment.exercises import DDP
 from harness.experiment.model import MODELS
 from harness.launch.submit import prepare
-from harness.run import NodeStatus, Record, Run, Status
+from harness.run import Run
+from harness.run.record import NodeStatus, Record, Status
 from harness.site.site import load_site
 from tests.fuzz.box import Box
 from tests.fuzz.fence import ended, fenced

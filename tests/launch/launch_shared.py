@@ -12,7 +12,8 @@ from pathlib import Path
 
 from harness.experiment.exercises import DDP, Experiment
 from harness.launch.exercises.base import launch_of
-from harness.run import Record, Run, Stage
+from harness.run import Run, Stage
+from harness.run.record import Record
 from harness.site.site import load_site
 
 ROOT = Path(__file__).resolve().parents[2]

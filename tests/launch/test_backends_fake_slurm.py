@@ -15,7 +15,8 @@ from harness.cli.watch import status as cancelling
 from harness.cli.watch.ls import ls
 from harness.common.errors import WorkError
 from harness.launch.backends import slurm
-from harness.run import Run, State, Status, find_run
+from harness.run import Run, find_run
+from harness.run.record import State, Status
 from harness.site import slurm_commands
 from tests.launch.launch_shared import Harness
 from tests.live.written import START_NS, NodeWriter

@@ -25,7 +25,8 @@ from harness.common.captures import (
     stop_file,
 )
 from harness.launch.backends.protocol import PolledState
-from harness.run import FINAL, Run, State, Status
+from harness.run import Run
+from harness.run.record import FINAL, State, Status
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, a_run
 from tests.real_nsys import EACH_NSYS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.run import State, Status
+from harness.run.record import State, Status
 from tests.launch.launch_shared import a_run
 
 

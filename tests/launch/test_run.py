@@ -22,7 +22,8 @@ from harness.experiment.exercises import DDP
 from harness.launch import outcome
 from harness.launch.backends import local
 from harness.launch.submit import prepare, submit, this_machine
-from harness.run import NodeStatus, Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically
+from harness.run import Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically
+from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from harness.traces.many import worker_count
 from tests.exercises.launching import UNHURRIED

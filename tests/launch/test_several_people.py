@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.common.users import user_name
-from harness.run import Run, Status
+from harness.run import Run
+from harness.run.record import Status
 from tests.launch.launch_shared import ROOT, a_run
 from tests.synthetic.job import write_traces
 

@@ -24,7 +24,8 @@ from harness.launch import outcome
 from harness.launch.backends import local, slurm
 from harness.launch.backends.slurm_poll import MEANINGS, meaning_of
 from harness.launch.submit import look_at
-from harness.run import FINAL, Run, Status
+from harness.run import Run
+from harness.run.record import FINAL, Status
 from harness.site import slurm_commands
 from tests.launch.launch_shared import Harness, a_run
 

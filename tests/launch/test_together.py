@@ -13,7 +13,8 @@ from harness.experiment.exercises import DDP
 from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Start, go_together, prepare, submit_together
-from harness.run import FINAL, Part, Run, State, Status
+from harness.run import Run
+from harness.run.record import FINAL, Part, State, Status
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import site_file
 

@@ -14,7 +14,8 @@ from harness.common.printable import escaped
 from harness.common.users import this_user
 from harness.experiment.exercises import DDP
 from harness.launch.untrusted import Source, find_untrusted
-from harness.run import Record, Run
+from harness.run import Run
+from harness.run.record import Record
 from harness.site.site import Container, load_site
 from tests.launch.launch_shared import Harness, a_run, site_file
 

@@ -18,7 +18,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.cli.watch.status import States
-from harness.run import Run, Status
+from harness.run import Run
+from harness.run.record import Status
 from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, a_run
 from tests.live.watched_run import Growing, row, slurm_run, stand_in

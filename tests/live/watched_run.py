@@ -17,7 +17,8 @@ from pathlib import Path
 
 from harness.common.heartbeats import Beat
 from harness.experiment.exercises import DDP
-from harness.run import Record, Run, Stage, Status
+from harness.run import Run, Stage
+from harness.run.record import Record, Status
 from harness.site.site import load_site
 from tests.live.written import NodeWriter, S, beat
 

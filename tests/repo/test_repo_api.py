@@ -15,7 +15,8 @@ import pandas
 import pytest
 
 from harness.experiment.exercises import DDP
-from harness.run import Record, Run, Stage
+from harness.run import Run, Stage
+from harness.run.record import Record
 from harness.site.site import load_site
 from tests.synthetic.one_gpu import Event, document, event, launched
 

@@ -15,7 +15,8 @@ from harness.report.page.compose import LinkResults, links_of_run, links_of_site
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
 from harness.report.page.steps import communication_section
-from harness.run import Record, Run
+from harness.run import Run
+from harness.run.record import Record
 from harness.site.site import load_site
 
 

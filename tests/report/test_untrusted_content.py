@@ -32,7 +32,8 @@ from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs
 from harness.report.sweeps import lines, plot_series, write_csv
 from harness.report.tables.table import Screen
-from harness.run import NodeStatus, Run
+from harness.run import Run
+from harness.run.record import NodeStatus
 from harness.study.reference.package import PageAnswer, PageArm, PageLesson, PageRow, ReferencePage, RunLinks, pages
 from tests.launch.launch_shared import a_run
 from tests.synthetic import kineto

@@ -16,8 +16,9 @@ from harness.common.mystery import Secret
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.exercises import DDP
 from harness.experiment.training import Mystery
-from harness.run import NodeStatus, Record, Run, Stage, Status
+from harness.run import Run, Stage
 from harness.run.mystery import Answer, AnswerLine, Revealed
+from harness.run.record import NodeStatus, Record, Status
 from harness.site.site import load_site
 from tests.analysis.memory_files import memory_snapshot
 from tests.study.check_shared import write_metrics

@@ -10,7 +10,8 @@ import pytest
 
 from harness.common.metrics_lines import metrics_file
 from harness.launch.backends import local
-from harness.run import Part, Run, Status
+from harness.run import Run
+from harness.run.record import Part, Status
 
 Ms = Callable[[Part], float | None]
 """A run's place in its series → its step in milliseconds; None: it fails."""

@@ -22,7 +22,8 @@ from harness.analysis.summary import (
     TraceSource,
 )
 from harness.experiment.exercises import Experiment, Training
-from harness.run import Part, Record, Run, Stage, Status
+from harness.run import Run, Stage
+from harness.run.record import Part, Record, Status
 from harness.site.site import load_site
 
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8"}

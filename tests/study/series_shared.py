@@ -18,7 +18,8 @@ import pytest
 
 from harness.experiment.exercises import DDP
 from harness.launch.backends import local
-from harness.run import NodeStatus, Part, Record, Run, Stage, State, Status
+from harness.run import Run, Stage
+from harness.run.record import NodeStatus, Part, Record, State, Status
 from harness.site.site import Site, load_site, override
 from harness.study.series.points import Point, Task, prepared
 

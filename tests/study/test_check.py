@@ -16,7 +16,8 @@ from harness.cli.study.check import page
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP
 from harness.launch.submit import Start
-from harness.run import Part, Run, all_runs
+from harness.run import Run, all_runs
+from harness.run.record import Part
 from harness.site.site import load_site
 from harness.study.check.series import Launch, arms_of_runs, block_of, slots, submitter_of, tasks_of
 from tests.study.check_shared import Killed, stand_in_for_training, write_metrics

@@ -18,7 +18,8 @@ from harness.common.paths import ROOT
 from harness.common.users import this_user
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Training
 from harness.experiment.parse import all_options, build_experiment, command_of
-from harness.run import Record, Run, Stage, Status
+from harness.run import Run, Stage
+from harness.run.record import Record, Status
 from harness.site.site import Site, load_site
 from harness.study.lessons import (
     ExperimentPair,

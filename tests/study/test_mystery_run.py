@@ -22,7 +22,8 @@ from harness.launch.backends import local
 from harness.launch.job import resolve
 from harness.launch.submit import this_machine
 from harness.measure.request import load_summary
-from harness.run import Run, Status, find_run
+from harness.run import Run, find_run
+from harness.run.record import Status
 from tests.exercises.launching import free_port, launch_forked
 
 pytestmark = pytest.mark.train

@@ -13,7 +13,8 @@ from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
 from harness.report.tables.catalogue import page_tables
-from harness.run import Run, Status
+from harness.run import Run
+from harness.run.record import Status
 from harness.site.site import load_site
 from harness.study.plan.numbers import plan_text
 from harness.study.plan.plan import plan_of

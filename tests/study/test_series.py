@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.launch.submit import Start
-from harness.run import Run, State, Status
+from harness.run import Run
+from harness.run.record import State, Status
 from harness.study.series import runner
 from harness.study.series.folder import checked_name, runs_of, series_folder
 from harness.study.series.points import (

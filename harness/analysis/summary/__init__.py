@@ -6,7 +6,7 @@ docs/metrics.md is written from the texts of these classes and fields: `python -
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
@@ -216,6 +216,16 @@ class Summary(SummaryPart, kw_only=True):
             problems = {"problems": quality["findings"]}
             data = {**data, "quality": {**{k: v for k, v in quality.items() if k != "findings"}, **problems}}
         return super().model_validate(data)
+
+    def with_problems(self, problems: Sequence[Problem]) -> Summary:
+        """With more problems. One of many files that cannot be read makes the rest doubtful, not unusable."""
+        order = list(RecordingVerdict)
+        severities = [min(each.severity, RecordingVerdict.DOUBTFUL, key=order.index) for each in problems]
+        worst = max([self.quality.verdict, *severities], key=order.index)
+        every = [*problems, *self.quality.problems]
+        return self.model_copy(
+            update={"quality": self.quality.model_copy(update={"verdict": worst, "problems": every})}
+        )
 
     @property
     def late_ranks(self) -> list[Straggler]:

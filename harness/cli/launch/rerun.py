@@ -11,7 +11,8 @@ from harness.cli.launch.launch import Behaviour, go
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
 from harness.cli.options import JsonOption
 from harness.experiment.parse import command_of
-from harness.run import Record, find_run
+from harness.run import find_run
+from harness.run.record import Record
 from harness.site.detection import SiteChoice
 
 

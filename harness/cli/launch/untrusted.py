@@ -14,7 +14,8 @@ from harness.common.printable import escaped
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment
     from harness.launch.untrusted import Source, UntrustedRequest
-    from harness.run import Record, Run
+    from harness.run import Run
+    from harness.run.record import Record
     from harness.site.site import Site
 
 ASKED = "run somebody else's commands without asking"

@@ -180,7 +180,8 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     from harness.launch.job import python_of
     from harness.launch.submit import state_of, this_machine
     from harness.launch.untrusted import find_untrusted
-    from harness.run import FINAL, find_run
+    from harness.run import find_run
+    from harness.run.record import FINAL
 
     run = find_run(tokens[0])
     if len(tokens) != 1:

@@ -20,7 +20,8 @@ from harness.experiment.exercises import Experiment, Own
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
 from harness.measure.request import load_summary
-from harness.run import Record, Run, find_run
+from harness.run import Run, find_run
+from harness.run.record import Record
 from harness.site.site import Site
 from harness.study.predictions import Trial, Verified, verify
 from harness.study.start import start_run

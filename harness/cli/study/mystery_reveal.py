@@ -57,7 +57,7 @@ def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool =
     from harness.cli.watch.follow import write_report
     from harness.launch.submit import state_of
     from harness.measure.request import load_summary
-    from harness.run import FINAL
+    from harness.run.record import FINAL
 
     if state_of(asked.run) not in (*FINAL, "unknown"):
         raise RequestError(f"RUN: {asked.run.job_id} has not ended: slurm.sh status {asked.run.job_id}")

@@ -27,7 +27,8 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
 from harness.experiment.exercises import Own, Profiled, read_experiment
-from harness.run import FINAL, Run, find_run, write_atomically
+from harness.run import Run, find_run, write_atomically
+from harness.run.record import FINAL
 
 PAUSE_S = 0.5
 

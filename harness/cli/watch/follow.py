@@ -24,7 +24,8 @@ from harness.common.errors import HarnessError, WorkError
 from harness.common.printable import printable_lines, unguarded
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import cancel, look_at, state_of
-from harness.run import FINAL, Run, State
+from harness.run import Run
+from harness.run.record import FINAL, State
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary

@@ -26,7 +26,8 @@ from harness.live.hang import Hang, read_hang
 from harness.live.notes import first_bad_loss
 from harness.live.text import span
 from harness.live.view import RunState
-from harness.run import FINAL, Run, find_run
+from harness.run import Run, find_run
+from harness.run.record import FINAL
 
 if TYPE_CHECKING:
     from harness.cli.watch.follow import Tail

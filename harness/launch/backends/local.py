@@ -18,7 +18,8 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PYTHON_PATH, TEMPLATES
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
-from harness.run import FINAL, Run, State, Status, claim_local_id, disk_error, release_local_id, write_atomically
+from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically
+from harness.run.record import FINAL, State, Status
 from harness.site.detection import visible_gpus
 
 LAST_S = 10.0  # for what a killed script leaves behind, between the request to end and the kill

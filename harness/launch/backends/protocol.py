@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
-from harness.run import Record, Run, Stage, State
+from harness.run import Run, Stage
+from harness.run.record import Record, State
 from harness.site.site import Site
 
 Together = Literal["array", "series"]

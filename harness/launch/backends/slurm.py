@@ -15,7 +15,8 @@ from harness.launch.argv import Word, quote_all
 from harness.launch.backends import slurm_poll
 from harness.launch.backends.protocol import Render, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
-from harness.run import FINAL, Run, Stage, disk_error, write_atomically
+from harness.run import Run, Stage, disk_error, write_atomically
+from harness.run.record import FINAL
 from harness.site.site import Site
 from harness.site.slurm_commands import JobId, in_queue, number_in_config, sbatch, scancel, scontrol
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from harness.common.slurm_notation import fields_of, job_and_tasks
 from harness.launch.backends.protocol import Listed, PolledState, QueuePlace
-from harness.run import FINAL, ITSELF, Run, Status
+from harness.run import Run
+from harness.run.record import FINAL, ITSELF, Status
 from harness.site.slurm_commands import (
     JobId,
     JobReply,

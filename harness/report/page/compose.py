@@ -56,7 +56,8 @@ from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.timeline_model import TimelineModel, choose, draw, notes
-from harness.run import Record, Run, all_runs, write_atomically
+from harness.run import Run, all_runs, write_atomically
+from harness.run.record import Record
 from harness.traces.progress import OnProgress, silent
 
 _PLACES = {"intra": "inside a node", "inter": "one per node", "world": "over all nodes"}

@@ -14,7 +14,8 @@ from harness.monitor.samples import Recording, read
 from harness.monitor.source import MonitorError
 from harness.report.elements import Figure
 from harness.report.exercise_0 import LinkVerdict, Result
-from harness.run import NodeStatus, Record, Run, Status
+from harness.run import Run
+from harness.run.record import NodeStatus, Record, Status
 
 
 @dataclass(frozen=True)

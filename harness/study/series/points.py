@@ -16,7 +16,8 @@ from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.experiment.exercises import Experiment
 from harness.launch.submit import Prepared, prepare, state_of
-from harness.run import FINAL, Part, Run, State, write_atomically
+from harness.run import Run, write_atomically
+from harness.run.record import FINAL, Part, State
 from harness.site.site import Site
 
 HOUR_NS = 3_600_000_000_000

@@ -17,7 +17,8 @@ from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.launch.backends.protocol import Together
 from harness.launch.backends.registry import backend_of
 from harness.launch.submit import Start, cancel, go_together, state_of
-from harness.run import FINAL, Run, State
+from harness.run import Run
+from harness.run.record import FINAL, State
 from harness.study.series.folder import driving, runs_of
 from harness.study.series.points import (
     HOUR_NS,

@@ -1,0 +1,138 @@
+"""What a run's files say of it: the record of the request, and how the job and its nodes ended."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.common.secrets import holds_secret, masked_words
+from harness.experiment.exercises import AnyExperiment, Own
+from harness.site.site import Site
+
+State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "stuck", "unknown"]
+FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node_fail", "stuck"})
+
+ITSELF = "the job itself"  # in `Status.told_by`: Slurm has forgotten the job, so nobody will know its end better
+
+# What files say is computed with: numbers that no clock and no system gives are refused with the file.
+UnixNs = Annotated[int, Field(ge=0, lt=1 << 63)]
+Number = Annotated[int, Field(gt=-(1 << 31), lt=1 << 32)]  # of a node, a process, an exit
+
+
+class NodeStatus(BaseModel):
+    """How a node's commands ended, as the node wrote it."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    node: Number
+    host: str
+    exit: Number
+    started_ns: UnixNs
+    ended_ns: UnixNs
+    topology: str = ""  # Slurm's SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN of the node's task
+    topology_pattern: str = ""
+
+    @property
+    def switch(self) -> str | None:
+        """The network switch that the node hangs on, as Slurm's topology names it; None where Slurm knows of none.
+
+        >>> names = {"topology": "root.leaf07.node4.site", "topology_pattern": "switch.switch.node"}
+        >>> NodeStatus(node=4, host="node4", exit=0, started_ns=0, ended_ns=0, **names).switch
+        'leaf07'
+        """
+        above = self.topology_pattern.split(".")[:-1]
+        names = self.topology.split(".", len(above))
+        return names[-2] if above and len(names) > len(above) else None
+
+
+class Status(BaseModel):
+    """The state that the job itself wrote, at its beginning and at its end; or its end as another learned it.
+
+    told_by: the word of who said so, where the job could not: Slurm's, as NODE_FAIL. why: a sentence with it.
+    note: what a completed job leaves open.
+    """
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    state: State
+    exit_code: Number | None = None
+    pid: Number | None = None  # of the script, where the job runs on this machine
+    host: str | None = None
+    missing: list[str] = []  # reports that should be there and are not
+    started_ns: UnixNs | None = None
+    ended_ns: UnixNs | None = None
+    told_by: str | None = None
+    why: str = ""
+    note: str = ""
+
+    @property
+    def is_own_word(self) -> bool:
+        """Whether the job itself wrote it."""
+        return self.told_by in (None, ITSELF)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody knows its end better. A job that was stopped, or lost its neighbours, does not know for whom:
+        its user, a node that failed, a job of higher priority."""
+        return self.state in FINAL and (self.state in ("completed", "timeout", "stuck") or self.told_by is not None)
+
+
+class Part(BaseModel):
+    """A run's place among runs that were asked for together: a sweep, a reference, the two arms of a check.
+
+    series: the whole's own name, as no other has it. point: the setting, the same text for the same setting.
+    repeat: which of the runs with that setting, from 0.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    series: str
+    point: str
+    repeat: Number = 0
+
+
+class Program(BaseModel):
+    """The user's own training. script: its path, or the name of its module or command; git: of its repository."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    script: str
+    arguments: list[str]
+    python: str
+    git: dict[str, str | bool | None]
+
+
+class Record(BaseModel):
+    """run.json: enough to start the run again and to explain it later."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    schema_version: Literal[1] = 1
+    job_id: str
+    cluster: str | None = None  # that gave the job id, where sbatch named one
+    backend: str  # its name among the backends of the launch
+    experiment: AnyExperiment  # as asked
+    site: Site  # as overridden
+    job: dict[str, Any]  # as resolved
+    command: list[str]
+    git: dict[str, str | bool | None]
+    versions: dict[str, str]
+    program: Program | None = None
+    user: str
+    submit_host: str
+    created_ns: UnixNs
+    part: Part | None = None
+    status: Status | None = None
+    nodes: list[NodeStatus] = []
+
+    @property
+    def shown_command(self) -> list[str]:
+        """The command as typed, for people: without the secrets in it."""
+        return masked_words(self.command)
+
+    @property
+    def holds_secret(self) -> bool:
+        """Whether only its owner may read it."""
+        own = self.experiment.command if isinstance(self.experiment, Own) else ()
+        return holds_secret([*self.command, *own])
