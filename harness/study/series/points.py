@@ -99,10 +99,6 @@ class ObservedRun(NamedTuple):
     state: State
     began: bool
 
-    @property
-    def slot(self) -> Slot:
-        return slot_of(self.run)
-
 
 class TaskStatus(NamedTuple):
     """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
@@ -154,7 +150,7 @@ def task_statuses(tasks: Sequence[Task], runs: Sequence[ObservedRun]) -> list[Ta
     """
     own: dict[Slot, list[ObservedRun]] = defaultdict(list)
     for each in runs:
-        own[each.slot].append(each)
+        own[slot_of(each.run)].append(each)
     return [_task_status(task, own[task.point.slot]) for task in tasks]
 
 
@@ -236,26 +232,18 @@ def estimate(places: Sequence[TaskStatus], runs: Sequence[ObservedRun], to_make:
 
     Expected: each task takes its devices × the mean elapsed time of the completed runs of its key, else of the series.
     """
-    spent = sum(cost_ns(each) for each in runs if each.state not in OPEN)
-    running = sum(cost_ns(each) for each in runs if each.state in OPEN)
-    worst = sum(task.worst_ns for task in to_make)
-    return Estimate(spent, running, worst, _expected(_elapsed_by_slot(places), to_make))
-
-
-def _elapsed_by_slot(places: Sequence[TaskStatus]) -> dict[Slot, int]:
-    done = {place.task.point.slot: elapsed_ns(place.run) for place in places if place.status == "done" and place.run}
-    return {slot: known for slot, known in done.items() if known is not None}
-
-
-def _expected(took_ns: dict[Slot, int], to_make: Sequence[Task]) -> float | None:
-    if not took_ns:
-        return None
-    of_all = mean(took_ns.values())
-    total = 0.0
-    for task in to_make:
-        same = [ns for slot, ns in took_ns.items() if slot.key == task.point.key]
-        total += task.devices * (mean(same) if same else of_all)
-    return total
+    took_ns: dict[str, list[int]] = defaultdict(list)
+    for place in places:
+        if place.status == "done" and place.run and (known := elapsed_ns(place.run)) is not None:
+            took_ns[place.task.point.key].append(known)
+    every = [ns for of_key in took_ns.values() for ns in of_key]
+    expected = (task.devices * mean(took_ns.get(task.point.key, every)) for task in to_make)
+    return Estimate(
+        spent_ns=sum(cost_ns(each) for each in runs if each.state not in OPEN),
+        running_ns=sum(cost_ns(each) for each in runs if each.state in OPEN),
+        worst_ns=sum(task.worst_ns for task in to_make),
+        expected_ns=sum(expected, 0.0) if every else None,
+    )
 
 
 def affordable(tasks: Sequence[Task], committed_ns: int, cap_ns: int | None, most: int) -> list[Task]:

@@ -256,7 +256,7 @@ class _Runner:
         self.full = False
         ended = ObservedRun(run, state, began(run))
         self.spent_ns += cost_ns(ended)
-        slot = ended.slot
+        slot = slot_of(run)
         place = self.places.get(slot)
         if place is None:
             return
@@ -274,8 +274,9 @@ class _Runner:
         """Start what may start now; returns why nothing more will, as a sentence."""
         cap_ns = self.limits.cap_ns
         while self.todo and not self.full:
-            committed = self.spent_ns + self._running_ns()
-            ready = affordable(list(self.todo), committed, cap_ns, self.submitter.room(len(self.active)))
+            running_ns = sum(cost_ns(ObservedRun(run, "running", began=True)) for run in self.active.values())
+            room = self.submitter.room(len(self.active))
+            ready = affordable(list(self.todo), self.spent_ns + running_ns, cap_ns, room)
             if not ready:
                 if cap_ns is None or self.active:
                     return ""
@@ -283,9 +284,6 @@ class _Runner:
             if stopped := self._submit(ready):
                 return stopped
         return ""
-
-    def _running_ns(self) -> int:
-        return sum(cost_ns(ObservedRun(run, "running", began=True)) for run in self.active.values())
 
     def _submit(self, ready: Sequence[Task]) -> str:
         ready = ready[: self.submitter.together(ready)]

@@ -119,11 +119,8 @@ def _unit(runs: Sequence[Measured]) -> str:
     if all("tokens_per_s" in one.metrics for one in runs):
         return "tokens/s"
     samples = all(one.summary.efficiency and one.summary.efficiency.samples_per_s for one in runs)
-    return "samples/s" if samples or not all(_is_own(one) for one in runs) else RANK_STEPS
-
-
-def _is_own(one: Measured) -> bool:
-    return isinstance(one.summary.experiment, Own)
+    are_own = all(isinstance(one.summary.experiment, Own) for one in runs)
+    return "samples/s" if samples or not are_own else RANK_STEPS
 
 
 def _speed(one: Measured, unit: str) -> float | None:
