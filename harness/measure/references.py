@@ -9,21 +9,22 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.labels import are_cpus
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Summary
-from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded, why_unread
+from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import EXERCISES, AnyExperiment, Experiment, Own, Profiled, Training, read_experiment
 from harness.experiment.options import options_of
-from harness.run import runs_root
+from harness.run import runs_root, why_invalid
 
 SHIPPED = CONFIGS / "references" / "stored"
 INDEX = "reference.json"
@@ -135,11 +136,10 @@ class Reference(StoredPart):
 
     def missing_lines(self) -> list[str]:
         """What it lacks, a line for each reason."""
-        reasons = dict.fromkeys(self.missing.values())
-        return [
-            f"missing: {', '.join(name for name, why in self.missing.items() if why == reason)}: {reason}"
-            for reason in reasons
-        ]
+        names: dict[str, list[str]] = {}
+        for name, why in self.missing.items():
+            names.setdefault(why, []).append(name)
+        return [f"missing: {', '.join(lacking)}: {why}" for why, lacking in names.items()]
 
 
 Stored = TypeVar("Stored", bound=StoredPart)
@@ -151,15 +151,10 @@ def own_place(environ: Mapping[str, str] = os.environ) -> Path:
     return expanded(given).absolute() if given else runs_root(environ) / "references"
 
 
-def places() -> list[Path]:
-    """The folders that hold references: one's own, then the harness's."""
-    return [own_place(), SHIPPED]
-
-
 def reference_folders() -> Iterator[Path]:
     """The folder of every stored reference; of two with one name, one's own."""
     seen = set[str]()
-    for place in places():
+    for place in (own_place(), SHIPPED):
         for index in sorted(place.glob(f"[!.]*/{INDEX}")):
             if index.parent.name not in seen:
                 seen.add(index.parent.name)
@@ -209,19 +204,15 @@ def file_digest(path: Path) -> str:
 def _read(path: Path, shape: type[Stored], most_bytes: int) -> Stored:
     try:
         return shape.model_validate_json(read_bounded(path, most_bytes))
-    except (OSError, BoundedReadError) as error:
-        raise WorkError(f"{path}: cannot be read ({why_unread(error)})") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise WorkError(f"{path}: is not a reference ({where}: {first['msg']})") from None
-    except ValueError as error:
-        raise WorkError(f"{path}: is not a reference ({error})") from None
+    except (OSError, ValueError) as error:
+        what = "cannot be read" if isinstance(error, OSError | BoundedReadError) else "is not a reference"
+        raise WorkError(f"{path}: {what} ({why_invalid(error)})") from None
 
 
-def some_references(most: int) -> Iterator[tuple[Path, Reference]]:
-    """At most so many references with their folders. One that cannot be read is left out: a report must not fail."""
-    for _, folder in zip(range(most), reference_folders(), strict=False):
+def readable_references(most: int | None = None) -> Iterator[tuple[Path, Reference]]:
+    """The references with their folders, at most of so many. One that cannot be read is left out: no report and no
+    check fails because of it."""
+    for folder in islice(reference_folders(), most):
         with suppress(WorkError):
             yield folder, read_reference(folder)
 
@@ -283,25 +274,14 @@ def with_reference(s: Summary) -> Summary:
         return s
     found = [
         (folder, reference, variant)
-        for folder, reference in some_references(MOST_REFERENCES)
+        for folder, reference in readable_references(MOST_REFERENCES)
         if (variant := _variant(reference, settings, device_kind(s))) is not None
     ]
     if not found:
         return s
     site = ((s.run or {}).get("site") or {}).get("name")
     folder, reference, variant = max(found, key=lambda each: (each[1].site == site, each[1].created_ns))
-    return s.model_copy(update={"reference": _step(folder, reference, variant)})
-
-
-def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
-    if reference.hardware.device_kind != kind:
-        return None
-    timed = (each for each in reference.variants if each.step_ns is not None)
-    return next((each for each in timed if not differing(each.compared, settings)), None)
-
-
-def _step(folder: Path, reference: Reference, variant: StoredVariant) -> ReferenceStep:
-    return ReferenceStep(
+    step = ReferenceStep(
         name=reference.name,
         variant=variant.name,
         site=reference.site,
@@ -310,6 +290,14 @@ def _step(folder: Path, reference: Reference, variant: StoredVariant) -> Referen
         step_ns=variant.step_ns or 0,
         mean_step_ns=_mean_step_ns(folder, variant),
     )
+    return s.model_copy(update={"reference": step})
+
+
+def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
+    if reference.hardware.device_kind != kind:
+        return None
+    timed = (each for each in reference.variants if each.step_ns is not None)
+    return next((each for each in timed if not differing(each.compared, settings)), None)
 
 
 def _mean_step_ns(folder: Path, variant: StoredVariant) -> int | None:

@@ -23,7 +23,7 @@ from harness.experiment.yaml_file import read_yaml
 from harness.live.dead import deaths, first_death
 from harness.live.hang import read_hang
 from harness.live.stuck import IN_COLLECTIVE
-from harness.run import Run
+from harness.run import Run, why_invalid
 from harness.study.expression import Unanswerable, evaluate
 
 LESSONS = CONFIGS / "lessons"
@@ -150,10 +150,9 @@ def load_lesson(name_or_path: str) -> Lesson:
         hint = nearest_or_list(name_or_path, lesson_names(), "slurm.sh lesson lists all")
         raise RequestError(f"lesson: there is no lesson {name_or_path!r}{hint}")
     try:
-        return Lesson(**read_yaml(path, "lesson file"))
-    except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        raise RequestError(f"lesson file {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        return Lesson.model_validate(read_yaml(path, "lesson file"))
+    except ValidationError as error:
+        raise RequestError(f"lesson file {path}: {why_invalid(error)}") from None
 
 
 def course_experiments() -> list[Experiment]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
@@ -18,8 +18,8 @@ from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, mi
 from harness.common.mystery import Secret
 from harness.experiment.model import Model
 from harness.experiment.training import Mystery, Training
-from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
-from harness.study.mystery_grades import Result, cause_of, result
+from harness.run.mystery import AnswerLine, answers_file, before_reveal, read_answers
+from harness.study.mystery_grades import cause_of, result
 
 Level = Literal[1, 2, 3]
 LEVELS = {
@@ -182,11 +182,6 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
     return asked.model_copy(update=fixed)
 
 
-def without_mystery(asked: Training) -> Training:
-    """The same training without the faults."""
-    return asked.model_copy(update={"mystery": None})
-
-
 def open_mystery(mystery: Mystery) -> Secret:
     """The secret of a mystery.
 
@@ -262,11 +257,10 @@ def answer_files(paths: Iterable[Path]) -> list[Path]:
         WorkError: a file cannot be read.
     """
     found: list[Path] = []
-    asked = list(paths)
+    asked, name = list(paths), answers_file(Path()).name
     for path in asked:
         if not path.exists():
             raise RequestError(f"{path}: there is no such file or folder")
-        name = answers_file(Path()).name
         found += _below(path, name) if path.is_dir() else [path]
     if not any(map(read_answers, found)):
         places = ", ".join(map(str, asked))
@@ -304,18 +298,14 @@ def _graded(lines: Sequence[AnswerLine]) -> tuple[Row, list[Wrong]]:
     ordered = sorted(lines, key=lambda line: line.unix_ns)
     first, counted = ordered[0], before_reveal(ordered)
     answers = [line.answer for line in counted if line.answer is not None]
+    faults: tuple[Fault, ...] = ()
+    found, note = None, ""
     try:
         faults = faults_of(first.mystery)
+        found = result(faults, answers, first.world_size)
     except RequestError as error:
-        return _row(first, answers, None, len(counted) < len(ordered), str(error)), []
-    found = result(faults, answers, first.world_size)
-    row = _row(first, answers, found, len(counted) < len(ordered), "")
-    return row, list(_wrong(first.student, answers, found))
-
-
-def _row(first: AnswerLine, answers: Sequence[Answer], found: Result | None, revealed: bool, note: str) -> Row:
-    right = sum(one is not None and one[1].parts[0].hint == "" for one in found.last) if found else 0
-    return Row(
+        note = str(error)
+    row = Row(
         student=first.student,
         run=first.run,
         exercise=first.exercise,
@@ -323,17 +313,14 @@ def _row(first: AnswerLine, answers: Sequence[Answer], found: Result | None, rev
         mystery=first.mystery.commitment[:8],
         tries=len(answers),
         points=found.points if found else None,
-        causes_right=right,
-        causes=len(found.faults) if found else 0,
-        revealed=revealed,
+        causes_right=sum(one is not None and one[1].parts[0].hint == "" for one in found.last) if found else 0,
+        causes=len(faults),
+        revealed=len(counted) < len(ordered),
         note=note,
     )
-
-
-def _wrong(student: str, answers: Sequence[Answer], found: Result) -> Iterator[Wrong]:
-    """Every answer with a cause that is none of the mystery's."""
-    true = [cause_of(fault) for fault in found.faults]
-    yield from ((student, answer.cause, " + ".join(true)) for answer in answers if answer.cause not in true)
+    true = [cause_of(fault) for fault in faults]
+    said = [answer.cause for answer in answers if found and answer.cause not in true]
+    return row, [(first.student, cause, " + ".join(true)) for cause in said]
 
 
 def _mistakes(wrong: Iterable[Wrong]) -> list[Mistake]:

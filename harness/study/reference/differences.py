@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from math import log1p
 from statistics import fmean
@@ -101,7 +101,9 @@ def _moved(
     slack = _slack(name, on_gpu)
     if slack is None:
         return None
-    arms = [list(filter(_is_even, arm)) if COUNTED.fullmatch(name) else arm for arm in (stored, new)]
+    arms = [stored, new]
+    if COUNTED.fullmatch(name):  # where ranks counted unlike steps, a count per step is a mean over unlike ones
+        arms = [[run for run in arm if problem_texts.UNEVEN not in run.doubts] for arm in arms]
     if not all(arms):
         return None
     before, now = ([run.metrics[name] for run in arm if name in run.metrics] for arm in arms)
@@ -111,11 +113,6 @@ def _moved(
     low, high = min(before) - absolute, max(before) + absolute
     outside = [value for value in now if not low <= value <= high]
     return (before[0], outside[0]) if len(outside) == len(now) else None
-
-
-def _is_even(run: StoredRun) -> bool:
-    """Whether all ranks counted the same steps: else a count per step is a mean over unlike ones."""
-    return problem_texts.UNEVEN not in run.doubts
 
 
 def _slack(name: str, on_gpu: bool) -> float | None:
@@ -157,12 +154,8 @@ def _split(metrics: Metrics) -> dict[str, float]:
     step_ns = metrics.get("step_ns")
     if step_ns is None:
         return {}
-    return {name: metrics[name] * step_ns for name in _shares(metrics)}
-
-
-def _shares(metrics: Metrics) -> Iterator[str]:
     causes = [name for name in metrics if re.fullmatch(r"idle_\w+_share", name)]
-    yield from (name for name in (*_PARTS, *(causes or ["idle_share"])) if name in metrics)
+    return {name: metrics[name] * step_ns for name in (*_PARTS, *(causes or ["idle_share"])) if name in metrics}
 
 
 def _label(name: str) -> str:

@@ -27,7 +27,7 @@ from harness.measure.references import (
     reference_folders,
     variant_file,
 )
-from harness.run import Run, disk_error
+from harness.run import disk_error
 from harness.site.site import Site
 from harness.study.reference.collect import Collected, shown_ns
 from harness.study.reference.variants import (
@@ -241,14 +241,12 @@ def keep(recording: Recording, traces: bool = True, progress: OnProgress = silen
         WorkError: no run completed, or nothing was measured of one.
         DiskError: the disk refuses it.
     """
-    runs = recorded_runs(recording.name)
     known = {variant.name for variant in recording.whole.variants}
-    runs = {variant: found for variant, found in runs.items() if variant in known}
+    runs = {variant: found for variant, found in recorded_runs(recording.name).items() if variant in known}
     lacking = missing_variants(recording.whole, recording.chosen, runs, recording.repeats)
-    every: list[Run] = [run for found in runs.values() for run in found]
     place = recording.site.reference_traces if traces else None
     if traces:
-        keep_runs(every, recording.name, recording.site)
+        keep_runs((run for found in runs.values() for run in found), recording.name, recording.site)
     collected = collect_all(runs, image_digest(recording.site), traces, progress)
     head, stored = assemble(recording.name, recording.whole, collected, lacking, place)
     return StoredReference(write_reference(head, stored), head)

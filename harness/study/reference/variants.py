@@ -5,7 +5,6 @@ kept.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,16 +22,15 @@ from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
 from harness.measure.references import Reference, StoredRun, StoredTrace, file_digest
-from harness.run import Run, disk_error, part_of, runs_root
+from harness.run import Run, disk_error, part_of, runs_root, why_invalid
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
 from harness.study.reference.collect import Collected, collect
-from harness.study.series.folder import runs_of
+from harness.study.series.folder import NAME, runs_of
 from harness.traces.progress import OnProgress, silent
 
 LISTS = CONFIGS / "references"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 NAME_TAKES = "letters, digits, dots, dashes and underscores, at most 80, the first a letter or a digit"
 
 
@@ -102,20 +100,15 @@ def load_list(name_or_path: str) -> VariantList:
             f"--list: there is no list {name_or_path!r}; there are {', '.join(list_names())}, or give a file"
             + (f": did you mean {near}?" if near else "")
         )
-    found = _validated(path)
+    try:
+        found = VariantList.model_validate(read_yaml(path, "list of variants"))
+    except ValidationError as error:
+        said = why_invalid(error).replace("Value error, ", "", 1)
+        raise RequestError(f"list of variants {path}: {said}") from None
     wrong = list(_misfits(found))
     if wrong:
         raise RequestError("\n".join(f"list of variants {path}: {sentence}" for sentence in wrong))
     return found
-
-
-def _validated(path: Path) -> VariantList:
-    try:
-        return VariantList(**read_yaml(path, "list of variants"))
-    except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        where, said = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")
-        raise RequestError(f"list of variants {path}: {where}{': ' * bool(where)}{said}") from None
 
 
 def _misfits(found: VariantList) -> Iterator[str]:
