@@ -29,11 +29,15 @@ def without_diagnosis(summary: Summary, run: Path) -> Summary:
     """The summary without what tells the cause, where `run` is a mystery that was not revealed."""
     if not is_hidden(run, summary.experiment):
         return summary
-    quality = summary.quality
-    withheld = [*quality.withheld, *(Withheld(field=field, reason=REASON) for field in WITHHELD)]
     replay = summary.replay and summary.replay.model_copy(update={"what_ifs": []})
-    kept = quality.model_copy(update={"withheld": withheld})
-    return summary.model_copy(update={"findings": [], "replay": replay, "quality": kept})
+    return withholding(summary, WITHHELD, REASON).model_copy(update={"findings": [], "replay": replay})
+
+
+def withholding(summary: Summary, fields: Sequence[str], reason: str) -> Summary:
+    """The summary that says why it does not have these fields."""
+    quality = summary.quality
+    withheld = [*quality.withheld, *(Withheld(field=field, reason=reason) for field in fields)]
+    return summary.model_copy(update={"quality": quality.model_copy(update={"withheld": withheld})})
 
 
 def carried(summary: Summary) -> Summary:
@@ -52,12 +56,10 @@ def carried(summary: Summary) -> Summary:
 def without_profiler(summary: Summary) -> Summary:
     """The summary with its losses without the profiler's weight, where the steps outside of the window are known."""
     found = corrected(summary.findings, summary.profiler_cost)
-    if len(found) == len(summary.findings):
-        return summary.model_copy(update={"findings": found})
-    reason = "the time between operators is no longer than what the profiler adds to a step"
-    withheld = [*summary.quality.withheld, Withheld(field=OF_PROFILER, reason=reason)]
-    quality = summary.quality.model_copy(update={"withheld": withheld})
-    return summary.model_copy(update={"findings": found, "quality": quality})
+    if len(found) < len(summary.findings):
+        reason = "the time between operators is no longer than what the profiler adds to a step"
+        summary = withholding(summary, [OF_PROFILER], reason)
+    return summary.model_copy(update={"findings": found})
 
 
 def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[TimeLost]:

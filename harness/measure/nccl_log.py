@@ -241,40 +241,37 @@ def _named(word: str, names: tuple[str, ...]) -> str:
     return next((name for name in names if name.upper() == word.replace("_", "").upper()), word)
 
 
-_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (
-        "connection",
-        re.compile(
+_SHAPES = [
+    (what, re.compile(shape))
+    for what, shape in (
+        (
+            "connection",
             r"Channel \d{1,4}(?:/\d{1,4})? ?: (\d{1,8})\[[0-9a-f]{1,16}\] -> (\d{1,8})\[[0-9a-f]{1,16}\]"
-            r"(?: \[(send|receive)\])? via (\S.{0,200})"
+            r"(?: \[(send|receive)\])? via (\S.{0,200})",
         ),
-    ),
-    (
-        "initialisation",
-        re.compile(
+        (
+            "initialisation",
             r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
-            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)"
+            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)",
         ),
-    ),
-    ("ring", re.compile(r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$")),
-    ("trees", re.compile(r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)")),
-    (
-        "channels",
-        re.compile(
-            r"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(\d{1,4}) nvls channels, (\d{1,4}) p2p channels"
+        ("ring", r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$"),
+        ("trees", r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)"),
+        (
+            "channels",
+            r"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(\d{1,4}) nvls channels, (\d{1,4}) p2p channels",
         ),
-    ),
-    ("choice", re.compile(r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})")),
-    ("choice", re.compile(r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})")),
-    ("network", re.compile(r"Using network (\S.{0,80})")),
-    ("devices", re.compile(r"NET/(\w{1,40}) : Using (\[.{1,4000})")),
-    ("no device", re.compile(r"NET/(\w{1,40}) : No device found")),
-    ("GPU Direct", re.compile(r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}")),
-    ("plugin", re.compile(r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})")),
-    ("plugin", re.compile(r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})")),
-    ("variable", re.compile(r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})")),
-    ("NVLS", re.compile(r"NVLS multicast support is (not )?available")),
-)
+        ("choice", r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
+        ("choice", r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
+        ("network", r"Using network (\S.{0,80})"),
+        ("devices", r"NET/(\w{1,40}) : Using (\[.{1,4000})"),
+        ("no device", r"NET/(\w{1,40}) : No device found"),
+        ("GPU Direct", r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"),
+        ("plugin", r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})"),
+        ("plugin", r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})"),
+        ("variable", r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"),
+        ("NVLS", r"NVLS multicast support is (not )?available"),
+    )
+]
 
 
 MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
@@ -322,24 +319,12 @@ def _together(processes: Sequence[Process], read: Sequence[Process]) -> Nccl:
     )
 
 
-def _largest(process: Process) -> Communicator | None:
-    return max(process.communicators, key=lambda each: each.size, default=None)
-
-
 def _ranks(processes: Sequence[Process]) -> list[NcclRank]:
     found = []
     for each in processes:
-        mine = _largest(each)
-        found.append(
-            NcclRank(
-                rank=mine.rank if mine else None,
-                host=each.host or "",
-                pid=each.pid,
-                device=mine.device if mine else None,
-                bus_id=mine.bus_id if mine else None,
-                trees=mine.trees if mine else None,
-            )
-        )
+        mine = max(each.communicators, key=lambda communicator: communicator.size, default=None)
+        of_largest = {name: getattr(mine, name, None) for name in ("rank", "device", "bus_id", "trees")}
+        found.append(NcclRank(host=each.host or "", pid=each.pid, **of_largest))
     return sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.host, each.pid))
 
 

@@ -4,7 +4,7 @@ each task left, so that an array can be gone on with."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import submitit
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.analysis.summary import Problem, RecordingVerdict, Window, problem_texts
+from harness.analysis.summary import Problem, RecordingVerdict, Window
+from harness.analysis.summary.problem_texts import NOT_MEASURED
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.measure.partial_merge import (
@@ -38,36 +39,27 @@ class ArrayPlan(BaseModel):
     window: Window
     files: list[list[tuple[str, int, int]]]
 
-    @classmethod
-    def of(cls, chunks: Iterable[Iterable[Path]], window: Window) -> ArrayPlan:
-        """The files as they are now."""
-        return cls(window=window, files=[[(str(file), *_stamp(file)) for file in each] for each in chunks])
 
-    @property
-    def chunks(self) -> list[list[Path]]:
-        """The paths of each task."""
-        return [[Path(path) for path, *_ in each] for each in self.files]
-
-
-def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> ArrayPlan:
-    """The plan that the folder has, or a new one, which it then has.
+def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> list[list[Path]]:
+    """The files of each task by the plan that the folder has, or by a new one, which it then has.
 
     Raises:
         RequestError: the plan there is of other files or another window, or they have changed since.
         WorkError: the folder cannot be written.
     """
+    now = {file: (str(file), *_stamp(file)) for file in files}
     if not (folder / PLAN).exists():
-        plan = ArrayPlan.of(chunk(files, tasks), window)
+        chunks = chunk(files, tasks)
+        plan = ArrayPlan(window=window, files=[[now[file] for file in each] for each in chunks])
         write_atomically(folder / PLAN, plan.model_dump_json())
-        return plan
+        return chunks
     plan = read_plan(folder)
-    now = {(str(file), *_stamp(file)) for file in files}
-    if plan.window != window or now != {file for chunk in plan.files for file in chunk}:
+    if plan.window != window or {*now.values()} != {file for chunk in plan.files for file in chunk}:
         raise RequestError(
             f"--resume {folder}: that array measured other traces or another --window, or they have changed since: "
             "leave --resume out to measure all of them"
         )
-    return plan
+    return [[Path(path) for path, *_ in each] for each in plan.files]
 
 
 def read_plan(folder: Path) -> ArrayPlan:
@@ -161,7 +153,7 @@ def measure_distributed(
         WorkError: nothing was submitted, or the folder cannot be written.
     """
     array.folder.mkdir(parents=True, exist_ok=True)
-    chunks = planned(array.folder, [file.absolute() for file in files], window, array.tasks).chunks
+    chunks = planned(array.folder, [file.absolute() for file in files], window, array.tasks)
     joins = reduced and array.after is not None
     levels = _levels(array.folder.absolute(), [len(chunk) for chunk in chunks], joins)
     missing = [[node for node in level if not _is_whole(node)] for level in levels]
@@ -178,7 +170,8 @@ def measure_distributed(
         if failure and node.inputs:
             join_files(node.inputs, node.output)
         elif failure:
-            problems += lost(leaves[node.output], failure)
+            evidence = [f"{file}: {failure}" for file in leaves[node.output]]
+            problems += [Problem(severity=RecordingVerdict.UNUSABLE, what=NOT_MEASURED, evidence=of) for of in evidence]
     return join_partial_merges([read_merge(node.output) for node in levels[-1] if node.output.exists()]), problems
 
 
@@ -227,12 +220,6 @@ def join_files(inputs: Sequence[Path], output: Path) -> str:
         time.sleep(POLL_S)
     write_merge(output, join_partial_merges([read_merge(path) for path in inputs if path.exists()]))
     return str(output)
-
-
-def lost(files: Sequence[Path], failure: str) -> list[Problem]:
-    """A finding for each file of a task that failed."""
-    what = problem_texts.NOT_MEASURED
-    return [Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{file}: {failure}") for file in files]
 
 
 def submit(executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
