@@ -346,11 +346,11 @@ def page_data_of(m: MeasuredProcess, ranks: Ranks = None) -> list[PageData]:
 
 
 def read_page_data(
-    files: Sequence[Path], window: Window, ranks: Ranks, workers: int | None = None, progress: OnProgress = silent
+    files: Sequence[Path], window: Window, ranks: Ranks, progress: OnProgress = silent
 ) -> list[PageData]:
     """The processes of traces that were measured elsewhere or earlier. Files that cannot be read are left out."""
     reduce = partial(page_data_of_trace, window=window, rules=load_rules(), ranks=ranks)
-    outcomes = map_traces(files, reduce, workers=workers, progress=progress)
+    outcomes = map_traces(files, reduce, progress=progress)
     return [one for outcome in outcomes if not isinstance(outcome, TraceError) for one in outcome]
 
 

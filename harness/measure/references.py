@@ -145,10 +145,10 @@ class Reference(StoredPart):
 Stored = TypeVar("Stored", bound=StoredPart)
 
 
-def own_place(environ: Mapping[str, str] = os.environ) -> Path:
+def own_place() -> Path:
     """Where new references go: HARNESS_REFERENCES, else references/ in the folder of the runs."""
-    given = environ.get("HARNESS_REFERENCES")
-    return expanded(given).absolute() if given else runs_root(environ) / "references"
+    given = os.environ.get("HARNESS_REFERENCES")
+    return expanded(given).absolute() if given else runs_root() / "references"
 
 
 def reference_folders() -> Iterator[Path]:

@@ -64,9 +64,8 @@ def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64)
     start, end = events.start_ns[rows_], events.end_ns[rows_]
     reach = _reach(end, index)
     previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
-    message = np.zeros(len(events) + 1, np.bool_)
-    message[message_events] = True
-    return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message[rows_])
+    message = np.isin(rows_, message_events)
+    return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message)
 
 
 def _reach(end: I64, index: I64) -> I64:
@@ -207,8 +206,8 @@ def on_gpu(
     last = np.flatnonzero(np.diff(streams.index, append=-1))
     first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
     start_node, end_node = np.full((2, count), -1, np.int64)
-    begins = streams.message | _marked(np.concatenate([target, first_of]), count)
-    ends = streams.message | _marked(np.concatenate([last, source, waits.source, last_of]), count)
+    begins = streams.message | np.isin(np.arange(count), np.concatenate([target, first_of]))
+    ends = streams.message | np.isin(np.arange(count), np.concatenate([last, source, waits.source, last_of]))
     start_node[begins] = builder.add_nodes(streams.start_ns[begins])
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
     _add_host_waits(builder, thread, waits, end_node, streams)
@@ -226,12 +225,6 @@ def on_gpu(
         at_start[place[wanted[0]]],
         at_end[place[wanted[1]]],
     )
-
-
-def _marked(rows_: I64, n: int) -> NDArray[np.bool_]:
-    marked = np.zeros(n, np.bool_)
-    marked[rows_] = True
-    return marked
 
 
 def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_node: I64, streams: Streams) -> None:

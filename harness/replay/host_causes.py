@@ -215,7 +215,6 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
 
 
 STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
-LAUNCHING = ("launch-bound",)
 
 
 def rows_of(context: ReplayContext, causes: tuple[str, ...], phases: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -275,8 +274,7 @@ def short_name(recorded: str) -> str:
 
 def sending(context: ReplayContext) -> Iterator[Suspect]:
     """A rank's messages start late: it has come to them, and they are not issued."""
-    chosen = slots((TimeCategory.HOST_SENDING,))
-    yield from without_time(context, Cause.SLOW_LINK, chosen, None)
+    return without_time(context, Cause.SLOW_LINK, slots((TimeCategory.HOST_SENDING,)), None)
 
 
 def stopped(context: ReplayContext) -> Iterator[Suspect]:

@@ -29,14 +29,7 @@ from harness.measure.references import (
 from harness.run import Run
 from harness.run.mystery import is_hidden
 from harness.study.reference.collect import Collected, collect, judged_ns
-from harness.study.reference.differences import (
-    USUAL_SHARE,
-    StepTimeChange,
-    changed_metrics,
-    environment_key,
-    grown_part,
-    timed,
-)
+from harness.study.reference.differences import StepTimeChange, changed_metrics, environment_key, grown_part, timed
 from harness.study.reference.variants import damaged_traces, runs_here, traces_root
 
 # Findings of a recording that is not whole.
@@ -236,11 +229,11 @@ class ReferenceChecked(CheckPart):
         return {VariantOutcome.SAME: 0, VariantOutcome.UNKNOWN: 3}.get(self.outcome, 1)
 
 
-def check(stored: ReferenceArm, new: ReferenceArm, whole: bool, share: float = USUAL_SHARE) -> ReferenceChecked:
-    """`new` against `stored`. whole: `new` should have every variant of `stored`. share: so much a step may move."""
+def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceChecked:
+    """`new` against `stored`. whole: `new` should have every variant of `stored`."""
     pairs = [(_match(each, stored.variants), each) for each in new.variants]
     both = [(before, now) for before, now in pairs if before is not None]
-    variants = [_checked(before, now, share) for before, now in both]
+    variants = [_checked(before, now) for before, now in both]
     matched = {before.variant for before, _ in both}
     missing = [each.variant for each in stored.variants if each.variant not in matched] if whole else []
     return ReferenceChecked(
@@ -293,7 +286,7 @@ def _match(new: VariantRuns, stored: Sequence[VariantRuns]) -> VariantRuns | Non
     return None
 
 
-def _checked(stored: VariantRuns, new: VariantRuns, share: float) -> VariantChecked:
+def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
     problems = [*(f"stored: {each}" for each in stored.problems), *(f"new: {each}" for each in new.problems)]
     asked = differing(stored.compared, new.compared)
     found = VariantChecked(
@@ -308,7 +301,7 @@ def _checked(stored: VariantRuns, new: VariantRuns, share: float) -> VariantChec
     if stored.runs and new.runs:
         same_key = not _differences([(stored, new)])
         on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
-        found.time = _time(stored, new, share, same_key)
+        found.time = _time(stored, new, same_key)
         found.changed = [
             Difference(name=each.metric, stored=each.stored, new=each.new)
             for each in changed_metrics(stored.runs, new.runs, on_gpu)
@@ -328,10 +321,10 @@ def _outcome(found: VariantChecked) -> VariantOutcome:
     return VariantOutcome.SAME if verdict is StepTimeChange.SAME else VariantOutcome.UNKNOWN
 
 
-def _time(stored: VariantRuns, new: VariantRuns, share: float, same_key: bool) -> StepTime | None:
+def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> StepTime | None:
     """None: neither arm has a time."""
     before, now = ([ns for run in arm.runs if (ns := judged_ns(run))] for arm in (stored, new))
-    found = timed(before, now, share)
+    found = timed(before, now)
     if found.ratio is None:
         return None
     low, high = found.found.interval if found.found else (None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -104,11 +103,11 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
     return SweepRequest(name or word, read_sweep(path), stored_request(name or word))
 
 
-def started_here(sweep: Sweep, environ: Mapping[str, str] = os.environ) -> Sweep:
+def started_here(sweep: Sweep) -> Sweep:
     """The sweep; of a user's own training with the folder and the Python where it is asked for."""
     if sweep.base.get("exercise") != OWN:
         return sweep
-    python = active_python(environ)
+    python = active_python(os.environ)
     usual = {"start_in": str(Path.cwd()), **({"python": python} if python else {})}
     return sweep.model_copy(update={"base": usual | sweep.base})
 
