@@ -104,7 +104,6 @@ def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: S
 
 
 def contents_of(runs: Iterable[str]) -> dict[str, RunContents]:
-    """What each run's directory holds besides its traces."""
     return {run: read_contents(Path(run)) for run in set(runs)}
 
 

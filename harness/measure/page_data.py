@@ -355,7 +355,6 @@ def read_page_data(
 
 
 def page_data_of_trace(trace: Trace, window: Window, rules: Rules, ranks: Ranks = None) -> list[PageData]:
-    """Every process of one trace."""
     return [one for view in views(trace) for one in page_data_of(prepare_process(view, window, rules), ranks)]
 
 

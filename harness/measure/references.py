@@ -188,7 +188,6 @@ def read_runs(folder: Path, variant: StoredVariant) -> StoredRuns:
 
 
 def variant_file(folder: Path, variant: str) -> Path:
-    """Where a variant's runs are."""
     return folder / "variants" / f"{variant}.json"
 
 
@@ -255,7 +254,6 @@ def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tu
 
 
 def device_kind(s: Summary) -> str:
-    """cpu or gpu."""
     on_cpu = are_cpus(s.devices) or (not s.devices and any(t.device == "cpu" for t in s.training))
     return "cpu" if on_cpu else "gpu"
 

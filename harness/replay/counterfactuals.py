@@ -209,7 +209,6 @@ def ideal(context: ReplayContext) -> I64:
 
 
 def free(context: ReplayContext) -> Edited | None:
-    """Messages that take no time."""
     return Edited(ideal(context)) if len(context.job.messages.arc) else None
 
 

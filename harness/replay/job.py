@@ -107,7 +107,6 @@ class JobGraph(Graph):
 
     @property
     def arcs(self) -> int:
-        """How many arcs there are."""
         return len(self.source)
 
     @cached_property

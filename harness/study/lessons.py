@@ -99,7 +99,6 @@ class Lesson(LessonPart):
         return all(relation.needs == "gpu" for relation in self.here(cpu=True).relations)
 
     def pair(self, cpu: bool) -> ExperimentPair:
-        """The pair for this kind of machine."""
         here = self.here(cpu)
         return ExperimentPair(a=here.a, b=here.b)
 
@@ -113,8 +112,6 @@ class RelationOutcome(str, Enum):
 
 
 class RelationResult(NamedTuple):
-    """One relation, decided."""
-
     relation: Relation
     outcome: RelationOutcome
     numbers: dict[str, float]
@@ -370,7 +367,6 @@ class LessonArm(NamedTuple):
 
 
 def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
-    """Every relation, decided between the two arms."""
     on_gpu, over_network = a.on_gpu and b.on_gpu, a.over_network and b.over_network
     return answers(lesson, a.metrics, b.metrics, on_gpu, over_network)
 

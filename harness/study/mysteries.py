@@ -121,7 +121,6 @@ def subject_of(faults: Sequence[Fault]) -> Subject:
 
 
 def level_text(subject: Subject, level: Level) -> str:
-    """What is hidden at a level."""
     return LEVELS[level] if subject == "slow" else ENDINGS[subject][level][0]
 
 
@@ -279,7 +278,6 @@ def _below(folder: Path, name: str) -> list[Path]:
 
 
 def read_board(files: Iterable[Path]) -> Board:
-    """The answers of all files on one board."""
     every = (line for path in files for line in read_answers(path))
     lines = list({line.model_dump_json(): line for line in every}.values())  # a file may have been handed in twice
     lines.sort(key=_mystery_of)

@@ -114,7 +114,6 @@ def _flags_of_another(answer: Answer, ends: FaultKind | None) -> Iterator[str]:
 
 
 def grade(fault: Fault, answer: Answer, world_size: int) -> Grade:
-    """The answer compared with the fault."""
     if fault.name in ENDING_HINTS:
         hints = {"rank": _ending_rank(fault, answer, world_size), "step": _ending_step(fault, answer)}
         share, ms = ENDING_PART, list[Part]()

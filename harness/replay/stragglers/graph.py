@@ -279,7 +279,6 @@ class Graphs:
 
 
 def graphs_of(ops: Operations) -> Graphs:
-    """One graph for each kind of step."""
     left_out = _without_workers(ops)
     pipelines = _pipelines(ops)
     kinds: dict[tuple[tuple[int, bytes], ...], list[int]] = {}

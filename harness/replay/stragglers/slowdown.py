@@ -238,7 +238,6 @@ class Work:
 
 
 def work_of(ops: Operations, lengths: Lengths) -> Work:
-    """The passes of the replayed steps."""
     dps, dp = np.unique(ops.dp, return_inverse=True)
     stages, stage = np.unique(ops.stage, return_inverse=True)
     role = ops.role

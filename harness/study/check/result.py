@@ -33,8 +33,6 @@ class Metric(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One run's number."""
-
     run: MeasuredRun
     value: float
 

@@ -129,7 +129,6 @@ def slots(each: int) -> list[Slot]:
 
 
 def block_of(repeat: int) -> int:
-    """The block of an arm's run."""
     return repeat // OF_AN_ARM
 
 

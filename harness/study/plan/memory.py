@@ -208,7 +208,6 @@ def largest_tensor(w: Workload) -> int:
 
 
 def of_stage(w: Workload, stage: int, checkpointing: bool, framework: float) -> Peak:
-    """The peak of a rank of one pipeline stage."""
     layout = w.layout
     dense, experts = megatron_parameters(w.model, layout, stage)
     state = megatron_state_bytes(dense, experts, layout, bf16=w.bf16)
@@ -236,7 +235,6 @@ class Capacity(NamedTuple):
 
 
 def capacity_of(job: Job, ranks_per_node: int) -> Capacity:
-    """The memory of one rank of the job."""
     if job.device == "cpu":
         return _of_this_machine(job, ranks_per_node)
     name = device_name(job)

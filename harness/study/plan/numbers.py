@@ -337,5 +337,4 @@ def plan_document(plan: LaunchPlan) -> dict[str, Any]:
 
 
 def plan_text(plan: LaunchPlan) -> str:
-    """The document's text."""
     return json.dumps(plan_document(plan), indent=1, ensure_ascii=False) + "\n"

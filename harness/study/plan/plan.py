@@ -80,7 +80,6 @@ class LaunchPlan:
 
 
 def plan_of(prepared: Prepared) -> LaunchPlan:
-    """The plan of a launch."""
     job = prepared.job
     w = workload_of(job)
     if w is None:

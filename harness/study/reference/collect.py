@@ -249,7 +249,6 @@ class StoredArm(NamedTuple):
 
     @property
     def over_network(self) -> bool:
-        """Whether it ran on several nodes."""
         return all(len(run.nodes) > 1 for run in self.runs)
 
     @property
@@ -259,7 +258,6 @@ class StoredArm(NamedTuple):
 
 
 def on_gpu(reference: Reference) -> bool:
-    """Whether the reference was recorded on GPUs."""
     return reference.hardware.device_kind == "gpu"
 
 

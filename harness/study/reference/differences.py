@@ -15,7 +15,7 @@ from harness.analysis.summary import problem_texts
 from harness.measure.references import Environment, StoredRun
 from harness.study.reference.collect import medians
 
-USUAL_SHARE = 0.05  # a step that moved by less did not move
+SHARE = 0.05  # a step that moved by less did not move
 
 
 class StepTimeChange(str, Enum):
@@ -36,10 +36,10 @@ class Timed(NamedTuple):
     found: Effect | None
 
 
-def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = USUAL_SHARE) -> Timed:
+def timed(stored_ns: Sequence[float], new_ns: Sequence[float]) -> Timed:
     """New runs against stored ones, one time > 0 per run.
 
-    It moved if the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± share; it is the same if the
+    It moved if the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± SHARE; it is the same if the
     whole interval lies within. One run is compared with the spread of the other arm's: the prediction interval of a
     further run (Montgomery, Design and Analysis of Experiments, chapter 2).
     """
@@ -50,13 +50,13 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
     if found is None:
         ratio = fmean(new_ns) / fmean(stored_ns)
         return Timed(StepTimeChange.UNKNOWN, "one run of each does not show how much runs vary", ratio, None)
-    moved, why = _decided(found, share)
+    moved, why = _decided(found)
     return Timed(moved, why, found.ratio, found)
 
 
-def _decided(found: Effect, share: float) -> tuple[StepTimeChange, str]:
+def _decided(found: Effect) -> tuple[StepTimeChange, str]:
     low, high = found.log_ratio - found.reach, found.log_ratio + found.reach
-    limit, allowed = log1p(share), f"{100 * share:g} %"
+    limit, allowed = log1p(SHARE), f"{100 * SHARE:g} %"
     if low > 0 and found.log_ratio > limit:
         return StepTimeChange.SLOWER, f"the interval excludes no change, and the ratio is beyond {allowed}"
     if high < 0 and found.log_ratio < -limit:

@@ -39,8 +39,6 @@ COMMAND = "bash slurm.sh"
 
 
 class TraceLink(NamedTuple):
-    """A trace in the package."""
-
     name: str
     href: str
 
@@ -67,8 +65,6 @@ class PageRow:
 
 
 class PageArm(NamedTuple):
-    """One arm of a lesson."""
-
     letter: str
     variant: str
     command: str
@@ -76,8 +72,6 @@ class PageArm(NamedTuple):
 
 
 class PageAnswer(NamedTuple):
-    """One relation, decided."""
-
     mark: str
     says: str
     numbers: str

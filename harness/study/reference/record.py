@@ -185,18 +185,14 @@ class Recording(NamedTuple):
 
     @property
     def series(self) -> str:
-        """The series whose parts its runs are."""
         return series_of(self.name)
 
     @property
     def runs_here(self) -> bool:
-        """Whether the runs share this machine."""
         return backend_of(self.site).RUNS_HERE
 
 
 class StoredReference(NamedTuple):
-    """A recording that was stored."""
-
     folder: Path
     reference: Reference
 

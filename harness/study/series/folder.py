@@ -37,7 +37,6 @@ def checked_name(name: str, source: str) -> str:
 
 
 def series_root() -> Path:
-    """Where the folders of all series are."""
     return runs_root() / "series"
 
 

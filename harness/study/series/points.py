@@ -111,7 +111,6 @@ class TaskStatus(NamedTuple):
 
 
 def counts(places: Iterable[TaskStatus]) -> dict[str, int]:
-    """Tasks by state."""
     found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
     for place in places:
         found[place.status] += 1
@@ -131,7 +130,6 @@ def began(run: Run) -> bool:
 
 
 def observed(run: Run) -> ObservedRun:
-    """The run with its state now."""
     own = run.status() or run.record.status
     if own is not None and own.state in FINAL:
         return ObservedRun(run, own.state, own.told_by is None or began(run))

@@ -170,7 +170,6 @@ class Submitter:
             return self.start(series, tasks[: self._most])
 
     def state(self, run: Run) -> State:
-        """The run's state now."""
         return state_of(run)
 
     def stop(self, run: Run) -> None:

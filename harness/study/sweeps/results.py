@@ -21,8 +21,6 @@ RANK_STEPS = "rank steps/s"  # of weak scaling, where each rank does the same in
 
 
 class Measured(NamedTuple):
-    """A completed run with its numbers."""
-
     run: Run
     summary: Summary
     metrics: Metrics

@@ -41,7 +41,6 @@ class SweepRequest(NamedTuple):
 
 
 def request_file(series: str) -> Path:
-    """Where a series keeps its request."""
     return series_folder(series) / "request.json"
 
 
@@ -78,7 +77,6 @@ def store_request(series: str, request: Stored) -> None:
 
 
 def all_series() -> list[str]:
-    """The series that there are, by name."""
     return sorted(path.parent.name for path in series_root().glob("*/request.json"))
 
 
