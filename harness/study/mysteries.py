@@ -60,16 +60,13 @@ class MysteryPlace(NamedTuple):
 
 def place_of(asked: Training, device: str, model: Model | None) -> MysteryPlace:
     """The place of a resolved experiment; device: cpu or cuda."""
-    return MysteryPlace(asked.fault_setup, device, _usual_step_ms(asked, device, model))
-
-
-def _usual_step_ms(asked: Training, device: str, model: Model | None) -> float:
-    if device == "cpu" or model is None:
-        return _CPU_STEP_MS.get(asked.exercise, max(_CPU_STEP_MS.values()))
-    ranks, seq_length = asked.world_size or 1, asked.seq_length or model.defaults.seq_length
-    samples = (asked.batch_per_iteration or (asked.micro_batch_size or 1) * ranks) / ranks
-    flops = model.flops_per_token(seq_length) * seq_length * samples
-    return max(1e3 * flops / _GPU_FLOPS_PER_S[asked.in_bf16], _LEAST_GPU_STEP_MS)
+    step_ms = _CPU_STEP_MS.get(asked.exercise, max(_CPU_STEP_MS.values()))
+    if device != "cpu" and model is not None:
+        ranks, seq_length = asked.world_size or 1, asked.seq_length or model.defaults.seq_length
+        samples = (asked.batch_per_iteration or (asked.micro_batch_size or 1) * ranks) / ranks
+        flops = model.flops_per_token(seq_length) * seq_length * samples
+        step_ms = max(1e3 * flops / _GPU_FLOPS_PER_S[asked.in_bf16], _LEAST_GPU_STEP_MS)
+    return MysteryPlace(asked.fault_setup, device, step_ms)
 
 
 def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:

@@ -329,20 +329,14 @@ def _changes(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
     """Fields to change: on the same ranks first, then over more of them."""
     half: Fields = {} if asked.in_bf16 else {"mixed_precision": True}
     again: Fields = {"activation_checkpointing": True} | half
-    smaller = list(_halves(getattr(asked, "micro_batch_size", None)))
+    size = getattr(asked, "micro_batch_size", None) or 2
+    smaller: list[Fields] = [{"micro_batch_size": size >> halvings} for halvings in range(1, size.bit_length())]
     yield from (*smaller, half, again, *(again | each for each in smaller))
     for spread in _spread(asked, max_nodes):
         yield spread
         yield spread | half
         yield spread | again
         yield spread | again | {"micro_batch_size": 1}
-
-
-def _halves(size: int | None) -> Iterator[Fields]:
-    size = size or 2
-    while size > 1:
-        size //= 2
-        yield {"micro_batch_size": size}
 
 
 def _spread(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:

@@ -241,20 +241,10 @@ def _doubts(summary: Summary) -> tuple[str, ...]:
 
 
 class StoredArm(NamedTuple):
-    """One arm of a lesson from a reference: the medians over its runs."""
+    """One arm of a lesson from a reference: the variant, and the medians over its runs as relations read them."""
 
     variant: StoredVariant
-    runs: tuple[StoredRun, ...]
-    metrics: Metrics
-
-    @property
-    def over_network(self) -> bool:
-        return all(len(run.nodes) > 1 for run in self.runs)
-
-    @property
-    def doubts(self) -> list[str]:
-        """Why its numbers may not be trusted."""
-        return list(dict.fromkeys(doubt for run in self.runs for doubt in run.doubts))
+    arm: LessonArm
 
 
 def on_gpu(reference: Reference) -> bool:
@@ -274,7 +264,7 @@ def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[Sto
     for a in of_a:
         for b in of_b:
             if open_fields(a.asked, fixed) == open_fields(b.asked, fixed):
-                return _arm(folder, a), _arm(folder, b)
+                return _arm(folder, reference, a), _arm(folder, reference, b)
     answered = lessons_of(reference)
     there = f"it answers {', '.join(answered)}" if answered else "it answers none"
     raise RequestError(f"--reference {reference.name}: has no two runs for lesson {lesson.name}; {there}")
@@ -286,13 +276,9 @@ def lessons_of(reference: Reference) -> list[str]:
     return sorted(name for name, arms in named.items() if arms > 1)
 
 
-def arm_of(stored: StoredArm, reference: Reference) -> LessonArm:
-    """An arm as a lesson's relations read it."""
-    name = stored.variant.name
-    doubts = [{"run": name, "what": doubt, "evidence": ""} for doubt in stored.doubts]
-    return LessonArm(name, stored.metrics, on_gpu(reference), stored.over_network, doubts)
-
-
-def _arm(folder: Path, variant: StoredVariant) -> StoredArm:
+def _arm(folder: Path, reference: Reference, variant: StoredVariant) -> StoredArm:
     runs = read_runs(folder, variant).runs
-    return StoredArm(variant, runs, medians(runs))
+    over_network = all(len(run.nodes) > 1 for run in runs)
+    doubts = dict.fromkeys(doubt for run in runs for doubt in run.doubts)
+    told = [{"run": variant.name, "what": doubt, "evidence": ""} for doubt in doubts]
+    return StoredArm(variant, LessonArm(variant.name, medians(runs), on_gpu(reference), over_network, told))

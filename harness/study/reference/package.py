@@ -30,7 +30,7 @@ from harness.measure.references import INDEX, Reference, read_reference, read_ru
 from harness.measure.references import Environment as MadeWith
 from harness.run import Run, disk_error, when
 from harness.study.lessons import Lesson, RelationOutcome, because, decide, load_lesson, numbers_text
-from harness.study.reference.collect import Row, StoredArm, arm_of, lessons_of, on_gpu, rows, stored_pair
+from harness.study.reference.collect import Row, StoredArm, lessons_of, on_gpu, rows, stored_pair
 from harness.study.reference.variants import list_names, load_list, traces_root
 from harness.traces.progress import OnProgress
 
@@ -164,7 +164,7 @@ def _row(row: Row, links: Sequence[RunLinks], answered: Sequence[str]) -> PageRo
 def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> PageLesson:
     pair = stored_pair(folder, reference, whole)
     lesson = whole.here(cpu=not on_gpu(reference))
-    arms = arm_of(pair[0], reference), arm_of(pair[1], reference)
+    arms = pair[0].arm, pair[1].arm
     answers = [
         PageAnswer(
             MARKS[one.outcome],
