@@ -3,6 +3,7 @@ each task left, so that an array can be gone on with."""
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -73,14 +74,13 @@ def read_plan(folder: Path) -> ArrayPlan:
 
 def chunk(files: Sequence[Path], tasks: int) -> list[list[Path]]:
     """At most `tasks` non-empty chunks of about equal bytes: the largest files are dealt first."""
-    count = max(1, min(tasks, len(files)))
-    chunks: list[list[Path]] = [[] for _ in range(count)]
-    weight = [0] * count
     size = {file: max(_stamp(file)[0], 0) for file in files}
+    chunks: list[list[Path]] = [[] for _ in range(max(1, min(tasks, len(files))))]
+    lightest = [(0, number) for number in range(len(chunks))]  # a heap
     for file in sorted(files, key=lambda f: (-size[f], str(f))):
-        lightest = min(range(count), key=lambda i: (weight[i], i))
-        chunks[lightest].append(file)
-        weight[lightest] += size[file] + 1
+        weight, number = lightest[0]
+        chunks[number].append(file)
+        heapq.heapreplace(lightest, (weight + size[file] + 1, number))
     return [c for c in chunks if c]
 
 
@@ -243,12 +243,9 @@ def wait(
         show_progress()
         if job.done():
             return _failure(job) if not output.exists() else None
-        if in_queue(job):
-            gone_since = None
-        else:
-            gone_since = gone_since or time.monotonic()
-            if time.monotonic() - gone_since > GRACE_S:
-                return f"task {job.job_id} left the queue without a result"
+        gone_since = None if in_queue(job) else gone_since or time.monotonic()
+        if gone_since is not None and time.monotonic() - gone_since > GRACE_S:
+            return f"task {job.job_id} left the queue without a result"
         time.sleep(POLL_S)
     return None
 

@@ -70,14 +70,8 @@ def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64)
 
 def _reach(end: I64, index: I64) -> I64:
     """The latest end so far on each event's own stream."""
-    if not len(end):
-        return end
-    low = int(end.min())
-    span = int(end.max()) - low + 1
-    if (int(index[-1]) + 1) * span >= 1 << 63:  # streams without number, or days apart
-        own = np.split(end, np.flatnonzero(np.diff(index)) + 1)
-        return np.concatenate([np.maximum.accumulate(part) for part in own])
-    return np.maximum.accumulate((end - low) + index * span) - index * span + low
+    streams = np.split(end, np.flatnonzero(np.diff(index)) + 1)
+    return np.concatenate([np.maximum.accumulate(own) for own in streams])
 
 
 def most_computed(m: MeasuredProcess, streams: Streams) -> I64:

@@ -136,11 +136,7 @@ def workshop_lessons() -> list[str]:
 
 
 def load_lesson(name_or_path: str) -> Lesson:
-    """A lesson by name, or from a file.
-
-    Raises:
-        RequestError: there is no such lesson, or its file is wrong.
-    """
+    """A lesson by name, or from a file. Raises RequestError: there is no such lesson, or its file is wrong."""
     is_path = "/" in name_or_path
     path = expanded(name_or_path) if is_path else LESSONS / f"{name_or_path.lower()}.yaml"
     if not is_path and path.stem not in lesson_names():

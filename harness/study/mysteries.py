@@ -70,11 +70,7 @@ def place_of(asked: Training, device: str, model: Model | None) -> MysteryPlace:
 
 
 def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
-    """The faults of a mystery; the same for the same arguments.
-
-    Raises:
-        RequestError: too few faults work there.
-    """
+    """The faults of a mystery; the same for the same arguments. Raises RequestError: too few faults work there."""
     setup, device = place.setup, place.device
     drawn_for = f"{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
     chance = Random(drawn_for)
@@ -179,11 +175,7 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
 
 
 def open_mystery(mystery: Mystery) -> Secret:
-    """The secret of a mystery.
-
-    Raises:
-        RequestError: the record was changed after the run.
-    """
+    """The secret of a mystery. Raises RequestError: the record was changed after the run."""
     try:
         secret = Secret.open(mystery.sealed)
     except ValueError as error:

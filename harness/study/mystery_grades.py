@@ -68,11 +68,7 @@ def cause_of(fault: Fault) -> str:
 
 
 def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
-    """The answer, if it could be right.
-
-    Raises:
-        RequestError: one line for each thing that cannot be.
-    """
+    """The answer, if it could be right. Raises RequestError: one line for each thing that cannot be."""
     ends = next((fault.kind for fault in faults if fault.name in ENDING_HINTS), None)
     kinds = ends.key("kind") if ends else None
     causes: Collection[str] = kinds.words if kinds else FAULTS

@@ -270,11 +270,7 @@ def runs_of(folder: Path) -> dict[str, list[Run | None]]:
 
 
 def plan_package(folder: Path, with_traces: bool) -> Package:
-    """Every file of the archive of a reference.
-
-    Raises:
-        WorkError: a file of the reference is damaged.
-    """
+    """Every file of the archive of a reference. Raises WorkError: a file of the reference is damaged."""
     reference = read_reference(folder)
     entries = [Entry(INDEX, folder / INDEX)]
     entries += [Entry(f"variants/{v.name}.json", variant_file(folder, v.name)) for v in reference.variants]

@@ -87,11 +87,7 @@ def list_names() -> list[str]:
 
 
 def load_list(name_or_path: str) -> VariantList:
-    """A list by name, or from a file.
-
-    Raises:
-        RequestError: there is no such list, or its file is wrong.
-    """
+    """A list by name, or from a file. Raises RequestError: there is no such list, or its file is wrong."""
     is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
     path = expanded(name_or_path) if is_path else LISTS / f"{name_or_path}.yaml"
     if not is_path and name_or_path not in list_names():

@@ -45,11 +45,7 @@ def request_file(series: str) -> Path:
 
 
 def stored_request(series: str) -> Stored | None:
-    """The request of a series; None if it has none.
-
-    Raises:
-        WorkError: the file cannot be read.
-    """
+    """The request of a series; None if it has none. Raises WorkError: the file cannot be read."""
     path = request_file(series)
     if not NAME.fullmatch(series):  # none that a series can have
         return None
