@@ -258,16 +258,11 @@ def device_kind(s: Summary) -> str:
     return "cpu" if on_cpu else "gpu"
 
 
-def on_purpose_slow(s: Summary) -> bool:
-    """Whether the run has faults or is a mystery."""
-    asked = s.experiment
-    return isinstance(asked, Profiled) and any(bool(getattr(asked, name, None)) for name in INJECTED)
-
-
 def with_reference(s: Summary) -> Summary:
     """The summary with the step of the reference that asked for the same on the same kind of device, if any: of
     several that of the same site, else the newest."""
-    settings = {} if on_purpose_slow(s) else compared_settings(s)
+    injected = isinstance(s.experiment, Profiled) and any(getattr(s.experiment, name, None) for name in INJECTED)
+    settings = {} if injected else compared_settings(s)
     if not settings or metrics_by_name(s).get("step_ns") is None:
         return s
     found = [

@@ -271,7 +271,11 @@ def read_board(files: Iterable[Path]) -> Board:
     lines = list({line.model_dump_json(): line for line in every}.values())  # a file may have been handed in twice
     lines.sort(key=_mystery_of)
     graded = [_graded(list(of_one)) for _, of_one in groupby(lines, key=_mystery_of)]
-    return Board([row for row, _ in graded], _mistakes(wrong for _, some in graded for wrong in some))
+    wrong = [answer for _, some in graded for answer in some]
+    times = Counter((said, true) for _, said, true in wrong)
+    students = Counter((said, true) for _, said, true in set(wrong))
+    mistakes = [Mistake(said, true, students[said, true], count) for (said, true), count in times.most_common()]
+    return Board([row for row, _ in graded], mistakes)
 
 
 def _mystery_of(line: AnswerLine) -> tuple[str, str, str]:
@@ -308,10 +312,3 @@ def _graded(lines: Sequence[AnswerLine]) -> tuple[Row, list[Wrong]]:
     true = [cause_of(fault) for fault in faults]
     said = [answer.cause for answer in answers if found and answer.cause not in true]
     return row, [(first.student, cause, " + ".join(true)) for cause in said]
-
-
-def _mistakes(wrong: Iterable[Wrong]) -> list[Mistake]:
-    every = list(wrong)
-    times = Counter((said, true) for _, said, true in every)
-    by = Counter((said, true) for _, said, true in set(every))
-    return [Mistake(said, true, by[said, true], count) for (said, true), count in times.most_common()]
