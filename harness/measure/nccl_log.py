@@ -41,7 +41,8 @@ _HEAD = re.compile(r"(?:\[[^\]]{1,40}\] )?([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) 
 _INFO, _WARN = "NCCL INFO ", "NCCL WARN "
 _VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,60})")
 
-Text = TypeVar("Text", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 @dataclass
@@ -66,8 +67,8 @@ class Communicator:
             self.channels, self.nvls_channels, self.p2p_channels = map(int, found.groups())
         elif what == "trees":
             self.trees = found[1].strip()
-        elif len(self.rings) < MOST_DIFFERENT:
-            self.rings[int(found[1])] = " ".join(found[2].split())
+        else:
+            _put(self.rings, int(found[1]), " ".join(found[2].split()))
 
 
 @dataclass(frozen=True)
@@ -142,28 +143,23 @@ class Process:
             case "choice":
                 algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
                 _count(self.choices, (found[1] or "", int(found[2]), algorithm, protocol))
-            case "network" | "devices" | "no device" | "GPU Direct":
-                self._take_network(what, _kept(found[1]), found)
+            case "network":
+                _put(self.networks, _kept(found[1]), None)
+            case "devices":
+                _put(self.devices, _kept(found[1]), _device_names(found[2]))
+            case "no device":
+                _put(self.devices, _kept(found[1]), self.devices.get(_kept(found[1]), []))
+            case "GPU Direct":
+                can = found[2] == "Enabled" and self.gpu_direct.get(_kept(found[1]), True)
+                _put(self.gpu_direct, _kept(found[1]), can)
             case "plugin":
                 self.plugin = _kept(found[1])
             case "variable":
-                name, text = found[1], _kept(found[2])
-                if name in self.variables or len(self.variables) < MOST_DIFFERENT:
-                    is_number = re.fullmatch(r"-?\d+\.", text)  # which a full stop follows
-                    self.variables[name] = text[:-1] if is_number else text
+                text = _kept(found[2])
+                is_number = re.fullmatch(r"-?\d+\.", text)  # which a full stop follows
+                _put(self.variables, found[1], text[:-1] if is_number else text)
             case "NVLS":
                 self.nvls = not found[1]
-
-    def _take_network(self, what: str, name: str, found: re.Match[str]) -> None:
-        match what:
-            case "network" if len(self.networks) < MOST_DIFFERENT:
-                self.networks[name] = None
-            case "devices" if len(self.devices) < MOST_DIFFERENT:
-                self.devices[name] = _device_names(found[2])
-            case "no device":
-                self.devices.setdefault(name, [])
-            case "GPU Direct" if name in self.gpu_direct or len(self.gpu_direct) < MOST_DIFFERENT:
-                self.gpu_direct[name] = found[2] == "Enabled" and self.gpu_direct.get(name, True)
 
     def owner(self, thread: str, rank: int | None = None, peer: int = 0) -> Communicator | None:
         """The communicator that a thread speaks of: the one it makes, else the last one, in which this has `rank`
@@ -177,9 +173,13 @@ def _kept(text: str) -> str:
     return printable(text[:_LONGEST]).strip()
 
 
-def _count(table: Counter[Text], key: Text) -> None:
+def _put(table: dict[Key, Value], key: Key, value: Value) -> None:
     if key in table or len(table) < MOST_DIFFERENT:
-        table[key] += 1
+        table[key] = value
+
+
+def _count(table: Counter[Key], key: Key) -> None:
+    _put(table, key, table[key] + 1)
 
 
 def _version(process: Process, text: str) -> bool:
