@@ -253,7 +253,7 @@ def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tu
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def device_kind(s: Summary) -> str:
+def device_kind(s: Summary) -> Literal["cpu", "gpu"]:
     on_cpu = are_cpus(s.devices) or (not s.devices and any(t.device == "cpu" for t in s.training))
     return "cpu" if on_cpu else "gpu"
 

@@ -301,8 +301,7 @@ def ended_together(time: I64, nodes: Sequence[Nodes], own: I64, other: I64) -> t
     nearest = np.where(np.abs(others[before] - ends) < np.abs(others[after] - ends), before, after)
     long = np.maximum(ends - time[nodes[0].arrive[own]], others[nearest] - time[nodes[1].arrive[other[nearest]]])
     apart = np.abs(others[nearest] - ends)
-    good = (apart <= np.maximum(TOGETHER_NS, _TOGETHER * long)) & (long >= WAITED_NS)
-    found = np.flatnonzero(good)
+    found = np.flatnonzero((apart <= np.maximum(TOGETHER_NS, _TOGETHER * long)) & (long >= WAITED_NS))
     found = found[np.argsort(apart[found], kind="stable")]
     _, first = np.unique(nearest[found], return_index=True)  # of several with one end, the nearest
     found = np.sort(found[first])

@@ -361,5 +361,4 @@ def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     ]
     table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
     copies = m.kinds.event_class == MEMORY
-    found: NDArray[np.intp] = np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
-    return found
+    return np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])

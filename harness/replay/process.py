@@ -140,8 +140,7 @@ def _after_calls(m: MeasuredProcess, idle: IdleActivities) -> NDArray[np.bool_]:
     ends = np.sort(calls.end_ns[blocking])
     begins = np.sort(calls.start_ns[blocking])
     open_ = np.searchsorted(begins, idle.start_ns, side="right") > np.searchsorted(ends, idle.start_ns, side="right")
-    found: NDArray[np.bool_] = of & ~open_
-    return found
+    return of & ~open_
 
 
 def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread) -> None:

@@ -356,8 +356,7 @@ def _numbered(one: Dependencies, ops: Operations, first: int, groups: dict[tuple
             counts[what] = counts.get(what, -1) + 1
             key = (*what, counts[what])
         numbers[number] = groups.setdefault(key, len(groups))
-    found: I64 = numbers[one.group]
-    return found
+    return numbers[one.group]
 
 
 def _plan(source: I64, target: I64, group: I64) -> tuple[Schedule, int, int]:

@@ -151,14 +151,12 @@ def peak_memory(w: Workload, *, checkpointing: bool | None = None, framework: fl
     again = w.checkpointing if checkpointing is None else checkpointing
     base = FRAMEWORK_BYTES[w.device] if framework is None else framework
     if w.sharding is None:
-        stages = {0, w.layout.pp - 1}
-        return max((of_stage(w, s, again, base) for s in stages), key=lambda peak: peak.highest.total)
+        return max((of_stage(w, s, again, base) for s in {0, w.layout.pp - 1}), key=lambda peak: peak.highest.total)
     return _of_replica(w, w.sharding, again, base)
 
 
 def _of_replica(w: Workload, sharding: Sharding, checkpointing: bool, framework: float) -> Peak:
-    ranks = w.ranks
-    state = state_bytes(w.parameters, ranks, sharding=sharding, bf16=w.bf16, hpz=w.hpz, trained=w.trained)
+    state = state_bytes(w.parameters, w.ranks, sharding=sharding, bf16=w.bf16, hpz=w.hpz, trained=w.trained)
     return peak_of(
         state,
         activations_of(w),

@@ -155,10 +155,10 @@ def sections_of(plan: LaunchPlan) -> list[Section]:
     w, memory, step = plan.workload, plan.memory, plan.step
     if w is None or memory is None or step is None:
         return [_cost(plan)]
-    return [_memory(plan, w, memory), _work(w), _step(w, step), _communication(w, step), _cost(plan)]
+    return [_memory(w, memory), _work(w), _step(w, step), _communication(w, step), _cost(plan)]
 
 
-def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
+def _memory(w: Workload, memory: MemoryPlan) -> Section:
     parts = memory.peak.highest
     at_turn = parts is memory.peak.turn
     moment = "at the end of the forward pass" if at_turn else "in the optimizer's step"
@@ -178,7 +178,7 @@ def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
     if memory.capacity.total_bytes is not None:
         there, source = memory.capacity.total_bytes, memory.capacity.source
         rows.append(Quantity("memory_of_rank_bytes", "available", there, "bytes", "", source))
-    return Section(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(plan, w, memory))
+    return Section(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(w, memory))
 
 
 def _at_moment(formula: str, now: float, otherwise: float) -> str:
@@ -194,7 +194,7 @@ def _device(w: Workload) -> str:
     return "GPU" if w.device == "cuda" else "process"
 
 
-def _memory_notes(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> list[str]:
+def _memory_notes(w: Workload, memory: MemoryPlan) -> list[str]:
     notes = []
     if memory.capacity.total_bytes is None:
         notes.append(f"whether it fits is not known: {memory.capacity.source}")

@@ -202,7 +202,7 @@ def _hardware(run: Run, summary: Summary) -> Hardware:
     here = backend_of_run(run).RUNS_HERE
     host = sha256(run.record.submit_host.encode()).hexdigest()[:_MACHINE_DIGITS]
     return Hardware(
-        device_kind="cpu" if kind == "cpu" else "gpu",
+        device_kind=kind,
         device=device or UNKNOWN_DEVICE,
         cores=cores if isinstance(cores, int) else None,
         machine=host if here else None,

@@ -186,8 +186,7 @@ def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> 
 
 
 def _arm(letter: str, arm: StoredArm, links: Links) -> PageArm:
-    own = links[arm.variant.name]
-    report = next((run.report for run in own if run.report), None)
+    report = next((run.report for run in links[arm.variant.name] if run.report), None)
     return PageArm(letter, arm.variant.name, arm.variant.command, report)
 
 

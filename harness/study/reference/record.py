@@ -82,8 +82,7 @@ def write_reference(head: Reference, runs: Mapping[str, StoredRuns]) -> Path:
             _write(variant_file(made, name), content.model_dump_json(indent=1, exclude_defaults=True))
         digests = {name: file_digest(variant_file(made, name)) for name in runs}
         variants = tuple(each.model_copy(update={"sha256": digests[each.name]}) for each in head.variants)
-        whole = head.model_copy(update={"variants": variants})
-        _write(made / INDEX, whole.model_dump_json(indent=1))
+        _write(made / INDEX, head.model_copy(update={"variants": variants}).model_dump_json(indent=1))
     return folder
 
 

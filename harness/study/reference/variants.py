@@ -142,8 +142,7 @@ def at_site(asks: Experiment, defaults: Mapping[str, Any]) -> Experiment:
     Raises:
         RequestError: they do not go together; one line per reason.
     """
-    known = type(asks).model_fields
-    usual = {name: value for name, value in defaults.items() if name in known}
+    usual = {name: value for name, value in defaults.items() if name in type(asks).model_fields}
     given = {name: getattr(asks, name) for name in asks.model_fields_set}
     made, errors = validate(type(asks), {**usual, **given})
     if made is None:
