@@ -86,10 +86,7 @@ def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
 
 def draw_ending(seed: int, level: Level, subject: Subject, place: MysteryPlace) -> Secret:
     """The fault of a mystery that hangs or dies; the same for the same arguments.
-
-    Raises:
-        RequestError: there is no such level, or the training has one rank or too few steps.
-    """
+    Raises RequestError: there is no such level, or the training has one rank or too few steps."""
     setup, device = place.setup, place.device
     if level not in ENDINGS[subject]:
         raise RequestError(f"--level {level}: a {subject} has one cause: the nearest is --level 2")
@@ -187,10 +184,7 @@ def open_mystery(mystery: Mystery) -> Secret:
 
 def faults_of(mystery: Mystery) -> tuple[Fault, ...]:
     """The faults that a mystery hides.
-
-    Raises:
-        RequestError: the record was changed after the run, or somebody sealed what is drawn for no mystery.
-    """
+    Raises RequestError: the record was changed after the run, or somebody sealed what is drawn for no mystery."""
     faults = tuple(map(parse_fault, open_mystery(mystery).faults))
     for fault in faults:
         if fault.kind.mystery is None and fault.name not in ENDINGS:

@@ -43,10 +43,7 @@ class Verified(NamedTuple):
 
 def trials(s: Summary, most: int) -> list[Trial]:
     """The best what-ifs that an option of the run makes, at most so many.
-
-    Raises:
-        RequestError: no option of the run makes any of them.
-    """
+    Raises RequestError: no option of the run makes any of them."""
     found = []
     for what_if in s.replay.what_ifs if s.replay else []:
         fields, command = fields_of(s, what_if), command_of_what_if(s, what_if)

@@ -46,10 +46,7 @@ def sizes_of(flag: str, text: str) -> list[int]:
 
 def study_sweep(study: Study, site: Site) -> Sweep:
     """The study as a sweep, whose `zip` has the sizes and the fields that go with them.
-
-    Raises:
-        RequestError: the exercise trains nothing, or the work cannot be split; one line per reason.
-    """
+    Raises RequestError: the exercise trains nothing, or the work cannot be split; one line per reason."""
     number = study.cls.model_fields["exercise"].default
     if not issubclass(study.cls, Profiled):
         raise RequestError(f"-e {number}: it has no training: use -e 1, -e 2 or -e 3")

@@ -39,10 +39,7 @@ class Value(NamedTuple):
 
 def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence[Number]) -> Metric:
     """The metric asked for; else the median step time, per token if A and B have different tokens per step.
-
-    Raises:
-        RequestError: no run has it, or neither more nor less of it is worse.
-    """
+    Raises RequestError: no run has it, or neither more nor less of it is worse."""
     if asked in (None, USUAL):
         return _step_time(arms)
     known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, numbers)}
@@ -150,10 +147,7 @@ class Question(NamedTuple):
 
 def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
     """B against A; nothing is judged if the runs' hardware or software differs.
-
-    Raises:
-        RequestError: there is no such metric, or neither more nor less of it is worse.
-    """
+    Raises RequestError: there is no such metric, or neither more nor less of it is worse."""
     metric = choose_metric((a, b), asked.metric, asked.numbers)
     of_a, of_b = (values(arm, metric.name, asked.numbers) for arm in (a, b))
     judged = _judged(of_a, of_b, asked.fail_above, metric)

@@ -45,10 +45,7 @@ class CheckArm(NamedTuple):
 
 def arms_of_runs(arguments: tuple[str, str]) -> tuple[CheckArm, CheckArm]:
     """Both arms from arguments that name runs.
-
-    Raises:
-        RequestError: an argument names no run, or a run is given twice.
-    """
+    Raises RequestError: an argument names no run, or a run is given twice."""
     paths = [list(_paths(text)) for text in arguments]
     every = [path for arm in paths for path in arm]
     if twice := next((path for path in every if every.count(path) > 1), None):
@@ -79,10 +76,7 @@ def _paths(arguments: str) -> Iterator[Path]:
 
 def series_runs(word: str) -> list[Run]:
     """The runs of a series, oldest first: of `NAME`, or of one setting, `NAME:POINT`; empty if there is none.
-
-    Raises:
-        RequestError: the series has several settings, so its runs are not of one command.
-    """
+    Raises RequestError: the series has several settings, so its runs are not of one command."""
     found = [(run, part) for run in all_runs() if (part := part_of(run)) is not None]
     whole = [run for run, part in found if part.series == word]
     points = sorted({part.point for _, part in found if part.series == word})
@@ -168,10 +162,7 @@ def known_series(name: str) -> str:
 
 def tasks_of(launches: Launches, each: int) -> list[Task]:
     """The runs of both arms, `each` times each, in the order in which they are made.
-
-    Raises:
-        RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other.
-    """
+    Raises RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other."""
     asked = [(slot, launches[slot.key]) for slot in slots(each)]
     tasks = prepared(
         [Point(key, one.experiment, one.site, repeat, ["slurm.sh", *one.arguments]) for (key, repeat), one in asked]

@@ -62,10 +62,7 @@ class ReferenceArm(NamedTuple):
 
 def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
     """A stored reference as an arm. whole: compare every byte of its traces with the checksums.
-
-    Raises:
-        WorkError: its index cannot be read.
-    """
+    Raises WorkError: its index cannot be read."""
     reference = read_reference(folder)
     root = traces_root(reference)
     held = [_variant_runs(folder, reference, variant, root, whole) for variant in reference.variants]

@@ -116,10 +116,7 @@ Links = Mapping[str, Sequence[RunLinks]]
 
 def compose(folder: Path, reference: Reference, title: str, links: Links) -> ReferencePage:
     """The content of a reference's pages. links: per variant, for each of its runs.
-
-    Raises:
-        WorkError: a file of the reference is damaged.
-    """
+    Raises WorkError: a file of the reference is damaged."""
     lacking = ", ".join(reference.missing)
     count = len(reference.variants)
     answered = lessons_of(reference)

@@ -121,10 +121,7 @@ def assemble(
     name: str, chosen: VariantList, found: ByVariant, missing: Mapping[str, str], traces_in: str | None
 ) -> tuple[Reference, dict[str, StoredRuns]]:
     """The index of a reference, and the runs of its variants. found: per variant at least one run.
-
-    Raises:
-        WorkError: no variant has a run.
-    """
+    Raises WorkError: no variant has a run."""
     environments: list[Environment] = []
     runs: dict[str, StoredRuns] = {}
     variants: list[StoredVariant] = []

@@ -70,10 +70,7 @@ def _text(value: object) -> str:
 
 def reference_named(word: str) -> Path | None:
     """The folder of the reference that a word names; None: it means a run.
-
-    Raises:
-        RequestError: it names a run of the same name, too.
-    """
+    Raises RequestError: it names a run of the same name, too."""
     named = {folder.name: folder for folder in reference_folders()}.get(word)
     given = Path(word)
     return named or (given if (given / INDEX).is_file() else None)

@@ -68,10 +68,7 @@ class VariantList(ListPart):
 
     def only(self, names: tuple[str, ...]) -> VariantList:
         """The list with these variants alone; all of them without names.
-
-        Raises:
-            RequestError: it has no such variant.
-        """
+        Raises RequestError: it has no such variant."""
         known = [variant.name for variant in self.variants]
         for name in names:
             if name not in known:
@@ -138,10 +135,7 @@ def _lesson_misfits(variant: Variant, name: str, device: str) -> Iterator[str]:
 
 def at_site(asks: Experiment, defaults: Mapping[str, Any]) -> Experiment:
     """What a variant asks for, with the site's defaults if it leaves a field open, as in any launch there.
-
-    Raises:
-        RequestError: they do not go together; one line per reason.
-    """
+    Raises RequestError: they do not go together; one line per reason."""
     usual = {name: value for name, value in defaults.items() if name in type(asks).model_fields}
     given = {name: getattr(asks, name) for name in asks.model_fields_set}
     made, errors = validate(type(asks), {**usual, **given})
@@ -270,10 +264,7 @@ def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
 
 def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:
     """Copy the runs of a recording to the site's folder for traces, if it names one; those there stay as they are.
-
-    Raises:
-        WorkError: the folder cannot be written, or a variable in its name is not set here.
-    """
+    Raises WorkError: the folder cannot be written, or a variable in its name is not set here."""
     if site.reference_traces is None:
         return
     place = here(site.reference_traces)

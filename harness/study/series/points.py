@@ -69,10 +69,7 @@ class Task(NamedTuple):
 
 def prepared(points: Sequence[Point]) -> list[Task]:
     """Every point resolved.
-
-    Raises:
-        RequestError: a point cannot run at its site, or two fill one slot; one line per reason.
-    """
+    Raises RequestError: a point cannot run at its site, or two fill one slot; one line per reason."""
     tasks: list[Task] = []
     wrong: list[str] = []
     for point in points:

@@ -83,10 +83,7 @@ class SeriesOutcome(NamedTuple):
 
 def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[ObservedRun]]:
     """Where each task stands, and all runs of the series, now. Reads only.
-
-    Raises:
-        RequestError: its runs were made with other settings.
-    """
+    Raises RequestError: its runs were made with other settings."""
     runs = [observed(run) for run in runs_of(series)]
     refuse_other_settings(series, tasks, (each.run for each in runs))
     return task_statuses(tasks, runs), runs
@@ -155,10 +152,7 @@ class Submitter:
 
     def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
         """Start tasks that go together, or the first ones of them; returns their runs in order.
-
-        Raises:
-            RequestError, WorkError: nothing was started.
-        """
+        Raises RequestError, WorkError: nothing was started."""
         if len(tasks) == 1:
             point, ready = tasks[0]
             return [start_run(ready, point.command, point.part(series))]

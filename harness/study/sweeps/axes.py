@@ -125,10 +125,7 @@ def is_path(word: str) -> bool:
 
 def read_sweep(path_or_word: Path | str) -> Sweep:
     """A sweep from its file.
-
-    Raises:
-        RequestError: it cannot be read or is not one; a line for each thing that is wrong.
-    """
+    Raises RequestError: it cannot be read or is not one; a line for each thing that is wrong."""
     path = expanded(path_or_word) if isinstance(path_or_word, str) else path_or_word
     data = read_yaml(path, "sweep file")
     if not isinstance(data, dict):
