@@ -32,13 +32,13 @@ UNKNOWN_DEVICE = "unknown"
 MOST_INDEX_BYTES = 1_000_000  # of ours with 20 variants some 30 kB: a report reads no file that is much larger
 
 
-class StoredPart(BaseModel):
-    """A piece of a stored reference: unknown fields are errors."""
+class FilePart(BaseModel):
+    """A piece of a file: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Hardware(StoredPart):
+class Hardware(FilePart):
     """What times depend on. machine: of a run without a scheduler, a digest of its host's name: two computers with one
     kind of processor are two machines, and two nodes of a cluster are not."""
 
@@ -48,7 +48,7 @@ class Hardware(StoredPart):
     machine: str | None = None
 
 
-class Environment(StoredPart):
+class Environment(FilePart):
     """With what runs were made. software: versions by name, also of driver, CUDA and NCCL; tools: what only records.
 
     container: sha256 of the image. commit: of the harness.
@@ -62,7 +62,7 @@ class Environment(StoredPart):
     commit: str | None = None
 
 
-class StoredTrace(StoredPart):
+class StoredTrace(FilePart):
     """A trace that a run left. path: from the folder of runs."""
 
     path: str
@@ -70,7 +70,7 @@ class StoredTrace(StoredPart):
     sha256: str
 
 
-class StoredRun(StoredPart):
+class StoredRun(FilePart):
     """One run. path: from the folder of runs. environment: its place among those of the reference. steps_ns: each
     counted step, mean over ranks; of many steps their percentiles, the least first. doubts: why not to trust its times.
     """
@@ -85,7 +85,7 @@ class StoredRun(StoredPart):
     traces: tuple[StoredTrace, ...] = ()
 
 
-class StoredRuns(StoredPart):
+class StoredRuns(FilePart):
     """variants/NAME.json."""
 
     schema_version: Literal[1] = 1
@@ -93,7 +93,7 @@ class StoredRuns(StoredPart):
     runs: tuple[StoredRun, ...] = Field(min_length=1)
 
 
-class StoredVariant(StoredPart):
+class StoredVariant(FilePart):
     """A variant in the index. asked: as typed, without what the site decides. compared: what two runs must have in
     common to be compared. sha256: of its file. step_ns: median of its runs' median steps."""
 
@@ -107,7 +107,7 @@ class StoredVariant(StoredPart):
     sha256: str
 
 
-class Reference(StoredPart):
+class Reference(FilePart):
     """reference.json. traces_in: the folder of the runs as a site file names it; None: they stayed among the runs.
 
     missing: variants of the list without a run, and why.
@@ -142,7 +142,7 @@ class Reference(StoredPart):
         return [f"missing: {', '.join(lacking)}: {why}" for why, lacking in names.items()]
 
 
-Stored = TypeVar("Stored", bound=StoredPart)
+Stored = TypeVar("Stored", bound=FilePart)
 
 
 def own_place() -> Path:

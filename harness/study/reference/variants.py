@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import RequestError, WorkError, nearest, nearest_or_list
@@ -21,7 +21,7 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
-from harness.measure.references import Reference, StoredRun, StoredTrace, file_digest
+from harness.measure.references import FilePart, Reference, StoredRun, StoredTrace, file_digest
 from harness.run import Run, disk_error, part_of, runs_root, why_invalid
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
@@ -44,13 +44,7 @@ def plain_name(text: str) -> str:
 PlainName = Annotated[str, AfterValidator(plain_name)]
 
 
-class ListPart(BaseModel):
-    """A piece of a list: unknown fields are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Variant(ListPart):
+class Variant(FilePart):
     """One run of the list. lessons: those that it answers, together with another variant."""
 
     name: PlainName
@@ -58,7 +52,7 @@ class Variant(ListPart):
     lessons: tuple[str, ...] = ()
 
 
-class VariantList(ListPart):
+class VariantList(FilePart):
     """A list. device: what its runs are about; runs on the other kind would answer other lessons."""
 
     name: PlainName
