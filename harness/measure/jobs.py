@@ -113,8 +113,7 @@ def completed(
     """The summaries of jobs, each with its run or None, with the contents of the runs' directories; a run without any
     trace still has its training's numbers.
 
-    Raises:
-        WorkError: there is neither a job nor a run.
+    Raises WorkError: there is neither a job nor a run.
     """
     traced = {run for run, _ in jobs}
     every = [*jobs, *((run, Summary()) for run in sorted(beside) if run not in traced)]

@@ -151,8 +151,7 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
     """The experiment with a secret, of the size that `resolved` has; if no flag says how many steps, enough to see a
     period.
 
-    Raises:
-        RequestError: the flags ask for too few steps.
+    Raises RequestError: the flags ask for too few steps.
     """
     fixed: dict[str, Any] = {
         "mystery": Mystery(level=level, commitment=secret.commitment, sealed=secret.sealed),

@@ -61,8 +61,7 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
     Where the change leaves the model's operators as they are, what they take in both tells how far the machine was
     slower in one of them, and the prediction is scaled by that, too.
 
-    Raises:
-        WorkError: a run has no steps that could be replayed.
+    Raises WorkError: a run has no steps that could be replayed.
     """
     replay, now, then = _replay(s), _mean(unchanged), _mean(changed)
     slower = 1.0

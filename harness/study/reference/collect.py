@@ -137,8 +137,7 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
 
     container: sha256 of the image that it ran in, if it is known. traces: keep their sizes and checksums.
 
-    Raises:
-        WorkError: the run left neither steps nor anything else that was measured.
+    Raises WorkError: the run left neither steps nor anything else that was measured.
     """
     summary = _summary(run)
     metrics = {name: _short(value) for name, value in (metrics_by_name(summary) | link_metrics(run)).items()}

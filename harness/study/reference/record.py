@@ -198,8 +198,7 @@ def plan_recording(name: str | None, list_given: str, only: Sequence[str], repea
 
     name: None: the list's and the site's. list_given: a list's name or file. only: these variants alone, if any.
 
-    Raises:
-        RequestError: there is a complete reference of this name, or a variant cannot run at the site.
+    Raises RequestError: there is a complete reference of this name, or a variant cannot run at the site.
     """
     whole = load_list(list_given)
     given = name or f"{whole.name}-{site.name}"

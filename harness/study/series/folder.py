@@ -64,8 +64,7 @@ def driving(name: str) -> Iterator[Path]:
 
     The lock is the kernel's, on a file: it ends with its process, however that ends, and no child inherits it.
 
-    Raises:
-        WorkError: another process drives it, or the folder cannot be written.
+    Raises WorkError: another process drives it, or the folder cannot be written.
     """
     folder = series_folder(name)
     try:

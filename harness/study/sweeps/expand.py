@@ -66,8 +66,7 @@ def expand(
 
     site_word: as given to --site. changes: the site's options from the command line, which stand above the file's.
 
-    Raises:
-        RequestError: something in the file is wrong, or the rules refuse a combination; a line for each thing.
+    Raises RequestError: something in the file is wrong, or the rules refuse a combination; a line for each thing.
     """
     cls = exercise_of(sweep)
     varies, wrong = varying(sweep, cls)

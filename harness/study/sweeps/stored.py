@@ -81,8 +81,7 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
 
     name: of the series; default: the sweep's name.
 
-    Raises:
-        RequestError: there is no such sweep, or its file is wrong.
+    Raises RequestError: there is no such sweep, or its file is wrong.
     """
     if is_path(word):
         sweep = started_here(read_sweep(word))
