@@ -71,15 +71,8 @@ class Communicator:
             _put(self.rings, int(found[1]), " ".join(found[2].split()))
 
 
-@dataclass(frozen=True)
-class Link:
-    """What connects this process to another rank of a communicator. key, size: None where it is not known which."""
-
-    key: str | None
-    size: int | None
-    peer: int
-    transport: str
-    gdrdma: bool | None
+Link = tuple[str | None, int | None, int, str, bool | None]
+"""To another rank: key and size of the communicator (None: not known), the rank, the transport, and its GDRDMA."""
 
 
 @dataclass
@@ -210,9 +203,7 @@ def _connected(process: Process, found: re.Match[str], thread: str) -> None:
     if end == "receive":
         return
     mine = process.owner(thread, sender, receiver)
-    transport, gdrdma = _transport(path)
-    link = Link(mine.key if mine else None, mine.size if mine else None, receiver, transport, gdrdma)
-    _count(process.links, link)
+    _count(process.links, (mine.key if mine else None, mine.size if mine else None, receiver, *_transport(path)))
 
 
 def _transport(path: str) -> tuple[str, bool | None]:
@@ -363,10 +354,9 @@ def _connections(processes: Sequence[Process]) -> list[NcclConnection]:
     places = _places(processes)
     found: Counter[tuple[int | None, str, bool | None, bool | None]] = Counter()
     for process in processes:
-        for link, count in process.links.items():
-            there = places.get(link.key or "", {}).get(link.peer)
-            apart = None if there is None else there != process.host
-            found[link.size, link.transport, link.gdrdma, apart] += count
+        for (key, size, peer, transport, gdrdma), count in process.links.items():
+            there = places.get(key or "", {}).get(peer)
+            found[size, transport, gdrdma, None if there is None else there != process.host] += count
     rows = [
         NcclConnection(communicator_size=size, transport=transport, gdrdma=gdrdma, between_nodes=apart, count=count)
         for (size, transport, gdrdma, apart), count in found.items()

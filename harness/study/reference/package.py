@@ -50,20 +50,6 @@ class RunLinks(NamedTuple):
     traces: list[TraceLink]
 
 
-@dataclass(frozen=True)
-class PageRow:
-    """A variant in the table, as text."""
-
-    name: str
-    command: str
-    step: str
-    exposed: str
-    memory: str
-    tokens_per_s: str
-    lessons: tuple[str, ...]
-    runs: Sequence[RunLinks]
-
-
 class PageArm(NamedTuple):
     letter: str
     variant: str
@@ -98,14 +84,14 @@ class PageLesson:
 
 @dataclass(frozen=True)
 class ReferencePage:
-    """The index page's content, without HTML."""
+    """The index page's content, without HTML. rows: the variants, and what the package has of their runs."""
 
     name: str
     title: str
     lead: str
     site: str
     recorded: str
-    rows: list[PageRow]
+    rows: list[tuple[Row, Sequence[RunLinks]]]
     lessons: list[PageLesson]
     environments: list[list[tuple[str, str]]]
     missing: str
@@ -121,13 +107,16 @@ def compose(folder: Path, reference: Reference, title: str, links: Links) -> Ref
     count = len(reference.variants)
     answered = lessons_of(reference)
     lessons = [load_lesson(name) for name in answered]
+    shown = [
+        row._replace(lessons=tuple(name for name in row.lessons if name in answered)) for row in rows(folder, reference)
+    ]
     return ReferencePage(
         name=reference.name,
         title=title,
         lead=f"{count} variant{'s' * (count != 1)}, each a command that can be run again.",
         site=reference.site,
         recorded=when(reference.created_ns),
-        rows=[_row(row, links[row.variant], answered) for row in rows(folder, reference)],
+        rows=[(row, links[row.variant]) for row in shown],
         lessons=[_lesson(folder, reference, lesson, links) for lesson in lessons],
         environments=[list(_facts(each)) for each in reference.environments],
         missing=f"Not recorded: {lacking}." if lacking else "",
@@ -143,19 +132,6 @@ def pages(page: ReferencePage) -> dict[str, str]:
     for lesson in page.lessons:
         found[f"lessons/{lesson.name}.html"] = answer.render(page=page, lesson=lesson, **look)
     return found
-
-
-def _row(row: Row, links: Sequence[RunLinks], answered: Sequence[str]) -> PageRow:
-    return PageRow(
-        name=row.variant,
-        command=row.command,
-        step=duration(row.step_ns),
-        exposed=percent(row.exposed_communication_share),
-        memory=amount(row.peak_memory_bytes),
-        tokens_per_s=amount(row.tokens_per_s, "").strip(),
-        lessons=tuple(name for name in row.lessons if name in answered),
-        runs=links,
-    )
 
 
 def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> PageLesson:
@@ -221,7 +197,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["with_code"] = with_code
+    found.filters |= {"with_code": with_code, "duration": duration, "percent": percent, "amount": amount}
     return found
 
 
