@@ -67,7 +67,7 @@ def test_its_counts_and_bytes_are_the_same_in_each_of_its_runs() -> None:
     for each in read_reference(FOLDER).variants:
         runs = read_runs(FOLDER, each).runs
         assert len(runs) >= 2
-        assert changed_metrics(runs[:1], runs[1:], on_gpu=False) == [], each.name
+        assert changed_metrics(runs[:1], runs[1:], on_gpu=False) == {}, each.name
 
 
 @pytest.mark.parametrize("name", workshop_lessons())

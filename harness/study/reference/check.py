@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from statistics import geometric_mean
@@ -285,13 +285,12 @@ def _match(new: VariantRuns, stored: Sequence[VariantRuns]) -> VariantRuns | Non
 
 def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
     problems = [*(f"stored: {each}" for each in stored.problems), *(f"new: {each}" for each in new.problems)]
-    asked = differing(stored.compared, new.compared)
     found = VariantChecked(
         variant=stored.variant,
         new=new.variant,
         outcome=VariantOutcome.DAMAGED if problems else VariantOutcome.UNKNOWN,
         runs=(len(stored.runs), len(new.runs)),
-        asked=[Difference(name=name, stored=a, new=b) for name, (a, b) in asked.items()],
+        asked=_as_differences(differing(stored.compared, new.compared)),
         problems=problems,
         doubts=list(dict.fromkeys(doubt for run in new.runs for doubt in run.doubts)),
     )
@@ -299,10 +298,7 @@ def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
         same_key = not _differences([(stored, new)])
         on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
         found.time = _time(stored, new, same_key)
-        found.changed = [
-            Difference(name=each.metric, stored=each.stored, new=each.new)
-            for each in changed_metrics(stored.runs, new.runs, on_gpu)
-        ]
+        found.changed = _as_differences(changed_metrics(stored.runs, new.runs, on_gpu))
         found.part = grown_part(stored.runs, new.runs)
         found.outcome = found.outcome if problems else _outcome(found)
     elif not problems:
@@ -344,11 +340,15 @@ def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Diffe
     for stored, new in pairs:
         keys = [[environment_key(each) for each in arm.environments] for arm in (stored, new)]
         found = differences(*keys) | found
-    return [Difference(name=name, stored=a, new=b) for name, (a, b) in found.items()]
+    return _as_differences(found)
 
 
 def _beside(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference]:
     """The harness's commit and the tools that record."""
     arms = [[each for pair in pairs for each in pair[arm].environments] for arm in (0, 1)]
     keys = [[{"harness": each.commit or "", **each.tools} for each in arm] for arm in arms]
-    return [Difference(name=name, stored=a, new=b) for name, (a, b) in differences(*keys).items()]
+    return _as_differences(differences(*keys))
+
+
+def _as_differences(found: Mapping[str, tuple[Any, Any]]) -> list[Difference]:
+    return [Difference(name=name, stored=stored, new=new) for name, (stored, new) in found.items()]

@@ -81,23 +81,17 @@ PRECISION_SHARE = 0.05  # of the time of matrix products
 _PARTS = ("compute_share", "exposed_communication_share", "memory_share")
 
 
-class Changed(NamedTuple):
-    """A metric that does not depend on the load, before and now; None: not there."""
-
-    metric: str
-    stored: float | None
-    new: float | None
+Pair = tuple[float | None, float | None]  # stored and new; None: not there
 
 
-def changed_metrics(stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool) -> list[Changed]:
-    """The counts, bytes, precisions, losses and (on GPUs) peaks of memory that moved out of the stored runs' range."""
+def changed_metrics(stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool) -> dict[str, Pair]:
+    """The counts, bytes, precisions, losses and (on GPUs) peaks of memory that moved out of the stored runs' range:
+    what does not depend on the load."""
     names = dict.fromkeys(name for run in (*stored, *new) for name in run.metrics)
-    return [Changed(name, *pair) for name in names if (pair := _moved(name, stored, new, on_gpu)) is not None]
+    return {name: pair for name in names if (pair := _moved(name, stored, new, on_gpu)) is not None}
 
 
-def _moved(
-    name: str, stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool
-) -> tuple[float | None, float | None] | None:
+def _moved(name: str, stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool) -> Pair | None:
     slack = _slack(name, on_gpu)
     if slack is None:
         return None
