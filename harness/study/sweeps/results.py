@@ -69,13 +69,12 @@ def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], more
     return Results(points, lacking)
 
 
-def known_metric(name: str, points: Sequence[PointValues], source: str) -> str:
-    """The metric's name. Raises RequestError: no run of the series measured it."""
-    names = dict.fromkeys(metric for point in points for metric in point.values)
-    if name in names:
-        return name
-    hint = nearest_or_list(name, names, "--json lists all")
-    raise RequestError(f"{source}: no run of this series measured {name!r}{hint}")
+def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
+    """Raises RequestError: no run of the series measured the metric to plot."""
+    names = dict.fromkeys(name for point in points for name in point.values)
+    if metric not in names:
+        hint = nearest_or_list(metric, names, "--json lists all")
+        raise RequestError(f"--plot: no run of this series measured {metric!r}{hint}")
 
 
 def sizes(found: Mapping[str, Sequence[Measured]], settings: Mapping[str, Settings]) -> list[Size]:
