@@ -202,27 +202,25 @@ def _is_whole(node: _Node) -> bool:
     return False
 
 
-def measure_leaf(files: Sequence[Path], window: str, output: Path, reduced: bool) -> str:
-    """The work of a task of the first array: measure its files, leave a partial merge. Returns its path."""
+def measure_leaf(files: Sequence[Path], window: str, output: Path, reduced: bool) -> None:
+    """The work of a task of the first array: measure its files, leave a partial merge."""
     if reduced:
         merge = measure_merge(files, Window(window))
     else:
         read = measure_files(files, Window(window))
         merge = PartialMerge(loose=read.parts, broken=read.broken, files=len(files))
     write_merge(output, merge)
-    return str(output)
 
 
-def join_files(inputs: Sequence[Path], output: Path) -> str:
-    """The work of a task of a further array: join the partial merges that exist. Returns the path of the result."""
+def join_files(inputs: Sequence[Path], output: Path) -> None:
+    """The work of a task of a further array: join the partial merges that exist."""
     until = time.monotonic() + GRACE_S
     while not all(path.exists() for path in inputs) and time.monotonic() < until:
         time.sleep(POLL_S)
     write_merge(output, join_partial_merges([read_merge(path) for path in inputs if path.exists()]))
-    return str(output)
 
 
-def submit(executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
+def submit(executor: Executor, work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
     """A task of `work` for each tuple of arguments. Raises WorkError: nothing was submitted."""
     if not tasks:
         return []

@@ -243,11 +243,11 @@ def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, ki
 
     Raises RequestError: a line for each thing that is wrong.
     """
-    from harness.study.series.folder import checked_name
+    from harness.study.series.folder import refuse_name
     from harness.study.sweeps.expand import expand
     from harness.study.sweeps.stored import Stored, refuse_another, stored_request
 
-    checked_name(name, "--name")
+    refuse_name(name, "--name")
     stored = stored_request(name)
     choice, word = site_of(arguments, stored)
     refuse_another(name, stored, sweep, choice.site)

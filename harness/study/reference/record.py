@@ -44,7 +44,7 @@ from harness.study.reference.variants import (
     same_kind,
     series_of,
 )
-from harness.study.series.folder import checked_name
+from harness.study.series.folder import refuse_name
 from harness.study.series.points import Point, Task, prepared
 from harness.traces.progress import OnProgress, silent
 
@@ -202,7 +202,7 @@ def plan_recording(name: str | None, list_given: str, only: Sequence[str], repea
     """
     whole = load_list(list_given)
     given = name or f"{whole.name}-{site.name}"
-    checked_name(series_of(given), f"--name {given}")
+    refuse_name(series_of(given), f"--name {given}")
     refuse_taken(given)
     chosen = whole.only(tuple(only))
     same_kind(whole, device_of(site))

@@ -24,16 +24,12 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some parallel file systems are mounted without them
 
 
-def checked_name(name: str, source: str) -> str:
-    """The name, which is also a folder's. source: the flag or file that gave it, for the message.
-
-    Raises RequestError: it has other characters than letters, digits and ._-
-    """
-    if NAME.fullmatch(name):
-        return name
-    raise RequestError(
-        f"{source}: got {name!r}, takes up to 80 letters, digits and ._- beginning with a letter or digit"
-    )
+def refuse_name(name: str, source: str) -> None:
+    """Raises RequestError: the name cannot be a folder's. source: the flag or file that gave it, for the message."""
+    if not NAME.fullmatch(name):
+        raise RequestError(
+            f"{source}: got {name!r}, takes up to 80 letters, digits and ._- beginning with a letter or digit"
+        )
 
 
 def series_root() -> Path:
