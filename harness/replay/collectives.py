@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -145,19 +146,14 @@ def join_messages(
     time = sync.time
     place = {own.process: i for i, own in enumerate(nodes)}
     free = [own.arrive >= 0 for own in nodes]
-    for shared in [*_groups(matched, place), *_pairs(time, nodes, parts, place)]:
-        _join(sync, nodes, shared, free)
-    for shared in _by_ends(time, nodes, parts, place, free):
-        _join(sync, nodes, shared, free)
+    known = chain(_groups(matched, place), _pairs(time, nodes, parts, place))
+    for shared in chain(known, _by_ends(time, nodes, parts, place, free)):  # the last ones of what is free then
+        of = list(zip(shared.places, shared.rows, strict=True))
+        sync.join(shared, *(np.stack([getattr(nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")))
+        for i, rows in of:
+            free[i][rows] = False
     for i, mask in enumerate(free):
         sync.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
-
-
-def _join(sync: CollectiveSync, nodes: Sequence[Nodes], shared: Shared, free: list[NDArray[np.bool_]]) -> None:
-    of = list(zip(shared.places, shared.rows, strict=True))
-    sync.join(shared, *(np.stack([getattr(nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")))
-    for i, rows in of:
-        free[i][rows] = False
 
 
 def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[Shared]:

@@ -64,9 +64,8 @@ def host(context: ReplayContext) -> Iterator[Suspect]:
     """The host waits in a phase, between operators."""
     for phase in STALLING if context.on_cpu else ():
         for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
-            if _of_stops(context, phase)[list(found.processes)].all():
-                continue
-            yield _named(context, found)
+            if not _of_stops(context, phase)[list(found.processes)].all():
+                yield _named(context, found)
 
 
 def _named(context: ReplayContext, found: Suspect) -> Suspect:
