@@ -95,11 +95,7 @@ def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: S
     parts = list(parts)
     beside = contents_of([*map(str, runs), *(p.run for p in parts if p.run)])
     ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
-    worlds = {run: training_world_size(own.training) for run, own in beside.items()}
-    jobs: list[tuple[str | None, Summary]] = []
-    for job in group(ranked):
-        run = job[0].run
-        jobs.append((run, _one_job(job, beside[run] if run else None, worlds.get(run or ""))))
+    jobs = [(job[0].run, _one_job(job, beside.get(job[0].run or ""))) for job in group(ranked)]
     return completed(jobs, beside, broken)
 
 
@@ -128,10 +124,11 @@ def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
     return with_reference(without_diagnosis(without_profiler(with_contents(summary, contents)), run))
 
 
-def _one_job(parts: Sequence[RankPart], beside: RunContents | None, world_size: int | None) -> Summary:
+def _one_job(parts: Sequence[RankPart], beside: RunContents | None) -> Summary:
     """The summary of one job with its replay. beside: what its run's directory holds."""
-    summary = summarise_job(parts, world_size, beside.switches if beside else None)
-    replayed, lost = diagnose(summary, parts, beside.training if beside else ())
+    training = beside.training if beside else []
+    summary = summarise_job(parts, training_world_size(training), beside.switches if beside else None)
+    replayed, lost = diagnose(summary, parts, training)
     pop = summary.pop
     if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:
         ideal = round(pop.elapsed_ns * replayed.ideal_network_ns / replayed.step_ns)

@@ -108,14 +108,14 @@ def summarise_partial_merge(
     """
     one_of_each = [*(reduced.ranks[0] for reduced in merge.jobs.values()), *merge.loose]
     beside = contents_of([*map(str, runs), *(p.run for p in one_of_each if p.run)])
-    worlds = {run: training_world_size(own.training) for run, own in beside.items()}
     loose = [name_rank(part, beside[part.run].training) if part.run else part for part in merge.loose]
     with _without_collector():
         jobs: list[tuple[str | None, Summary]] = []
         for reduced in _jobs(merge, loose):
             run = reduced.ranks[0].run
-            switches = beside[run].switches if run else None
-            summary = summarise_merge(reduced, worlds.get(run or ""), switches)
+            own = beside.get(run or "")
+            world_size = training_world_size(own.training) if own else None
+            summary = summarise_merge(reduced, world_size, own.switches if own else None)
             jobs.append((run, withholding(summary, [REPLAY], NOT_REPLAYED)))
     return completed(jobs, beside, [*broken, *merge.broken])
 
