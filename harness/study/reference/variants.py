@@ -160,11 +160,11 @@ def collect_all(
     runs: dict[str, list[Run]], container: str | None, traces: bool = True, progress: OnProgress = silent
 ) -> dict[str, list[Collected]]:
     """What a reference keeps of each run. container, traces: as in `collect`."""
-    every = sum(map(len, runs.values()))
-    found: dict[str, list[Collected]] = {variant: [] for variant in runs}
-    for done, (variant, run) in enumerate(((v, r) for v, of_v in runs.items() for r in of_v), 1):
+    every = [(variant, run) for variant, of_variant in runs.items() for run in of_variant]
+    found: dict[str, list[Collected]] = defaultdict(list)
+    for done, (variant, run) in enumerate(every, 1):
         found[variant].append(collect(run, container, traces))
-        progress(done, every)
+        progress(done, len(every))
     return found
 
 
