@@ -20,7 +20,6 @@ from harness.measure.paths import run_of, trace_files
 from harness.measure.run_files import read_training
 from harness.run import Run
 from harness.traces import map_traces
-from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I32, I64, Trace
 
 EventColumn = NDArray[np.int64] | list[str | None]
@@ -37,7 +36,7 @@ class _Process:
     texts: dict[str, tuple[I32, list[str]]]
 
 
-def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[str, EventColumn]:
+def events(paths: Iterable[Path | str]) -> dict[str, EventColumn]:
     """Every event of the devices in the traces of one job, equally long columns in the files' order.
 
     `start_ns` is unix time where the trace knows it, else on the trace's own clock; `duration_ns`; `rank`, `device`,
@@ -52,7 +51,7 @@ def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[s
     if not files:
         raise WorkError(NO_TRACE)
     found: list[tuple[Path, _Process]] = []
-    for file, read in zip(files, map_traces(files, _processes, progress=progress), strict=True):
+    for file, read in zip(files, map_traces(files, _processes), strict=True):
         if isinstance(read, HarnessError):
             raise read
         run = run_of(file)

@@ -32,11 +32,15 @@ def without_diagnosis(summary: Summary, run: Path) -> Summary:
 
     if not is_hidden(run, summary.experiment):
         return summary
-    quality = summary.quality
-    withheld = [*quality.withheld, *(Withheld(field=field, reason=REASON) for field in WITHHELD)]
     replay = summary.replay and summary.replay.model_copy(update={"what_ifs": []})
-    kept = quality.model_copy(update={"withheld": withheld})
-    return summary.model_copy(update={"findings": [], "replay": replay, "quality": kept})
+    return withholding(summary, WITHHELD, REASON).model_copy(update={"findings": [], "replay": replay})
+
+
+def withholding(summary: Summary, fields: Sequence[str], reason: str) -> Summary:
+    """The summary that says why it does not have these fields."""
+    quality = summary.quality
+    withheld = [*quality.withheld, *(Withheld(field=field, reason=reason) for field in fields)]
+    return summary.model_copy(update={"quality": quality.model_copy(update={"withheld": withheld})})
 
 
 def carried(summary: Summary) -> Summary:
@@ -55,12 +59,10 @@ def carried(summary: Summary) -> Summary:
 def without_profiler(summary: Summary) -> Summary:
     """The summary with its losses without the profiler's weight, where the steps outside of the window are known."""
     found = corrected(summary.findings, summary.profiler_cost)
-    if len(found) == len(summary.findings):
-        return summary.model_copy(update={"findings": found})
-    reason = "the time between operators is no longer than what the profiler adds to a step"
-    withheld = [*summary.quality.withheld, Withheld(field=OF_PROFILER, reason=reason)]
-    quality = summary.quality.model_copy(update={"withheld": withheld})
-    return summary.model_copy(update={"findings": found, "quality": quality})
+    if len(found) < len(summary.findings):
+        reason = "the time between operators is no longer than what the profiler adds to a step"
+        summary = withholding(summary, [OF_PROFILER], reason)
+    return summary.model_copy(update={"findings": found})
 
 
 def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[TimeLost]:
@@ -96,11 +98,7 @@ def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: S
     parts = list(parts)
     beside = contents_of([*map(str, runs), *(p.run for p in parts if p.run)])
     ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
-    worlds = {run: own.world_size for run, own in beside.items()}
-    jobs: list[tuple[str | None, Summary]] = []
-    for job in group(ranked):
-        run = job[0].run
-        jobs.append((run, _one_job(job, beside[run] if run else None, worlds.get(run or ""))))
+    jobs = [(job[0].run, _one_job(job, beside.get(job[0].run or ""))) for job in group(ranked)]
     return completed(jobs, beside, broken)
 
 
@@ -120,8 +118,7 @@ def completed(
     """The summaries of jobs, each with its run or None, with the contents of the runs' directories; a run without any
     trace still has its training's numbers.
 
-    Raises:
-        WorkError: there is neither a job nor a run.
+    Raises WorkError: there is neither a job nor a run.
     """
     traced = {run for run, _ in jobs}
     every = [*jobs, *((run, Summary()) for run in sorted(beside) if run not in traced)]
@@ -139,10 +136,10 @@ def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
     return with_reference(without_diagnosis(without_profiler(with_contents(summary, contents)), run))
 
 
-def _one_job(parts: Sequence[RankPart], beside: RunContents | None, world_size: int | None) -> Summary:
+def _one_job(parts: Sequence[RankPart], beside: RunContents | None) -> Summary:
     """The summary of one job with its replay. beside: what its run's directory holds."""
-    summary = summarise_job(parts, world_size, beside.switches if beside else None)
-    replayed, lost = diagnose(summary, parts, beside.training if beside else ())
+    summary = summarise_job(parts, beside.world_size, beside.switches) if beside else summarise_job(parts)
+    replayed, lost = diagnose(summary, parts, beside.training if beside else [])
     pop = summary.pop
     if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:
         ideal = round(pop.elapsed_ns * replayed.ideal_network_ns / replayed.step_ns)

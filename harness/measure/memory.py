@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from harness.analysis.summary import (
     Memory,
@@ -18,10 +18,11 @@ from harness.analysis.summary import (
     Problem,
     problem_texts,
 )
-from harness.common.bounded_read import read_bounded_json, why_unread
+from harness.common.bounded_read import read_bounded_json
 from harness.common.format import amount
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
 from harness.common.printable import printable
+from harness.run import why_invalid
 
 MOST_BYTES = 8 << 20  # a file has some 50 kB, and with the most steps 600 kB
 Amount = Annotated[int, Field(ge=0, lt=1 << 60, strict=True)]  # bytes or nanoseconds
@@ -98,7 +99,8 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
         try:
             document = _Document.model_validate(read_bounded_json(path, MOST_BYTES))
         except (OSError, ValueError) as error:
-            problems.append(Problem.doubt(problem_texts.SNAPSHOT_UNREADABLE, f"{printable(path.name)}: {_why(error)}"))
+            why = f"{printable(path.name)}: {printable(why_invalid(error))}"
+            problems.append(Problem.doubt(problem_texts.SNAPSHOT_UNREADABLE, why))
             continue
         if document.rank in found:
             evidence = f"{printable(path.name)}: rank {document.rank} is given twice"
@@ -113,18 +115,8 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
 
 def why_out_of_memory(files: Sequence[Path]) -> str:
     """Which rank had no memory left, where and who held it; empty where none says so."""
-    _, problems = read_memory(files)
-    return next(
-        (f"{problem.what}: {problem.evidence}" for problem in problems if problem.what == problem_texts.RAN_OUT), ""
-    )
-
-
-def _why(error: OSError | ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return printable(why_unread(error))
-    first = error.errors(include_input=False, include_url=False)[0]
-    where = ".".join(map(str, first["loc"][:4]))
-    return printable(f"{where}: {first['msg']}" if where else first["msg"])
+    ran_out = (found for found in read_memory(files)[1] if found.what == problem_texts.RAN_OUT)
+    return next((f"{found.what}: {found.evidence}" for found in ran_out), "")
 
 
 def _peak(document: _Document) -> int:
@@ -177,21 +169,20 @@ def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
 
 
 def _remarks(documents: Sequence[_Document]) -> list[Problem]:
-    what = problem_texts.SNAPSHOT_SLOW
-    evidence = "too few steps came before them to compare with: give more by --warmup-steps"
-    slowed = any(document.in_profiled_steps for document in documents)
-    remarks = [Problem.doubt(what, evidence)] if slowed else []
-    for document in documents:
-        if document.failure is not None:
-            held = sorted(((v, k) for k, v in document.failure.bytes.items() if v), reverse=True)
-            where = document.failure.module or document.failure.range or "no range"
-            evidence = (
-                f"rank {document.rank}, step {document.failure.step}, {document.failure.operator} in "
-                f"{where}: tensors held {amount(sum(v for v, _ in held))}: "
-                + ", ".join(f"{name} {amount(size)}" for size, name in held[:4])
-            )
-            remarks.append(Problem.doubt(problem_texts.RAN_OUT, evidence))
-            break  # of many ranks that fail together one is enough
+    remarks = []
+    if any(document.in_profiled_steps for document in documents):
+        evidence = "too few steps came before them to compare with: give more by --warmup-steps"
+        remarks.append(Problem.doubt(problem_texts.SNAPSHOT_SLOW, evidence))
+    # of many ranks that fail together one is enough
+    rank, failure = next(((each.rank, each.failure) for each in documents if each.failure is not None), (0, None))
+    if failure is not None:
+        held = sorted(((v, k) for k, v in failure.bytes.items() if v), reverse=True)
+        evidence = (
+            f"rank {rank}, step {failure.step}, {failure.operator} in {failure.module or failure.range or 'no range'}: "
+            f"tensors held {amount(sum(v for v, _ in held))}: "
+            + ", ".join(f"{name} {amount(size)}" for size, name in held[:4])
+        )
+        remarks.append(Problem.doubt(problem_texts.RAN_OUT, evidence))
     cut = [document.rank for document in documents if not document.complete]
     if cut:
         evidence = f"rank {cut[0]} allocated more blocks than are kept: later ones are missing"

@@ -41,7 +41,8 @@ _HEAD = re.compile(r"(?:\[[^\]]{1,40}\] )?([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) 
 _INFO, _WARN = "NCCL INFO ", "NCCL WARN "
 _VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,60})")
 
-Text = TypeVar("Text", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 @dataclass
@@ -66,19 +67,12 @@ class Communicator:
             self.channels, self.nvls_channels, self.p2p_channels = map(int, found.groups())
         elif what == "trees":
             self.trees = found[1].strip()
-        elif len(self.rings) < MOST_DIFFERENT:
-            self.rings[int(found[1])] = " ".join(found[2].split())
+        else:
+            _put(self.rings, int(found[1]), " ".join(found[2].split()))
 
 
-@dataclass(frozen=True)
-class Link:
-    """What connects this process to another rank of a communicator. key, size: None where it is not known which."""
-
-    key: str | None
-    size: int | None
-    peer: int
-    transport: str
-    gdrdma: bool | None
+Link = tuple[str | None, int | None, int, str, bool | None]
+"""To another rank: key and size of the communicator (None: not known), the rank, the transport, and its GDRDMA."""
 
 
 @dataclass
@@ -142,28 +136,23 @@ class Process:
             case "choice":
                 algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
                 _count(self.choices, (found[1] or "", int(found[2]), algorithm, protocol))
-            case "network" | "devices" | "no device" | "GPU Direct":
-                self._take_network(what, _kept(found[1]), found)
+            case "network":
+                _put(self.networks, _kept(found[1]), None)
+            case "devices":
+                _put(self.devices, _kept(found[1]), _device_names(found[2]))
+            case "no device":
+                _put(self.devices, _kept(found[1]), self.devices.get(_kept(found[1]), []))
+            case "GPU Direct":
+                can = found[2] == "Enabled" and self.gpu_direct.get(_kept(found[1]), True)
+                _put(self.gpu_direct, _kept(found[1]), can)
             case "plugin":
                 self.plugin = _kept(found[1])
             case "variable":
-                name, text = found[1], _kept(found[2])
-                if name in self.variables or len(self.variables) < MOST_DIFFERENT:
-                    is_number = re.fullmatch(r"-?\d+\.", text)  # which a full stop follows
-                    self.variables[name] = text[:-1] if is_number else text
+                text = _kept(found[2])
+                is_number = re.fullmatch(r"-?\d+\.", text)  # which a full stop follows
+                _put(self.variables, found[1], text[:-1] if is_number else text)
             case "NVLS":
                 self.nvls = not found[1]
-
-    def _take_network(self, what: str, name: str, found: re.Match[str]) -> None:
-        match what:
-            case "network" if len(self.networks) < MOST_DIFFERENT:
-                self.networks[name] = None
-            case "devices" if len(self.devices) < MOST_DIFFERENT:
-                self.devices[name] = _device_names(found[2])
-            case "no device":
-                self.devices.setdefault(name, [])
-            case "GPU Direct" if name in self.gpu_direct or len(self.gpu_direct) < MOST_DIFFERENT:
-                self.gpu_direct[name] = found[2] == "Enabled" and self.gpu_direct.get(name, True)
 
     def owner(self, thread: str, rank: int | None = None, peer: int = 0) -> Communicator | None:
         """The communicator that a thread speaks of: the one it makes, else the last one, in which this has `rank`
@@ -177,9 +166,13 @@ def _kept(text: str) -> str:
     return printable(text[:_LONGEST]).strip()
 
 
-def _count(table: Counter[Text], key: Text) -> None:
+def _put(table: dict[Key, Value], key: Key, value: Value) -> None:
     if key in table or len(table) < MOST_DIFFERENT:
-        table[key] += 1
+        table[key] = value
+
+
+def _count(table: Counter[Key], key: Key) -> None:
+    _put(table, key, table[key] + 1)
 
 
 def _version(process: Process, text: str) -> bool:
@@ -210,9 +203,7 @@ def _connected(process: Process, found: re.Match[str], thread: str) -> None:
     if end == "receive":
         return
     mine = process.owner(thread, sender, receiver)
-    transport, gdrdma = _transport(path)
-    link = Link(mine.key if mine else None, mine.size if mine else None, receiver, transport, gdrdma)
-    _count(process.links, link)
+    _count(process.links, (mine.key if mine else None, mine.size if mine else None, receiver, *_transport(path)))
 
 
 def _transport(path: str) -> tuple[str, bool | None]:
@@ -241,40 +232,37 @@ def _named(word: str, names: tuple[str, ...]) -> str:
     return next((name for name in names if name.upper() == word.replace("_", "").upper()), word)
 
 
-_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (
-        "connection",
-        re.compile(
+_SHAPES = [
+    (what, re.compile(shape))
+    for what, shape in (
+        (
+            "connection",
             r"Channel \d{1,4}(?:/\d{1,4})? ?: (\d{1,8})\[[0-9a-f]{1,16}\] -> (\d{1,8})\[[0-9a-f]{1,16}\]"
-            r"(?: \[(send|receive)\])? via (\S.{0,200})"
+            r"(?: \[(send|receive)\])? via (\S.{0,200})",
         ),
-    ),
-    (
-        "initialisation",
-        re.compile(
+        (
+            "initialisation",
             r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
-            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)"
+            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)",
         ),
-    ),
-    ("ring", re.compile(r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$")),
-    ("trees", re.compile(r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)")),
-    (
-        "channels",
-        re.compile(
-            r"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(\d{1,4}) nvls channels, (\d{1,4}) p2p channels"
+        ("ring", r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$"),
+        ("trees", r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)"),
+        (
+            "channels",
+            r"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(\d{1,4}) nvls channels, (\d{1,4}) p2p channels",
         ),
-    ),
-    ("choice", re.compile(r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})")),
-    ("choice", re.compile(r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})")),
-    ("network", re.compile(r"Using network (\S.{0,80})")),
-    ("devices", re.compile(r"NET/(\w{1,40}) : Using (\[.{1,4000})")),
-    ("no device", re.compile(r"NET/(\w{1,40}) : No device found")),
-    ("GPU Direct", re.compile(r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}")),
-    ("plugin", re.compile(r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})")),
-    ("plugin", re.compile(r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})")),
-    ("variable", re.compile(r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})")),
-    ("NVLS", re.compile(r"NVLS multicast support is (not )?available")),
-)
+        ("choice", r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
+        ("choice", r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
+        ("network", r"Using network (\S.{0,80})"),
+        ("devices", r"NET/(\w{1,40}) : Using (\[.{1,4000})"),
+        ("no device", r"NET/(\w{1,40}) : No device found"),
+        ("GPU Direct", r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"),
+        ("plugin", r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})"),
+        ("plugin", r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})"),
+        ("variable", r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"),
+        ("NVLS", r"NVLS multicast support is (not )?available"),
+    )
+]
 
 
 MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
@@ -322,24 +310,12 @@ def _together(processes: Sequence[Process], read: Sequence[Process]) -> Nccl:
     )
 
 
-def _largest(process: Process) -> Communicator | None:
-    return max(process.communicators, key=lambda each: each.size, default=None)
-
-
 def _ranks(processes: Sequence[Process]) -> list[NcclRank]:
     found = []
     for each in processes:
-        mine = _largest(each)
-        found.append(
-            NcclRank(
-                rank=mine.rank if mine else None,
-                host=each.host or "",
-                pid=each.pid,
-                device=mine.device if mine else None,
-                bus_id=mine.bus_id if mine else None,
-                trees=mine.trees if mine else None,
-            )
-        )
+        mine = max(each.communicators, key=lambda communicator: communicator.size, default=None)
+        of_largest = {name: getattr(mine, name, None) for name in ("rank", "device", "bus_id", "trees")}
+        found.append(NcclRank(host=each.host or "", pid=each.pid, **of_largest))
     return sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.host, each.pid))
 
 
@@ -378,10 +354,9 @@ def _connections(processes: Sequence[Process]) -> list[NcclConnection]:
     places = _places(processes)
     found: Counter[tuple[int | None, str, bool | None, bool | None]] = Counter()
     for process in processes:
-        for link, count in process.links.items():
-            there = places.get(link.key or "", {}).get(link.peer)
-            apart = None if there is None else there != process.host
-            found[link.size, link.transport, link.gdrdma, apart] += count
+        for (key, size, peer, transport, gdrdma), count in process.links.items():
+            there = places.get(key or "", {}).get(peer)
+            found[size, transport, gdrdma, None if there is None else there != process.host] += count
     rows = [
         NcclConnection(communicator_size=size, transport=transport, gdrdma=gdrdma, between_nodes=apart, count=count)
         for (size, transport, gdrdma, apart), count in found.items()

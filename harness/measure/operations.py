@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,9 +21,9 @@ from harness.analysis.summary import (
     TraceSource,
     problem_texts,
 )
-from harness.replay.stragglers.graph import Graphs, graphs_of
+from harness.replay.stragglers.graph import Graphs, StepGraph, graphs_of
 from harness.replay.stragglers.slowdown import (
-    LEAST_SLOWDOWN,
+    Mask,
     Slowdown,
     Work,
     by_size,
@@ -90,25 +89,15 @@ def summary_of(ops: Operations) -> Summary:
     if not graphs.graphs:
         why = next(iter(graphs.left_out.values()), "there is none")
         raise TraceError(ops.path, f"no step can be replayed: {why}")
-    lengths = lengths_of(ops, graphs.graphs)
-    found = slowdown_of(ops, graphs.graphs, lengths, LEAST_SLOWDOWN)
     ranks = _ranks(ops)
     replayed = np.isin(ops.step, [step for graph in graphs.graphs for step in graph.steps])
-    work = work_of(ops, lengths)
     return Summary(
         quality=_quality(ops, graphs),
         sources=[TraceSource(path=ops.path, tool=_TOOL, notes=ops.notes)],
         world_size=len(ranks) if ops.rank.max() < len(ranks) else int(ops.rank.max()) + 1,
         ranks=sorted(ranks.values()),
         steps=_steps(ops, replayed, ranks),
-        stragglers=_stragglers(
-            found,
-            work,
-            ranks,
-            recorded_step_ns=_recorded_ns(ops, replayed),
-            chunks=int(ops.chunk.max()) + 1,
-            forward_backward_correlation=in_turn(ops, lengths),
-        ),
+        stragglers=_stragglers(ops, graphs.graphs, ranks, replayed),
     )
 
 
@@ -125,7 +114,7 @@ def _ranks(ops: Operations) -> Ranks:
     return {(dp, stage): stages.index(stage) * len(dps) + dps.index(dp) for dp, stage in found}
 
 
-def _steps(ops: Operations, replayed: np.ndarray[tuple[int], np.dtype[np.bool_]], ranks: Ranks) -> Steps:
+def _steps(ops: Operations, replayed: Mask, ranks: Ranks) -> Steps:
     """From a step's first operation to the last one of each worker."""
     rows = np.flatnonzero(replayed)
     key, inverse = np.unique(np.stack([ops.dp[rows], ops.stage[rows], ops.step[rows]]), axis=1, return_inverse=True)
@@ -162,8 +151,9 @@ def _quality(ops: Operations, graphs: Graphs) -> Quality:
     return Quality(verdict=verdict, problems=problems)
 
 
-def _stragglers(found: Slowdown, work: Work, ranks: Ranks, **recorded: Any) -> Stragglers:
-    """recorded: fields that need no replay."""
+def _stragglers(ops: Operations, graphs: Sequence[StepGraph], ranks: Ranks, replayed: Mask) -> Stragglers:
+    lengths = lengths_of(ops, graphs)
+    found, work = slowdown_of(ops, graphs, lengths), work_of(ops, lengths)
     workers = _workers(found, work, ranks)
     cause = cause_of(found.shares)
     by_place = {(worker.dp_rank, worker.stage): worker for worker in workers}
@@ -190,11 +180,13 @@ def _stragglers(found: Slowdown, work: Work, ranks: Ranks, **recorded: Any) -> S
         workers=workers,
         dp_size=len(work.dps),
         pp_size=len(work.stages),
-        **recorded,
+        recorded_step_ns=_recorded_ns(ops, replayed),
+        chunks=int(ops.chunk.max()) + 1,
+        forward_backward_correlation=in_turn(ops, lengths),
     )
 
 
-def _recorded_ns(ops: Operations, replayed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+def _recorded_ns(ops: Operations, replayed: Mask) -> int:
     last: I64 = np.zeros(len(ops.steps), np.int64)
     np.maximum.at(last, ops.step[replayed], ops.end_ns[replayed])
     return round(float(last[last > 0].mean())) if (last > 0).any() else 0

@@ -88,19 +88,12 @@ class ProcessTrack:
     cpu: bool = False  # operators stand in for kernels
 
 
-class Texts:
-    """Each distinct text once."""
+Texts = dict[str, int]
+"""Each distinct text once, with its index."""
 
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self._index: dict[str, int] = {}
 
-    def index(self, text: str) -> int:
-        text = text[:_LONGEST_NAME]
-        found = self._index.setdefault(text, len(self.all))
-        if found == len(self.all):
-            self.all.append(text)
-        return found
+def _index(texts: Texts, text: str) -> int:
+    return texts.setdefault(text[:_LONGEST_NAME], len(texts))
 
 
 def process_track(m: MeasuredProcess) -> ProcessTrack:
@@ -109,7 +102,7 @@ def process_track(m: MeasuredProcess) -> ProcessTrack:
     steps = [(m.steps.names[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
     marks = [int(m.steps.mark_start_ns[i]) for i in rows]
     window = (min(steps[0][1], marks[0]), steps[-1][2]) if steps else extent_of(m.windows)
-    texts = Texts()
+    texts: Texts = {}
     main, others = _ranges(m, window, texts)
     every = [*main, *_idle(m, window, texts), *_streams(m, window, texts), *others]
     identity = m.view.trace.identity
@@ -120,7 +113,7 @@ def process_track(m: MeasuredProcess) -> ProcessTrack:
         epoch_ns=m.view.epoch_ns,
         path=identity.path,
         lanes=[lane for lane in every if len(lane)],
-        texts=texts.all,
+        texts=list(texts),
         steps=steps,
         marks=marks,
         window=window,
@@ -185,7 +178,7 @@ def _range_lane(m: MeasuredProcess, rows: NDArray[np.intp], label: str, texts: T
 def _text_indices(names: list[str], column: NDArray[Any], texts: Texts) -> NDArray[np.int64]:
     """Indices of names as indices of texts."""
     used, inverse = np.unique(column, return_inverse=True)
-    return np.array([texts.index(names[int(i)]) for i in used], np.int64)[inverse]
+    return np.array([_index(texts, names[int(i)]) for i in used], np.int64)[inverse]
 
 
 def _threads(thread: I64, main: int | None) -> list[int]:
@@ -229,7 +222,7 @@ def _idle_texts(m: MeasuredProcess, device: int, cause: I64, row: I64, texts: Te
         what = what_of(m, device, code % (1 << 32) - 1)
         return f"idle: {cause_word(CAUSES[code >> 32], m.view.on_cpu)}" + (f" · {what}" if what else "")
 
-    return np.array([texts.index(say(code)) for code in pair.tolist()], np.int64)[inverse]
+    return np.array([_index(texts, say(code)) for code in pair.tolist()], np.int64)[inverse]
 
 
 def _streams(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
@@ -299,7 +292,7 @@ def _remarks(m: MeasuredProcess, texts: Texts) -> dict[int, int]:
         ]
         return " · ".join(p for p in parts if p)
 
-    return {int(rows.event[i]): texts.index(say(i)) for i in np.flatnonzero(rows.event >= 0).tolist()}
+    return {int(rows.event[i]): _index(texts, say(i)) for i in np.flatnonzero(rows.event >= 0).tolist()}
 
 
 MOST_TRACKS = 8  # processes that a page shows by default; of more files no track is kept
@@ -353,16 +346,15 @@ def page_data_of(m: MeasuredProcess, ranks: Ranks = None) -> list[PageData]:
 
 
 def read_page_data(
-    files: Sequence[Path], window: Window, ranks: Ranks, workers: int | None = None, progress: OnProgress = silent
+    files: Sequence[Path], window: Window, ranks: Ranks, progress: OnProgress = silent
 ) -> list[PageData]:
     """The processes of traces that were measured elsewhere or earlier. Files that cannot be read are left out."""
     reduce = partial(page_data_of_trace, window=window, rules=load_rules(), ranks=ranks)
-    outcomes = map_traces(files, reduce, workers=workers, progress=progress)
+    outcomes = map_traces(files, reduce, progress=progress)
     return [one for outcome in outcomes if not isinstance(outcome, TraceError) for one in outcome]
 
 
 def page_data_of_trace(trace: Trace, window: Window, rules: Rules, ranks: Ranks = None) -> list[PageData]:
-    """Every process of one trace."""
     return [one for view in views(trace) for one in page_data_of(prepare_process(view, window, rules), ranks)]
 
 

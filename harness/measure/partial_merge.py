@@ -19,15 +19,18 @@ from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_mer
 from harness.analysis.job.summarise import summarise_merge
 from harness.analysis.process.part import RankPart
 from harness.analysis.serialize import deserialize, serialize
-from harness.analysis.summary import Problem, Summary, Window, Withheld
+from harness.analysis.summary import Problem, Summary, Window
 from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError
-from harness.measure.jobs import completed, contents_of, name_rank
+from harness.measure.jobs import completed, contents_of, name_rank, withholding
 from harness.measure.paths import measure_files
 from harness.traces.progress import OnProgress, silent
 
 AT_ONCE = 512  # traces whose parts are in memory before they are reduced
 REPLAY = "replay"
+NOT_REPLAYED = (
+    f"of more than {MOST_DETAILED} traces the parts are merged as they come, without the events that it needs"
+)
 T = TypeVar("T")
 
 Origin = tuple[str, int]  # the run's directory and 0; outside of a run the folder of the trace and the world size
@@ -104,14 +107,15 @@ def summarise_partial_merge(
     """
     one_of_each = [*(reduced.ranks[0] for reduced in merge.jobs.values()), *merge.loose]
     beside = contents_of([*map(str, runs), *(p.run for p in one_of_each if p.run)])
-    worlds = {run: own.world_size for run, own in beside.items()}
     loose = [name_rank(part, beside[part.run].training) if part.run else part for part in merge.loose]
     with _without_collector():
         jobs: list[tuple[str | None, Summary]] = []
         for reduced in _jobs(merge, loose):
             run = reduced.ranks[0].run
-            switches = beside[run].switches if run else None
-            jobs.append((run, _not_replayed(summarise_merge(reduced, worlds.get(run or ""), switches))))
+            own = beside.get(run or "")
+            world_size = own.world_size if own else None
+            summary = summarise_merge(reduced, world_size, own.switches if own else None)
+            jobs.append((run, withholding(summary, [REPLAY], NOT_REPLAYED)))
     return completed(jobs, beside, [*broken, *merge.broken])
 
 
@@ -139,13 +143,6 @@ def _with_problems(ranks: list[RankPart], job: Sequence[RankPart]) -> list[RankP
     return [
         part.model_copy(update={"problems": problems[part.key]}) if part.key in problems else part for part in ranks
     ]
-
-
-def _not_replayed(summary: Summary) -> Summary:
-    reason = f"of more than {MOST_DETAILED} traces the parts are merged as they come, without the events that it needs"
-    quality = summary.quality
-    withheld = [*quality.withheld, Withheld(field=REPLAY, reason=reason)]
-    return summary.model_copy(update={"quality": quality.model_copy(update={"withheld": withheld})})
 
 
 def write_merge(path: Path, merge: PartialMerge) -> None:

@@ -94,7 +94,6 @@ def is_run(path: Path) -> bool:
 
 
 def run_directories(paths: Sequence[Path]) -> list[Path]:
-    """The runs' directories among `paths`."""
     return [path for path in paths if is_run(path)]
 
 

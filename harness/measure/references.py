@@ -9,21 +9,22 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.labels import are_cpus
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Summary
-from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded, why_unread
+from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import EXERCISES, AnyExperiment, Experiment, Own, Profiled, Training, read_experiment
 from harness.experiment.options import options_of
-from harness.run import runs_root
+from harness.run import runs_root, why_invalid
 
 SHIPPED = CONFIGS / "references" / "stored"
 INDEX = "reference.json"
@@ -31,13 +32,13 @@ UNKNOWN_DEVICE = "unknown"
 MOST_INDEX_BYTES = 1_000_000  # of ours with 20 variants some 30 kB: a report reads no file that is much larger
 
 
-class StoredPart(BaseModel):
-    """A piece of a stored reference: unknown fields are errors."""
+class FilePart(BaseModel):
+    """A piece of a file: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Hardware(StoredPart):
+class Hardware(FilePart):
     """What times depend on. machine: of a run without a scheduler, a digest of its host's name: two computers with one
     kind of processor are two machines, and two nodes of a cluster are not."""
 
@@ -47,7 +48,7 @@ class Hardware(StoredPart):
     machine: str | None = None
 
 
-class Environment(StoredPart):
+class Environment(FilePart):
     """With what runs were made. software: versions by name, also of driver, CUDA and NCCL; tools: what only records.
 
     container: sha256 of the image. commit: of the harness.
@@ -61,7 +62,7 @@ class Environment(StoredPart):
     commit: str | None = None
 
 
-class StoredTrace(StoredPart):
+class StoredTrace(FilePart):
     """A trace that a run left. path: from the folder of runs."""
 
     path: str
@@ -69,7 +70,7 @@ class StoredTrace(StoredPart):
     sha256: str
 
 
-class StoredRun(StoredPart):
+class StoredRun(FilePart):
     """One run. path: from the folder of runs. environment: its place among those of the reference. steps_ns: each
     counted step, mean over ranks; of many steps their percentiles, the least first. doubts: why not to trust its times.
     """
@@ -84,7 +85,7 @@ class StoredRun(StoredPart):
     traces: tuple[StoredTrace, ...] = ()
 
 
-class StoredRuns(StoredPart):
+class StoredRuns(FilePart):
     """variants/NAME.json."""
 
     schema_version: Literal[1] = 1
@@ -92,7 +93,7 @@ class StoredRuns(StoredPart):
     runs: tuple[StoredRun, ...] = Field(min_length=1)
 
 
-class StoredVariant(StoredPart):
+class StoredVariant(FilePart):
     """A variant in the index. asked: as typed, without what the site decides. compared: what two runs must have in
     common to be compared. sha256: of its file. step_ns: median of its runs' median steps."""
 
@@ -106,7 +107,7 @@ class StoredVariant(StoredPart):
     sha256: str
 
 
-class Reference(StoredPart):
+class Reference(FilePart):
     """reference.json. traces_in: the folder of the runs as a site file names it; None: they stayed among the runs.
 
     missing: variants of the list without a run, and why.
@@ -135,31 +136,25 @@ class Reference(StoredPart):
 
     def missing_lines(self) -> list[str]:
         """What it lacks, a line for each reason."""
-        reasons = dict.fromkeys(self.missing.values())
-        return [
-            f"missing: {', '.join(name for name, why in self.missing.items() if why == reason)}: {reason}"
-            for reason in reasons
-        ]
+        names: dict[str, list[str]] = {}
+        for name, why in self.missing.items():
+            names.setdefault(why, []).append(name)
+        return [f"missing: {', '.join(lacking)}: {why}" for why, lacking in names.items()]
 
 
-Stored = TypeVar("Stored", bound=StoredPart)
+Stored = TypeVar("Stored", bound=FilePart)
 
 
-def own_place(environ: Mapping[str, str] = os.environ) -> Path:
+def own_place() -> Path:
     """Where new references go: HARNESS_REFERENCES, else references/ in the folder of the runs."""
-    given = environ.get("HARNESS_REFERENCES")
-    return expanded(given).absolute() if given else runs_root(environ) / "references"
-
-
-def places() -> list[Path]:
-    """The folders that hold references: one's own, then the harness's."""
-    return [own_place(), SHIPPED]
+    given = os.environ.get("HARNESS_REFERENCES")
+    return expanded(given).absolute() if given else runs_root() / "references"
 
 
 def reference_folders() -> Iterator[Path]:
     """The folder of every stored reference; of two with one name, one's own."""
     seen = set[str]()
-    for place in places():
+    for place in (own_place(), SHIPPED):
         for index in sorted(place.glob(f"[!.]*/{INDEX}")):
             if index.parent.name not in seen:
                 seen.add(index.parent.name)
@@ -193,7 +188,6 @@ def read_runs(folder: Path, variant: StoredVariant) -> StoredRuns:
 
 
 def variant_file(folder: Path, variant: str) -> Path:
-    """Where a variant's runs are."""
     return folder / "variants" / f"{variant}.json"
 
 
@@ -209,19 +203,15 @@ def file_digest(path: Path) -> str:
 def _read(path: Path, shape: type[Stored], most_bytes: int) -> Stored:
     try:
         return shape.model_validate_json(read_bounded(path, most_bytes))
-    except (OSError, BoundedReadError) as error:
-        raise WorkError(f"{path}: cannot be read ({why_unread(error)})") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise WorkError(f"{path}: is not a reference ({where}: {first['msg']})") from None
-    except ValueError as error:
-        raise WorkError(f"{path}: is not a reference ({error})") from None
+    except (OSError, ValueError) as error:
+        what = "cannot be read" if isinstance(error, OSError | BoundedReadError) else "is not a reference"
+        raise WorkError(f"{path}: {what} ({why_invalid(error)})") from None
 
 
-def some_references(most: int) -> Iterator[tuple[Path, Reference]]:
-    """At most so many references with their folders. One that cannot be read is left out: a report must not fail."""
-    for _, folder in zip(range(most), reference_folders(), strict=False):
+def readable_references(most: int | None = None) -> Iterator[tuple[Path, Reference]]:
+    """The references with their folders, at most of so many. One that cannot be read is left out: no report and no
+    check fails because of it."""
+    for folder in islice(reference_folders(), most):
         with suppress(WorkError):
             yield folder, read_reference(folder)
 
@@ -263,45 +253,28 @@ def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tu
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def device_kind(s: Summary) -> str:
-    """cpu or gpu."""
+def device_kind(s: Summary) -> Literal["cpu", "gpu"]:
     on_cpu = are_cpus(s.devices) or (not s.devices and any(t.device == "cpu" for t in s.training))
     return "cpu" if on_cpu else "gpu"
-
-
-def on_purpose_slow(s: Summary) -> bool:
-    """Whether the run has faults or is a mystery."""
-    asked = s.experiment
-    return isinstance(asked, Profiled) and any(bool(getattr(asked, name, None)) for name in INJECTED)
 
 
 def with_reference(s: Summary) -> Summary:
     """The summary with the step of the reference that asked for the same on the same kind of device, if any: of
     several that of the same site, else the newest."""
-    settings = {} if on_purpose_slow(s) else compared_settings(s)
+    injected = isinstance(s.experiment, Profiled) and any(getattr(s.experiment, name, None) for name in INJECTED)
+    settings = {} if injected else compared_settings(s)
     if not settings or metrics_by_name(s).get("step_ns") is None:
         return s
     found = [
         (folder, reference, variant)
-        for folder, reference in some_references(MOST_REFERENCES)
+        for folder, reference in readable_references(MOST_REFERENCES)
         if (variant := _variant(reference, settings, device_kind(s))) is not None
     ]
     if not found:
         return s
     site = ((s.run or {}).get("site") or {}).get("name")
     folder, reference, variant = max(found, key=lambda each: (each[1].site == site, each[1].created_ns))
-    return s.model_copy(update={"reference": _step(folder, reference, variant)})
-
-
-def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
-    if reference.hardware.device_kind != kind:
-        return None
-    timed = (each for each in reference.variants if each.step_ns is not None)
-    return next((each for each in timed if not differing(each.compared, settings)), None)
-
-
-def _step(folder: Path, reference: Reference, variant: StoredVariant) -> ReferenceStep:
-    return ReferenceStep(
+    step = ReferenceStep(
         name=reference.name,
         variant=variant.name,
         site=reference.site,
@@ -310,6 +283,14 @@ def _step(folder: Path, reference: Reference, variant: StoredVariant) -> Referen
         step_ns=variant.step_ns or 0,
         mean_step_ns=_mean_step_ns(folder, variant),
     )
+    return s.model_copy(update={"reference": step})
+
+
+def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
+    if reference.hardware.device_kind != kind:
+        return None
+    timed = (each for each in reference.variants if each.step_ns is not None)
+    return next((each for each in timed if not differing(each.compared, settings)), None)
 
 
 def _mean_step_ns(folder: Path, variant: StoredVariant) -> int | None:

@@ -28,7 +28,7 @@ from harness.common.printable import printable, printable_json
 from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
-from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories, run_of
+from harness.measure.paths import is_run, look_for_traces, measure_files, run_directories, run_of
 from harness.run import Run, find_run, write_atomically
 from harness.traces.open import FORMATS
 from harness.traces.progress import Progress
@@ -143,24 +143,18 @@ def measure_request(request: Request) -> Measurement:
         files, left_out = look_for_traces(paths, progress.say)
     if not files and not run_directories(paths):
         where = ", ".join(map(str, paths))
-        raise RequestError(
-            "\n".join(
-                [
-                    f"no trace was found in {where}: give a run, a trace file or a folder of them",
-                    *(f"not searched: {each.evidence}" for each in left_out[:MOST_NAMED]),
-                ]
-            )
-        )
+        lines = [f"no trace was found in {where}: give a run, a trace file or a folder of them"]
+        lines += [f"not searched: {each.evidence}" for each in left_out[:MOST_NAMED]]
+        raise RequestError("\n".join(lines))
     for path in paths:
         refuse_several_jobs(path, files)
     window = Window(request.window)
     timelines, files = split_timelines(files)
     with Progress("reading timelines") as progress:
         of_timelines, broken = measure_timelines(timelines, progress)
-    if of_timelines and not files and not run_directories(paths):
-        summaries = [summary.with_problems([*left_out, *broken]) for summary in of_timelines]
-        return Measurement(summaries, [])
     left_out = [*left_out, *broken]
+    if of_timelines and not files and not run_directories(paths):
+        return Measurement([summary.with_problems(left_out) for summary in of_timelines], [])
     summaries, page_data = _measured(files, window, request, left_out, run_directories(paths))
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
@@ -171,15 +165,6 @@ def resolve_path(token: str) -> Path:
     """The path, if it exists, else the directory of the run with that name."""
     path = expanded(token)
     return path if path.exists() else find_run(token).path
-
-
-def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
-    ranks = request.ranks
-    if ranks is None and len(files) > MOST_TRACKS:
-        ranks = frozenset()
-    keep = partial(page_data_of, ranks=ranks) if request.page else None
-    with Progress("reading traces") as progress:
-        return measure_files(files, window, request.workers, progress, hta=request.hta, page_data_of=keep)
 
 
 def _measured(
@@ -195,7 +180,10 @@ def _measured(
     if request.hta and request.slurm is not None:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured only on this machine")
     if request.slurm is None and not many:
-        read = _here(files, window, request)
+        ranks = frozenset[int]() if request.ranks is None and len(files) > MOST_TRACKS else request.ranks
+        keep = partial(page_data_of, ranks=ranks) if request.page else None
+        with Progress("reading traces") as progress:
+            read = measure_files(files, window, request.workers, progress, hta=request.hta, page_data_of=keep)
         return summarise(read.parts, [*left_out, *read.broken], runs), read.page_data
     from harness.measure.partial_merge import measure_merge, summarise_partial_merge
 

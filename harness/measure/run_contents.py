@@ -4,7 +4,7 @@ Summary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -134,39 +134,26 @@ def predicted_and_measured(summary: Summary, plan: Mapping[str, Any]) -> list[Pr
     """Each number of the plan that has a metric of the same name, in the plan's order; a metric of 0 has none."""
     if not plan:
         return []
-    return list(_rows(plan["numbers"], {**metrics_by_name(summary), **plan["measured"]}))
-
-
-def _rows(numbers: Mapping[str, _Number], measured: Mapping[str, float]) -> Iterator[Predicted]:
-    for name, number in numbers.items():
-        found = measured.get(name)
-        if found and number.value > 0:
-            yield Predicted(
-                name=name,
-                label=number.label.strip(),
-                unit=number.unit,
-                predicted=number.value,
-                low=number.low,
-                high=number.high,
-                measured=found,
-                ratio=found / number.value,
-                formula=number.formula,
-                source=number.source,
-            )
+    numbers: dict[str, _Number] = plan["numbers"]
+    measured = {**metrics_by_name(summary), **plan["measured"]}
+    return [
+        Predicted(
+            name=name,
+            label=number.label.strip(),
+            predicted=number.value,
+            measured=measured[name],
+            ratio=measured[name] / number.value,
+            **number.model_dump(exclude={"label", "value"}),
+        )
+        for name, number in numbers.items()
+        if measured.get(name) and number.value > 0
+    ]
 
 
 _OF_PROFILERS = tuple(f"{folder}/" for folder in TRACE_FOLDERS)
 _SHOWN_OF_RECORD = (
-    "job_id",
-    "backend",
-    "created_ns",
-    "git",
-    "program",
-    "versions",
-    "command",
-    "user",
-    "submit_host",
-    "expects",
+    *("job_id", "backend", "created_ns", "git", "program", "versions"),
+    *("command", "user", "submit_host", "expects"),
 )
 
 
@@ -201,8 +188,6 @@ def read_contents(path: Path) -> RunContents:
     memory, remarks = read_memory(run.memory_snapshots())
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
-    problems = [*damaged, *_how_it_ended(run), *missing, *broken, *unreadable, *unread, *remarks]
-    switches = {node.host: node.switch for node in run.nodes() if node.switch is not None}
     network, unknown = read_traffic(run.monitors())
     return RunContents(
         training=training,
@@ -211,9 +196,9 @@ def read_contents(path: Path) -> RunContents:
         nccl=nccl,
         memory=memory,
         record=record,
-        problems=[*problems, *unknown],
+        problems=[*damaged, *_how_it_ended(run), *missing, *broken, *unreadable, *unread, *remarks, *unknown],
         plan=read_plan(run),
-        switches=switches,
+        switches={node.host: node.switch for node in run.nodes() if node.switch is not None},
         network=network,
         node_gbps=_node_gbps(record),
     )
@@ -275,7 +260,9 @@ class _RecordShape(BaseModel):
 
 def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
     """A finding where a trace of the requested profiler is missing."""
-    lost = [n for n in expected if not any(_has_content(run.path / other) for other in (n, _exported(n)))]
+    # the export of an nsys report is enough without the report
+    files = [(name, [run.path / name, run.path / name.replace(".nsys-rep", ".sqlite")]) for name in expected]
+    lost = [name for name, paths in files if not any(path.is_file() and path.stat().st_size for path in paths)]
     if not lost:
         return []
     what = problem_texts.NO_TRACE if len(lost) == len(expected) else problem_texts.TRACE_MISSING
@@ -293,15 +280,6 @@ def _how_it_ended(run: Run) -> list[Problem]:
         return []
     said = status.why if status.why.startswith(status.state) else f"{status.state}: {status.why}"
     return [Problem(severity=RecordingVerdict.GOOD, what=problem_texts.NOT_COMPLETED, evidence=said)]
-
-
-def _exported(name: str) -> str:
-    """The export of an nsys report, which is enough without the report."""
-    return name.replace(".nsys-rep", ".sqlite")
-
-
-def _has_content(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
 
 
 def with_contents(summary: Summary, contents: RunContents) -> Summary:

@@ -172,16 +172,13 @@ def read_traffic(folders: Sequence[Path]) -> tuple[list[NodeNetwork], list[Probl
     """The network of each node that the monitor watched."""
     nodes: list[NodeNetwork] = []
     problems: list[Problem] = []
-    for folder in folders:
-        if not (folder / NETWORK_FILE).exists():
-            continue  # an older monitor's
+    for folder in (each for each in folders if (each / NETWORK_FILE).exists()):  # an older monitor wrote none
         try:
             host, nics = read_network(folder)
+            found = node_network(host, "monitor", traffic_of_monitor(nics))
+            nodes += [found] if found else []
         except MonitorError as error:
             problems.append(Problem.doubt(problem_texts.SAMPLES_UNREADABLE, str(error)))
-            continue
-        found = node_network(host, "monitor", traffic_of_monitor(nics))
-        nodes += [found] if found else []
     return nodes, problems
 
 

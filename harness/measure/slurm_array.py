@@ -3,8 +3,9 @@ each task left, so that an array can be gone on with."""
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,8 @@ from typing import Any, Protocol
 import submitit
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.analysis.summary import Problem, RecordingVerdict, Window, problem_texts
+from harness.analysis.summary import Problem, RecordingVerdict, Window
+from harness.analysis.summary.problem_texts import NOT_MEASURED
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.measure.partial_merge import (
@@ -38,36 +40,27 @@ class ArrayPlan(BaseModel):
     window: Window
     files: list[list[tuple[str, int, int]]]
 
-    @classmethod
-    def of(cls, chunks: Iterable[Iterable[Path]], window: Window) -> ArrayPlan:
-        """The files as they are now."""
-        return cls(window=window, files=[[(str(file), *_stamp(file)) for file in each] for each in chunks])
 
-    @property
-    def chunks(self) -> list[list[Path]]:
-        """The paths of each task."""
-        return [[Path(path) for path, *_ in each] for each in self.files]
-
-
-def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> ArrayPlan:
-    """The plan that the folder has, or a new one, which it then has.
+def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> list[list[Path]]:
+    """The files of each task by the plan that the folder has, or by a new one, which it then has.
 
     Raises:
         RequestError: the plan there is of other files or another window, or they have changed since.
         WorkError: the folder cannot be written.
     """
+    now = {file: (str(file), *_stamp(file)) for file in files}
     if not (folder / PLAN).exists():
-        plan = ArrayPlan.of(chunk(files, tasks), window)
+        chunks = chunk(files, tasks)
+        plan = ArrayPlan(window=window, files=[[now[file] for file in each] for each in chunks])
         write_atomically(folder / PLAN, plan.model_dump_json())
-        return plan
+        return chunks
     plan = read_plan(folder)
-    now = {(str(file), *_stamp(file)) for file in files}
-    if plan.window != window or now != {file for chunk in plan.files for file in chunk}:
+    if plan.window != window or {*now.values()} != {file for chunk in plan.files for file in chunk}:
         raise RequestError(
             f"--resume {folder}: that array measured other traces or another --window, or they have changed since: "
             "leave --resume out to measure all of them"
         )
-    return plan
+    return [[Path(path) for path, *_ in each] for each in plan.files]
 
 
 def read_plan(folder: Path) -> ArrayPlan:
@@ -81,14 +74,13 @@ def read_plan(folder: Path) -> ArrayPlan:
 
 def chunk(files: Sequence[Path], tasks: int) -> list[list[Path]]:
     """At most `tasks` non-empty chunks of about equal bytes: the largest files are dealt first."""
-    count = max(1, min(tasks, len(files)))
-    chunks: list[list[Path]] = [[] for _ in range(count)]
-    weight = [0] * count
     size = {file: max(_stamp(file)[0], 0) for file in files}
+    chunks: list[list[Path]] = [[] for _ in range(max(1, min(tasks, len(files))))]
+    lightest = [(0, number) for number in range(len(chunks))]  # a heap
     for file in sorted(files, key=lambda f: (-size[f], str(f))):
-        lightest = min(range(count), key=lambda i: (weight[i], i))
-        chunks[lightest].append(file)
-        weight[lightest] += size[file] + 1
+        weight, number = lightest[0]
+        chunks[number].append(file)
+        heapq.heapreplace(lightest, (weight + size[file] + 1, number))
     return [c for c in chunks if c]
 
 
@@ -161,7 +153,7 @@ def measure_distributed(
         WorkError: nothing was submitted, or the folder cannot be written.
     """
     array.folder.mkdir(parents=True, exist_ok=True)
-    chunks = planned(array.folder, [file.absolute() for file in files], window, array.tasks).chunks
+    chunks = planned(array.folder, [file.absolute() for file in files], window, array.tasks)
     joins = reduced and array.after is not None
     levels = _levels(array.folder.absolute(), [len(chunk) for chunk in chunks], joins)
     missing = [[node for node in level if not _is_whole(node)] for level in levels]
@@ -178,7 +170,8 @@ def measure_distributed(
         if failure and node.inputs:
             join_files(node.inputs, node.output)
         elif failure:
-            problems += lost(leaves[node.output], failure)
+            evidence = [f"{file}: {failure}" for file in leaves[node.output]]
+            problems += [Problem(severity=RecordingVerdict.UNUSABLE, what=NOT_MEASURED, evidence=of) for of in evidence]
     return join_partial_merges([read_merge(node.output) for node in levels[-1] if node.output.exists()]), problems
 
 
@@ -209,33 +202,25 @@ def _is_whole(node: _Node) -> bool:
     return False
 
 
-def measure_leaf(files: Sequence[Path], window: str, output: Path, reduced: bool) -> str:
-    """The work of a task of the first array: measure its files, leave a partial merge. Returns its path."""
+def measure_leaf(files: Sequence[Path], window: str, output: Path, reduced: bool) -> None:
+    """The work of a task of the first array: measure its files, leave a partial merge."""
     if reduced:
         merge = measure_merge(files, Window(window))
     else:
         read = measure_files(files, Window(window))
         merge = PartialMerge(loose=read.parts, broken=read.broken, files=len(files))
     write_merge(output, merge)
-    return str(output)
 
 
-def join_files(inputs: Sequence[Path], output: Path) -> str:
-    """The work of a task of a further array: join the partial merges that exist. Returns the path of the result."""
+def join_files(inputs: Sequence[Path], output: Path) -> None:
+    """The work of a task of a further array: join the partial merges that exist."""
     until = time.monotonic() + GRACE_S
     while not all(path.exists() for path in inputs) and time.monotonic() < until:
         time.sleep(POLL_S)
     write_merge(output, join_partial_merges([read_merge(path) for path in inputs if path.exists()]))
-    return str(output)
 
 
-def lost(files: Sequence[Path], failure: str) -> list[Problem]:
-    """A finding for each file of a task that failed."""
-    what = problem_texts.NOT_MEASURED
-    return [Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{file}: {failure}") for file in files]
-
-
-def submit(executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
+def submit(executor: Executor, work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
     """A task of `work` for each tuple of arguments. Raises WorkError: nothing was submitted."""
     if not tasks:
         return []
@@ -256,12 +241,9 @@ def wait(
         show_progress()
         if job.done():
             return _failure(job) if not output.exists() else None
-        if in_queue(job):
-            gone_since = None
-        else:
-            gone_since = gone_since or time.monotonic()
-            if time.monotonic() - gone_since > GRACE_S:
-                return f"task {job.job_id} left the queue without a result"
+        gone_since = None if in_queue(job) else gone_since or time.monotonic()
+        if gone_since is not None and time.monotonic() - gone_since > GRACE_S:
+            return f"task {job.job_id} left the queue without a result"
         time.sleep(POLL_S)
     return None
 

@@ -310,7 +310,6 @@ RULES: tuple[Rule, ...] = tuple(dict.fromkeys(entry.find for entry in _ENTRIES))
 
 
 def suspects(context: ReplayContext) -> list[Suspect]:
-    """What every rule suspects."""
     return [found for rule in RULES for found in rule(context)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -145,19 +146,14 @@ def join_messages(
     time = sync.time
     place = {own.process: i for i, own in enumerate(nodes)}
     free = [own.arrive >= 0 for own in nodes]
-    for shared in [*_groups(matched, place), *_pairs(time, nodes, parts, place)]:
-        _join(sync, nodes, shared, free)
-    for shared in _by_ends(time, nodes, parts, place, free):
-        _join(sync, nodes, shared, free)
+    known = chain(_groups(matched, place), _pairs(time, nodes, parts, place))
+    for shared in chain(known, _by_ends(time, nodes, parts, place, free)):  # the last ones of what is free then
+        of = list(zip(shared.places, shared.rows, strict=True))
+        sync.join(shared, *(np.stack([getattr(nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")))
+        for i, rows in of:
+            free[i][rows] = False
     for i, mask in enumerate(free):
         sync.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
-
-
-def _join(sync: CollectiveSync, nodes: Sequence[Nodes], shared: Shared, free: list[NDArray[np.bool_]]) -> None:
-    of = list(zip(shared.places, shared.rows, strict=True))
-    sync.join(shared, *(np.stack([getattr(nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")))
-    for i, rows in of:
-        free[i][rows] = False
 
 
 def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[Shared]:
@@ -301,8 +297,7 @@ def ended_together(time: I64, nodes: Sequence[Nodes], own: I64, other: I64) -> t
     nearest = np.where(np.abs(others[before] - ends) < np.abs(others[after] - ends), before, after)
     long = np.maximum(ends - time[nodes[0].arrive[own]], others[nearest] - time[nodes[1].arrive[other[nearest]]])
     apart = np.abs(others[nearest] - ends)
-    good = (apart <= np.maximum(TOGETHER_NS, _TOGETHER * long)) & (long >= WAITED_NS)
-    found = np.flatnonzero(good)
+    found = np.flatnonzero((apart <= np.maximum(TOGETHER_NS, _TOGETHER * long)) & (long >= WAITED_NS))
     found = found[np.argsort(apart[found], kind="stable")]
     _, first = np.unique(nearest[found], return_index=True)  # of several with one end, the nearest
     found = np.sort(found[first])

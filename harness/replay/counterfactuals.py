@@ -188,8 +188,7 @@ def more_in_pipeline(context: ReplayContext) -> Edited | None:
     if not any(call.kind == "send" for call in context.job.calls):
         return None
     if context.on_cpu:
-        phases = (FORWARD, BACKWARD, SENDING)
-        busy = sum(context.of(HOST_TIME, phase).mean(axis=1) for phase in phases)
+        busy = sum(context.of(HOST_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD, SENDING))
     else:
         busy = context.of(WORK_TIME).mean(axis=1) * context.shares_of_passes
     return Edited(context.job.lengths, per=2, extra_ns=float(np.max(busy)))
@@ -209,7 +208,6 @@ def ideal(context: ReplayContext) -> I64:
 
 
 def free(context: ReplayContext) -> Edited | None:
-    """Messages that take no time."""
     return Edited(ideal(context)) if len(context.job.messages.arc) else None
 
 

@@ -64,21 +64,14 @@ def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64)
     start, end = events.start_ns[rows_], events.end_ns[rows_]
     reach = _reach(end, index)
     previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
-    message = np.zeros(len(events) + 1, np.bool_)
-    message[message_events] = True
-    return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message[rows_])
+    message = np.isin(rows_, message_events)
+    return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message)
 
 
 def _reach(end: I64, index: I64) -> I64:
     """The latest end so far on each event's own stream."""
-    if not len(end):
-        return end
-    low = int(end.min())
-    span = int(end.max()) - low + 1
-    if (int(index[-1]) + 1) * span >= 1 << 63:  # streams without number, or days apart
-        own = np.split(end, np.flatnonzero(np.diff(index)) + 1)
-        return np.concatenate([np.maximum.accumulate(part) for part in own])
-    return np.maximum.accumulate((end - low) + index * span) - index * span + low
+    streams = np.split(end, np.flatnonzero(np.diff(index)) + 1)
+    return np.concatenate([np.maximum.accumulate(own) for own in streams])
 
 
 def most_computed(m: MeasuredProcess, streams: Streams) -> I64:
@@ -207,8 +200,8 @@ def on_gpu(
     last = np.flatnonzero(np.diff(streams.index, append=-1))
     first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
     start_node, end_node = np.full((2, count), -1, np.int64)
-    begins = streams.message | _marked(np.concatenate([target, first_of]), count)
-    ends = streams.message | _marked(np.concatenate([last, source, waits.source, last_of]), count)
+    begins = streams.message | np.isin(np.arange(count), np.concatenate([target, first_of]))
+    ends = streams.message | np.isin(np.arange(count), np.concatenate([last, source, waits.source, last_of]))
     start_node[begins] = builder.add_nodes(streams.start_ns[begins])
     end_node[ends] = builder.add_nodes(streams.end_ns[ends])
     _add_host_waits(builder, thread, waits, end_node, streams)
@@ -226,12 +219,6 @@ def on_gpu(
         at_start[place[wanted[0]]],
         at_end[place[wanted[1]]],
     )
-
-
-def _marked(rows_: I64, n: int) -> NDArray[np.bool_]:
-    marked = np.zeros(n, np.bool_)
-    marked[rows_] = True
-    return marked
 
 
 def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_node: I64, streams: Streams) -> None:
@@ -374,5 +361,4 @@ def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     ]
     table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
     copies = m.kinds.event_class == MEMORY
-    found: NDArray[np.intp] = np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
-    return found
+    return np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])

@@ -4,7 +4,7 @@ the graph, and as a share of the devices' time, which limits it, and which is al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -41,7 +41,7 @@ def buckets(context: ReplayContext) -> Iterator[Suspect]:
         return
     each, size = np.count_nonzero(small) / context.job.measured.size, context.job.messages.bytes[small].mean()
     said = f"{each:.0f} messages of {size / 1e3:.0f} kB in each step"
-    yield _steady(context, Cause.SMALL_BUCKETS, edited.lengths, None, phase=BACKWARD, evidence=said)
+    yield replace(_steady(context, Cause.SMALL_BUCKETS, edited.lengths, None), phase=BACKWARD, evidence=said)
 
 
 def bubble(context: ReplayContext) -> Iterator[Suspect]:
@@ -72,18 +72,9 @@ def precision(context: ReplayContext) -> Iterator[Suspect]:
         yield _steady(context, Cause.PRECISION, found.lengths, None)
 
 
-def _steady(
-    context: ReplayContext,
-    cause: Cause,
-    lengths: I64,
-    saved_ns: F64 | None,
-    *,
-    phase: int | None = None,
-    evidence: str = "",
-) -> Suspect:
+def _steady(context: ReplayContext, cause: Cause, lengths: I64, saved_ns: F64 | None) -> Suspect:
     """A loss of all processes in every step."""
-    every = context.every_step
-    return Suspect(cause, context.everyone, every, lengths, evidence, phase, standing=True, saved_ns=saved_ns)
+    return Suspect(cause, context.everyone, context.every_step, lengths, standing=True, saved_ns=saved_ns)
 
 
 def communication_share(s: Summary) -> float | None:
@@ -223,9 +214,10 @@ def copy_causes(copies: Sequence[Copy], job: CopiedJob) -> list[CopyCause]:
     for copy in copies:
         if copy.exposed_ns:
             groups.setdefault(_class_of(copy, job), []).append(copy)
-    causes = []
-    for kind, rows in groups.items():
-        causes.append(CopyCause(kind, tuple(rows), _exposed(rows), job.hideable_ns, *_WORDS[kind](rows, job)))
+    causes = [
+        CopyCause(kind, tuple(rows), _exposed(rows), job.hideable_ns, *_WORDS[kind](rows, job))
+        for kind, rows in groups.items()
+    ]
     return sorted(causes, key=lambda cause: -cause.exposed_ns)
 
 

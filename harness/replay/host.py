@@ -98,8 +98,7 @@ def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:
     """Start and end of the main thread's operators that compute, in order: a host that is in one waits for nothing."""
     start, end, category, _ = _operators(m)
     keep = category != TimeCategory.HOST_GAP
-    start, end = start[keep], np.maximum.accumulate(end[keep])
-    return start, end
+    return start[keep], np.maximum.accumulate(end[keep])
 
 
 def feeding_calls(m: MeasuredProcess) -> NDArray[np.intp]:
@@ -162,8 +161,7 @@ def _phase_of(m: MeasuredProcess, moments: I64) -> I64:
     if main is None:
         return np.full(len(moments), N_PHASES - 1, np.int64)
     table = phases(m.view.ranges, m.view.names, m.nesting)
-    found: I64 = phase_of_moments(main.of(moments), table, moments, m.steps.between).astype(np.int64)
-    return found
+    return phase_of_moments(main.of(moments), table, moments, m.steps.between).astype(np.int64)
 
 
 def least_stall(step_ns: I64) -> int:

@@ -64,9 +64,8 @@ def host(context: ReplayContext) -> Iterator[Suspect]:
     """The host waits in a phase, between operators."""
     for phase in STALLING if context.on_cpu else ():
         for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
-            if _of_stops(context, phase)[list(found.processes)].all():
-                continue
-            yield _named(context, found)
+            if not _of_stops(context, phase)[list(found.processes)].all():
+                yield _named(context, found)
 
 
 def _named(context: ReplayContext, found: Suspect) -> Suspect:
@@ -215,7 +214,6 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
 
 
 STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
-LAUNCHING = ("launch-bound",)
 
 
 def rows_of(context: ReplayContext, causes: tuple[str, ...], phases: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -275,8 +273,7 @@ def short_name(recorded: str) -> str:
 
 def sending(context: ReplayContext) -> Iterator[Suspect]:
     """A rank's messages start late: it has come to them, and they are not issued."""
-    chosen = slots((TimeCategory.HOST_SENDING,))
-    yield from without_time(context, Cause.SLOW_LINK, chosen, None)
+    return without_time(context, Cause.SLOW_LINK, slots((TimeCategory.HOST_SENDING,)), None)
 
 
 def stopped(context: ReplayContext) -> Iterator[Suspect]:

@@ -107,7 +107,6 @@ class JobGraph(Graph):
 
     @property
     def arcs(self) -> int:
-        """How many arcs there are."""
         return len(self.source)
 
     @cached_property
@@ -126,8 +125,7 @@ class JobGraph(Graph):
     @property
     def measured(self) -> I64:
         """Each step's measured time, shape (processes, steps)."""
-        found: I64 = self.time_ns[self.step_end] - self.time_ns[self.step_begin]
-        return found
+        return self.time_ns[self.step_end] - self.time_ns[self.step_begin]
 
     def replay(self, lengths: I64) -> I64:
         """The steps' times, shape (v, processes, steps), for arc lengths of shape (v, arcs). A host that no longer
@@ -142,8 +140,7 @@ class JobGraph(Graph):
     def _left_ns(self, moments: I64) -> I64:
         """How long each process still computes after its last step, shape (v, processes)."""
         ends = moments[:, self.step_end[:, -1]]
-        left: I64 = np.where(self.last >= 0, np.maximum(moments[:, self.last] - ends, 0), 0)
-        return left
+        return np.where(self.last >= 0, np.maximum(moments[:, self.last] - ends, 0), 0)
 
     def scaled(self, factor: F64, steps: NDArray[np.bool_] | None = None) -> I64:
         """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS). steps: only in these
@@ -152,8 +149,7 @@ class JobGraph(Graph):
         by = factor[self.process[a.arc], a.slot]
         if steps is not None:
             by = np.where(np.append(steps, False)[self.step[a.arc]], by, 1)
-        kept = a.ns * by
-        lengths = np.rint(np.bincount(a.arc, kept, self.arcs)).astype(np.int64)
+        lengths = np.rint(np.bincount(a.arc, a.ns * by, self.arcs)).astype(np.int64)
         lengths[self.messages.own] = NEVER
         return lengths
 

@@ -73,8 +73,7 @@ class _Pieces(NamedTuple):
 
 
 def _pieces(lines: LineStretches, segments: HostSegments, steps: HostSteps, *more: I64) -> _Pieces:
-    last = np.array([steps.end_ns])
-    edges = distinct(segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, last, *more)
+    edges = distinct(segments.edge, lines.start_ns, lines.end_ns, steps.begin_ns, np.array([steps.end_ns]), *more)
     edges = edges[(edges >= segments.edge[0]) & (edges <= segments.edge[-1])]
     start, step = edges[:-1], steps.of(edges[:-1])
     segment = np.searchsorted(segments.edge, start, side="right") - 1

@@ -51,7 +51,6 @@ class ProcessGraph(Graph):
     on_cpu: bool
     marked: bool  # its steps were marked; else all of it is one
     last: I64
-    step_names: list[str]
     step_begin: I64
     step_end: I64
     arrive: I64
@@ -103,7 +102,6 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         on_cpu=view.on_cpu,
         marked=span.marked,
         last=computed,
-        step_names=span.names,
         step_begin=begin,
         step_end=end,
         arrive=arrive,
@@ -142,8 +140,7 @@ def _after_calls(m: MeasuredProcess, idle: IdleActivities) -> NDArray[np.bool_]:
     ends = np.sort(calls.end_ns[blocking])
     begins = np.sort(calls.start_ns[blocking])
     open_ = np.searchsorted(begins, idle.start_ns, side="right") > np.searchsorted(ends, idle.start_ns, side="right")
-    found: NDArray[np.bool_] = of & ~open_
-    return found
+    return of & ~open_
 
 
 def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread) -> None:
@@ -192,7 +189,6 @@ class Span:
     window: tuple[int, int]
     begin_ns: I64
     end_ns: I64
-    names: list[str]
     marked: bool
     mark_ns: I64
     first_event: I64
@@ -209,15 +205,14 @@ class Span:
         if steps.window is None or steps.thread is None:
             first, last = extent_of(m.windows)
             begin = np.array([first])
-            return Span((first, last), begin, np.array([last]), [], False, begin, none, none)
+            return Span((first, last), begin, np.array([last]), False, begin, none, none)
         rows = np.flatnonzero(steps.counted)
-        names = [steps.names[row] for row in rows]
         begin, end = steps.start_ns[rows], steps.end_ns[rows]
         if not steps.on_device:
-            return Span(steps.window, begin, end, names, True, begin, none, none)
+            return Span(steps.window, begin, end, True, begin, none, none)
         window = min(steps.window[0], int(steps.mark_start_ns[rows[0]])), steps.window[1]
         ends = np.array([steps.last_event])
-        return Span(window, begin, end, names, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
+        return Span(window, begin, end, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
 
 
 def pack_graph(graph: ProcessGraph | None) -> bytes:

@@ -237,8 +237,7 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         usual_ones = ~steps & (np.arange(len(steps)) >= settled(len(steps)))
         if more[steps].mean() < _APART * more[usual_ones].std():
             continue
-        less = np.where(steps, more, 0)
-        lengths = _with_less_work(context, process, slots(categories, phase), less, work)
+        lengths = _with_less_work(context, process, slots(categories, phase), np.where(steps, more, 0))
         groups.setdefault(steps.tobytes(), []).append((process, lengths, float(more[steps].mean())))
     every = np.logical_or.reduce([np.frombuffer(hits, np.bool_) for hits in groups]) if groups else np.zeros(1)
     if len(groups) > 1 and not context.on_cpu and every.mean() > _NOT_SOME:
@@ -257,14 +256,13 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         )
 
 
-def _with_less_work(context: ReplayContext, process: int, chosen: list[int], less_ns: F64, work: I64) -> I64:
+def _with_less_work(context: ReplayContext, process: int, chosen: list[int], less_ns: F64) -> I64:
     """Every arc's length with a process's work smaller by `less_ns` in each step. On a CPU the longest operators become
     shorter. Kernels become so between the messages where they take longer than in other steps; if the steps' messages
     differ, all of a step do."""
     if context.on_cpu:
         return with_less(context, process, chosen, less_ns)
-    job = context.job
-    lengths: I64 = job.lengths.copy()
+    lengths: I64 = context.job.lengths.copy()
     stretches = _between_messages(context, process, chosen)
     usual = np.median(stretches.ns[less_ns <= 0], axis=0)
     for step in np.flatnonzero(less_ns > 0).tolist():

@@ -42,7 +42,6 @@ class ReplayContext:
     parts: Sequence[RankPart] = ()
 
     def recorded(self, process: int) -> RankTraining | None:
-        """What a process recorded about itself."""
         rank = self.job.processes[process].rank
         return None if rank is None else self.training.get(rank)
 
@@ -125,7 +124,6 @@ class ReplayContext:
 
     @property
     def step_count(self) -> int:
-        """How many steps are counted."""
         return int(self.job.step_begin.shape[1])
 
     @cached_property
@@ -234,7 +232,6 @@ class Gain:
 
     @property
     def mean_ns(self) -> float:
-        """The mean over the counted steps."""
         return float((self.before - self.after).mean())
 
     def at_most(self, limit_ns: float) -> Gain:

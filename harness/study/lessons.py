@@ -23,7 +23,7 @@ from harness.experiment.yaml_file import read_yaml
 from harness.live.dead import deaths, first_death
 from harness.live.hang import read_hang
 from harness.live.stuck import IN_COLLECTIVE
-from harness.run import Run
+from harness.run import Run, why_invalid
 from harness.study.expression import Unanswerable, evaluate
 
 LESSONS = CONFIGS / "lessons"
@@ -99,7 +99,6 @@ class Lesson(LessonPart):
         return all(relation.needs == "gpu" for relation in self.here(cpu=True).relations)
 
     def pair(self, cpu: bool) -> ExperimentPair:
-        """The pair for this kind of machine."""
         here = self.here(cpu)
         return ExperimentPair(a=here.a, b=here.b)
 
@@ -113,8 +112,6 @@ class RelationOutcome(str, Enum):
 
 
 class RelationResult(NamedTuple):
-    """One relation, decided."""
-
     relation: Relation
     outcome: RelationOutcome
     numbers: dict[str, float]
@@ -139,21 +136,16 @@ def workshop_lessons() -> list[str]:
 
 
 def load_lesson(name_or_path: str) -> Lesson:
-    """A lesson by name, or from a file.
-
-    Raises:
-        RequestError: there is no such lesson, or its file is wrong.
-    """
+    """A lesson by name, or from a file. Raises RequestError: there is no such lesson, or its file is wrong."""
     is_path = "/" in name_or_path
     path = expanded(name_or_path) if is_path else LESSONS / f"{name_or_path.lower()}.yaml"
     if not is_path and path.stem not in lesson_names():
         hint = nearest_or_list(name_or_path, lesson_names(), "slurm.sh lesson lists all")
         raise RequestError(f"lesson: there is no lesson {name_or_path!r}{hint}")
     try:
-        return Lesson(**read_yaml(path, "lesson file"))
-    except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        raise RequestError(f"lesson file {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        return Lesson.model_validate(read_yaml(path, "lesson file"))
+    except ValidationError as error:
+        raise RequestError(f"lesson file {path}: {why_invalid(error)}") from None
 
 
 def course_experiments() -> list[Experiment]:
@@ -187,10 +179,7 @@ def find_pair(
 
 def pair_with(pair: ExperimentPair, found: FoundPair, plain: ExperimentPair) -> ExperimentPair:
     """The experiments of both arms: those of the runs found, and for a missing arm one that agrees with the other.
-
-    Raises:
-        RequestError: the open settings of the run found do not go with the other arm.
-    """
+    Raises RequestError: the open settings of the run found do not go with the other arm."""
     run = found.a or found.b
     if run is None:
         return plain
@@ -257,10 +246,7 @@ def open_fields(experiment: Experiment, fixed: set[str]) -> dict[str, Any]:
 
 def at_site(pair: ExperimentPair, defaults: Mapping[str, Any]) -> ExperimentPair:
     """The pair as a site runs it: what the lesson leaves open is set by the site's `defaults`, as in any launch there.
-
-    Raises:
-        RequestError: they do not go together; one line per reason.
-    """
+    Raises RequestError: they do not go together; one line per reason."""
     fixed = fixed_fields(pair)
     open_here = {name: value for name, value in defaults.items() if name not in fixed}
     return pair.model_copy(update={"a": with_fields(pair.a, open_here), "b": with_fields(pair.b, open_here)})
@@ -286,15 +272,28 @@ def lesson_command(name: str, site: str | None) -> str:
     return shlex.join(["slurm.sh", "lesson", name, *(["--site", site] if site is not None else [])])
 
 
-def answers(lesson: Lesson, a: Metrics, b: Metrics, on_gpu: bool, over_network: bool) -> list[RelationResult]:
-    """Every relation, decided on the metrics of the student's own two runs."""
+class LessonArm(NamedTuple):
+    """One arm of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
+    keys run, what and evidence. ending: how a run ended before its time."""
+
+    name: str
+    metrics: Metrics
+    on_gpu: bool
+    over_network: bool
+    doubts: list[dict[str, str]]
+    ending: str = ""
+
+
+def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
+    """Every relation, decided on the metrics of the two arms."""
+    on_gpu = a.on_gpu and b.on_gpu
     lacking = {
         "gpu": None if on_gpu else "it needs runs on GPUs",
-        "network": None if over_network else "it needs two nodes with a network between them",
+        "network": None if a.over_network and b.over_network else "it needs two nodes with a network between them",
         None: None,
     }
-    relations = lesson.here(cpu=not on_gpu).relations
-    return [_decided(relation, {"a": a, "b": b}, lacking[relation.needs]) for relation in relations]
+    runs = {"a": a.metrics, "b": b.metrics}
+    return [_decided(relation, runs, lacking[relation.needs]) for relation in lesson.here(cpu=not on_gpu).relations]
 
 
 def _decided(relation: Relation, runs: dict[str, Metrics], lacking: str | None) -> RelationResult:
@@ -356,24 +355,6 @@ def ending_of(run: Run) -> Ending:
 
 
 METRIC = re.compile(r"[ab]\.\w+")
-
-
-class LessonArm(NamedTuple):
-    """One arm of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
-    keys run, what and evidence. ending: how a run ended before its time."""
-
-    name: str
-    metrics: Metrics
-    on_gpu: bool
-    over_network: bool
-    doubts: list[dict[str, str]]
-    ending: str = ""
-
-
-def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
-    """Every relation, decided between the two arms."""
-    on_gpu, over_network = a.on_gpu and b.on_gpu, a.over_network and b.over_network
-    return answers(lesson, a.metrics, b.metrics, on_gpu, over_network)
 
 
 def because(lesson: Lesson, a: LessonArm, b: LessonArm) -> str:

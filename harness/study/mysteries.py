@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
@@ -18,8 +18,8 @@ from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, mi
 from harness.common.mystery import Secret
 from harness.experiment.model import Model
 from harness.experiment.training import Mystery, Training
-from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
-from harness.study.mystery_grades import Result, cause_of, result
+from harness.run.mystery import AnswerLine, answers_file, before_reveal, read_answers
+from harness.study.mystery_grades import cause_of, result
 
 Level = Literal[1, 2, 3]
 LEVELS = {
@@ -60,24 +60,17 @@ class MysteryPlace(NamedTuple):
 
 def place_of(asked: Training, device: str, model: Model | None) -> MysteryPlace:
     """The place of a resolved experiment; device: cpu or cuda."""
-    return MysteryPlace(asked.fault_setup, device, _usual_step_ms(asked, device, model))
-
-
-def _usual_step_ms(asked: Training, device: str, model: Model | None) -> float:
-    if device == "cpu" or model is None:
-        return _CPU_STEP_MS.get(asked.exercise, max(_CPU_STEP_MS.values()))
-    ranks, seq_length = asked.world_size or 1, asked.seq_length or model.defaults.seq_length
-    samples = (asked.batch_per_iteration or (asked.micro_batch_size or 1) * ranks) / ranks
-    flops = model.flops_per_token(seq_length) * seq_length * samples
-    return max(1e3 * flops / _GPU_FLOPS_PER_S[asked.in_bf16], _LEAST_GPU_STEP_MS)
+    step_ms = _CPU_STEP_MS.get(asked.exercise, max(_CPU_STEP_MS.values()))
+    if device != "cpu" and model is not None:
+        ranks, seq_length = asked.world_size or 1, asked.seq_length or model.defaults.seq_length
+        samples = (asked.batch_per_iteration or (asked.micro_batch_size or 1) * ranks) / ranks
+        flops = model.flops_per_token(seq_length) * seq_length * samples
+        step_ms = max(1e3 * flops / _GPU_FLOPS_PER_S[asked.in_bf16], _LEAST_GPU_STEP_MS)
+    return MysteryPlace(asked.fault_setup, device, step_ms)
 
 
 def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
-    """The faults of a mystery; the same for the same arguments.
-
-    Raises:
-        RequestError: too few faults work there.
-    """
+    """The faults of a mystery; the same for the same arguments. Raises RequestError: too few faults work there."""
     setup, device = place.setup, place.device
     drawn_for = f"{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
     chance = Random(drawn_for)
@@ -93,10 +86,7 @@ def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
 
 def draw_ending(seed: int, level: Level, subject: Subject, place: MysteryPlace) -> Secret:
     """The fault of a mystery that hangs or dies; the same for the same arguments.
-
-    Raises:
-        RequestError: there is no such level, or the training has one rank or too few steps.
-    """
+    Raises RequestError: there is no such level, or the training has one rank or too few steps."""
     setup, device = place.setup, place.device
     if level not in ENDINGS[subject]:
         raise RequestError(f"--level {level}: a {subject} has one cause: the nearest is --level 2")
@@ -121,7 +111,6 @@ def subject_of(faults: Sequence[Fault]) -> Subject:
 
 
 def level_text(subject: Subject, level: Level) -> str:
-    """What is hidden at a level."""
     return LEVELS[level] if subject == "slow" else ENDINGS[subject][level][0]
 
 
@@ -162,8 +151,7 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
     """The experiment with a secret, of the size that `resolved` has; if no flag says how many steps, enough to see a
     period.
 
-    Raises:
-        RequestError: the flags ask for too few steps.
+    Raises RequestError: the flags ask for too few steps.
     """
     fixed: dict[str, Any] = {
         "mystery": Mystery(level=level, commitment=secret.commitment, sealed=secret.sealed),
@@ -182,17 +170,8 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
     return asked.model_copy(update=fixed)
 
 
-def without_mystery(asked: Training) -> Training:
-    """The same training without the faults."""
-    return asked.model_copy(update={"mystery": None})
-
-
 def open_mystery(mystery: Mystery) -> Secret:
-    """The secret of a mystery.
-
-    Raises:
-        RequestError: the record was changed after the run.
-    """
+    """The secret of a mystery. Raises RequestError: the record was changed after the run."""
     try:
         secret = Secret.open(mystery.sealed)
     except ValueError as error:
@@ -204,10 +183,7 @@ def open_mystery(mystery: Mystery) -> Secret:
 
 def faults_of(mystery: Mystery) -> tuple[Fault, ...]:
     """The faults that a mystery hides.
-
-    Raises:
-        RequestError: the record was changed after the run, or somebody sealed what is drawn for no mystery.
-    """
+    Raises RequestError: the record was changed after the run, or somebody sealed what is drawn for no mystery."""
     faults = tuple(map(parse_fault, open_mystery(mystery).faults))
     for fault in faults:
         if fault.kind.mystery is None and fault.name not in ENDINGS:
@@ -262,11 +238,10 @@ def answer_files(paths: Iterable[Path]) -> list[Path]:
         WorkError: a file cannot be read.
     """
     found: list[Path] = []
-    asked = list(paths)
+    asked, name = list(paths), answers_file(Path()).name
     for path in asked:
         if not path.exists():
             raise RequestError(f"{path}: there is no such file or folder")
-        name = answers_file(Path()).name
         found += _below(path, name) if path.is_dir() else [path]
     if not any(map(read_answers, found)):
         places = ", ".join(map(str, asked))
@@ -285,12 +260,15 @@ def _below(folder: Path, name: str) -> list[Path]:
 
 
 def read_board(files: Iterable[Path]) -> Board:
-    """The answers of all files on one board."""
     every = (line for path in files for line in read_answers(path))
     lines = list({line.model_dump_json(): line for line in every}.values())  # a file may have been handed in twice
     lines.sort(key=_mystery_of)
     graded = [_graded(list(of_one)) for _, of_one in groupby(lines, key=_mystery_of)]
-    return Board([row for row, _ in graded], _mistakes(wrong for _, some in graded for wrong in some))
+    wrong = [answer for _, some in graded for answer in some]
+    times = Counter((said, true) for _, said, true in wrong)
+    students = Counter((said, true) for _, said, true in set(wrong))
+    mistakes = [Mistake(said, true, students[said, true], count) for (said, true), count in times.most_common()]
+    return Board([row for row, _ in graded], mistakes)
 
 
 def _mystery_of(line: AnswerLine) -> tuple[str, str, str]:
@@ -304,18 +282,14 @@ def _graded(lines: Sequence[AnswerLine]) -> tuple[Row, list[Wrong]]:
     ordered = sorted(lines, key=lambda line: line.unix_ns)
     first, counted = ordered[0], before_reveal(ordered)
     answers = [line.answer for line in counted if line.answer is not None]
+    faults: tuple[Fault, ...] = ()
+    found, note = None, ""
     try:
         faults = faults_of(first.mystery)
+        found = result(faults, answers, first.world_size)
     except RequestError as error:
-        return _row(first, answers, None, len(counted) < len(ordered), str(error)), []
-    found = result(faults, answers, first.world_size)
-    row = _row(first, answers, found, len(counted) < len(ordered), "")
-    return row, list(_wrong(first.student, answers, found))
-
-
-def _row(first: AnswerLine, answers: Sequence[Answer], found: Result | None, revealed: bool, note: str) -> Row:
-    right = sum(one is not None and one[1].parts[0].hint == "" for one in found.last) if found else 0
-    return Row(
+        note = str(error)
+    row = Row(
         student=first.student,
         run=first.run,
         exercise=first.exercise,
@@ -323,21 +297,11 @@ def _row(first: AnswerLine, answers: Sequence[Answer], found: Result | None, rev
         mystery=first.mystery.commitment[:8],
         tries=len(answers),
         points=found.points if found else None,
-        causes_right=right,
-        causes=len(found.faults) if found else 0,
-        revealed=revealed,
+        causes_right=sum(one is not None and one[1].parts[0].hint == "" for one in found.last) if found else 0,
+        causes=len(faults),
+        revealed=len(counted) < len(ordered),
         note=note,
     )
-
-
-def _wrong(student: str, answers: Sequence[Answer], found: Result) -> Iterator[Wrong]:
-    """Every answer with a cause that is none of the mystery's."""
-    true = [cause_of(fault) for fault in found.faults]
-    yield from ((student, answer.cause, " + ".join(true)) for answer in answers if answer.cause not in true)
-
-
-def _mistakes(wrong: Iterable[Wrong]) -> list[Mistake]:
-    every = list(wrong)
-    times = Counter((said, true) for _, said, true in every)
-    by = Counter((said, true) for _, said, true in set(every))
-    return [Mistake(said, true, by[said, true], count) for (said, true), count in times.most_common()]
+    true = [cause_of(fault) for fault in faults]
+    said = [answer.cause for answer in answers if found and answer.cause not in true]
+    return row, [(first.student, cause, " + ".join(true)) for cause in said]

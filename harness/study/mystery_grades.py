@@ -68,11 +68,7 @@ def cause_of(fault: Fault) -> str:
 
 
 def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
-    """The answer, if it could be right.
-
-    Raises:
-        RequestError: one line for each thing that cannot be.
-    """
+    """The answer, if it could be right. Raises RequestError: one line for each thing that cannot be."""
     ends = next((fault.kind for fault in faults if fault.name in ENDING_HINTS), None)
     kinds = ends.key("kind") if ends else None
     causes: Collection[str] = kinds.words if kinds else FAULTS
@@ -114,20 +110,16 @@ def _flags_of_another(answer: Answer, ends: FaultKind | None) -> Iterator[str]:
 
 
 def grade(fault: Fault, answer: Answer, world_size: int) -> Grade:
-    """The answer compared with the fault."""
     if fault.name in ENDING_HINTS:
         hints = {"rank": _ending_rank(fault, answer, world_size), "step": _ending_step(fault, answer)}
-        parts = (Part(name, 0 if hint else ENDING_PART, ENDING_PART, hint) for name, hint in hints.items())
-        return Grade((_cause(fault, answer), *parts))
-    place = [_ranks(fault, answer, world_size), _every(fault, answer)]
-    if fault.kind.key(PHASE_KEY) is not None:
-        place.append(_phase(fault, answer))
-    share = PLACE // len(place)
-    placed = (
-        Part(name, 0 if hint else share, share, hint)
-        for name, hint in zip(("ranks", "steps", "phase"), place, strict=False)
-    )
-    return Grade((_cause(fault, answer), *placed, _ms(fault, answer)))
+        share, ms = ENDING_PART, list[Part]()
+    else:
+        hints = {"ranks": _ranks(fault, answer, world_size), "steps": _every(fault, answer)}
+        if fault.kind.key(PHASE_KEY) is not None:
+            hints["phase"] = _phase(fault, answer)
+        share, ms = PLACE // len(hints), [_ms(fault, answer)]
+    placed = [Part(name, 0 if hint else share, share, hint) for name, hint in hints.items()]
+    return Grade((_cause(fault, answer), *placed, *ms))
 
 
 def result(faults: Sequence[Fault], answers: Sequence[Answer], world_size: int) -> Result:

@@ -43,20 +43,16 @@ class Verified(NamedTuple):
 
 def trials(s: Summary, most: int) -> list[Trial]:
     """The best what-ifs that an option of the run makes, at most so many.
-
-    Raises:
-        RequestError: no option of the run makes any of them.
-    """
-    found = [trial for what_if in (s.replay.what_ifs if s.replay else []) if (trial := _trial(s, what_if))]
+    Raises RequestError: no option of the run makes any of them."""
+    found = []
+    for what_if in s.replay.what_ifs if s.replay else []:
+        fields, command = fields_of(s, what_if), command_of_what_if(s, what_if)
+        changed = changed_experiment(s, fields) if fields is not None else None
+        if changed is not None and command is not None:
+            found.append(Trial(what_if, changed, command))
     if not found:
         raise RequestError("--verify: no option of this run makes one of these changes")
     return found[:most]
-
-
-def _trial(s: Summary, what_if: WhatIf) -> Trial | None:
-    fields, command = fields_of(s, what_if), command_of_what_if(s, what_if)
-    changed = changed_experiment(s, fields) if fields is not None else None
-    return Trial(what_if, changed, command) if changed is not None and command is not None else None
 
 
 def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: Sequence[Summary]) -> Verified:
@@ -65,11 +61,12 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
     Where the change leaves the model's operators as they are, what they take in both tells how far the machine was
     slower in one of them, and the prediction is scaled by that, too.
 
-    Raises:
-        WorkError: a run has no steps that could be replayed.
+    Raises WorkError: a run has no steps that could be replayed.
     """
     replay, now, then = _replay(s), _mean(unchanged), _mean(changed)
-    slower = _slower(what_if, now, then)
+    slower = 1.0
+    if what_if.same_work and now.work_ns and then.work_ns:
+        slower = then.work_ns / what_if.per / now.work_ns
     scale = slower * now.step_ns / replay.step_ns
     return Verified(
         unchanged_ns=now.step_ns,
@@ -92,13 +89,6 @@ def _mean(runs: Sequence[Summary]) -> _Runs:
     replays = [_replay(s) for s in runs]
     work = [found.model_work_ns for found in replays if found.model_work_ns]
     return _Runs(mean(found.step_ns for found in replays), mean(work) if len(work) == len(runs) else None)
-
-
-def _slower(what_if: WhatIf, unchanged: _Runs, changed: _Runs) -> float:
-    """How much longer the same operators took in the changed runs; 1 if they are not the same."""
-    if not what_if.same_work or not unchanged.work_ns or not changed.work_ns:
-        return 1.0
-    return changed.work_ns / what_if.per / unchanged.work_ns
 
 
 def _replay(s: Summary) -> Replay:

@@ -46,10 +46,7 @@ def sizes_of(flag: str, text: str) -> list[int]:
 
 def study_sweep(study: Study, site: Site) -> Sweep:
     """The study as a sweep, whose `zip` has the sizes and the fields that go with them.
-
-    Raises:
-        RequestError: the exercise trains nothing, or the work cannot be split; one line per reason.
-    """
+    Raises RequestError: the exercise trains nothing, or the work cannot be split; one line per reason."""
     number = study.cls.model_fields["exercise"].default
     if not issubclass(study.cls, Profiled):
         raise RequestError(f"-e {number}: it has no training: use -e 1, -e 2 or -e 3")
@@ -120,7 +117,7 @@ def _strong(rows: Sequence[Training]) -> list[Settings]:
 
     Raises RequestError: the global batch does not divide by the ranks of a size.
     """
-    micro, accumulated = rows[0].micro_batch_size or 1, _accumulated(rows[0])
+    micro, accumulated = rows[0].micro_batch_size or 1, int(getattr(rows[0], "gradient_accumulation_steps", 1))
     ranks = [row.world_size or 1 for row in rows]
     whole = micro * accumulated * ranks[0]
     wrong = [each for each in ranks if whole % each]
@@ -135,10 +132,6 @@ def _strong(rows: Sequence[Training]) -> list[Settings]:
         size = max(n for n in range(1, min(micro, each) + 1) if each % n == 0)
         found.append({"micro_batch_size": size, "gradient_accumulation_steps": each // size})
     return found
-
-
-def _accumulated(row: Training) -> int:
-    return int(getattr(row, "gradient_accumulation_steps", 1))
 
 
 def _megatron(study: Study, rows: Sequence[Megatron]) -> list[Settings]:

@@ -33,7 +33,6 @@ def start_together(starts: Sequence[Start], way: Together, at_once: int | None =
 
 
 def _kept(plan: LaunchPlan) -> dict[str, str]:
-    """The files that a run keeps of its plan."""
     return {Run(Path()).plan.name: plan_text(plan)}
 
 

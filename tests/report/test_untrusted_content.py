@@ -34,7 +34,8 @@ from harness.report.sweeps import lines, plot_series, write_csv
 from harness.report.tables.table import Screen
 from harness.run import Run
 from harness.run.record import NodeStatus
-from harness.study.reference.package import PageAnswer, PageArm, PageLesson, PageRow, ReferencePage, RunLinks, pages
+from harness.study.reference.collect import Row
+from harness.study.reference.package import PageAnswer, PageArm, PageLesson, ReferencePage, RunLinks, pages
 from tests.launch.launch_shared import a_run
 from tests.synthetic import kineto
 from tests.synthetic.job import BASE_NS, HOSTILE, events
@@ -240,7 +241,7 @@ def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
 
 def test_the_pages_of_a_reference_run_nothing_and_hide_nothing() -> None:
     bad = "".join(UNTRUSTED[each] for each in ("html", "reversed", "title", "template"))
-    row = PageRow(bad, bad, bad, bad, bad, bad, (bad,), [RunLinks(None, [])])
+    row = Row(bad, bad, 1, None, None, None, None, (bad,)), [RunLinks(None, [])]
     lesson = PageLesson(bad, bad, bad, [bad], [PageArm("a", bad, bad, None)], [PageAnswer("✓", bad, bad, bad)], [bad])
     page = ReferencePage(bad, bad, bad, bad, bad, [row], [lesson], [[(bad, bad)]], bad)
     for text in pages(page).values():

@@ -23,10 +23,12 @@ from harness.run.record import Record, Status
 from harness.site.site import Site, load_site
 from harness.study.lessons import (
     ExperimentPair,
+    Lesson,
+    LessonArm,
     RelationOutcome,
     RelationResult,
-    answers,
     at_site,
+    decide,
     find_pair,
     lesson_names,
     load_lesson,
@@ -74,6 +76,10 @@ def completed(root: Path, job_id: str, experiment: Experiment) -> Run:
         run = stage.publish(f"run-{job_id}", job_id)
     run.write_status(Status(state="completed"))
     return run
+
+
+def answers(lesson: Lesson, a: Metrics, b: Metrics, on_gpu: bool, over_network: bool) -> list[RelationResult]:
+    return decide(lesson, *(LessonArm("a run", metrics, on_gpu, over_network, []) for metrics in (a, b)))
 
 
 @pytest.mark.parametrize("cpu", [True, False])

@@ -11,7 +11,7 @@ import pytest
 from harness.cli.main import main
 from harness.measure.references import SHIPPED, read_reference, read_runs
 from harness.study.lessons import RelationOutcome, decide, load_lesson, workshop_lessons
-from harness.study.reference.collect import arm_of, lessons_of, stored_pair
+from harness.study.reference.collect import lessons_of, stored_pair
 from harness.study.reference.differences import changed_metrics
 from harness.study.reference.variants import load_list
 
@@ -67,14 +67,14 @@ def test_its_counts_and_bytes_are_the_same_in_each_of_its_runs() -> None:
     for each in read_reference(FOLDER).variants:
         runs = read_runs(FOLDER, each).runs
         assert len(runs) >= 2
-        assert changed_metrics(runs[:1], runs[1:], on_gpu=False) == [], each.name
+        assert changed_metrics(runs[:1], runs[1:], on_gpu=False) == {}, each.name
 
 
 @pytest.mark.parametrize("name", workshop_lessons())
 def test_it_answers_every_lesson_as_far_as_a_cpu_can_and_counts_hold(name: str) -> None:
     reference, lesson = read_reference(FOLDER), load_lesson(name)
     assert name in lessons_of(reference)
-    a, b = (arm_of(arm, reference) for arm in stored_pair(FOLDER, reference, lesson))
+    a, b = (stored.arm for stored in stored_pair(FOLDER, reference, lesson))
     decided = decide(lesson, a, b)
     assert [
         one.relation.says

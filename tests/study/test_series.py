@@ -15,7 +15,7 @@ from harness.launch.submit import Start
 from harness.run import Run
 from harness.run.record import State, Status
 from harness.study.series import runner
-from harness.study.series.folder import checked_name, runs_of, series_folder
+from harness.study.series.folder import refuse_name, runs_of, series_folder
 from harness.study.series.points import (
     GIVES_UP_NS,
     HOUR_NS,
@@ -106,7 +106,7 @@ def test_points_that_cannot_run_are_all_named_before_anything_starts() -> None:
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "x/y", "é", "x" * 81])
 def test_a_series_name_is_a_folders_name(name: str) -> None:
     with pytest.raises(RequestError, match=r"^--name: got "):
-        checked_name(name, "--name")
+        refuse_name(name, "--name")
 
 
 # ---- The budget

@@ -19,7 +19,7 @@ from harness.common.errors import WorkError
 from harness.launch.backends import local
 from harness.run import Run, Stage
 from harness.study.series.folder import driving, runs_of
-from harness.study.series.points import HOUR_NS, Task, cost_ns, observed
+from harness.study.series.points import HOUR_NS, Task, cost_ns, observed, slot_of
 from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out
 from tests.study.series_shared import SECOND_NS, part_of, quick_runs, tasks
 
@@ -45,7 +45,7 @@ def driver(all_tasks: Sequence[Task], limits: Limits) -> ForkProcess:
 
 def completed() -> list[tuple[str, int]]:
     ended = [each for each in map(observed, runs_of(SERIES)) if each.state == "completed"]
-    return sorted((each.slot.key, each.slot.repeat) for each in ended)
+    return sorted(slot_of(each.run) for each in ended)
 
 
 def only_sleepers_that_never_began_are_kept() -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.common.megatron_layout import Layout
 from harness.experiment.model import find_model
-from harness.study.plan.speed import energy_kwh, gpu_hours
+from harness.study.plan.speed import Cost
 from harness.theory.communication import (
     MeasuredLink,
     Pieces,
@@ -92,5 +92,5 @@ def test_a_measured_line_gives_latency_per_message_and_bytes_for_this_many_ranks
 
 
 def test_a_run_costs_its_gpus_for_its_time() -> None:
-    assert gpu_hours(8, 1800) == 4
-    assert energy_kwh(8, 1800, 500) == 2
+    cost = Cost(gpus=8, limit_s=1800, expected_s=None, least_s=None, watts=500)
+    assert (cost.most_gpu_hours, cost.most_kwh()) == (4, 2)

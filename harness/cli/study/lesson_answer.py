@@ -26,7 +26,6 @@ from harness.study.lessons import (
     numbers_text,
 )
 from harness.study.reference.collect import StoredArm, on_gpu, stored_pair
-from harness.study.reference.collect import arm_of as stored_arm
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -153,7 +152,7 @@ def _question(lesson: Lesson, pair: tuple[StoredArm, StoredArm], hints: int) -> 
 
 
 def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredArm], as_json: bool) -> None:
-    arms = stored_arm(pair[0], reference), stored_arm(pair[1], reference)
+    arms = pair[0].arm, pair[1].arm
     decided = decide(lesson, *arms)
     if as_json:
         document = as_document(lesson, arms, decided)

@@ -136,7 +136,6 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     from harness.experiment.parse import command_of
     from harness.launch.check import site_lacks_training
     from harness.launch.submit import prepare
-    from harness.study.mysteries import without_mystery
     from harness.study.start import start_run
 
     revealed, site = read_revealed(asked.run.path), asked.run.record.site
@@ -149,7 +148,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
         from harness.common.errors import TrainingNeeded
 
         raise TrainingNeeded
-    plain = without_mystery(asked.experiment)
+    plain = asked.experiment.model_copy(update={"mystery": None})
     if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
         return None
     arguments = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]

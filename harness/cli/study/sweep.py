@@ -169,7 +169,7 @@ def _print_table(found: Expanded, points: list[PointValues], metrics: list[str])
 def _write_files(
     found: Expanded, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
 ) -> list[str]:
-    from harness.study.sweeps.results import known_metric
+    from harness.study.sweeps.results import refuse_unmeasured
 
     wanted, written = arguments.wanted, list[str]()
     if wanted.csv is not None:
@@ -181,7 +181,7 @@ def _write_files(
         from harness.report.sweeps import plot_series
 
         metric = arguments.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
-        known_metric(metric, points, "--plot")
+        refuse_unmeasured(metric, points)
         plot_series(found.sweep.title, points, metric, against, expanded(wanted.png))
         written.append(f"the plot: {wanted.png}")
     return written
@@ -243,11 +243,11 @@ def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, ki
 
     Raises RequestError: a line for each thing that is wrong.
     """
-    from harness.study.series.folder import checked_name
+    from harness.study.series.folder import refuse_name
     from harness.study.sweeps.expand import expand
     from harness.study.sweeps.stored import Stored, refuse_another, stored_request
 
-    checked_name(name, "--name")
+    refuse_name(name, "--name")
     stored = stored_request(name)
     choice, word = site_of(arguments, stored)
     refuse_another(name, stored, sweep, choice.site)

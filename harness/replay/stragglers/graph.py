@@ -256,15 +256,14 @@ class StepGraph:
     replayed: NDArray[np.bool_]
     plan: Schedule
     nodes: int
-    arcs: int
 
     def step_ns(self, lengths: NDArray[np.int64]) -> I64:
         """The time of a step for each row of operations' lengths, shape (v, n)."""
-        found = np.empty(len(lengths), np.int64)
-        at_once = max(_AT_ONCE_NUMBERS // self.arcs, 1)
+        found, arcs = np.empty(len(lengths), np.int64), len(self.plan.arcs)
+        at_once = max(_AT_ONCE_NUMBERS // arcs, 1)
         for first in range(0, len(lengths), at_once):
             some = lengths[first : first + at_once]
-            whole = np.zeros((len(some), self.arcs), np.int64)
+            whole = np.zeros((len(some), arcs), np.int64)
             whole[:, : some.shape[1]] = some * self.replayed
             found[first : first + at_once] = solve(self.plan, np.zeros(self.nodes, np.int64), whole).max(axis=1)
         return found
@@ -279,7 +278,6 @@ class Graphs:
 
 
 def graphs_of(ops: Operations) -> Graphs:
-    """One graph for each kind of step."""
     left_out = _without_workers(ops)
     pipelines = _pipelines(ops)
     kinds: dict[tuple[tuple[int, bytes], ...], list[int]] = {}
@@ -339,9 +337,8 @@ def _graph(ops: Operations, found: Sequence[Found], steps: list[int], known: dic
         at += last - first
     joined = np.concatenate(group)
     source, target = np.array(arcs or np.empty((0, 2)), np.int64).T
-    plan, nodes, count = _plan(source, target, joined)
     rows = np.stack([np.concatenate([np.arange(f, e) for _, f, e, _ in each]) for each in found])
-    return StepGraph(steps, rows, joined, np.concatenate(replayed), plan, nodes, count)
+    return StepGraph(steps, rows, joined, np.concatenate(replayed), *_plan(source, target, joined))
 
 
 def _numbered(one: Dependencies, ops: Operations, first: int, groups: dict[tuple[int, ...], int], pipeline: int) -> I64:
@@ -357,12 +354,12 @@ def _numbered(one: Dependencies, ops: Operations, first: int, groups: dict[tuple
             counts[what] = counts.get(what, -1) + 1
             key = (*what, counts[what])
         numbers[number] = groups.setdefault(key, len(groups))
-    found: I64 = numbers[one.group]
-    return found
+    return numbers[one.group]
 
 
-def _plan(source: I64, target: I64, group: I64) -> tuple[Schedule, int, int]:
-    """Each operation's own arc from its start to its end, then the dependencies. A group's members share a start."""
+def _plan(source: I64, target: I64, group: I64) -> tuple[Schedule, int]:
+    """Each operation's own arc from its start to its end, then the dependencies, and the number of nodes. A group's
+    members share a start."""
     n = len(group)
     is_member = group >= 0
     starts = np.cumsum(~is_member) - 1 + int(group.max(initial=-1)) + 1
@@ -370,4 +367,4 @@ def _plan(source: I64, target: I64, group: I64) -> tuple[Schedule, int, int]:
     nodes = n + int(group.max(initial=-1)) + 1 + int((~is_member).sum())
     arc_source = np.concatenate([begin, source])
     arc_target = np.concatenate([np.arange(n), begin[target]])
-    return schedule(nodes, arc_source, arc_target), nodes, len(arc_source)
+    return schedule(nodes, arc_source, arc_target), nodes

@@ -93,8 +93,8 @@ class Slowdown:
         return float(self.step_ns.mean() / self.ideal_ns.mean())
 
 
-def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, least: float) -> Slowdown:
-    """The slowdown of the replayed steps. least: a smaller one has no shares."""
+def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths) -> Slowdown:
+    """The slowdown of the replayed steps. One below LEAST_SLOWDOWN has no shares."""
 
     def replayed(of: I64) -> I64:
         """Each step's time for one length per operation."""
@@ -120,7 +120,7 @@ def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths, 
         by_dp={int(d): ratio(ops.dp == d) for d in np.unique(ops.dp)},
         shares=None,
     )
-    if found.slowdown < least:
+    if found.slowdown < LEAST_SLOWDOWN:
         return found
     changed = _evened(ops, lengths)
     for number, name in enumerate(names):
@@ -238,7 +238,6 @@ class Work:
 
 
 def work_of(ops: Operations, lengths: Lengths) -> Work:
-    """The passes of the replayed steps."""
     dps, dp = np.unique(ops.dp, return_inverse=True)
     stages, stage = np.unique(ops.stage, return_inverse=True)
     role = ops.role

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import exp, log
-from statistics import fmean
+from math import exp
+from statistics import geometric_mean
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -33,23 +33,13 @@ class Metric(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One run's number."""
-
     run: MeasuredRun
     value: float
-
-    @property
-    def sample(self) -> Sample:
-        """As the statistics take it."""
-        return Sample(self.value, self.run.block)
 
 
 def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence[Number]) -> Metric:
     """The metric asked for; else the median step time, per token if A and B have different tokens per step.
-
-    Raises:
-        RequestError: no run has it, or neither more nor less of it is worse.
-    """
+    Raises RequestError: no run has it, or neither more nor less of it is worse."""
     if asked in (None, USUAL):
         return _step_time(arms)
     known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, numbers)}
@@ -76,14 +66,8 @@ def _step_time(arms: Sequence[CheckArm]) -> Metric:
 
 def values(arm: CheckArm, metric: str, numbers: Sequence[Number]) -> list[Value]:
     """The number of each run that has it."""
-    return list(_values(arm, metric, numbers))
-
-
-def _values(arm: CheckArm, metric: str, numbers: Sequence[Number]) -> Iterator[Value]:
-    for run in arm.runs:
-        value = metrics_by_name(run.summary, numbers).get(metric)
-        if value is not None:
-            yield Value(run, value)
+    found = ((run, metrics_by_name(run.summary, numbers).get(metric)) for run in arm.runs)
+    return [Value(run, value) for run, value in found if value is not None]
 
 
 def lacking(arm: CheckArm, found: Sequence[Value], metric: str) -> list[str]:
@@ -163,10 +147,7 @@ class Question(NamedTuple):
 
 def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
     """B against A; nothing is judged if the runs' hardware or software differs.
-
-    Raises:
-        RequestError: there is no such metric, or neither more nor less of it is worse.
-    """
+    Raises RequestError: there is no such metric, or neither more nor less of it is worse."""
     metric = choose_metric((a, b), asked.metric, asked.numbers)
     of_a, of_b = (values(arm, metric.name, asked.numbers) for arm in (a, b))
     judged = _judged(of_a, of_b, asked.fail_above, metric)
@@ -174,17 +155,23 @@ def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
     differs = differences(*keys)
     found = judged.found
     low, high = found.interval if found else (None, None)
-    lost = [*lacking(a, of_a, metric.name), *lacking(b, of_b, metric.name)]
-    notes = [*filter(None, [metric.note]), *a.notes, *b.notes, *lost, *_unrecorded(unrecorded(*keys)), *_commits(a, b)]
+    mean_a, mean_b = _mean(of_a), _mean(of_b)
+    notes = [*filter(None, [metric.note]), *a.notes, *b.notes]
+    notes += [*lacking(a, of_a, metric.name), *lacking(b, of_b, metric.name)]
+    if names := unrecorded(*keys):
+        notes.append(f"some runs did not record {', '.join(names)}: it is not known whether these differ")
+    notes += _commits(a, b)
+    if not differs:
+        notes += _other_steps(a, b, asked, metric, judged)
     return Checked(
         verdict=ChangeVerdict.NOT_COMPARABLE if differs else judged.verdict,
         why="A and B did not run on the same hardware and software" if differs else judged.why,
         metric=metric.name,
         worse_is="more" if metric.more_is_worse else "less",
         fail_above=asked.fail_above,
-        a=_arm(a, of_a),
-        b=_arm(b, of_b),
-        ratio=found.ratio if found else _ratio_of_means(of_a, of_b),
+        a=_arm(a, of_a, mean_a),
+        b=_arm(b, of_b, mean_b),
+        ratio=found.ratio if found else mean_b / mean_a if mean_a and mean_b else None,
         low=low,
         high=high,
         smallest_seen=found.smallest_seen if found else None,
@@ -193,7 +180,7 @@ def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
         needed_runs=None if differs else judged.needed,
         key_differs=[Differing(name=name, a=x, b=y) for name, (x, y) in differs.items()],
         asked_differently=list(_asked_differently(a, b)),
-        notes=[*notes, *([] if differs else _other_steps(a, b, asked, metric, judged))],
+        notes=notes,
     )
 
 
@@ -201,11 +188,11 @@ def _judged(of_a: Sequence[Value], of_b: Sequence[Value], fail_above: float, met
     if zero := next((each for each in (*of_a, *of_b) if each.value <= 0), None):
         why = f"{metric.name} is {zero.value:g} in {zero.run.name}, so there is no ratio"
         return JudgedChange(ChangeVerdict.UNKNOWN, why, None)
-    a, b = ([each.sample for each in arm] for arm in (of_a, of_b))
+    a, b = ([Sample(each.value, each.run.block) for each in arm] for arm in (of_a, of_b))
     return judge(a, b, fail_above, metric.more_is_worse)
 
 
-def _arm(arm: CheckArm, found: Sequence[Value]) -> ArmValues:
+def _arm(arm: CheckArm, found: Sequence[Value], mean: float | None) -> ArmValues:
     runs = [
         RunValue(
             run=each.run.name,
@@ -214,23 +201,12 @@ def _arm(arm: CheckArm, found: Sequence[Value]) -> ArmValues:
         )
         for each in found
     ]
-    return ArmValues(asked=arm.arguments, runs=runs, mean=_mean(found))
+    return ArmValues(asked=arm.arguments, runs=runs, mean=mean)
 
 
 def _mean(found: Sequence[Value]) -> float | None:
     positive = found and all(each.value > 0 for each in found)
-    return exp(fmean(log(each.value) for each in found)) if positive else None
-
-
-def _ratio_of_means(of_a: Sequence[Value], of_b: Sequence[Value]) -> float | None:
-    a, b = _mean(of_a), _mean(of_b)
-    return b / a if a and b else None
-
-
-def _unrecorded(names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
-    return [f"some runs did not record {', '.join(names)}: it is not known whether these differ"]
+    return geometric_mean(each.value for each in found) if positive else None
 
 
 def _commits(a: CheckArm, b: CheckArm) -> list[str]:

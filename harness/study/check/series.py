@@ -7,7 +7,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,33 +43,26 @@ class CheckArm(NamedTuple):
     notes: list[str]
 
 
-def arms_of_runs(
-    arguments: tuple[str, str], load: Callable[[str], tuple[str, Summary]] = load_summary
-) -> tuple[CheckArm, CheckArm]:
+def arms_of_runs(arguments: tuple[str, str]) -> tuple[CheckArm, CheckArm]:
     """Both arms from arguments that name runs.
-
-    Raises:
-        RequestError: an argument names no run, or a run is given twice.
-    """
+    Raises RequestError: an argument names no run, or a run is given twice."""
     paths = [list(_paths(text)) for text in arguments]
     every = [path for arm in paths for path in arm]
     if twice := next((path for path in every if every.count(path) > 1), None):
         raise RequestError(f"check: {twice.name} is given twice: a run cannot be compared with itself")
-    return _arm(arguments[0], paths[0], load), _arm(arguments[1], paths[1], load)
+    return _arm(arguments[0], paths[0]), _arm(arguments[1], paths[1])
 
 
-def _arm(arguments: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Summary]]) -> CheckArm:
+def _arm(arguments: str, paths: Sequence[Path]) -> CheckArm:
     states = [(path, _state(path)) for path in paths]
     whole = [path for path, state in states if state in ("completed", "")]
     notes = [f"{_short(path)} is left out: it is not complete ({state})" for path, state in states if path not in whole]
-    return CheckArm(arguments, [measured(path, load) for path in whole], notes)
+    return CheckArm(arguments, [measured(path) for path in whole], notes)
 
 
-def measured(
-    path: Path, load: Callable[[str], tuple[str, Summary]] = load_summary, block: int | None = None
-) -> MeasuredRun:
+def measured(path: Path, block: int | None = None) -> MeasuredRun:
     """A run, or stored numbers, with its summary."""
-    return MeasuredRun(_short(path), load(str(path))[1], block)
+    return MeasuredRun(_short(path), load_summary(str(path))[1], block)
 
 
 def _paths(arguments: str) -> Iterator[Path]:
@@ -83,10 +76,7 @@ def _paths(arguments: str) -> Iterator[Path]:
 
 def series_runs(word: str) -> list[Run]:
     """The runs of a series, oldest first: of `NAME`, or of one setting, `NAME:POINT`; empty if there is none.
-
-    Raises:
-        RequestError: the series has several settings, so its runs are not of one command.
-    """
+    Raises RequestError: the series has several settings, so its runs are not of one command."""
     found = [(run, part) for run in all_runs() if (part := part_of(run)) is not None]
     whole = [run for run, part in found if part.series == word]
     points = sorted({part.point for _, part in found if part.series == word})
@@ -98,8 +88,10 @@ def series_runs(word: str) -> list[Run]:
 
 def _state(path: Path) -> str:
     """How the run ended by its own word; empty for anything else than a run, which has no end."""
-    own = Run(path).status() if Run(path).is_run else None
-    return own.state if own is not None else ("not started" if Run(path).is_run else "")
+    if not Run(path).is_run:
+        return ""
+    own = Run(path).status()
+    return own.state if own is not None else "not started"
 
 
 def _short(path: Path) -> str:
@@ -122,20 +114,16 @@ OF_AN_ARM = len(BLOCKS[0]) // len(ARMS)  # runs of an arm in a block
 
 def slots(each: int) -> list[Slot]:
     """The runs of both arms, `each` times each, in order. With more runs the first ones stay the same."""
-    return list(islice(_endless(), len(ARMS) * each))
+    made: Counter[str] = Counter()
+    found = []
+    for arm in islice(cycle(chain(*BLOCKS)), len(ARMS) * each):
+        found.append(Slot(arm, made[arm]))
+        made[arm] += 1
+    return found
 
 
 def block_of(repeat: int) -> int:
-    """The block of an arm's run."""
     return repeat // OF_AN_ARM
-
-
-def _endless() -> Iterator[Slot]:
-    for block in count():
-        made = dict.fromkeys(ARMS, block * OF_AN_ARM)
-        for arm in BLOCKS[block % len(BLOCKS)]:
-            yield Slot(arm, made[arm])
-            made[arm] += 1
 
 
 def submitter_of(tasks: Sequence[Task]) -> Submitter:
@@ -174,21 +162,11 @@ def known_series(name: str) -> str:
 
 def tasks_of(launches: Launches, each: int) -> list[Task]:
     """The runs of both arms, `each` times each, in the order in which they are made.
-
-    Raises:
-        RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other.
-    """
-    points = [
-        Point(
-            slot.key,
-            launches[slot.key].experiment,
-            launches[slot.key].site,
-            slot.repeat,
-            ["slurm.sh", *launches[slot.key].arguments],
-        )
-        for slot in slots(each)
-    ]
-    tasks = prepared(points)
+    Raises RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other."""
+    asked = [(slot, launches[slot.key]) for slot in slots(each)]
+    tasks = prepared(
+        [Point(key, one.experiment, one.site, repeat, ["slurm.sh", *one.arguments]) for (key, repeat), one in asked]
+    )
     _refuse_unlike({task.point.key: task.prepared.job for task in tasks})
     return tasks
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,11 +41,11 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
         return []
     found = []
     for run in _newest(job.experiment.folder, job.run_name[0]):
-        summary = _json(run.summary)
-        if summary is None or not _same_place(summary, job):
-            continue
+        summary = _json(run.summary) or {}
+        asked, site = summary.get("experiment"), _at(summary, "run", "site", "name")
+        clean = isinstance(asked, dict) and not asked.get("faults") and not asked.get("mystery")
         alike = w.device == "cuda" or summary.get("world_size") == w.ranks
-        one = _speed(summary, w.precision) if alike else None
+        one = _speed(summary, w.precision) if clean and alike and site == job.site.name else None
         if one is not None:
             found.append(one._replace(start_s=_start_s(run, summary)))
     return found
@@ -56,10 +57,8 @@ def _newest(folder: str, name: str) -> Iterator[Run]:
     if not os.access(place, os.X_OK):  # none yet, or another user closed it: the launch itself says so
         return
     for path in place.glob(f"{name}-*/run.json"):
-        try:
+        with suppress(OSError):
             pairs.append((path.stat().st_mtime_ns, path.parent))
-        except OSError:
-            continue
     yield from (Run(path) for _, path in sorted(pairs, reverse=True)[:NEWEST])
 
 
@@ -70,13 +69,6 @@ def _json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def _same_place(summary: dict[str, Any], job: Job) -> bool:
-    site = _at(summary, "run", "site", "name")
-    asked = summary.get("experiment")
-    clean = isinstance(asked, dict) and not asked.get("faults") and not asked.get("mystery")
-    return bool(clean and site == job.site.name)
 
 
 def _speed(summary: dict[str, Any], precision: Precision) -> EarlierRun | None:

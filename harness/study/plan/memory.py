@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import singledispatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,8 +90,7 @@ class Workload:
     @property
     def tokens_per_step(self) -> int:
         """Tokens of all ranks in one step of the training's loop."""
-        replicas = self.layout.dp
-        return self.micro_batch * self.seq_length * self.micro_batches_per_step * replicas
+        return self.micro_batch * self.seq_length * self.micro_batches_per_step * self.layout.dp
 
 
 def workload_of(job: Job) -> Workload | None:
@@ -115,56 +113,27 @@ def workload_of(job: Job) -> Workload | None:
     return Workload(**(common | _own(asked, job)))
 
 
-@singledispatch
-def _own(asked: Experiment, job: Job) -> dict[str, Any]:
-    """What one exercise adds: here a data-parallel training whose weights stay in float32."""
-    return {
+def _own(asked: Training, job: Job) -> dict[str, Any]:
+    """What one exercise adds."""
+    if isinstance(asked, Megatron):
+        count = max(1, asked.batch.num_microbatches(asked.layout.dp))
+        whole_batch = {"micro_batches": count, "micro_batches_per_step": count}
+        return whole_batch | {"bf16": asked.in_bf16, "layout": asked.layout}
+    fields: dict[str, Any] = {  # of a data-parallel training whose weights stay in float32
         "micro_batches": getattr(asked, "gradient_accumulation_steps", 1),
         "micro_batches_per_step": 1,
         "bf16": False,
         "layout": Layout(asked.world_size or 1),
         "sharding": asked.sharding or "none",
     }
-
-
-@_own.register
-def _(asked: DDP, job: Job) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "micro_batches": asked.gradient_accumulation_steps,
-        "micro_batches_per_step": 1,
-        "bf16": asked.fsdp is not None and asked.in_bf16,
-        "layout": Layout(asked.world_size or 1),
-        "sharding": asked.sharding,
-        "hpz": asked.copy_ranks,
-        "lora": asked.lora,
-    }
-    return fields if asked.bucket_cap_mb is None else fields | {"bucket_bytes": asked.bucket_cap_mb * 2**20}
-
-
-@_own.register
-def _(asked: DeepSpeed, job: Job) -> dict[str, Any]:
-    zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny).zero_optimization
-    live = zero.stage3_max_live_parameters or 0
-    return {
-        "micro_batches": asked.gradient_accumulation_steps,
-        "micro_batches_per_step": 1,
-        "bf16": asked.in_bf16,
-        "layout": Layout(asked.world_size or 1),
-        "sharding": asked.sharding,
-        "hpz": asked.copy_ranks,
-        "buckets": ZeroBuckets(zero.reduce_bucket_size, live, zero.overlap_comm),
-    }
-
-
-@_own.register
-def _(asked: Megatron, job: Job) -> dict[str, Any]:
-    micro_batches = max(1, asked.batch.num_microbatches(asked.layout.dp))
-    return {
-        "micro_batches": micro_batches,
-        "micro_batches_per_step": micro_batches,
-        "bf16": asked.in_bf16,
-        "layout": asked.layout,
-    }
+    if isinstance(asked, DDP):
+        fields |= {"bf16": asked.fsdp is not None and asked.in_bf16, "hpz": asked.copy_ranks, "lora": asked.lora}
+        fields |= {"bucket_bytes": asked.bucket_cap_mb * 2**20} if asked.bucket_cap_mb is not None else {}
+    elif isinstance(asked, DeepSpeed):
+        zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny).zero_optimization
+        buckets = ZeroBuckets(zero.reduce_bucket_size, zero.stage3_max_live_parameters or 0, zero.overlap_comm)
+        fields |= {"bf16": asked.in_bf16, "hpz": asked.copy_ranks, "buckets": buckets}
+    return fields
 
 
 FRAMEWORK_BYTES = {"cuda": 1.5e9, "cpu": 0.6e9}
@@ -182,14 +151,12 @@ def peak_memory(w: Workload, *, checkpointing: bool | None = None, framework: fl
     again = w.checkpointing if checkpointing is None else checkpointing
     base = FRAMEWORK_BYTES[w.device] if framework is None else framework
     if w.sharding is None:
-        stages = {0, w.layout.pp - 1}
-        return max((of_stage(w, s, again, base) for s in stages), key=lambda peak: peak.highest.total)
-    return _of_replica(w, again, base)
+        return max((of_stage(w, s, again, base) for s in {0, w.layout.pp - 1}), key=lambda peak: peak.highest.total)
+    return _of_replica(w, w.sharding, again, base)
 
 
-def _of_replica(w: Workload, checkpointing: bool, framework: float) -> Peak:
-    ranks, sharding = w.ranks, w.sharding or "none"
-    state = state_bytes(w.parameters, ranks, sharding=sharding, bf16=w.bf16, hpz=w.hpz, trained=w.trained)
+def _of_replica(w: Workload, sharding: Sharding, checkpointing: bool, framework: float) -> Peak:
+    state = state_bytes(w.parameters, w.ranks, sharding=sharding, bf16=w.bf16, hpz=w.hpz, trained=w.trained)
     return peak_of(
         state,
         activations_of(w),
@@ -222,10 +189,9 @@ def _buffers(w: Workload, parameters: int) -> Buffers:
         return theory.of_fsdp(unit, shard, bf16=w.bf16, on_gpu=on_gpu)
     if w.buckets is None:
         return theory.of_ddp(parameters, w.ranks, largest, on_gpu=on_gpu)
-    shape: ZeroBuckets = w.buckets
     if w.sharding == "zero3":
-        return theory.of_zero3(parameters, w.ranks, largest, shape, bf16=w.bf16, on_gpu=on_gpu)
-    return theory.of_zero2(parameters, w.ranks, shape, bf16=w.bf16, on_gpu=on_gpu)
+        return theory.of_zero3(parameters, w.ranks, largest, w.buckets, bf16=w.bf16, on_gpu=on_gpu)
+    return theory.of_zero2(parameters, w.ranks, w.buckets, bf16=w.bf16, on_gpu=on_gpu)
 
 
 def layers_of(model: ModelConfig) -> int:
@@ -236,12 +202,10 @@ def layers_of(model: ModelConfig) -> int:
 
 def largest_tensor(w: Workload) -> int:
     """Parameters of the largest matrix."""
-    model = w.model
-    return model.hidden_size * max(model.vocab_size, model.intermediate_size)
+    return w.model.hidden_size * max(w.model.vocab_size, w.model.intermediate_size)
 
 
 def of_stage(w: Workload, stage: int, checkpointing: bool, framework: float) -> Peak:
-    """The peak of a rank of one pipeline stage."""
     layout = w.layout
     dense, experts = megatron_parameters(w.model, layout, stage)
     state = megatron_state_bytes(dense, experts, layout, bf16=w.bf16)
@@ -269,22 +233,17 @@ class Capacity(NamedTuple):
 
 
 def capacity_of(job: Job, ranks_per_node: int) -> Capacity:
-    """The memory of one rank of the job."""
     if job.device == "cpu":
         return _of_this_machine(job, ranks_per_node)
     name = device_name(job)
     device = find_device(name)
     if getattr(job.experiment, "unified_memory", False):
         return Capacity(None, "with --unified-memory what does not fit on the GPU is in the host's memory")
-    if device is None or device.memory_bytes is None:
-        return Capacity(None, _nameless(job, name))
-    return Capacity(device.memory_bytes, f"{name}: {device.memory_gib:g} GiB, {TABLE}")
-
-
-def _nameless(job: Job, name: str | None) -> str:
     if name is None:
-        return f"site {job.site.name} does not say what GPUs it has (gpus.name), so there is no verdict"
-    return f"configs/devices.yaml has no memory for {name!r}, so there is no verdict"
+        return Capacity(None, f"site {job.site.name} does not say what GPUs it has (gpus.name), so there is no verdict")
+    if device is None or device.memory_bytes is None:
+        return Capacity(None, f"configs/devices.yaml has no memory for {name!r}, so there is no verdict")
+    return Capacity(device.memory_bytes, f"{name}: {device.memory_gib:g} GiB, {TABLE}")
 
 
 def _of_this_machine(job: Job, ranks_per_node: int) -> Capacity:
@@ -368,20 +327,14 @@ def _changes(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
     """Fields to change: on the same ranks first, then over more of them."""
     half: Fields = {} if asked.in_bf16 else {"mixed_precision": True}
     again: Fields = {"activation_checkpointing": True} | half
-    smaller = list(_halves(getattr(asked, "micro_batch_size", None)))
+    size = getattr(asked, "micro_batch_size", None) or 2
+    smaller: list[Fields] = [{"micro_batch_size": size >> halvings} for halvings in range(1, size.bit_length())]
     yield from (*smaller, half, again, *(again | each for each in smaller))
     for spread in _spread(asked, max_nodes):
         yield spread
         yield spread | half
         yield spread | again
         yield spread | again | {"micro_batch_size": 1}
-
-
-def _halves(size: int | None) -> Iterator[Fields]:
-    size = size or 2
-    while size > 1:
-        size //= 2
-        yield {"micro_batch_size": size}
 
 
 def _spread(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:

@@ -55,10 +55,11 @@ def _replica(w: Workload) -> dict[str, Formula]:
     copy = f" + {_width(w)}·N/{w.hpz}" if copies else ""
     width, n = 12 if stage or w.bf16 else 8, _trained(w)
     master = " and float32 weights" if width == 12 else ""
+    kept = "; float32: fp8 is of the products alone" if w.precision == "fp8" else ""
     return {
         "weights": (
             f"{_width(w)}·N{weights}{copy}",
-            f"N = {w.parameters:,}" + (", and hpZ's copy" if copies else "") + _kept(w),
+            f"N = {w.parameters:,}" + (", and hpZ's copy" if copies else "") + kept,
         ),
         "gradients": (f"{_width(w)}·{n}{gradients}", ZERO if stage else "float32, as the weights"),
         "optimizer": (f"{width}·{n}{optimizer}", f"AdamW's two moments{master}" + (f"; {ZERO}" if stage else "")),
@@ -76,10 +77,6 @@ def _fsdp(w: Workload) -> dict[str, Formula]:
 
 def _trained(w: Workload) -> str:
     return "N" if w.trained is None else f"{w.trained:,}"
-
-
-def _kept(w: Workload) -> str:
-    return "; float32: fp8 is of the products alone" if w.precision == "fp8" else ""
 
 
 def _width(w: Workload) -> int:
@@ -158,10 +155,10 @@ def sections_of(plan: LaunchPlan) -> list[Section]:
     w, memory, step = plan.workload, plan.memory, plan.step
     if w is None or memory is None or step is None:
         return [_cost(plan)]
-    return [_memory(plan, w, memory), _work(w), _step(w, step), _communication(w, step), _cost(plan)]
+    return [_memory(w, memory), _work(w), _step(w, step), _communication(w, step), _cost(plan)]
 
 
-def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
+def _memory(w: Workload, memory: MemoryPlan) -> Section:
     parts = memory.peak.highest
     at_turn = parts is memory.peak.turn
     moment = "at the end of the forward pass" if at_turn else "in the optimizer's step"
@@ -181,7 +178,7 @@ def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
     if memory.capacity.total_bytes is not None:
         there, source = memory.capacity.total_bytes, memory.capacity.source
         rows.append(Quantity("memory_of_rank_bytes", "available", there, "bytes", "", source))
-    return Section(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(plan, w, memory))
+    return Section(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(w, memory))
 
 
 def _at_moment(formula: str, now: float, otherwise: float) -> str:
@@ -197,7 +194,7 @@ def _device(w: Workload) -> str:
     return "GPU" if w.device == "cuda" else "process"
 
 
-def _memory_notes(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> list[str]:
+def _memory_notes(w: Workload, memory: MemoryPlan) -> list[str]:
     notes = []
     if memory.capacity.total_bytes is None:
         notes.append(f"whether it fits is not known: {memory.capacity.source}")
@@ -212,21 +209,20 @@ def _memory_notes(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> list[str
     return notes
 
 
-def _per_weight(w: Workload) -> str:
-    frozen = "4 · frozen weights that multiply a token + 6 · adapters"
-    return "6 · weights that multiply a token" if w.lora is None else frozen
-
-
 def _work(w: Workload) -> Section:
     per_token = flops_per_token(w.model, w.seq_length, w.lora)
+    frozen = "4 · frozen weights that multiply a token + 6 · adapters"
+    per_weight = "6 · weights that multiply a token" if w.lora is None else frozen
+    m = f" · {w.micro_batches_per_step} micro-batches" if w.micro_batches_per_step > 1 else ""
+    tokens = f"{w.micro_batch} · {w.seq_length}{m} · {w.layout.dp} replicas"
     rows = [
-        Quantity("tokens_per_step", "tokens per step, all ranks", w.tokens_per_step, "tokens", _tokens_formula(w)),
+        Quantity("tokens_per_step", "tokens per step, all ranks", w.tokens_per_step, "tokens", tokens),
         Quantity(
             "flops_per_token",
             "FLOPs per token",
             per_token.total,
             "FLOP",
-            f"{_per_weight(w)} + 12·L·h·S",
+            f"{per_weight} + 12·L·h·S",
             f"PaLM, 2022, appendix B; {per_token.over_rule:.3f} × 6N",
         ),
         Quantity("flops_per_step", "FLOPs per step, all ranks", flops_per_step(w), "FLOP", "tokens · FLOPs per token"),
@@ -236,11 +232,6 @@ def _work(w: Workload) -> Section:
         formula = f"(p−1)/({v}m+p−1), p = {w.layout.pp}, m = {w.micro_batches}"
         rows.append(Quantity("bubble", "pipeline bubble", bubble(w), "share", formula, "Narayanan et al., SC 2021"))
     return Section("Work", rows, [])
-
-
-def _tokens_formula(w: Workload) -> str:
-    m = f" · {w.micro_batches_per_step} micro-batches" if w.micro_batches_per_step > 1 else ""
-    return f"{w.micro_batch} · {w.seq_length}{m} · {w.layout.dp} replicas"
 
 
 def _step(w: Workload, step: StepPlan) -> Section:
@@ -259,8 +250,7 @@ def _step(w: Workload, step: StepPlan) -> Section:
 
 
 def _communication(w: Workload, step: StepPlan) -> Section:
-    rows = [*_bytes(w, step.sent)]
-    notes = []
+    rows, notes = [*_bytes(w, step.sent)], []
     if not step.sent:
         return Section("Communication", [], ["a single rank sends nothing"])
     unknown = sorted({_where(each.across) for each in step.sent if each.time_ns is None})
@@ -272,19 +262,13 @@ def _communication(w: Workload, step: StepPlan) -> Section:
     if step.exposed is not None:
         whole, least = step.exposed.total_ns, step.exposed.least_ns
         source = step.sent[0].source
-        rows.append(Quantity("communication_ns", "time of all messages", whole, "ns", _formula_of_time(source), source))
-        rows.append(Quantity("least_exposed_ns", "  exposed at best", least, "ns", _hiding(step)))
+        formula = "bytes · bus factor / rate, no latency" if source == NOMINAL else "α + β·bytes"
+        rows.append(Quantity("communication_ns", "time of all messages", whole, "ns", formula, source))
+        hiding = "nothing overlaps: at worst the same"
+        if any(each.traffic.hides for each in step.sent):
+            hiding = "the rest overlaps with forward and backward computation; at worst all is exposed"
+        rows.append(Quantity("least_exposed_ns", "  exposed at best", least, "ns", hiding))
     return Section("Communication of one rank in a step", rows, notes)
-
-
-def _formula_of_time(source: str) -> str:
-    return "bytes · bus factor / rate, no latency" if source == NOMINAL else "α + β·bytes"
-
-
-def _hiding(step: StepPlan) -> str:
-    if not any(each.traffic.hides for each in step.sent):
-        return "nothing overlaps: at worst the same"
-    return "the rest overlaps with forward and backward computation; at worst all is exposed"
 
 
 def _where(across: bool) -> str:
@@ -341,18 +325,16 @@ def _cost(plan: LaunchPlan) -> Section:
 
 def plan_document(plan: LaunchPlan) -> dict[str, Any]:
     """The document. Each number has its value or range, its unit, its formula and its source."""
-    memory = plan.memory
-    numbers = [row for section in sections_of(plan) for row in section.rows]
+    memory, sections = plan.memory, sections_of(plan)
     return {
         "schema_version": 1,
         "verdict": memory.verdict if memory else None,
         "fits_with": memory.nearest.command if memory and memory.nearest else None,
         "warnings": plan.warnings,
-        "numbers": {row.name: row.as_json() for row in numbers},
-        "notes": [note for section in sections_of(plan) for note in section.notes],
+        "numbers": {row.name: row.as_json() for section in sections for row in section.rows},
+        "notes": [note for section in sections for note in section.notes],
     }
 
 
 def plan_text(plan: LaunchPlan) -> str:
-    """The document's text."""
     return json.dumps(plan_document(plan), indent=1, ensure_ascii=False) + "\n"

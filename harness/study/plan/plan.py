@@ -80,7 +80,6 @@ class LaunchPlan:
 
 
 def plan_of(prepared: Prepared) -> LaunchPlan:
-    """The plan of a launch."""
     job = prepared.job
     w = workload_of(job)
     if w is None:
@@ -105,20 +104,13 @@ def _step(job: Job, w: Workload, earlier: list[EarlierRun]) -> StepPlan:
     compute = None if isinstance(speed, str) else compute_range_ns(w, speed)
     sent = sent_per_step(w, job.site.network, measured_links(job))
     hidden = exposed(sent, compute[1] if compute else None)
-    return StepPlan(speed, compute, _step_ns(speed, compute, hidden), sent, hidden)
-
-
-def _step_ns(
-    speed: Speed | str, compute: tuple[float, float] | None, hidden: Exposed | None
-) -> tuple[float, float] | None:
-    """From the fastest computation, or all messages if they take longer, to the slowest; or the fastest with every
-    message exposed if that is longer. Earlier runs have their messages in them already."""
-    if compute is None or isinstance(speed, str):
-        return None
-    fastest, slowest = compute
-    if hidden is None or speed.earlier:
-        return compute
-    return max(fastest, hidden.total_ns), max(slowest, fastest + hidden.total_ns)
+    # From the fastest computation, or all messages if they take longer, to the slowest; or the fastest with every
+    # message exposed if that is longer. Earlier runs have their messages in them already.
+    step_ns = compute
+    if compute is not None and hidden is not None and not earlier:
+        fastest, slowest = compute
+        step_ns = max(fastest, hidden.total_ns), max(slowest, fastest + hidden.total_ns)
+    return StepPlan(speed, compute, step_ns, sent, hidden)
 
 
 def _warnings(job: Job, memory: MemoryPlan, cost: Cost) -> list[str]:

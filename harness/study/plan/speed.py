@@ -87,27 +87,6 @@ def compute_range_ns(w: Workload, speed: Speed) -> tuple[float, float]:
 SECONDS_PER_HOUR = 3600.0
 
 
-def gpu_hours(gpus: int, seconds: float) -> float:
-    """GPU hours of a job that holds `gpus` devices for `seconds`.
-
-    >>> gpu_hours(8, 1800)
-    4.0
-    """
-    return gpus * seconds / SECONDS_PER_HOUR
-
-
-def energy_kwh(gpus: int, seconds: float, watts: float) -> float:
-    """kWh of `gpus` devices that draw `watts` each for `seconds`.
-
-    With the device's thermal design power it is an upper bound of what the GPUs use, and knows nothing of hosts,
-    network and cooling.
-
-    >>> energy_kwh(4, 3600, 500)
-    2.0
-    """
-    return gpus * seconds / SECONDS_PER_HOUR * watts / 1000
-
-
 START_S = {"cuda": 120.0, "cpu": 15.0}
 START_SOURCE = "an assumption: container, imports, weights and the profiler's report"
 
@@ -127,20 +106,25 @@ class Cost(NamedTuple):
         """Expected, from and to."""
         if self.expected_s is None or not self.gpus:
             return None
-        low, high = (gpu_hours(self.gpus, min(s, self.limit_s)) for s in self.expected_s)
+        low, high = (self.gpus * min(s, self.limit_s) / SECONDS_PER_HOUR for s in self.expected_s)
         return low, high
 
     @property
     def most_gpu_hours(self) -> float:
         """All GPUs until the time limit."""
-        return gpu_hours(self.gpus, self.limit_s)
+        return self.gpus * self.limit_s / SECONDS_PER_HOUR
 
     def most_kwh(self) -> float | None:
-        """What the GPUs use if each draws its thermal design power for the longer expected time, else the limit."""
+        """What the GPUs use if each draws its thermal design power for the longer expected time, else the limit: an
+        upper bound, which knows nothing of hosts, network and cooling.
+
+        >>> Cost(gpus=4, limit_s=3600, expected_s=None, least_s=None, watts=500).most_kwh()
+        2.0
+        """
         if self.watts is None or not self.gpus:
             return None
         seconds = self.limit_s if self.expected_s is None else min(self.expected_s[1], self.limit_s)
-        return energy_kwh(self.gpus, seconds, self.watts)
+        return self.gpus * seconds / SECONDS_PER_HOUR * self.watts / 1000
 
 
 def cost_of(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from statistics import geometric_mean
@@ -25,20 +24,12 @@ from harness.measure.references import (
     differing,
     read_reference,
     read_runs,
-    reference_folders,
+    readable_references,
 )
 from harness.run import Run
 from harness.run.mystery import is_hidden
 from harness.study.reference.collect import Collected, collect, judged_ns
-from harness.study.reference.differences import (
-    USUAL_SHARE,
-    StepTimeChange,
-    Timed,
-    changed_metrics,
-    environment_key,
-    grown_part,
-    timed,
-)
+from harness.study.reference.differences import StepTimeChange, changed_metrics, environment_key, grown_part, timed
 from harness.study.reference.variants import damaged_traces, runs_here, traces_root
 
 # Findings of a recording that is not whole.
@@ -71,10 +62,7 @@ class ReferenceArm(NamedTuple):
 
 def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
     """A stored reference as an arm. whole: compare every byte of its traces with the checksums.
-
-    Raises:
-        WorkError: its index cannot be read.
-    """
+    Raises WorkError: its index cannot be read."""
     reference = read_reference(folder)
     root = traces_root(reference)
     held = [_variant_runs(folder, reference, variant, root, whole) for variant in reference.variants]
@@ -105,31 +93,24 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
         RequestError: a run is a mystery, or was not made by the harness.
         WorkError: nothing was measured of one.
     """
-    held: list[VariantRuns] = []
+    held: list[tuple[str, list[Collected]]] = []
     for run in runs:
         if is_hidden(run.path, run.record.experiment):
             raise RequestError(f"{run.job_id} is a mystery: {PROGRAM} mystery reveal {run.job_id} ends it")
         found = collect(run)
-        for number, other in enumerate(held):
-            if other.compared == found.compared:
-                held[number] = _with(other, found)
-                break
+        same = next((of_variant for _, of_variant in held if of_variant[0].compared == found.compared), None)
+        if same is None:
+            held.append((run.job_id, [found]))
         else:
-            held.append(_of_run(run, found))
-    return ReferenceArm(", ".join(run.job_id for run in runs), held, {}, [])
+            same.append(found)
+    variants = [_of_one_variant(name, of_variant) for name, of_variant in held]
+    return ReferenceArm(", ".join(run.job_id for run in runs), variants, {}, [])
 
 
-def _of_run(run: Run, found: Collected) -> VariantRuns:
-    return VariantRuns(run.job_id, found.compared, (found.run,), (found.environment,), _broken((found.run,)))
-
-
-def _with(held: VariantRuns, found: Collected) -> VariantRuns:
-    environments = dict.fromkeys(each.model_dump_json() for each in (*held.environments, found.environment))
-    return held._replace(
-        runs=(*held.runs, found.run),
-        environments=tuple(map(Environment.model_validate_json, environments)),
-        problems=(*held.problems, *_broken((found.run,))),
-    )
+def _of_one_variant(name: str, found: Sequence[Collected]) -> VariantRuns:
+    runs = [one.run for one in found]
+    environments = {one.environment.model_dump_json(): one.environment for one in found}
+    return VariantRuns(name, found[0].compared, runs, [*environments.values()], _broken(runs))
 
 
 def _broken(runs: Sequence[StoredRun]) -> list[str]:
@@ -155,13 +136,12 @@ def other_reference(own: Path, site: str) -> Path | None:
     """The reference to compare another with if none is named: the newest other one of the site that asked for some
     of the same, else None."""
     mine = [each.compared for each in read_reference(own).variants]
-    found: list[tuple[int, Path]] = []
-    for folder in reference_folders():
-        with suppress(WorkError):
-            other = read_reference(folder)
-            shares = any(not differing(each.compared, one) for each in other.variants for one in mine)
-            if folder.resolve() != own.resolve() and other.site == site and shares:
-                found.append((other.created_ns, folder))
+    found = [
+        (other.created_ns, folder)
+        for folder, other in readable_references()
+        if folder.resolve() != own.resolve() and other.site == site
+        if any(not differing(each.compared, one) for each in other.variants for one in mine)
+    ]
     return max(found, default=(0, None))[1]
 
 
@@ -246,20 +226,20 @@ class ReferenceChecked(CheckPart):
         return {VariantOutcome.SAME: 0, VariantOutcome.UNKNOWN: 3}.get(self.outcome, 1)
 
 
-def check(stored: ReferenceArm, new: ReferenceArm, whole: bool, share: float = USUAL_SHARE) -> ReferenceChecked:
-    """`new` against `stored`. whole: `new` should have every variant of `stored`. share: so much a step may move."""
+def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceChecked:
+    """`new` against `stored`. whole: `new` should have every variant of `stored`."""
     pairs = [(_match(each, stored.variants), each) for each in new.variants]
-    variants = [_checked(before, now, share) for before, now in pairs if before is not None]
-    matched = {before.variant for before, _ in pairs if before is not None}
-    missing = [each.variant for each in stored.variants if each.variant not in matched] if whole else []
     both = [(before, now) for before, now in pairs if before is not None]
+    variants = [_checked(before, now) for before, now in both]
+    matched = {before.variant for before, _ in both}
+    missing = [each.variant for each in stored.variants if each.variant not in matched] if whole else []
     return ReferenceChecked(
         reference=stored.name,
         new=new.name,
         outcome=_worst([each.outcome for each in variants], bool(missing)),
         variants=variants,
-        key=list(_differences(both)),
-        beside=list(_beside(both)),
+        key=_differences(both),
+        beside=_beside(both),
         unmatched=[each.variant for before, each in pairs if before is None],
         missing=missing,
         traces_absent=stored.traces_absent,
@@ -303,40 +283,28 @@ def _match(new: VariantRuns, stored: Sequence[VariantRuns]) -> VariantRuns | Non
     return None
 
 
-def _checked(stored: VariantRuns, new: VariantRuns, share: float) -> VariantChecked:
+def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
     problems = [*(f"stored: {each}" for each in stored.problems), *(f"new: {each}" for each in new.problems)]
-    asked = differing(stored.compared, new.compared)
     found = VariantChecked(
         variant=stored.variant,
         new=new.variant,
         outcome=VariantOutcome.DAMAGED if problems else VariantOutcome.UNKNOWN,
         runs=(len(stored.runs), len(new.runs)),
-        asked=[Difference(name=name, stored=a, new=b) for name, (a, b) in asked.items()],
+        asked=_as_differences(differing(stored.compared, new.compared)),
         problems=problems,
         doubts=list(dict.fromkeys(doubt for run in new.runs for doubt in run.doubts)),
     )
     if stored.runs and new.runs:
-        return _compared(found, stored, new, share)
-    lacking = "the reference has no other run of this variant" if new.runs else "there is no run of this variant"
-    return found if problems else found.model_copy(update={"problems": [lacking]})
-
-
-def _compared(found: VariantChecked, stored: VariantRuns, new: VariantRuns, share: float) -> VariantChecked:
-    """With what the runs of both arms say."""
-    same_key = not list(_differences([(stored, new)]))
-    on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
-    changed = [
-        Difference(name=each.metric, stored=each.stored, new=each.new)
-        for each in changed_metrics(stored.runs, new.runs, on_gpu)
-    ]
-    whole = found.model_copy(
-        update={
-            "time": _time(stored, new, share, same_key),
-            "changed": changed,
-            "part": grown_part(stored.runs, new.runs),
-        }
-    )
-    return whole if found.problems else whole.model_copy(update={"outcome": _outcome(whole)})
+        same_key = not _differences([(stored, new)])
+        on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
+        found.time = _time(stored, new, same_key)
+        found.changed = _as_differences(changed_metrics(stored.runs, new.runs, on_gpu))
+        found.part = grown_part(stored.runs, new.runs)
+        found.outcome = found.outcome if problems else _outcome(found)
+    elif not problems:
+        lacking = "the reference has no other run of this variant" if new.runs else "there is no run of this variant"
+        found.problems = [lacking]
+    return found
 
 
 def _outcome(found: VariantChecked) -> VariantOutcome:
@@ -346,43 +314,41 @@ def _outcome(found: VariantChecked) -> VariantOutcome:
     return VariantOutcome.SAME if verdict is StepTimeChange.SAME else VariantOutcome.UNKNOWN
 
 
-def _time(stored: VariantRuns, new: VariantRuns, share: float, same_key: bool) -> StepTime | None:
+def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> StepTime | None:
     """None: neither arm has a time."""
     before, now = ([ns for run in arm.runs if (ns := judged_ns(run))] for arm in (stored, new))
-    if not before and not now:
-        return None
-    found = timed(before, now, share)
+    found = timed(before, now)
     if found.ratio is None:
         return None
-    if not same_key:
-        why = "hardware or software differ: no verdict"
-        found = Timed(StepTimeChange.UNKNOWN, why, found.ratio, found.found)
     low, high = found.found.interval if found.found else (None, None)
     return StepTime(
         stored_ns=geometric_mean(before),
         new_ns=geometric_mean(now),
-        ratio=found.ratio or 0.0,
+        ratio=found.ratio,
         low=low,
         high=high,
         smallest_seen=found.found.smallest_seen if found.found else None,
         judged=same_key,
-        verdict=found.moved,
-        why=found.why,
+        verdict=found.moved if same_key else StepTimeChange.UNKNOWN,
+        why=found.why if same_key else "hardware or software differ: no verdict",
     )
 
 
-def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> Iterator[Difference]:
+def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference]:
     """Hardware and software that differ between the arms of any pair, each once."""
     found: dict[str, tuple[str, str]] = {}
     for stored, new in pairs:
         keys = [[environment_key(each) for each in arm.environments] for arm in (stored, new)]
         found = differences(*keys) | found
-    yield from (Difference(name=name, stored=a, new=b) for name, (a, b) in found.items())
+    return _as_differences(found)
 
 
-def _beside(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> Iterator[Difference]:
+def _beside(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference]:
     """The harness's commit and the tools that record."""
     arms = [[each for pair in pairs for each in pair[arm].environments] for arm in (0, 1)]
     keys = [[{"harness": each.commit or "", **each.tools} for each in arm] for arm in arms]
-    for name, (a, b) in differences(*keys).items():
-        yield Difference(name=name, stored=a, new=b)
+    return _as_differences(differences(*keys))
+
+
+def _as_differences(found: Mapping[str, tuple[Any, Any]]) -> list[Difference]:
+    return [Difference(name=name, stored=stored, new=new) for name, (stored, new) in found.items()]

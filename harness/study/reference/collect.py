@@ -8,7 +8,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.analysis.labels import device_names
 from harness.analysis.metrics import Metrics, judged_step_ns, metrics_by_name, step_durations_ns
@@ -41,28 +41,13 @@ LARGEST = "largest_messages_ns"
 _CPU_BACKEND = "gloo"
 
 
-class LinkDevice(NamedTuple):
-    """Between which devices exercise 0 measured."""
-
-    kind: Literal["cpu", "gpu"]
-    name: str
-
-
-def link_device(run: Run) -> LinkDevice | None:
-    """The devices of a run of exercise 0; None for other exercises, or if the file cannot be read."""
-    found = _results(run)
-    if found is None or not isinstance(found.get("device_name"), str):
-        return None
-    return LinkDevice("cpu" if found.get("backend") == _CPU_BACKEND else "gpu", found["device_name"])
-
-
 def link_metrics(run: Run) -> Metrics:
     """Of each collective and scope the largest message's bus bandwidth and the latency α, and the time of all largest
     messages together; empty for other exercises, or if the file cannot be read."""
     found: Metrics = {}
     total = 0.0
     try:
-        for result in (_results(run) or {}).get("results", []):
+        for result in _results(run).get("results", []):
             name = f"{result['collective']}_{result['scope']}".replace("-", "_")
             if result.get("fit"):
                 found[f"{name}_alpha_ns"] = float(result["fit"]["alpha_ns"])
@@ -75,12 +60,13 @@ def link_metrics(run: Run) -> Metrics:
     return found | ({LARGEST: total} if total else {})
 
 
-def _results(run: Run) -> dict[str, Any] | None:
+def _results(run: Run) -> dict[str, Any]:
+    """What exercise 0 wrote; empty for other exercises, or if the file cannot be read."""
     try:
         content = read_bounded_json(run.collectives)
     except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 class Row(NamedTuple):
@@ -115,21 +101,20 @@ def medians(runs: Sequence[StoredRun]) -> Metrics:
 
 def rows(folder: Path, reference: Reference) -> list[Row]:
     """A row for each variant, in the list's order. Raises WorkError: a file is damaged."""
-    return [_row(folder, variant) for variant in reference.variants]
-
-
-def _row(folder: Path, variant: StoredVariant) -> Row:
-    found = medians(read_runs(folder, variant).runs)
-    return Row(
-        variant=variant.name,
-        command=variant.command,
-        runs=variant.runs,
-        step_ns=variant.step_ns,
-        exposed_communication_share=found.get("exposed_communication_share"),
-        peak_memory_bytes=found.get("peak_memory_bytes"),
-        tokens_per_s=found.get("tokens_per_s"),
-        lessons=variant.lessons,
-    )
+    measured = [(variant, medians(read_runs(folder, variant).runs)) for variant in reference.variants]
+    return [
+        Row(
+            variant=variant.name,
+            command=variant.command,
+            runs=variant.runs,
+            step_ns=variant.step_ns,
+            exposed_communication_share=found.get("exposed_communication_share"),
+            peak_memory_bytes=found.get("peak_memory_bytes"),
+            tokens_per_s=found.get("tokens_per_s"),
+            lessons=variant.lessons,
+        )
+        for variant, found in measured
+    ]
 
 
 MOST_STEPS = 100  # more are kept as their percentiles
@@ -152,11 +137,10 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
 
     container: sha256 of the image that it ran in, if it is known. traces: keep their sizes and checksums.
 
-    Raises:
-        WorkError: the run left neither steps nor anything else that was measured.
+    Raises WorkError: the run left neither steps nor anything else that was measured.
     """
     summary = _summary(run)
-    metrics = _rounded(metrics_by_name(summary) | link_metrics(run))
+    metrics = {name: _short(value) for name, value in (metrics_by_name(summary) | link_metrics(run)).items()}
     if not metrics:
         raise WorkError(f"{run.name}: nothing was measured")
     on_this_machine = backend_of_run(run).RUNS_HERE
@@ -209,14 +193,16 @@ def environment_of(run: Run, summary: Summary, container: str | None = None) -> 
 
 
 def _hardware(run: Run, summary: Summary) -> Hardware:
-    links = link_device(run)
-    kind = links.kind if links else device_kind(summary)
+    results = _results(run)
+    kind, device = device_kind(summary), device_names(summary)
+    if isinstance(results.get("device_name"), str):
+        kind, device = "cpu" if results.get("backend") == _CPU_BACKEND else "gpu", results["device_name"]
     cores = _monitored(run, "cpus") if kind == "cpu" else None
     here = backend_of_run(run).RUNS_HERE
     host = sha256(run.record.submit_host.encode()).hexdigest()[:_MACHINE_DIGITS]
     return Hardware(
-        device_kind="cpu" if kind == "cpu" else "gpu",
-        device=(links.name if links else device_names(summary)) or UNKNOWN_DEVICE,
+        device_kind=kind,
+        device=device or UNKNOWN_DEVICE,
         cores=cores if isinstance(cores, int) else None,
         machine=host if here else None,
     )
@@ -233,10 +219,6 @@ def _monitored(run: Run, name: str) -> object:
 def _from_root(run: Run, path: Path) -> Path:
     """A path below the folder of all runs, from there: `…/exercise_1_DDP/profiler/NAME/…`."""
     return path.relative_to(run.path.parents[2])
-
-
-def _rounded(metrics: Metrics) -> Metrics:
-    return {name: _short(value) for name, value in metrics.items()}
 
 
 def _short(value: float) -> float:
@@ -258,25 +240,13 @@ def _doubts(summary: Summary) -> tuple[str, ...]:
 
 
 class StoredArm(NamedTuple):
-    """One arm of a lesson from a reference: the medians over its runs."""
+    """One arm of a lesson from a reference: the variant, and the medians over its runs as relations read them."""
 
     variant: StoredVariant
-    runs: tuple[StoredRun, ...]
-    metrics: Metrics
-
-    @property
-    def over_network(self) -> bool:
-        """Whether it ran on several nodes."""
-        return all(len(run.nodes) > 1 for run in self.runs)
-
-    @property
-    def doubts(self) -> list[str]:
-        """Why its numbers may not be trusted."""
-        return list(dict.fromkeys(doubt for run in self.runs for doubt in run.doubts))
+    arm: LessonArm
 
 
 def on_gpu(reference: Reference) -> bool:
-    """Whether the reference was recorded on GPUs."""
     return reference.hardware.device_kind == "gpu"
 
 
@@ -293,7 +263,7 @@ def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[Sto
     for a in of_a:
         for b in of_b:
             if open_fields(a.asked, fixed) == open_fields(b.asked, fixed):
-                return _arm(folder, a), _arm(folder, b)
+                return _arm(folder, reference, a), _arm(folder, reference, b)
     answered = lessons_of(reference)
     there = f"it answers {', '.join(answered)}" if answered else "it answers none"
     raise RequestError(f"--reference {reference.name}: has no two runs for lesson {lesson.name}; {there}")
@@ -305,13 +275,9 @@ def lessons_of(reference: Reference) -> list[str]:
     return sorted(name for name, arms in named.items() if arms > 1)
 
 
-def arm_of(stored: StoredArm, reference: Reference) -> LessonArm:
-    """An arm as a lesson's relations read it."""
-    name = stored.variant.name
-    doubts = [{"run": name, "what": doubt, "evidence": ""} for doubt in stored.doubts]
-    return LessonArm(name, stored.metrics, on_gpu(reference), stored.over_network, doubts)
-
-
-def _arm(folder: Path, variant: StoredVariant) -> StoredArm:
+def _arm(folder: Path, reference: Reference, variant: StoredVariant) -> StoredArm:
     runs = read_runs(folder, variant).runs
-    return StoredArm(variant, runs, medians(runs))
+    over_network = all(len(run.nodes) > 1 for run in runs)
+    doubts = dict.fromkeys(doubt for run in runs for doubt in run.doubts)
+    told = [{"run": variant.name, "what": doubt, "evidence": ""} for doubt in doubts]
+    return StoredArm(variant, LessonArm(variant.name, medians(runs), on_gpu(reference), over_network, told))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from math import log1p
 from statistics import fmean
@@ -15,7 +15,7 @@ from harness.analysis.summary import problem_texts
 from harness.measure.references import Environment, StoredRun
 from harness.study.reference.collect import medians
 
-USUAL_SHARE = 0.05  # a step that moved by less did not move
+SHARE = 0.05  # a step that moved by less did not move
 
 
 class StepTimeChange(str, Enum):
@@ -36,10 +36,10 @@ class Timed(NamedTuple):
     found: Effect | None
 
 
-def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = USUAL_SHARE) -> Timed:
+def timed(stored_ns: Sequence[float], new_ns: Sequence[float]) -> Timed:
     """New runs against stored ones, one time > 0 per run.
 
-    It moved if the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± share; it is the same if the
+    It moved if the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± SHARE; it is the same if the
     whole interval lies within. One run is compared with the spread of the other arm's: the prediction interval of a
     further run (Montgomery, Design and Analysis of Experiments, chapter 2).
     """
@@ -50,13 +50,13 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
     if found is None:
         ratio = fmean(new_ns) / fmean(stored_ns)
         return Timed(StepTimeChange.UNKNOWN, "one run of each does not show how much runs vary", ratio, None)
-    moved, why = _decided(found, share)
+    moved, why = _decided(found)
     return Timed(moved, why, found.ratio, found)
 
 
-def _decided(found: Effect, share: float) -> tuple[StepTimeChange, str]:
+def _decided(found: Effect) -> tuple[StepTimeChange, str]:
     low, high = found.log_ratio - found.reach, found.log_ratio + found.reach
-    limit, allowed = log1p(share), f"{100 * share:g} %"
+    limit, allowed = log1p(SHARE), f"{100 * SHARE:g} %"
     if low > 0 and found.log_ratio > limit:
         return StepTimeChange.SLOWER, f"the interval excludes no change, and the ratio is beyond {allowed}"
     if high < 0 and found.log_ratio < -limit:
@@ -81,27 +81,23 @@ PRECISION_SHARE = 0.05  # of the time of matrix products
 _PARTS = ("compute_share", "exposed_communication_share", "memory_share")
 
 
-class Changed(NamedTuple):
-    """A metric that does not depend on the load, before and now; None: not there."""
-
-    metric: str
-    stored: float | None
-    new: float | None
+Pair = tuple[float | None, float | None]  # stored and new; None: not there
 
 
-def changed_metrics(stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool) -> list[Changed]:
-    """The counts, bytes, precisions, losses and (on GPUs) peaks of memory that moved out of the stored runs' range."""
+def changed_metrics(stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool) -> dict[str, Pair]:
+    """The counts, bytes, precisions, losses and (on GPUs) peaks of memory that moved out of the stored runs' range:
+    what does not depend on the load."""
     names = dict.fromkeys(name for run in (*stored, *new) for name in run.metrics)
-    return [Changed(name, *pair) for name in names if (pair := _moved(name, stored, new, on_gpu)) is not None]
+    return {name: pair for name in names if (pair := _moved(name, stored, new, on_gpu)) is not None}
 
 
-def _moved(
-    name: str, stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool
-) -> tuple[float | None, float | None] | None:
+def _moved(name: str, stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool) -> Pair | None:
     slack = _slack(name, on_gpu)
     if slack is None:
         return None
-    arms = [list(filter(_is_even, arm)) if COUNTED.fullmatch(name) else arm for arm in (stored, new)]
+    arms = [stored, new]
+    if COUNTED.fullmatch(name):  # where ranks counted unlike steps, a count per step is a mean over unlike ones
+        arms = [[run for run in arm if problem_texts.UNEVEN not in run.doubts] for arm in arms]
     if not all(arms):
         return None
     before, now = ([run.metrics[name] for run in arm if name in run.metrics] for arm in arms)
@@ -111,11 +107,6 @@ def _moved(
     low, high = min(before) - absolute, max(before) + absolute
     outside = [value for value in now if not low <= value <= high]
     return (before[0], outside[0]) if len(outside) == len(now) else None
-
-
-def _is_even(run: StoredRun) -> bool:
-    """Whether all ranks counted the same steps: else a count per step is a mean over unlike ones."""
-    return problem_texts.UNEVEN not in run.doubts
 
 
 def _slack(name: str, on_gpu: bool) -> float | None:
@@ -157,12 +148,8 @@ def _split(metrics: Metrics) -> dict[str, float]:
     step_ns = metrics.get("step_ns")
     if step_ns is None:
         return {}
-    return {name: metrics[name] * step_ns for name in _shares(metrics)}
-
-
-def _shares(metrics: Metrics) -> Iterator[str]:
     causes = [name for name in metrics if re.fullmatch(r"idle_\w+_share", name)]
-    yield from (name for name in (*_PARTS, *(causes or ["idle_share"])) if name in metrics)
+    return {name: metrics[name] * step_ns for name in (*_PARTS, *(causes or ["idle_share"])) if name in metrics}
 
 
 def _label(name: str) -> str:

@@ -30,7 +30,7 @@ from harness.measure.references import INDEX, Reference, read_reference, read_ru
 from harness.measure.references import Environment as MadeWith
 from harness.run import Run, disk_error, when
 from harness.study.lessons import Lesson, RelationOutcome, because, decide, load_lesson, numbers_text
-from harness.study.reference.collect import Row, StoredArm, arm_of, lessons_of, on_gpu, rows, stored_pair
+from harness.study.reference.collect import Row, StoredArm, lessons_of, on_gpu, rows, stored_pair
 from harness.study.reference.variants import list_names, load_list, traces_root
 from harness.traces.progress import OnProgress
 
@@ -39,8 +39,6 @@ COMMAND = "bash slurm.sh"
 
 
 class TraceLink(NamedTuple):
-    """A trace in the package."""
-
     name: str
     href: str
 
@@ -52,23 +50,7 @@ class RunLinks(NamedTuple):
     traces: list[TraceLink]
 
 
-@dataclass(frozen=True)
-class PageRow:
-    """A variant in the table, as text."""
-
-    name: str
-    command: str
-    step: str
-    exposed: str
-    memory: str
-    tokens_per_s: str
-    lessons: tuple[str, ...]
-    runs: Sequence[RunLinks]
-
-
 class PageArm(NamedTuple):
-    """One arm of a lesson."""
-
     letter: str
     variant: str
     command: str
@@ -76,8 +58,6 @@ class PageArm(NamedTuple):
 
 
 class PageAnswer(NamedTuple):
-    """One relation, decided."""
-
     mark: str
     says: str
     numbers: str
@@ -104,14 +84,14 @@ class PageLesson:
 
 @dataclass(frozen=True)
 class ReferencePage:
-    """The index page's content, without HTML."""
+    """The index page's content, without HTML. rows: the variants, and what the package has of their runs."""
 
     name: str
     title: str
     lead: str
     site: str
     recorded: str
-    rows: list[PageRow]
+    rows: list[tuple[Row, Sequence[RunLinks]]]
     lessons: list[PageLesson]
     environments: list[list[tuple[str, str]]]
     missing: str
@@ -122,21 +102,21 @@ Links = Mapping[str, Sequence[RunLinks]]
 
 def compose(folder: Path, reference: Reference, title: str, links: Links) -> ReferencePage:
     """The content of a reference's pages. links: per variant, for each of its runs.
-
-    Raises:
-        WorkError: a file of the reference is damaged.
-    """
+    Raises WorkError: a file of the reference is damaged."""
     lacking = ", ".join(reference.missing)
     count = len(reference.variants)
     answered = lessons_of(reference)
     lessons = [load_lesson(name) for name in answered]
+    shown = [
+        row._replace(lessons=tuple(name for name in row.lessons if name in answered)) for row in rows(folder, reference)
+    ]
     return ReferencePage(
         name=reference.name,
         title=title,
         lead=f"{count} variant{'s' * (count != 1)}, each a command that can be run again.",
         site=reference.site,
         recorded=when(reference.created_ns),
-        rows=[_row(row, links[row.variant], answered) for row in rows(folder, reference)],
+        rows=[(row, links[row.variant]) for row in shown],
         lessons=[_lesson(folder, reference, lesson, links) for lesson in lessons],
         environments=[list(_facts(each)) for each in reference.environments],
         missing=f"Not recorded: {lacking}." if lacking else "",
@@ -154,23 +134,10 @@ def pages(page: ReferencePage) -> dict[str, str]:
     return found
 
 
-def _row(row: Row, links: Sequence[RunLinks], answered: Sequence[str]) -> PageRow:
-    return PageRow(
-        name=row.variant,
-        command=row.command,
-        step=duration(row.step_ns),
-        exposed=percent(row.exposed_communication_share),
-        memory=amount(row.peak_memory_bytes),
-        tokens_per_s=amount(row.tokens_per_s, "").strip(),
-        lessons=tuple(name for name in row.lessons if name in answered),
-        runs=links,
-    )
-
-
 def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> PageLesson:
     pair = stored_pair(folder, reference, whole)
     lesson = whole.here(cpu=not on_gpu(reference))
-    arms = arm_of(pair[0], reference), arm_of(pair[1], reference)
+    arms = pair[0].arm, pair[1].arm
     answers = [
         PageAnswer(
             MARKS[one.outcome],
@@ -192,8 +159,7 @@ def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> 
 
 
 def _arm(letter: str, arm: StoredArm, links: Links) -> PageArm:
-    own = links[arm.variant.name]
-    report = next((run.report for run in own if run.report), None)
+    report = next((run.report for run in links[arm.variant.name] if run.report), None)
     return PageArm(letter, arm.variant.name, arm.variant.command, report)
 
 
@@ -231,7 +197,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["with_code"] = with_code
+    found.filters |= {"with_code": with_code, "duration": duration, "percent": percent, "amount": amount}
     return found
 
 
@@ -276,11 +242,7 @@ def runs_of(folder: Path) -> dict[str, list[Run | None]]:
 
 
 def plan_package(folder: Path, with_traces: bool) -> Package:
-    """Every file of the archive of a reference.
-
-    Raises:
-        WorkError: a file of the reference is damaged.
-    """
+    """Every file of the archive of a reference. Raises WorkError: a file of the reference is damaged."""
     reference = read_reference(folder)
     entries = [Entry(INDEX, folder / INDEX)]
     entries += [Entry(f"variants/{v.name}.json", variant_file(folder, v.name)) for v in reference.variants]

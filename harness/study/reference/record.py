@@ -27,7 +27,7 @@ from harness.measure.references import (
     reference_folders,
     variant_file,
 )
-from harness.run import Run, disk_error
+from harness.run import disk_error
 from harness.site.site import Site
 from harness.study.reference.collect import Collected, shown_ns
 from harness.study.reference.variants import (
@@ -44,7 +44,7 @@ from harness.study.reference.variants import (
     same_kind,
     series_of,
 )
-from harness.study.series.folder import checked_name
+from harness.study.series.folder import refuse_name
 from harness.study.series.points import Point, Task, prepared
 from harness.traces.progress import OnProgress, silent
 
@@ -82,8 +82,7 @@ def write_reference(head: Reference, runs: Mapping[str, StoredRuns]) -> Path:
             _write(variant_file(made, name), content.model_dump_json(indent=1, exclude_defaults=True))
         digests = {name: file_digest(variant_file(made, name)) for name in runs}
         variants = tuple(each.model_copy(update={"sha256": digests[each.name]}) for each in head.variants)
-        whole = head.model_copy(update={"variants": variants})
-        _write(made / INDEX, whole.model_dump_json(indent=1))
+        _write(made / INDEX, head.model_copy(update={"variants": variants}).model_dump_json(indent=1))
     return folder
 
 
@@ -122,10 +121,7 @@ def assemble(
     name: str, chosen: VariantList, found: ByVariant, missing: Mapping[str, str], traces_in: str | None
 ) -> tuple[Reference, dict[str, StoredRuns]]:
     """The index of a reference, and the runs of its variants. found: per variant at least one run.
-
-    Raises:
-        WorkError: no variant has a run.
-    """
+    Raises WorkError: no variant has a run."""
     environments: list[Environment] = []
     runs: dict[str, StoredRuns] = {}
     variants: list[StoredVariant] = []
@@ -185,18 +181,14 @@ class Recording(NamedTuple):
 
     @property
     def series(self) -> str:
-        """The series whose parts its runs are."""
         return series_of(self.name)
 
     @property
     def runs_here(self) -> bool:
-        """Whether the runs share this machine."""
         return backend_of(self.site).RUNS_HERE
 
 
 class StoredReference(NamedTuple):
-    """A recording that was stored."""
-
     folder: Path
     reference: Reference
 
@@ -206,12 +198,11 @@ def plan_recording(name: str | None, list_given: str, only: Sequence[str], repea
 
     name: None: the list's and the site's. list_given: a list's name or file. only: these variants alone, if any.
 
-    Raises:
-        RequestError: there is a complete reference of this name, or a variant cannot run at the site.
+    Raises RequestError: there is a complete reference of this name, or a variant cannot run at the site.
     """
     whole = load_list(list_given)
     given = name or f"{whole.name}-{site.name}"
-    checked_name(series_of(given), f"--name {given}")
+    refuse_name(series_of(given), f"--name {given}")
     refuse_taken(given)
     chosen = whole.only(tuple(only))
     same_kind(whole, device_of(site))
@@ -241,14 +232,12 @@ def keep(recording: Recording, traces: bool = True, progress: OnProgress = silen
         WorkError: no run completed, or nothing was measured of one.
         DiskError: the disk refuses it.
     """
-    runs = recorded_runs(recording.name)
     known = {variant.name for variant in recording.whole.variants}
-    runs = {variant: found for variant, found in runs.items() if variant in known}
+    runs = {variant: found for variant, found in recorded_runs(recording.name).items() if variant in known}
     lacking = missing_variants(recording.whole, recording.chosen, runs, recording.repeats)
-    every: list[Run] = [run for found in runs.values() for run in found]
     place = recording.site.reference_traces if traces else None
     if traces:
-        keep_runs(every, recording.name, recording.site)
+        keep_runs((run for found in runs.values() for run in found), recording.name, recording.site)
     collected = collect_all(runs, image_digest(recording.site), traces, progress)
     head, stored = assemble(recording.name, recording.whole, collected, lacking, place)
     return StoredReference(write_reference(head, stored), head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.common.errors import RequestError, WorkError
+from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.measure.references import (
     INDEX,
@@ -14,6 +14,7 @@ from harness.measure.references import (
     Settings,
     differing,
     read_reference,
+    readable_references,
     reference_folder,
     reference_folders,
 )
@@ -69,10 +70,7 @@ def _text(value: object) -> str:
 
 def reference_named(word: str) -> Path | None:
     """The folder of the reference that a word names; None: it means a run.
-
-    Raises:
-        RequestError: it names a run of the same name, too.
-    """
+    Raises RequestError: it names a run of the same name, too."""
     named = {folder.name: folder for folder in reference_folders()}.get(word)
     given = Path(word)
     return named or (given if (given / INDEX).is_file() else None)
@@ -88,11 +86,11 @@ def checked_reference(folder: Path, against: str | None, whole: bool) -> Referen
     own = arm_of_reference(folder, whole)
     if against is None:
         other = other_reference(folder, read_reference(folder).site)
-        return check_alone(own) if other is None else check(arm_of_reference(other, whole), own, whole=True)
-    other = reference_folder(against)
-    if other.resolve() == folder.resolve():
-        raise RequestError(f"--against {against}: is the checked reference itself: give another one")
-    return check(arm_of_reference(other, whole), own, whole=True)
+    else:
+        other = reference_folder(against)
+        if other.resolve() == folder.resolve():
+            raise RequestError(f"--against {against}: is the checked reference itself: give another one")
+    return check_alone(own) if other is None else check(arm_of_reference(other, whole), own, whole=True)
 
 
 def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceChecked:
@@ -113,23 +111,16 @@ def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceChec
 
 def _like(compared: Settings, word: str) -> Path:
     """The newest reference with a variant that asked for the same, or for the same without what slows it on purpose."""
-    best: tuple[bool, int, Path] | None = None
-    nearest: Reference | None = None
-    for folder in reference_folders():
-        try:
-            reference = read_reference(folder)
-        except WorkError:
-            continue
-        nearest = nearest or reference
+    known, like = list(readable_references()), []
+    for folder, reference in known:
         names = [set(differing(each.compared, compared)) for each in reference.variants]
         if any(each <= set(INJECTED) for each in names):
-            found = (set[str]() in names, reference.created_ns, folder)
-            best = found if best is None else max(best, found)
-    if best is not None:
-        return best[2]
-    if nearest is None:
+            like.append((set[str]() in names, reference.created_ns, folder))
+    if like:
+        return max(like)[2]
+    if not known:
         raise RequestError(f"there is no reference yet to compare {word} with: {PROGRAM} reference record")
-    raise RequestError(_unlike(nearest, compared, word))
+    raise RequestError(_unlike(known[0][1], compared, word))
 
 
 def _unlike(reference: Reference, compared: Settings, word: str) -> str:

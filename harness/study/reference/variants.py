@@ -5,7 +5,6 @@ kept.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import RequestError, WorkError, nearest, nearest_or_list
@@ -22,17 +21,16 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
-from harness.measure.references import Reference, StoredRun, StoredTrace, file_digest
-from harness.run import Run, disk_error, part_of, runs_root
+from harness.measure.references import FilePart, Reference, StoredRun, StoredTrace, file_digest
+from harness.run import Run, disk_error, part_of, runs_root, why_invalid
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
 from harness.study.reference.collect import Collected, collect
-from harness.study.series.folder import runs_of
+from harness.study.series.folder import NAME, runs_of
 from harness.traces.progress import OnProgress, silent
 
 LISTS = CONFIGS / "references"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 NAME_TAKES = "letters, digits, dots, dashes and underscores, at most 80, the first a letter or a digit"
 
 
@@ -46,13 +44,7 @@ def plain_name(text: str) -> str:
 PlainName = Annotated[str, AfterValidator(plain_name)]
 
 
-class ListPart(BaseModel):
-    """A piece of a list: unknown fields are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Variant(ListPart):
+class Variant(FilePart):
     """One run of the list. lessons: those that it answers, together with another variant."""
 
     name: PlainName
@@ -60,7 +52,7 @@ class Variant(ListPart):
     lessons: tuple[str, ...] = ()
 
 
-class VariantList(ListPart):
+class VariantList(FilePart):
     """A list. device: what its runs are about; runs on the other kind would answer other lessons."""
 
     name: PlainName
@@ -70,10 +62,7 @@ class VariantList(ListPart):
 
     def only(self, names: tuple[str, ...]) -> VariantList:
         """The list with these variants alone; all of them without names.
-
-        Raises:
-            RequestError: it has no such variant.
-        """
+        Raises RequestError: it has no such variant."""
         known = [variant.name for variant in self.variants]
         for name in names:
             if name not in known:
@@ -89,11 +78,7 @@ def list_names() -> list[str]:
 
 
 def load_list(name_or_path: str) -> VariantList:
-    """A list by name, or from a file.
-
-    Raises:
-        RequestError: there is no such list, or its file is wrong.
-    """
+    """A list by name, or from a file. Raises RequestError: there is no such list, or its file is wrong."""
     is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
     path = expanded(name_or_path) if is_path else LISTS / f"{name_or_path}.yaml"
     if not is_path and name_or_path not in list_names():
@@ -102,20 +87,15 @@ def load_list(name_or_path: str) -> VariantList:
             f"--list: there is no list {name_or_path!r}; there are {', '.join(list_names())}, or give a file"
             + (f": did you mean {near}?" if near else "")
         )
-    found = _validated(path)
+    try:
+        found = VariantList.model_validate(read_yaml(path, "list of variants"))
+    except ValidationError as error:
+        said = why_invalid(error).replace("Value error, ", "", 1)
+        raise RequestError(f"list of variants {path}: {said}") from None
     wrong = list(_misfits(found))
     if wrong:
         raise RequestError("\n".join(f"list of variants {path}: {sentence}" for sentence in wrong))
     return found
-
-
-def _validated(path: Path) -> VariantList:
-    try:
-        return VariantList(**read_yaml(path, "list of variants"))
-    except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        where, said = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")
-        raise RequestError(f"list of variants {path}: {where}{': ' * bool(where)}{said}") from None
 
 
 def _misfits(found: VariantList) -> Iterator[str]:
@@ -149,12 +129,8 @@ def _lesson_misfits(variant: Variant, name: str, device: str) -> Iterator[str]:
 
 def at_site(asks: Experiment, defaults: Mapping[str, Any]) -> Experiment:
     """What a variant asks for, with the site's defaults if it leaves a field open, as in any launch there.
-
-    Raises:
-        RequestError: they do not go together; one line per reason.
-    """
-    known = type(asks).model_fields
-    usual = {name: value for name, value in defaults.items() if name in known}
+    Raises RequestError: they do not go together; one line per reason."""
+    usual = {name: value for name, value in defaults.items() if name in type(asks).model_fields}
     given = {name: getattr(asks, name) for name in asks.model_fields_set}
     made, errors = validate(type(asks), {**usual, **given})
     if made is None:
@@ -184,11 +160,11 @@ def collect_all(
     runs: dict[str, list[Run]], container: str | None, traces: bool = True, progress: OnProgress = silent
 ) -> dict[str, list[Collected]]:
     """What a reference keeps of each run. container, traces: as in `collect`."""
-    every = sum(map(len, runs.values()))
-    found: dict[str, list[Collected]] = {variant: [] for variant in runs}
-    for done, (variant, run) in enumerate(((v, r) for v, of_v in runs.items() for r in of_v), 1):
+    every = [(variant, run) for variant, of_variant in runs.items() for run in of_variant]
+    found: dict[str, list[Collected]] = defaultdict(list)
+    for done, (variant, run) in enumerate(every, 1):
         found[variant].append(collect(run, container, traces))
-        progress(done, every)
+        progress(done, len(every))
     return found
 
 
@@ -282,10 +258,7 @@ def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
 
 def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:
     """Copy the runs of a recording to the site's folder for traces, if it names one; those there stay as they are.
-
-    Raises:
-        WorkError: the folder cannot be written, or a variable in its name is not set here.
-    """
+    Raises WorkError: the folder cannot be written, or a variable in its name is not set here."""
     if site.reference_traces is None:
         return
     place = here(site.reference_traces)

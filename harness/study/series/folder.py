@@ -24,21 +24,16 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some parallel file systems are mounted without them
 
 
-def checked_name(name: str, source: str) -> str:
-    """The name, which is also a folder's. source: the flag or file that gave it, for the message.
-
-    Raises RequestError: it has other characters than letters, digits and ._-
-    """
-    if NAME.fullmatch(name):
-        return name
-    raise RequestError(
-        f"{source}: got {name!r}, takes up to 80 letters, digits and ._- beginning with a letter or digit"
-    )
+def refuse_name(name: str, source: str) -> None:
+    """Raises RequestError: the name cannot be a folder's. source: the flag or file that gave it, for the message."""
+    if not NAME.fullmatch(name):
+        raise RequestError(
+            f"{source}: got {name!r}, takes up to 80 letters, digits and ._- beginning with a letter or digit"
+        )
 
 
-def series_root(root: Path | None = None) -> Path:
-    """Where the folders of all series are. root: of the runs."""
-    return (root or runs_root()) / "series"
+def series_root() -> Path:
+    return runs_root() / "series"
 
 
 def series_folder(name: str) -> Path:
@@ -48,20 +43,14 @@ def series_folder(name: str) -> Path:
 
 def runs_of(series: str) -> list[Run]:
     """The series' runs, oldest first. A run whose record cannot be read belongs to none."""
-    mention = json.dumps(series)
-    return [run for run in all_runs() if _mentions(run, mention) and _is_part(run, series)]
-
-
-def _mentions(run: Run, mention: str) -> bool:
-    """A quick look: a thousand records take seconds to validate."""
-    with suppress(OSError, ValueError):
-        return mention in read_bounded_text(run.record_file, errors="replace")
-    return False
+    return [run for run in all_runs() if _is_part(run, series)]
 
 
 def _is_part(run: Run, series: str) -> bool:
-    with suppress(WorkError):
-        return run.record.part is not None and run.record.part.series == series
+    """A quick look comes first: a thousand records take seconds to validate."""
+    with suppress(OSError, ValueError, WorkError):
+        if json.dumps(series) in read_bounded_text(run.record_file, errors="replace"):
+            return run.record.part is not None and run.record.part.series == series
     return False
 
 
@@ -71,8 +60,7 @@ def driving(name: str) -> Iterator[Path]:
 
     The lock is the kernel's, on a file: it ends with its process, however that ends, and no child inherits it.
 
-    Raises:
-        WorkError: another process drives it, or the folder cannot be written.
+    Raises WorkError: another process drives it, or the folder cannot be written.
     """
     folder = series_folder(name)
     try:

@@ -70,10 +70,7 @@ class Task(NamedTuple):
 
 def prepared(points: Sequence[Point]) -> list[Task]:
     """Every point resolved.
-
-    Raises:
-        RequestError: a point cannot run at its site, or two fill one slot; one line per reason.
-    """
+    Raises RequestError: a point cannot run at its site, or two fill one slot; one line per reason."""
     tasks: list[Task] = []
     wrong: list[str] = []
     for point in points:
@@ -100,10 +97,6 @@ class ObservedRun(NamedTuple):
     state: State
     began: bool
 
-    @property
-    def slot(self) -> Slot:
-        return slot_of(self.run)
-
 
 class TaskStatus(NamedTuple):
     """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
@@ -116,7 +109,6 @@ class TaskStatus(NamedTuple):
 
 
 def counts(places: Iterable[TaskStatus]) -> dict[str, int]:
-    """Tasks by state."""
     found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
     for place in places:
         found[place.status] += 1
@@ -136,7 +128,6 @@ def began(run: Run) -> bool:
 
 
 def observed(run: Run) -> ObservedRun:
-    """The run with its state now."""
     own = run.status() or run.record.status
     if own is not None and own.state in FINAL:
         return ObservedRun(run, own.state, own.told_by is None or began(run))
@@ -155,7 +146,7 @@ def task_statuses(tasks: Sequence[Task], runs: Sequence[ObservedRun]) -> list[Ta
     """
     own: dict[Slot, list[ObservedRun]] = defaultdict(list)
     for each in runs:
-        own[each.slot].append(each)
+        own[slot_of(each.run)].append(each)
     return [_task_status(task, own[task.point.slot]) for task in tasks]
 
 
@@ -237,26 +228,18 @@ def estimate(places: Sequence[TaskStatus], runs: Sequence[ObservedRun], to_make:
 
     Expected: each task takes its devices × the mean elapsed time of the completed runs of its key, else of the series.
     """
-    spent = sum(cost_ns(each) for each in runs if each.state not in OPEN)
-    running = sum(cost_ns(each) for each in runs if each.state in OPEN)
-    worst = sum(task.worst_ns for task in to_make)
-    return Estimate(spent, running, worst, _expected(_elapsed_by_slot(places), to_make))
-
-
-def _elapsed_by_slot(places: Sequence[TaskStatus]) -> dict[Slot, int]:
-    done = {place.task.point.slot: elapsed_ns(place.run) for place in places if place.status == "done" and place.run}
-    return {slot: known for slot, known in done.items() if known is not None}
-
-
-def _expected(took_ns: dict[Slot, int], to_make: Sequence[Task]) -> float | None:
-    if not took_ns:
-        return None
-    of_all = mean(took_ns.values())
-    total = 0.0
-    for task in to_make:
-        same = [ns for slot, ns in took_ns.items() if slot.key == task.point.key]
-        total += task.devices * (mean(same) if same else of_all)
-    return total
+    took_ns: dict[str, list[int]] = defaultdict(list)
+    for place in places:
+        if place.status == "done" and place.run and (known := elapsed_ns(place.run)) is not None:
+            took_ns[place.task.point.key].append(known)
+    every = [ns for of_key in took_ns.values() for ns in of_key]
+    expected = (task.devices * mean(took_ns.get(task.point.key, every)) for task in to_make)
+    return Estimate(
+        spent_ns=sum(cost_ns(each) for each in runs if each.state not in OPEN),
+        running_ns=sum(cost_ns(each) for each in runs if each.state in OPEN),
+        worst_ns=sum(task.worst_ns for task in to_make),
+        expected_ns=sum(expected, 0.0) if every else None,
+    )
 
 
 def affordable(tasks: Sequence[Task], committed_ns: int, cap_ns: int | None, most: int) -> list[Task]:

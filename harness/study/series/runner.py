@@ -84,10 +84,7 @@ class SeriesOutcome(NamedTuple):
 
 def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[ObservedRun]]:
     """Where each task stands, and all runs of the series, now. Reads only.
-
-    Raises:
-        RequestError: its runs were made with other settings.
-    """
+    Raises RequestError: its runs were made with other settings."""
     runs = [observed(run) for run in runs_of(series)]
     refuse_other_settings(series, tasks, (each.run for each in runs))
     return task_statuses(tasks, runs), runs
@@ -156,10 +153,7 @@ class Submitter:
 
     def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
         """Start tasks that go together, or the first ones of them; returns their runs in order.
-
-        Raises:
-            RequestError, WorkError: nothing was started.
-        """
+        Raises RequestError, WorkError: nothing was started."""
         if len(tasks) == 1:
             point, ready = tasks[0]
             return [start_run(ready, point.command, point.part(series))]
@@ -171,7 +165,6 @@ class Submitter:
             return self.start(series, tasks[: self._most])
 
     def state(self, run: Run) -> State:
-        """The run's state now."""
         return state_of(run)
 
     def stop(self, run: Run) -> None:
@@ -257,7 +250,7 @@ class _Runner:
         self.full = False
         ended = ObservedRun(run, state, began(run))
         self.spent_ns += cost_ns(ended)
-        slot = ended.slot
+        slot = slot_of(run)
         place = self.places.get(slot)
         if place is None:
             return
@@ -275,8 +268,9 @@ class _Runner:
         """Start what may start now; returns why nothing more will, as a sentence."""
         cap_ns = self.limits.cap_ns
         while self.todo and not self.full:
-            committed = self.spent_ns + self._running_ns()
-            ready = affordable(list(self.todo), committed, cap_ns, self.submitter.room(len(self.active)))
+            running_ns = sum(cost_ns(ObservedRun(run, "running", began=True)) for run in self.active.values())
+            room = self.submitter.room(len(self.active))
+            ready = affordable(list(self.todo), self.spent_ns + running_ns, cap_ns, room)
             if not ready:
                 if cap_ns is None or self.active:
                     return ""
@@ -284,9 +278,6 @@ class _Runner:
             if stopped := self._submit(ready):
                 return stopped
         return ""
-
-    def _running_ns(self) -> int:
-        return sum(cost_ns(ObservedRun(run, "running", began=True)) for run in self.active.values())
 
     def _submit(self, ready: Sequence[Task]) -> str:
         ready = ready[: self.submitter.together(ready)]

@@ -39,13 +39,6 @@ def command_words(text: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-def wrong_values(name: str, values: Sequence[Any]) -> Iterator[str]:
-    """Why these are no values of a flag, one sentence each."""
-    for value in values:
-        if value is not None and not isinstance(value, str | int | float):
-            yield f"{name}: got {value!r}, takes a text, a number, true or false"
-
-
 def with_flags(command: Sequence[str], settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The command with these flags, in the place of those that it has, else at its end. true: the flag alone; false and
     null: without the flag.
@@ -55,18 +48,12 @@ def with_flags(command: Sequence[str], settings: Mapping[str, Any]) -> tuple[str
     """
     words = list(command)
     for name, value in settings.items():
-        words = _with_flag(words, name, value)
+        first = last = next((n for n, word in enumerate(words) if n and _is_flag(word, name)), len(words))
+        if first < len(words):
+            has_value = words[first] == name and not isinstance(value, bool) and _is_value(words[first + 1 : first + 2])
+            last = first + 1 + has_value
+        words[first:last] = _written(name, value)
     return tuple(words)
-
-
-def _with_flag(words: list[str], name: str, value: Any) -> list[str]:
-    at = next((n for n, word in enumerate(words) if n and _is_flag(word, name)), None)
-    kept = list(words)
-    if at is not None:
-        has_value = words[at] == name and not isinstance(value, bool) and _is_value(words[at + 1 : at + 2])
-        del kept[at : at + 1 + has_value]
-    place = len(kept) if at is None else at
-    return [*kept[:place], *_written(name, value), *kept[place:]]
 
 
 def _is_flag(word: str, name: str) -> bool:
@@ -138,10 +125,7 @@ def is_path(word: str) -> bool:
 
 def read_sweep(path_or_word: Path | str) -> Sweep:
     """A sweep from its file.
-
-    Raises:
-        RequestError: it cannot be read or is not one; a line for each thing that is wrong.
-    """
+    Raises RequestError: it cannot be read or is not one; a line for each thing that is wrong."""
     path = expanded(path_or_word) if isinstance(path_or_word, str) else path_or_word
     data = read_yaml(path, "sweep file")
     if not isinstance(data, dict):
@@ -157,15 +141,12 @@ def _sentence(error: dict[str, Any]) -> str:
     where = ".".join(str(part) for part in error["loc"] if part not in ("int", "list[any]", "constrained-int"))
     if error["type"] == "extra_forbidden":
         near = nearest(where, Sweep.model_fields)
-        return f"unknown field {where}" + (f": did you mean {near}?" if near else f"; there are {_fields()}")
+        there_are = ", ".join(Sweep.model_fields)
+        return f"unknown field {where}" + (f": did you mean {near}?" if near else f"; there are {there_are}")
     if error["type"] == "missing":
         return f"field {where} is missing"
     said = error["msg"].removeprefix("Value error, ")
     return f"field {where} is {error['input']!r}: {said[0].lower()}{said[1:]}"
-
-
-def _fields() -> str:
-    return ", ".join(Sweep.model_fields)
 
 
 Settings = dict[str, Any]
@@ -221,15 +202,11 @@ def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[Varying, list[str]]:
     base = {name: value for name, value in sweep.base.items() if name in fields_of(cls)}
     wrong = [f"base: {line}" for line in values_of(cls, base)[1]]
     if cls is Own:
-        wrong += _wrong_command(sweep)
+        try:
+            command_words(sweep.base.get("command"))
+        except RequestError as error:
+            wrong.append(str(error))
     return found, [*_wrong_names(sweep, cls), *wrong, *values.wrong, *_twice(found)]
-
-
-def _wrong_command(sweep: Sweep) -> Iterator[str]:
-    try:
-        command_words(sweep.base.get("command"))
-    except RequestError as error:
-        yield str(error)
 
 
 def _twice(found: Varying) -> Iterator[str]:
@@ -248,7 +225,8 @@ class _Values:
 
     def own(self, part: str, name: str, value: Any) -> Any:
         if is_script_flag(self.cls, name):
-            self.wrong += [f"{part}: {line}" for line in wrong_values(name, [value])]
+            if value is not None and not isinstance(value, str | int | float):
+                self.wrong.append(f"{part}: {name}: got {value!r}, takes a text, a number, true or false")
             return value
         if name not in self.fields:
             return value  # its name is refused

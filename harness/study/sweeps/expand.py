@@ -66,8 +66,7 @@ def expand(
 
     site_word: as given to --site. changes: the site's options from the command line, which stand above the file's.
 
-    Raises:
-        RequestError: something in the file is wrong, or the rules refuse a combination; a line for each thing.
+    Raises RequestError: something in the file is wrong, or the rules refuse a combination; a line for each thing.
     """
     cls = exercise_of(sweep)
     varies, wrong = varying(sweep, cls)
@@ -135,9 +134,12 @@ def _add(found: Expanded, common: _Common, settings: Settings, exclude: Sequence
 def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], list[str]]:
     """A combination's runs: one per seed and repeat; or why it cannot run."""
     tasks: list[Task] = []
+    flags = {name: value for name, value in settings.items() if is_script_flag(common.cls, name)}
+    given = common.given | {name: value for name, value in settings.items() if name not in flags}
+    if flags:  # of a user's own script: they are in its command
+        given["command"] = with_flags(common.given["command"], flags)
     for place, seed in enumerate(common.seeds):
-        given = _with_settings(common, settings) | ({} if seed is None else {"seed": seed})
-        asked, errors = validate(common.cls, given)
+        asked, errors = validate(common.cls, given if seed is None else given | {"seed": seed})
         if asked is None:
             return [], errors
         try:
@@ -147,14 +149,6 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], l
         each = len(common.seeds)  # so that more repeats keep the places of those that there are
         tasks += [_task(common, ready, key, place + number * each) for number in range(common.repeats)]
     return sorted(tasks, key=lambda task: task.point.repeat), []
-
-
-def _with_settings(common: _Common, settings: Settings) -> Settings:
-    """The fields of a point; flags of a user's own script are in its command."""
-    flags = {name: value for name, value in settings.items() if is_script_flag(common.cls, name)}
-    fields = {name: value for name, value in settings.items() if name not in flags}
-    command = {"command": with_flags(common.given["command"], flags)} if flags else {}
-    return common.given | fields | command
 
 
 def _task(common: _Common, ready: Prepared, key: str, repeat: int) -> Task:

@@ -21,8 +21,6 @@ RANK_STEPS = "rank steps/s"  # of weak scaling, where each rank does the same in
 
 
 class Measured(NamedTuple):
-    """A completed run with its numbers."""
-
     run: Run
     summary: Summary
     metrics: Metrics
@@ -71,13 +69,12 @@ def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], more
     return Results(points, lacking)
 
 
-def known_metric(name: str, points: Sequence[PointValues], source: str) -> str:
-    """The metric's name. Raises RequestError: no run of the series measured it."""
-    names = dict.fromkeys(metric for point in points for metric in point.values)
-    if name in names:
-        return name
-    hint = nearest_or_list(name, names, "--json lists all")
-    raise RequestError(f"{source}: no run of this series measured {name!r}{hint}")
+def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
+    """Raises RequestError: no run of the series measured the metric to plot."""
+    names = dict.fromkeys(name for point in points for name in point.values)
+    if metric not in names:
+        hint = nearest_or_list(metric, names, "--json lists all")
+        raise RequestError(f"--plot: no run of this series measured {metric!r}{hint}")
 
 
 def sizes(found: Mapping[str, Sequence[Measured]], settings: Mapping[str, Settings]) -> list[Size]:
@@ -119,11 +116,8 @@ def _unit(runs: Sequence[Measured]) -> str:
     if all("tokens_per_s" in one.metrics for one in runs):
         return "tokens/s"
     samples = all(one.summary.efficiency and one.summary.efficiency.samples_per_s for one in runs)
-    return "samples/s" if samples or not all(_is_own(one) for one in runs) else RANK_STEPS
-
-
-def _is_own(one: Measured) -> bool:
-    return isinstance(one.summary.experiment, Own)
+    are_own = all(isinstance(one.summary.experiment, Own) for one in runs)
+    return "samples/s" if samples or not are_own else RANK_STEPS
 
 
 def _speed(one: Measured, unit: str) -> float | None:

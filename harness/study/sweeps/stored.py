@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -42,16 +41,11 @@ class SweepRequest(NamedTuple):
 
 
 def request_file(series: str) -> Path:
-    """Where a series keeps its request."""
     return series_folder(series) / "request.json"
 
 
 def stored_request(series: str) -> Stored | None:
-    """The request of a series; None if it has none.
-
-    Raises:
-        WorkError: the file cannot be read.
-    """
+    """The request of a series; None if it has none. Raises WorkError: the file cannot be read."""
     path = request_file(series)
     if not NAME.fullmatch(series):  # none that a series can have
         return None
@@ -79,7 +73,6 @@ def store_request(series: str, request: Stored) -> None:
 
 
 def all_series() -> list[str]:
-    """The series that there are, by name."""
     return sorted(path.parent.name for path in series_root().glob("*/request.json"))
 
 
@@ -88,8 +81,7 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
 
     name: of the series; default: the sweep's name.
 
-    Raises:
-        RequestError: there is no such sweep, or its file is wrong.
+    Raises RequestError: there is no such sweep, or its file is wrong.
     """
     if is_path(word):
         sweep = started_here(read_sweep(word))
@@ -104,11 +96,11 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
     return SweepRequest(name or word, read_sweep(path), stored_request(name or word))
 
 
-def started_here(sweep: Sweep, environ: Mapping[str, str] = os.environ) -> Sweep:
+def started_here(sweep: Sweep) -> Sweep:
     """The sweep; of a user's own training with the folder and the Python where it is asked for."""
     if sweep.base.get("exercise") != OWN:
         return sweep
-    python = active_python(environ)
+    python = active_python(os.environ)
     usual = {"start_in": str(Path.cwd()), **({"python": python} if python else {})}
     return sweep.model_copy(update={"base": usual | sweep.base})
 
