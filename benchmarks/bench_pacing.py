@@ -32,7 +32,6 @@ from harness.analysis.job.summarise import summarise_job  # noqa: E402
 from harness.analysis.process.part import RankPart  # noqa: E402
 from harness.analysis.summary import Summary, Window  # noqa: E402
 from harness.measure.paths import measure_files  # noqa: E402
-from harness.measure.run_contents import with_problems  # noqa: E402
 from harness.report.page.compose import compose, figures, read_inputs, write_page  # noqa: E402
 from harness.report.plots.png import write_pngs  # noqa: E402
 from harness.report.tables.efficiency import pace_sentences  # noqa: E402
@@ -74,7 +73,7 @@ def switches(ranks: int) -> dict[str, str]:
 
 def summary_of(parts: Sequence[RankPart], real: int) -> Summary:
     """As a report makes it, with a word about the copies."""
-    return with_problems(summarise_job(parts, None, switches(len(parts))), [label(real, len(parts))])
+    return summarise_job(parts, None, switches(len(parts))).with_problems([label(real, len(parts))])
 
 
 def false_names(real: Sequence[RankPart], jobs: int, ranks: int, steps: int) -> int:

@@ -88,7 +88,7 @@ def mentioned(folder: str) -> dict[str, frozenset[str]]:
 def imports(*folders: str) -> dict[str, set[str]]:
     """The modules of some folders, and which of them each imports, wherever in it."""
     every = {name: others for folder in folders for name, others in mentioned(folder).items()}
-    return {name: (others & every.keys()) - {name} for name, others in every.items()}
+    return {name: {*(others & every.keys())} - {name} for name, others in every.items()}
 
 
 def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -> None:
