@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,13 @@ def load_instructions(path: Path) -> list[Instruction]:
         raise RequestError(f"--data {path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise RequestError(f"--data {path}: is not JSON ({error})") from None
-    return [_instruction(path, number, row) for number, row in enumerate(rows)]
-
-
-def _instruction(path: Path, number: int, row: Any) -> Instruction:
-    try:
-        return Instruction(str(row["instruction"]), str(row.get("input", "")), str(row["output"]))
-    except (TypeError, KeyError, AttributeError):
-        raise RequestError(f"--data {path}: entry {number} lacks `instruction` or `output`") from None
+    found: list[Instruction] = []
+    for row in rows:
+        try:
+            found.append(Instruction(str(row["instruction"]), str(row.get("input", "")), str(row["output"])))
+        except (TypeError, KeyError, AttributeError):
+            raise RequestError(f"--data {path}: entry {len(found)} lacks `instruction` or `output`") from None
+    return found
 
 
 def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabulary:
@@ -97,11 +97,7 @@ def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabula
     loaded: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     end_id = loaded.eos_token_id
     padding_id = loaded.pad_token_id if loaded.pad_token_id is not None else end_id
-
-    def encode(text: str) -> list[int]:
-        return list(loaded.encode(text, add_special_tokens=False))
-
-    return Vocabulary(encode, end_id, padding_id, len(loaded), folder)
+    return Vocabulary(partial(loaded.encode, add_special_tokens=False), end_id, padding_id, len(loaded), folder)
 
 
 def check_vocabulary(vocabulary: Vocabulary, model_vocab_size: int) -> None:

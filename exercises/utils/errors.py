@@ -19,16 +19,15 @@ def run_script(main: Callable[[], int]) -> None:
     """
     try:
         code = main()
-    except HarnessError as error:
-        tell_error(error, error.__traceback__)
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        code = error.exit_code
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+    except (HarnessError, RuntimeError, MemoryError) as error:
+        if isinstance(error, HarnessError):
+            told, code = str(error), error.exit_code
+        elif is_out_of_memory(error):
+            told, code = _without_memory(str(error)), WorkError.exit_code
+        else:
             raise
         tell_error(error, error.__traceback__)
-        print(f"error: {_without_memory(str(error))}", file=sys.stderr, flush=True)
-        code = WorkError.exit_code
+        print(f"error: {told}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 

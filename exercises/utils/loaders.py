@@ -59,8 +59,8 @@ class PythonTokenizer:
         self._split = regex.compile(_splitting_pattern(content))
         self._ids: dict[str, int] = content["model"]["vocab"]
         self._whole_words = bool(content["model"].get("ignore_merges"))
-        merges = [_pair(merge) for merge in content["model"]["merges"]]
-        self._ranks: dict[TokenPair, int] = {pair: r for r, pair in enumerate(merges)}
+        merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in content["model"]["merges"])
+        self._ranks: dict[TokenPair, int] = {(left, right): rank for rank, (left, right) in enumerate(merges)}
         self._characters = _byte_characters()
 
     def encode(self, text: str) -> list[int]:
@@ -114,11 +114,6 @@ def _splitting_pattern(content: dict[str, Any]) -> str:
     if content["model"].get("type") != "BPE" or pattern is None or not byte_level:
         raise UnsupportedTokenizerError("not a byte-level BPE with a splitting pattern")
     return str(pattern)
-
-
-def _pair(merge: str | list[str]) -> tuple[str, str]:
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
 
 
 def _byte_characters() -> list[str]:
@@ -209,13 +204,14 @@ def _outlive_sigterm(worker: int) -> None:
     training that fails sends SIGTERM to its workers and waits until they end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_obey_the_parent, args=(os.getppid(),), daemon=True).start()
+    parent = os.getppid()
 
+    def obey_the_parent() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+            continue
+        os._exit(0)
 
-def _obey_the_parent(parent: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-        continue
-    os._exit(0)
+    threading.Thread(target=obey_the_parent, daemon=True).start()
 
 
 def _workers() -> int:
@@ -223,15 +219,11 @@ def _workers() -> int:
     return max(1, min(2, cores - 1))  # one core is for the training itself
 
 
-def _leave_the_parents_garbage() -> None:
-    """A forked process collects nothing that it inherited: to free a CUDA event there aborts the process."""
-    os.register_at_fork(after_in_child=gc.freeze)
-
-
 def _loader(
     arguments: TrainingArguments, examples: Dataset[TokenBatch] | Sequence[TokenBatch], workers: int, pin_memory: bool
 ) -> DataLoader[TokenBatch]:
-    _leave_the_parents_garbage()
+    # A forked process collects nothing that it inherited: to free a CUDA event there aborts the process.
+    os.register_at_fork(after_in_child=gc.freeze)
     return DataLoader(
         cast("Dataset[TokenBatch]", examples),  # a list works, too
         batch_size=arguments.micro_batch_size,

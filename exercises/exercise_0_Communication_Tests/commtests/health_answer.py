@@ -103,12 +103,6 @@ class Job:
         """Nodes or ranks, as labels have them."""
         return [*map(str, self.nodes if self.several else range(len(self.places)))]
 
-    def unit_of(self, rank: str) -> str:
-        return str(self.places[int(rank)].node) if self.several else rank
-
-    def ranks_of(self, unit: str) -> list[int]:
-        return self.nodes[int(unit)] if self.several else [int(unit)]
-
     def name(self, unit: str) -> str:
         """As `node 3 (lrdn0123)` or `rank 1`."""
         if not self.several:
@@ -118,7 +112,7 @@ class Job:
     def units_with(self, label: str, by: str) -> list[str]:
         """The places that a probe's label is about."""
         if by == "rank":
-            return [self.unit_of(label)]
+            return [str(self.places[int(label)].node) if self.several else label]
         if by.endswith("pair"):
             return label.split("-")
         return [label] if self.several and by == "node" else []

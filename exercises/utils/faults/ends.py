@@ -48,18 +48,6 @@ def _abort() -> None:
     os.abort()
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _exit() -> None:
-    sys.exit(EXIT_STATUS)
-
-
-def _gone() -> None:
-    os._exit(0)  # without the functions that Python calls at its end
-
-
 def _no_core_file() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
@@ -68,9 +56,9 @@ _KINDS: dict[str, Callable[[], None]] = {
     "exception": _exception,
     "segv": _segv,
     "abort": _abort,
-    "kill": _kill,
-    "exit": _exit,
-    "gone": _gone,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exit": lambda: sys.exit(EXIT_STATUS),
+    "gone": lambda: os._exit(0),  # without the functions that Python calls at its end
 }
 
 
@@ -169,7 +157,6 @@ class _Here:
 
     @property
     def next_rank(self) -> int:
-        """Another rank."""
         return (self.target.rank + 1) % dist.get_world_size()
 
 

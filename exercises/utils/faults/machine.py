@@ -70,23 +70,16 @@ class SideProcess:
 
     def received(self) -> Iterator[str]:
         """The lines that it has written since the last call; does not wait."""
-        while True:
-            try:
-                more = os.read(self._answers, 4096)
-            except BlockingIOError:
-                break
-            if not more:
-                break
-            self._pending += more
+        with suppress(BlockingIOError):
+            while more := os.read(self._answers, 4096):
+                self._pending += more
         *lines, self._pending = self._pending.split(b"\n")
         yield from (line.decode() for line in lines)
 
     def wait(self) -> None:
-        """Wait for its end, however long that takes."""
         self._process.wait()
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
         self._process.kill()
         self._process.wait()
 

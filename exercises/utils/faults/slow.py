@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,11 +50,7 @@ def collect_garbage(fault: Fault, target: Target) -> None:
     """Make the heap, and collect in forward: nothing is found, and every object is looked at."""
     heap = [{"next": [number]} for number in range(1000 * fault.count("objects"))]
     target.until.callback(heap.clear)
-
-    def collect() -> None:
-        gc.collect()
-
-    target.when_due("forward", fault, collect)
+    target.when_due("forward", fault, gc.collect)
 
 
 def synchronise(fault: Fault, target: Target) -> None:
@@ -61,9 +58,8 @@ def synchronise(fault: Fault, target: Target) -> None:
     waiting = PerStep(fault, target)
 
     def synchronise(*_: object) -> None:
-        begin_ns = time.perf_counter_ns()
-        torch.cuda.synchronize()
-        waiting.add(time.perf_counter_ns() - begin_ns)
+        with waiting.counted():
+            torch.cuda.synchronize()
 
     for model in target.models:
         for layer in layers_of(model):
@@ -130,39 +126,24 @@ SENDING = {
 
 def slow_link(fault: Fault, target: Target) -> None:
     """Sleep before each message, in the thread that sends it: of another thread a trace shows no operators."""
-    link = _Link(fault, target)
+    delay = PerStep(fault, target)
+
+    def late(call: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def delayed(group: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
+            size_bytes = bytes_of(args[place]) if len(args) > place else 0
+            with delay.counted():
+                time.sleep(delay_ns(fault, size_bytes) / 1e9)
+            return call(group, *args, **kwargs)
+
+        return delayed
+
     for name, place in SENDING.items():
         if hasattr(ProcessGroup, name):
-            wrap(ProcessGroup, name, link.late(place), target.until)
+            wrap(ProcessGroup, name, partial(late, place=place), target.until)
     for model in target.models:
         if isinstance(model, DistributedDataParallel):
             # DDP sends from C++. With this hook, which computes the same, it sends from Python.
             model.register_comm_hook(None, allreduce_hook)
-
-
-class _Link:
-    """Delays messages."""
-
-    def __init__(self, fault: Fault, target: Target) -> None:
-        self._fault = fault
-        self._delayed = PerStep(fault, target)
-
-    def late(self, place: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Wraps a call whose argument `place` has the tensors to send."""
-
-        def wrapper(call: Callable[..., Any]) -> Callable[..., Any]:
-            def delayed(group: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
-                self._delay(bytes_of(args[place]) if len(args) > place else 0)
-                return call(group, *args, **kwargs)
-
-            return delayed
-
-        return wrapper
-
-    def _delay(self, size_bytes: int) -> None:
-        begin_ns = time.perf_counter_ns()
-        time.sleep(delay_ns(self._fault, size_bytes) / 1e9)
-        self._delayed.add(time.perf_counter_ns() - begin_ns)
 
 
 def delay_ns(fault: Fault, size_bytes: int) -> int:
