@@ -116,7 +116,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
 
     # Under stage 3 no rank has whole parameters to compare.
     check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
-    precision = zero.precision_of(ds_config, arguments)
+    precision = "bf16" if zero.uses_bf16(ds_config) else arguments.precision  # the file decides on bfloat16
     description = describe(arguments, config, seq_length, accelerator.device, precision=precision)
     return TrainingState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
 

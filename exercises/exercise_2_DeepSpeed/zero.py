@@ -18,7 +18,6 @@ from accelerate.utils import InitProcessGroupKwargs  # type: ignore[import-untyp
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.faults import settings
 from harness.common.errors import RequestError
-from harness.common.model_config import Precision
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -81,11 +80,6 @@ def uses_bf16(config: dict[str, Any]) -> bool:
     return bool(config.get("bf16", {}).get("enabled"))
 
 
-def precision_of(config: dict[str, Any], arguments: TrainingArguments) -> Precision:
-    """What the training computes in: the file decides whether that is bfloat16."""
-    return "bf16" if uses_bf16(config) else arguments.precision
-
-
 def checkpoints_activations(config: dict[str, Any]) -> bool:
     """True when the configuration computes activations again in the backward pass."""
     return "activation_checkpointing" in config
@@ -100,7 +94,10 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
     mark_by_pytorch()
     handlers = []
     if arguments.on_cpu:
-        _prepare_cpu()
+        # DeepSpeed would first compile a shared-memory extension for a minute, and gloo does not use it.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        # A launcher may set this variable for exercise 1, and accelerate would not use DeepSpeed with it.
+        os.environ.pop("ACCELERATE_USE_CPU", None)
         handlers.append(InitProcessGroupKwargs(backend="gloo"))
     plugin = DeepSpeedPlugin(hf_ds_config=config, zero3_init_flag=config["zero_optimization"]["stage"] == 3)
     return Accelerator(
@@ -115,10 +112,3 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
 def mark_by_pytorch() -> None:
     """DeepSpeed marks its ranges by PyTorch. It needs a newer `nvtx` package than the nsys of most sites can record."""
     deepspeed.get_accelerator().supports_nvtx_domain = False
-
-
-def _prepare_cpu() -> None:
-    # DeepSpeed would first compile a shared-memory extension for a minute, and gloo does not use it.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    # A launcher may set this variable for exercise 1, and accelerate would not use DeepSpeed with it.
-    os.environ.pop("ACCELERATE_USE_CPU", None)

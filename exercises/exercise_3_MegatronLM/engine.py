@@ -73,7 +73,10 @@ class Engine:
         """
         results = get_forward_backward_func()(
             forward_step_func=partial(_forward, self.batch),
-            data_iterator=[read() if _reads_data(chunk) else None for chunk in self.chunks],
+            # The first stage needs the tokens, the last one the labels; the stages between need no data.
+            data_iterator=[
+                read() if chunk.module.pre_process or chunk.module.post_process else None for chunk in self.chunks
+            ],
             model=self.chunks,
             num_microbatches=self.num_microbatches,
             seq_length=self.batch.seq_length,
@@ -175,11 +178,6 @@ def _scheduler(optimizer: MegatronOptimizer, arguments: MegatronArguments) -> Op
         wd_incr_steps=0,
         wd_incr_style="constant",
     )
-
-
-def _reads_data(chunk: DistributedDataParallel) -> bool:
-    """The first stage needs the tokens, the last one the labels; the stages between need no data."""
-    return bool(chunk.module.pre_process or chunk.module.post_process)
 
 
 def _forward(batch: BatchSizes, micro_batches: Iterator[MicroBatch] | None, chunk: Any) -> tuple[Tensor, Any]:
