@@ -17,17 +17,9 @@ class Check(NamedTuple):
 
     name: str
     where: Literal["login", "node", "both"]
-    look: Callable[[Surroundings], Iterable[Result]]
+    look: Callable[[Surroundings], Iterable[Result] | Result | None]
     concerns: Callable[[Surroundings], bool] = lambda _: True
     queue: bool = False
-
-
-def _contained(around: Surroundings) -> bool:
-    return around.site.container is not None
-
-
-def _on_gpus(around: Surroundings) -> bool:
-    return around.uses_gpus
 
 
 def _nvidia(around: Surroundings) -> bool:
@@ -38,19 +30,10 @@ def _with_nsys(around: Surroundings) -> bool:
     return around.job is not None and around.job.profiler == "nsys"
 
 
-def _names_interface(around: Surroundings) -> bool:
-    return around.site.network.interface is not None
-
-
 def _request(around: Surroundings) -> Iterator[Result]:
+    what, launch = ("exercise 1", "-e 1 --dry-run") if around.own is None else ("your training", "run --dry-run -- …")
     for sentence in around.refusals:
-        if around.own is not None:
-            dry_run = "bash slurm.sh run --dry-run -- …   # the same refusal"
-            yield problem(f"your training at {around.site.name}", sentence, dry_run)
-            continue
-        yield problem(
-            f"exercise 1 at {around.site.name}", sentence, "bash slurm.sh -e 1 --dry-run   # the same refusal"
-        )
+        yield problem(f"{what} at {around.site.name}", sentence, f"bash slurm.sh {launch}   # the same refusal")
 
 
 CHECKS = (
@@ -73,18 +56,23 @@ CHECKS = (
     Check("script", "both", surroundings.script, surroundings.is_own),
     Check("training", "both", surroundings.training_python, surroundings.is_own),
     Check("data", "both", surroundings.data, surroundings.is_own),
-    Check("container", "both", container.container, _contained),
+    Check("container", "both", container.container),
     Check("load", "node", machine.load),
     Check("cores", "node", machine.cores),
     Check("packages", "both", container.packages),
     Check("shared memory", "node", machine.shared_memory),
-    Check("gpus", "node", machine.gpus, _on_gpus),
-    Check("torch", "node", machine.torch_and_driver, _on_gpus),
-    Check("interface", "node", machine.interface, _names_interface),
+    Check("gpus", "node", machine.gpus, lambda around: around.uses_gpus),
+    Check("torch", "node", machine.torch_and_driver, lambda around: around.uses_gpus),
+    Check("interface", "node", machine.interface, lambda around: around.site.network.interface is not None),
     Check("temporary", "node", files.temporary),
     Check("nsys", "both", container.nsys, _nvidia),
-    Check("gpu metrics", "node", container.gpu_metrics, lambda around: _on_gpus(around) and _nvidia(around)),
-    Check("cpu samples", "node", container.cpu_samples, _with_nsys),
+    Check("gpu metrics", "node", container.gpu_metrics, lambda around: around.uses_gpus and _nvidia(around)),
+    Check(
+        "cpu samples",
+        "node",
+        container.cpu_samples,
+        lambda around: around.job is not None and around.job.profiler == "nsys",
+    ),
     Check("nsys2prv", "login", container.nsys2prv, _nvidia),
     Check("time service", "node", machine.synchronised, lambda around: around.uses_slurm),
 )
@@ -106,6 +94,7 @@ def examine(
                 yield CheckLine(check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}"))
         elif around.place != "node" or check.where != "login":
             begin(check.name)
-            for result in check.look(around):
+            found = check.look(around)
+            for result in [found] if isinstance(found, Result) else found or ():
                 if not (node_follows and result.found.endswith(IN_JOB)):
                     yield CheckLine(check.name, result)

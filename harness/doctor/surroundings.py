@@ -127,29 +127,19 @@ def look_around(
     Raises RequestError: the site's scheduler is unknown.
     """
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
-    jobs, refusals = _jobs(site, nodes) if own is None else _own_job(own, site)
-    whole = jobs[0].site if own is not None and jobs else site
-    return Surroundings(whole, place or derived, jobs, refusals, course, nodes, own=own, paths=tuple(paths))
-
-
-def _own_job(asked: Experiment, site: Site) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    try:
-        return (prepare(asked, site).job,), ()
-    except RequestError as error:
-        return (), tuple(str(error).splitlines())
-
-
-def _jobs(site: Site, nodes: int) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The trainings' jobs with the options of a launch without flags; without exercise 1 there is none."""
     jobs: list[Job] = []
-    for number in TRAININGS:
+    refusals: tuple[str, ...] = ()
+    for number in TRAININGS if own is None else [None]:
         try:
-            asked = build_experiment([("-e", str(number)), ("-n", str(nodes))], [], [], site.defaults)
-            jobs.append(prepare(asked, site).job)
+            # As a launch without flags.
+            words = [("-e", str(number)), ("-n", str(nodes))]
+            jobs.append(prepare(own or build_experiment(words, [], [], site.defaults), site).job)
         except RequestError as error:
-            if number == TRAININGS[0]:
-                return (), tuple(str(error).splitlines())
-    return tuple(jobs), ()
+            if not jobs:
+                refusals = tuple(str(error).splitlines())
+                break
+    whole = jobs[0].site if own is not None and jobs else site
+    return Surroundings(whole, place or derived, tuple(jobs), refusals, course, nodes, own=own, paths=tuple(paths))
 
 
 IN_JOB = "slurm.sh doctor --in-job"  # what sees it
@@ -220,16 +210,13 @@ def script(around: Surroundings) -> Iterator[Result]:
     asked, job = around.own, around.job
     if not isinstance(asked, Own) or job is None:
         return
-    shared = "use a folder that all nodes share"
     wrong = [*program_missing(asked, job.site, around.environ)]
-    yield from (problem("script", why, f"ls {asked.start_in}   # {shared}") for why in wrong)
+    look = f"ls {asked.start_in}   # use a folder that all nodes share"
+    yield from (problem("script", why, look) for why in wrong)
     if not wrong:
-        where = f" is in {asked.start_in}" if _lies_there(asked) else " is started as it is"
+        lies_there = asked.form == "script" or Path(asked.start_in, asked.program).is_file()
+        where = f" is in {asked.start_in}" if lies_there else " is started as it is"
         yield ok("script", printable(asked.program) + where)
-
-
-def _lies_there(asked: Own) -> bool:
-    return asked.form == "script" or Path(asked.start_in, asked.program).is_file()
 
 
 def training_python(around: Surroundings) -> Iterator[Result]:
