@@ -143,8 +143,8 @@ def _(asked: DDP, job: Job) -> dict[str, Any]:
 
 @_own.register
 def _(asked: DeepSpeed, job: Job) -> dict[str, Any]:
-    zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny).zero_optimization
-    live = zero.stage3_max_live_parameters or 0
+    zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny)["zero_optimization"]
+    live = zero.get("stage3_max_live_parameters", 0)
     return {
         "micro_batches": asked.gradient_accumulation_steps,
         "micro_batches_per_step": 1,
@@ -152,7 +152,7 @@ def _(asked: DeepSpeed, job: Job) -> dict[str, Any]:
         "layout": Layout(asked.world_size or 1),
         "sharding": asked.sharding,
         "hpz": asked.copy_ranks,
-        "buckets": ZeroBuckets(zero.reduce_bucket_size, live, zero.overlap_comm),
+        "buckets": ZeroBuckets(zero["reduce_bucket_size"], live, zero["overlap_comm"]),
     }
 
 
