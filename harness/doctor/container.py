@@ -185,7 +185,7 @@ def _understood(around: Surroundings, options: Options, name: str) -> Result:
     found = installed_nsys(around)
     if not isinstance(found, Nsys):
         return problem("nsys --version", found, "module avail nsight   # another version")
-    what = f"nsys {'.'.join(map(str, found.version)) or 'of unknown version'}"
+    what = f"nsys {found.dotted}"
     if not found.flags:
         return problem(what, "nsys profile --help lists no options", "nsys profile --help")
     _, left_out = profile_argv(found, options, "report", around.uses_gpus)
@@ -295,11 +295,10 @@ def nsys2prv(around: Surroundings) -> Result:
         )
         return warning(PROGRAM, "is not on PATH: slurm.sh paraver writes with its own engine", remedy)
     answer = around.ask("nsys", "--version")
-    version = understood(answer.out, "").version
+    found = understood(answer.out, "")
     newer = "module avail nsight   # one of 2024.6 or newer, on the PATH of nsys2prv"
-    if answer.code or not version:
+    if answer.code or not found.version:
         return warning(PROGRAM, f"is here, but the nsys that it needs is not: {answer.reason}", newer)
-    dotted = ".".join(map(str, version))
-    if version[:2] < OLDEST_NSYS:
-        return warning(PROGRAM, f"is here, but cannot use nsys {dotted}: it needs 2023 or later", newer)
-    return ok(PROGRAM, f"is here, with nsys {dotted}")
+    if found.version[:2] < OLDEST_NSYS:
+        return warning(PROGRAM, f"is here, but cannot use nsys {found.dotted}: it needs 2023 or later", newer)
+    return ok(PROGRAM, f"is here, with nsys {found.dotted}")

@@ -95,9 +95,8 @@ class Job:
     def what(self) -> str:
         """What the job is, for the first lines of its script: a text without characters that could end a line."""
         asked = self.experiment
-        return (
-            f"Exercise {asked.exercise} ({asked.title})" if asked.exercise != "own" else "A training of the user's own"
-        )
+        own = isinstance(asked, Own)
+        return "A training of the user's own" if own else f"Exercise {asked.exercise} ({asked.title})"
 
     @property
     def module_words(self) -> list[Word]:
@@ -152,7 +151,8 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(asked, Own) else machine.runs_dir
     output_dir = f"{runs_dir}/{asked.folder}"
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
-    env = _environment(asked, site, device, plan, _threads(asked, site, machine, cpus))
+    variables = _of_options(asked)
+    env = _environment(site, device, plan, variables, _threads(asked, site, machine, cpus))
     folder = next((command.folder for command in plan.commands if command.folder), output_dir)
     own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
     return Job(
@@ -184,9 +184,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         after=plan.after,
         files=plan.files,
         holds_secret=isinstance(asked, Own) and holds_secret(asked.command),
-        folders=sorted(
-            {str(PurePosixPath(t.path).parent) for t in _of_options(asked).values() if isinstance(t, InRun)}
-        ),
+        folders=sorted({str(PurePosixPath(t.path).parent) for t in variables.values() if isinstance(t, InRun)}),
         expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
     )
 
@@ -322,11 +320,10 @@ def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
             f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"
         )
-    flags = list(for_nsys(asked).values()) if profiler != "nsys" else []
-    if flags:
+    if profiler != "nsys" and (flags := for_nsys(asked)):
         raise RequestError(
-            f"{' and '.join(flags)}: for nsys only, and at site {site.name} --profiler auto means {profiler}: add "
-            "--profiler nsys, or leave it out"
+            f"{' and '.join(flags.values())}: for nsys only, and at site {site.name} --profiler auto means {profiler}: "
+            "add --profiler nsys, or leave it out"
         )
 
 
@@ -342,16 +339,14 @@ def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chose
 
 
 def _environment(
-    asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan, threads: int
+    site: Site, device: DeviceKind, plan: ExercisePlan, variables: Mapping[str, str | InRun], threads: int
 ) -> dict[str, Word]:
     of_site = site.env.get("PYTHONPATH")  # ours, then the site's, then the user's own where it is kept
     path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
     path = concatenated(path, join(Var("PYTHONPATH", before=":"))) if plan.keeps_users else path
     env: dict[str, Word] = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    if site.network.interface:
-        env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
-    elif backend_of(site).RUNS_HERE:
-        env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), "lo")
+    if interface := site.network.interface or ("lo" if backend_of(site).RUNS_HERE else None):
+        env |= {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     if device == "cpu":
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     if site.network.torchrun != "torchrun":
@@ -359,8 +354,7 @@ def _environment(
     own = {name: from_site(text) for name, text in site.env.items() if name != "PYTHONPATH"}
     env |= plan.environment | own
     env |= {
-        name: join(RUN_DIR, f"/{text.path}") if isinstance(text, InRun) else text
-        for name, text in _of_options(asked).items()
+        name: join(RUN_DIR, f"/{text.path}") if isinstance(text, InRun) else text for name, text in variables.items()
     }
     number: Word = join(Var("OMP_NUM_THREADS", otherwise=str(threads))) if plan.keeps_users else str(threads)
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", number)}

@@ -119,14 +119,22 @@ def _versions(asked: Experiment) -> dict[str, str]:
 def git_state_of(folder: Path) -> dict[str, str | bool | None]:
     """The repository that holds the folder: its top, commit and branch, whether tracked files differ from the commit,
     and a checksum of the differences. None: git does not say."""
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    differences = _git(folder, "diff", "HEAD") if changes else None
+    found = git_state(folder, "--untracked-files=no")
+    differences = _git(folder, "diff", "HEAD") if found["dirty"] else None
     return {
         "repository": _git(folder, "rev-parse", "--show-toplevel"),
+        **found,
+        "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
+    }
+
+
+def git_state(folder: Path = ROOT, *of_status: str) -> dict[str, str | bool | None]:
+    """The commit and branch of a checkout, and whether files differ from it; None: git does not say."""
+    changed = _git(folder, "status", "--porcelain", *of_status)
+    return {
         "commit": _git(folder, "rev-parse", "HEAD"),
         "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": None if changes is None else bool(changes),
-        "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
+        "dirty": None if changed is None else bool(changed),
     }
 
 
@@ -326,12 +334,3 @@ def _record(start: Start) -> Record:
         created_ns=time.time_ns(),
         part=start.part,
     )
-
-
-def git_state() -> dict[str, str | bool | None]:
-    """The commit and branch of this checkout, and whether files differ from it; None: git does not say."""
-    return {
-        "commit": _git(ROOT, "rev-parse", "HEAD"),
-        "branch": _git(ROOT, "rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": None if (changed := _git(ROOT, "status", "--porcelain")) is None else bool(changed),
-    }
