@@ -63,7 +63,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def check_argument(argument: str) -> int:
-    """Check the traces of one run or file; the worst of their exit codes."""
     try:
         return max(check_trace(trace) for trace in find_traces(argument))
     except NoTrace as why:

@@ -27,8 +27,6 @@ from harness.observe import metrics
 
 @dataclass(frozen=True)
 class DDPArguments(LoaderArguments):
-    """Exercise 1's own option."""
-
     exercise: ClassVar[int | None] = 1
     slow_dataloading: bool
     bucket_cap_mb: float | None
@@ -118,7 +116,6 @@ def bucket_size(arguments: DDPArguments) -> dict[str, float]:
 
 
 def declare_options(parser: Any) -> None:
-    """Exercise 1's own options."""
     parser.add_argument("--fsdp", choices=("full", "hybrid"), help="shard the parameters with FSDP2")
     parser.add_argument("--lora", type=positive, help="train adapters of this rank instead of the weights")
     offload = "keep activations for the backward pass in the host's memory"

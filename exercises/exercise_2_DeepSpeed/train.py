@@ -45,8 +45,6 @@ from harness.observe.ranges import annotate
 
 @dataclass(frozen=True)
 class DeepSpeedArguments(LoaderArguments):
-    """Exercise 2's own option."""
-
     exercise: ClassVar[int | None] = 2
     deepspeed_config: Path
 
@@ -84,7 +82,6 @@ def main() -> int:
 
 
 def declare_options(parser: Any) -> None:
-    """Exercise 2's own options."""
     parser.add_argument("--deepspeed-config", type=Path, required=True, help="a file of configs/deepspeed")
     declare_loading(parser)
 

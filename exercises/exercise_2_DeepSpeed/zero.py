@@ -76,7 +76,6 @@ def _require_same(flag: str, agrees: bool, in_file: str) -> None:
 
 
 def uses_bf16(config: dict[str, Any]) -> bool:
-    """True when the configuration trains in bfloat16."""
     return bool(config.get("bf16", {}).get("enabled"))
 
 

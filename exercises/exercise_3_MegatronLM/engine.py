@@ -60,7 +60,6 @@ class Engine:
     batch: BatchSizes
 
     def zero_grad(self) -> None:
-        """Forget the last iteration's gradients."""
         for chunk in self.chunks:
             chunk.zero_grad_buffer()
         self.optimizer.zero_grad()
@@ -96,7 +95,6 @@ class Engine:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def parameters(self) -> int:
-        """Parameters that this rank holds."""
         return sum(parameter.numel() for chunk in self.chunks for parameter in chunk.parameters())
 
     def _mean_loss(self, losses: list[Tensor]) -> Tensor:

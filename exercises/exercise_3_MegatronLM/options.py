@@ -18,8 +18,6 @@ from harness.common.model_config import ModelConfig
 
 @dataclass(frozen=True)
 class MegatronArguments(TrainingArguments):
-    """The options of exercise 3."""
-
     exercise: ClassVar[int | None] = 3
     tp: int
     pp: int

@@ -60,7 +60,6 @@ class TrainingArguments:
 
     @property
     def window(self) -> ProfileWindow:
-        """The requested profiling window."""
         return as_recorded(ProfileWindow(self.skip, self.wait, self.warmup, self.active), os.environ)
 
     @property
@@ -80,7 +79,6 @@ class TrainingArguments:
 
     @property
     def fault_setup(self) -> Setup:
-        """What faults must fit to."""
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         sizes = (self.mixed_precision, self.micro_batch_size, self.total_steps)
         return Setup(self.exercise, ranks, *sizes, replicas=ranks)

@@ -43,7 +43,6 @@ class Instruction:
 
     @property
     def prompt(self) -> str:
-        """The text before the answer."""
         preamble = PREAMBLE.format(PAIRED if self.input else "")
         context = f"### Input:\n{self.input}\n\n" if self.input else ""
         return f"{preamble}### Instruction:\n{self.instruction}\n\n{context}### Response:\n"
@@ -126,7 +125,6 @@ def encode_example(example: Instruction, vocabulary: Vocabulary, seq_length: int
 
 
 def collate(examples: Sequence[TokenBatch]) -> TokenBatch:
-    """Stack examples into a batch."""
     return {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
 
 

@@ -64,7 +64,6 @@ class PythonTokenizer:
         self._characters = _byte_characters()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`, without special tokens."""
         tokens: Tokens = []
         for word in self._split.findall(text):
             tokens += [*self._word(word), None]  # None ends a word: no merge crosses it
@@ -134,7 +133,6 @@ class LoaderArguments(TrainingArguments):
 
 
 def declare_loading(parser: Any) -> None:
-    """The loaders' options."""
     workers = "processes per rank that prepare batches ahead of time; 0: the training does; default: 1 or 2"
     parser.add_argument("--dataloader-workers", type=natural, help=workers)
     either = BooleanOptionalAction

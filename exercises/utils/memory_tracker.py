@@ -55,16 +55,13 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         self._process = os.getpid()
 
     def where(self, operator: str = "") -> Who:
-        """What the training does now."""
         return Who(self._ranges[-1][0], self._modules[-1] if self._modules else "", operator)
 
     @property
     def full(self) -> bool:
-        """No further block is kept."""
         return len(self.blocks) >= MOST_BLOCKS
 
     def step_begins(self, step: int) -> None:
-        """Blocks from here on belong to this step."""
         self.step = step
         if self._first_step is None:
             self._first_step = step

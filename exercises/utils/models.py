@@ -60,7 +60,6 @@ def _check_keys(
 
 
 def hugging_face_config(config: ModelConfig) -> Any:
-    """The transformers configuration of a model."""
     names = _OF_TRANSFORMERS + _OF_EXPERTS * (config.num_local_experts > 1)
     shape: dict[str, Any] = {name: getattr(config, name) for name in names}
     if config.architecture != "llama":

@@ -276,7 +276,6 @@ OLDEST = (3, 10)
 
 
 def python(around: Surroundings) -> Result:
-    """The harness's own Python."""
     dotted = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST:
         newer = "HARNESS_PYTHON=/usr/bin/python3.11 bash slurm.sh --install   # a Python 3.10 or newer"

@@ -120,8 +120,6 @@ _FULL = 0.9
 
 
 class RunSize(NamedTuple):
-    """How large a run is, and how that is known."""
-
     bytes_per_run: int
     source: str
 

@@ -52,8 +52,6 @@ class NodeRequest(BaseModel):
 
 
 class Report(BaseModel):
-    """What one node found."""
-
     node: int
     host: str
     lines: list[CheckLine]
@@ -64,7 +62,6 @@ ASKED = "asked.json"  # the question, in the folder of the job
 
 
 def report_file(folder: Path, node: int) -> Path:
-    """A node's answer."""
     return folder / f"node{node}.json"
 
 

@@ -165,7 +165,6 @@ def meeting(around: Surroundings) -> Iterator[Result]:
 
 
 def reached_verdict(where: str, came: int, expected: int) -> Result:
-    """Whether all other nodes reached the first one."""
     if came < expected:
         remedy = "ip -brief address   # on the nodes; then network.interface and network.host_suffix in the site file"
         return problem(where, f"{came} of {expected} other nodes reached it", remedy)

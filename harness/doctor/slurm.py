@@ -107,7 +107,6 @@ REFUSED = (
 
 
 def commands(around: Surroundings) -> Iterator[Result]:
-    """The commands that the harness calls."""
     missing = [name for name in NEEDED if around.which(name) is None]
     here = "bash slurm.sh doctor --site local   # for this machine alone; else log in to the cluster"
     if missing:
@@ -126,7 +125,6 @@ def answers(around: Surroundings) -> bool:
 
 
 def controller(around: Surroundings) -> Result | None:
-    """Whether slurmctld answers."""
     if around.which("scontrol") is None:
         return None
     answer = around.once("ping", lambda: ask("scontrol", "ping", limit_s=PING_S))

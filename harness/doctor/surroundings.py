@@ -58,7 +58,6 @@ class Surroundings:
 
     @property
     def uses_slurm(self) -> bool:
-        """Whether the site's jobs go to Slurm."""
         return self.site.scheduler == "slurm"
 
     @property
@@ -68,12 +67,10 @@ class Surroundings:
 
     @property
     def uses_gpus(self) -> bool:
-        """Whether trainings run on GPUs."""
         return self.job is not None and self.job.device == "cuda"
 
     @property
     def runs(self) -> Path:
-        """The folder for runs."""
         return runs_root(self.environ) if self.own is None else own_runs_root(self.environ)
 
     @property
@@ -83,7 +80,6 @@ class Surroundings:
 
     @cached_property
     def user(self) -> str:
-        """Our name at the site."""
         import pwd
 
         try:
@@ -92,7 +88,6 @@ class Surroundings:
             return str(os.getuid())
 
     def which(self, program: str) -> str | None:
-        """The program's path, or None."""
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
 
     def ask(self, *argv: str, limit_s: float = QUESTION_S) -> Answer:
@@ -155,8 +150,6 @@ class Level(str, Enum):
 
 
 class Result(NamedTuple):
-    """One answer of a check."""
-
     level: Level
     what: str
     found: str
@@ -172,7 +165,6 @@ class CheckLine(NamedTuple):
 
 
 def ok(what: str, found: str) -> Result:
-    """Nothing is wrong."""
     return Result(Level.OK, what, found)
 
 
@@ -187,7 +179,6 @@ def problem(what: str, found: str, remedy: str) -> Result:
 
 
 def unseen(what: str, why: str) -> Result:
-    """It cannot be known here."""
     return Result(Level.UNSEEN, what, why)
 
 
@@ -201,7 +192,6 @@ _MOST_PATHS = 20
 
 
 def is_own(around: Surroundings) -> bool:
-    """Whether the doctor was asked about a training of the user's own."""
     return isinstance(around.own, Own)
 
 

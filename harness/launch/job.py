@@ -85,7 +85,6 @@ class Job:
     expects: list[str]  # reports that must be there afterwards, relative to the run directory
 
     def as_json(self) -> dict[str, Any]:
-        """What run.json keeps."""
         from pydantic import TypeAdapter
 
         dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json")
@@ -361,7 +360,6 @@ def _environment(
 
 
 def _of_options(asked: Experiment) -> dict[str, str | InRun]:
-    """The variables that the request's own options set."""
     pairs = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
 

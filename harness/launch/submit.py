@@ -152,7 +152,6 @@ RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "meg
 
 
 def this_machine() -> Machine:
-    """The machine that this process runs on."""
     wrapper = Path(sys.prefix) / "harness-python"  # beside the packages, wherever HARNESS_VENV put them
     return Machine(
         gpus=len(visible_gpus()),

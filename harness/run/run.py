@@ -61,7 +61,6 @@ class Run:
 
     @property
     def is_run(self) -> bool:
-        """Whether the directory has a record."""
         return self.record_file.is_file()
 
     @property

@@ -21,8 +21,6 @@ _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 
 class SiteChoice(NamedTuple):
-    """A site and why it was chosen."""
-
     site: Site
     reason: str
 

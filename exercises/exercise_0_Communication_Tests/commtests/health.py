@@ -67,7 +67,6 @@ class Series:
             self.values.setdefault(label, []).append(value)
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
         return {"name": self.name, "unit": self.unit, "by": self.by, "bound": self.bound, "values": self.values}
 
 

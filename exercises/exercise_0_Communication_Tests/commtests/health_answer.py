@@ -11,8 +11,6 @@ from .verdict import LIMIT, LinkFinding, Slow, judge_probe, number
 
 
 class Place(NamedTuple):
-    """Where a rank is."""
-
     node: int
     local_rank: int
     host: str

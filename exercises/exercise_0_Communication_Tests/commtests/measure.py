@@ -33,7 +33,6 @@ class Buffers:
     expected: Callable[[], torch.Tensor]
 
     def reset(self) -> None:
-        """Restore the input for the next call."""
         if self.output is self.work:
             self.work.copy_(self.source)
 

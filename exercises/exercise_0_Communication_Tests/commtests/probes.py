@@ -39,7 +39,6 @@ class Probe:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that was launched."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -74,7 +73,6 @@ def host_copy(device: torch.device) -> Probe:
 
 
 def of_device(device: torch.device) -> list[Probe]:
-    """The probes of one device."""
     return [gemm(device), memory_copy(device), *([host_copy(device)] if device.type == "cuda" else [])]
 
 

@@ -30,7 +30,6 @@ class LinkFinding:
     message: str
 
     def line(self) -> str:
-        """As printed."""
         return f"{'PROBLEM' if self.level == 'problem' else 'note':>8}  {self.message}"
 
 
@@ -88,7 +87,6 @@ def _links(findings: Sequence[LinkFinding], records: Sequence[NodeRecord]) -> st
 
 
 def _collectives(measured: Measurements) -> str:
-    """What the benchmark measured."""
     if measured is None:
         return "No collective was measured: the benchmark wrote no result."
     results = [result for result in measured["results"] if result["points"]]
@@ -253,7 +251,6 @@ class Slow:
 
     @property
     def is_pair(self) -> bool:
-        """Whether the label names two places."""
         return bool(self.probe["by"].endswith("pair"))
 
     def text(self, whose: str = "") -> str:

@@ -63,7 +63,6 @@ class SideProcess:
         return self._process.pid
 
     def send(self, line: str) -> None:
-        """Write a line to its input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
         self._process.stdin.flush()
@@ -190,6 +189,5 @@ class _Pauses:
             self._target.record(self._fault, step, ns, unix_ns)
 
     def close(self) -> None:
-        """No pause begins any more."""
         self._stopper.close()
         self._record()

@@ -190,7 +190,6 @@ class _Queued:
         self._running: list[tuple[int, int, torch.cuda.Event, torch.cuda.Event]] = []
 
     def start(self) -> None:
-        """Calibrate, then compute in each step that is due."""
         self._timed(CALIBRATED_WITH)  # the first products are slow
         begin, end = self._timed(CALIBRATED_WITH)
         end.synchronize()

@@ -33,7 +33,6 @@ class Process(NamedTuple):
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process lives; a zombie does not."""
     return _read(pid) is not None
 
 
@@ -265,7 +264,6 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
 
 
 def most_together(_way: Together) -> int:
-    """Zero: this backend has no queue."""
     return 0
 
 
@@ -326,7 +324,6 @@ def _ignoring_ctrl_c() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

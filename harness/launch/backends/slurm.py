@@ -107,7 +107,6 @@ SBATCH_VARIABLES = {
 
 
 def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
-    """The `#SBATCH` options."""
     gpus = f"{site.gpus.type}:{asked.gpus_per_node}" if site.gpus.type else str(asked.gpus_per_node)
     request = {
         "gres": f"--gres=gpu:{gpus}",
@@ -152,7 +151,6 @@ def warnings(asked: Experiment, site: Site, environ: Mapping[str, str]) -> list[
 
 
 def refusals(output_dir: str) -> list[str]:
-    """Why Slurm would write no log in this folder."""
     why = "Slurm writes no log to a path with a backslash in it: choose another with HARNESS_RUNS"
     return [f"{output_dir}: {why}"] if "\\" in output_dir else []
 

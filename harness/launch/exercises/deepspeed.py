@@ -84,7 +84,6 @@ def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool =
 
 
 def as_json(config: Mapping[str, Any]) -> str:
-    """The file's text."""
     return json.dumps(config, indent=2) + "\n"
 
 
@@ -102,7 +101,6 @@ def checked_in() -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Write the files of `checked_in` into a folder."""
     parser = argparse.ArgumentParser(description="Write every valid DeepSpeed configuration of exercise 2.")
     parser.add_argument("--write", type=Path, required=True, metavar="FOLDER", help="configs/deepspeed")
     folder: Path = parser.parse_args().write

@@ -59,7 +59,6 @@ class Nsys(NamedTuple):
 
     @property
     def dotted(self) -> str:
-        """The version for people."""
         return ".".join(map(str, self.version)) or "of unknown version"
 
 
@@ -89,7 +88,6 @@ def _trace_lists() -> list[str]:
 
 
 def trace_list(name_or_path: str) -> Path:
-    """The file of a list of Python functions."""
     return Path(name_or_path) if "/" in name_or_path else TRACE_LISTS / f"{name_or_path}.json"
 
 
@@ -276,7 +274,6 @@ def prepare(config: str, device: str, words: Sequence[str], inside: bool = False
 
 
 def say(warnings: Sequence[str]) -> None:
-    """Each warning, to stderr."""
     for warning in warnings:
         print(f"nsys: {warning}", file=sys.stderr)
 
