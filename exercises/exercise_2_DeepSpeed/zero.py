@@ -16,6 +16,7 @@ from accelerate import Accelerator, DeepSpeedPlugin  # type: ignore[import-untyp
 from accelerate.utils import InitProcessGroupKwargs  # type: ignore[import-untyped]
 
 from exercises.utils.arguments import TrainingArguments
+from exercises.utils.errors import read_named_file
 from exercises.utils.faults import settings
 from harness.common.errors import RequestError
 
@@ -26,12 +27,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         RequestError: the file cannot be read, is not JSON, or has no ZeRO stage.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"--deepspeed-config {path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise RequestError(f"--deepspeed-config {path}: is not JSON ({error})") from None
+    content = read_named_file("--deepspeed-config", path, json.loads, "JSON")
     if "stage" not in content.get("zero_optimization", {}):
         raise RequestError(f"--deepspeed-config {path}: has no zero_optimization.stage")
     return dict(content)

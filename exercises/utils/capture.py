@@ -20,11 +20,9 @@ class Lines(Capture):
     def __init__(self, inner: Capture, arguments: TrainingArguments, rank: int) -> None:
         self._inner, self._window = inner, arguments.window
         self._run_dir, self._rank = arguments.run_dir, rank
-        self._sampler: LineSampler | None = None
 
     def step_begins(self, step: int) -> None:
-        if self._sampler is not None:
-            self._sampler.faster(self._window.start <= step < self._window.end)
+        self._sampler.faster(self._window.start <= step < self._window.end)
         self._inner.step_begins(step)
 
     def step_ends(self, step: int) -> None:
@@ -37,8 +35,7 @@ class Lines(Capture):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._inner.__exit__(kind, error, trace)
-        if self._sampler is not None:
-            self._sampler.close()
+        self._sampler.close()
 
 
 class MemorySnapshot(Capture):

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from transformers import AutoTokenizer
 
 from exercises.utils.arguments import DEFAULT_TOKENIZER
+from exercises.utils.errors import read_named_file
 from harness.common.errors import RequestError
 
 # Alpaca's own wording (Taori et al. 2023).
@@ -65,16 +66,13 @@ def load_instructions(path: Path) -> list[Instruction]:
     Raises:
         RequestError: the file cannot be read, or is no such list.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
+
+    def rows(text: str) -> list[Any]:
         whole = text.lstrip().startswith("[")
-        rows = json.loads(text) if whole else [json.loads(line) for line in text.splitlines() if line]
-    except OSError as error:
-        raise RequestError(f"--data {path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise RequestError(f"--data {path}: is not JSON ({error})") from None
+        return list(json.loads(text)) if whole else [json.loads(line) for line in text.splitlines() if line]
+
     found: list[Instruction] = []
-    for row in rows:
+    for row in read_named_file("--data", path, rows, "JSON"):
         try:
             found.append(Instruction(str(row["instruction"]), str(row.get("input", "")), str(row["output"])))
         except (TypeError, KeyError, AttributeError):

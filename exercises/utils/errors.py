@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
-from harness.common.errors import HarnessError, WorkError
+from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.observe.last_words import tell_error
 
+Content = TypeVar("Content")
 SIGTERM_EXIT_CODE = 143
 _ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
+
+
+def read_named_file(
+    flag: str, path: Path, parse: Callable[[str], Content], kind: str, broken: type[Exception] = ValueError
+) -> Content:
+    """What `parse` makes of a file that a flag names.
+
+    Raises:
+        RequestError: the file cannot be read, or is not of its `kind`, for which `parse` raises `broken`.
+    """
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RequestError(f"{flag} {path}: cannot be read ({error.strerror})") from None
+    except broken as error:
+        raise RequestError(f"{flag} {path}: is not {kind} ({error})") from None
 
 
 def run_script(main: Callable[[], int]) -> None:

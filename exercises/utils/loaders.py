@@ -41,10 +41,6 @@ Tokens = list[str | None]
 TokenPair = tuple[str | None, str | None]
 
 
-class UnsupportedTokenizerError(Exception):
-    """The file is not a byte-level BPE with a splitting pattern."""
-
-
 class PythonTokenizer:
     """Text to ids."""
 
@@ -52,7 +48,7 @@ class PythonTokenizer:
         """Read `path`, a tokenizer.json.
 
         Raises:
-            UnsupportedTokenizerError: the file has another kind of tokenizer.
+            ValueError: the file has another kind of tokenizer.
             OSError: the file cannot be read.
         """
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -111,7 +107,7 @@ def _splitting_pattern(content: dict[str, Any]) -> str:
     pattern = first.get("pattern", {}).get("Regex")
     byte_level = any(part.get("type") == "ByteLevel" and not part.get("add_prefix_space") for part in rest)
     if content["model"].get("type") != "BPE" or pattern is None or not byte_level:
-        raise UnsupportedTokenizerError("not a byte-level BPE with a splitting pattern")
+        raise ValueError("not a byte-level BPE with a splitting pattern")
     return str(pattern)
 
 
@@ -191,7 +187,7 @@ def _in_plain_python(vocabulary: Vocabulary) -> Vocabulary:
     """`vocabulary` with the tokenizer in plain Python, where that can read the file."""
     try:
         return replace(vocabulary, encode=PythonTokenizer(vocabulary.source / "tokenizer.json").encode)
-    except (UnsupportedTokenizerError, OSError):
+    except (ValueError, OSError):
         return vocabulary
 
 

@@ -17,6 +17,7 @@ import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from exercises.utils.errors import read_named_file
 from harness.common.errors import RequestError
 from harness.common.model_config import ModelConfig, ModelDefaults
 
@@ -35,12 +36,7 @@ def load_model_config(path: Path) -> ModelConfig:
     Raises:
         RequestError: the file cannot be read, is not YAML, or has wrong keys.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"--model {path}: cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
-        raise RequestError(f"--model {path}: is not YAML ({error})") from None
+    content = read_named_file("--model", path, yaml.safe_load, "YAML", broken=yaml.YAMLError)
     if not isinstance(content, dict):
         raise RequestError(f"--model {path}: must be a mapping of names to values")
     _check_keys(path, "", content, ModelConfig)

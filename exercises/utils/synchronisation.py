@@ -54,7 +54,7 @@ class SynchronisationCheck:
             return
         self._done = True
         now = checksum(self._parameters)
-        require_equal_on_all_ranks(now, "parameters")
+        require_equal_on_all_ranks(now)
         if torch.equal(now, self._initial):
             raise WorkError("no parameter changed in an optimizer step: nothing is being trained")
 
@@ -66,8 +66,8 @@ def checksum(parameters: Iterable[Tensor]) -> Tensor:
     return torch.stack(parts).sum()
 
 
-def require_equal_on_all_ranks(value: Tensor, what: str) -> None:
-    """Compare `value` (one number) between all ranks, which all call it.
+def require_equal_on_all_ranks(value: Tensor) -> None:
+    """Compare the parameters' `checksum` between all ranks, which all call it.
 
     Raises:
         WorkError: it is not equal.
@@ -78,4 +78,4 @@ def require_equal_on_all_ranks(value: Tensor, what: str) -> None:
     dist.all_gather(values, value)
     if any(not torch.equal(other, values[0]) for other in values):
         listed = ", ".join(f"rank {rank}: {other.item()}" for rank, other in enumerate(values))
-        raise WorkError(f"{what} differ between ranks: the processes do not synchronise ({listed})")
+        raise WorkError(f"parameters differ between ranks: the processes do not synchronise ({listed})")
