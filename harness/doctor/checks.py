@@ -12,14 +12,21 @@ from harness.doctor.surroundings import IN_JOB, CheckLine, Result, Surroundings,
 class Check(NamedTuple):
     """The subject of a check, and its place: the login node, a compute node, or both. A machine that is both does all.
 
-    `concerns`: whether it matters at this site. `queue`: only if Slurm runs the jobs.
+    `concerns`: whether it matters at this site.
     """
 
     name: str
     where: Literal["login", "node", "both"]
     look: Callable[[Surroundings], Iterable[Result] | Result | None]
     concerns: Callable[[Surroundings], bool] = lambda _: True
-    queue: bool = False
+
+
+def _on_slurm(around: Surroundings) -> bool:
+    return around.uses_slurm
+
+
+def _on_gpus(around: Surroundings) -> bool:
+    return around.uses_gpus
 
 
 def _nvidia(around: Surroundings) -> bool:
@@ -38,16 +45,16 @@ def _request(around: Surroundings) -> Iterator[Result]:
 
 CHECKS = (
     # First, as the nodes of a job meet there.
-    Check("meeting", "node", machine.meeting, lambda around: around.uses_slurm),
+    Check("meeting", "node", machine.meeting, _on_slurm),
     Check("python", "both", container.python),
     Check("request", "login", _request),
-    Check("commands", "login", slurm.commands, queue=True),
-    Check("controller", "login", slurm.controller, queue=True),
-    Check("partition", "login", slurm.partition, slurm.answers, queue=True),
-    Check("nodes", "login", slurm.nodes, slurm.answers, queue=True),
-    Check("reservation", "login", slurm.reservation, slurm.answers, queue=True),
-    Check("qos", "login", slurm.qos, slurm.answers, queue=True),
-    Check("submission", "login", slurm.submission, slurm.answers, queue=True),
+    Check("commands", "login", slurm.commands, _on_slurm),
+    Check("controller", "login", slurm.controller, _on_slurm),
+    Check("partition", "login", slurm.partition, slurm.answers),
+    Check("nodes", "login", slurm.nodes, slurm.answers),
+    Check("reservation", "login", slurm.reservation, slurm.answers),
+    Check("qos", "login", slurm.qos, slurm.answers),
+    Check("submission", "login", slurm.submission, slurm.answers),
     Check("variables", "both", files.variables),
     Check("runs folder", "both", files.runs_folder),
     Check("disk", "login", files.disk),
@@ -61,20 +68,15 @@ CHECKS = (
     Check("cores", "node", machine.cores),
     Check("packages", "both", container.packages),
     Check("shared memory", "node", machine.shared_memory),
-    Check("gpus", "node", machine.gpus, lambda around: around.uses_gpus),
-    Check("torch", "node", machine.torch_and_driver, lambda around: around.uses_gpus),
+    Check("gpus", "node", machine.gpus, _on_gpus),
+    Check("torch", "node", machine.torch_and_driver, _on_gpus),
     Check("interface", "node", machine.interface, lambda around: around.site.network.interface is not None),
     Check("temporary", "node", files.temporary),
     Check("nsys", "both", container.nsys, _nvidia),
     Check("gpu metrics", "node", container.gpu_metrics, lambda around: around.uses_gpus and _nvidia(around)),
-    Check(
-        "cpu samples",
-        "node",
-        container.cpu_samples,
-        lambda around: around.job is not None and around.job.profiler == "nsys",
-    ),
+    Check("cpu samples", "node", container.cpu_samples, _with_nsys),
     Check("nsys2prv", "login", container.nsys2prv, _nvidia),
-    Check("time service", "node", machine.synchronised, lambda around: around.uses_slurm),
+    Check("time service", "node", machine.synchronised, _on_slurm),
 )
 
 
@@ -87,7 +89,7 @@ def examine(
     each check before it looks.
     """
     for check in CHECKS:
-        if not check.concerns(around) or (check.queue and not around.uses_slurm):
+        if not check.concerns(around):
             continue
         if around.place == "login" and check.where == "node":
             if not node_follows:

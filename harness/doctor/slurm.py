@@ -119,8 +119,8 @@ def commands(around: Surroundings) -> Iterator[Result]:
 
 
 def answers(around: Surroundings) -> bool:
-    """Whether Slurm's commands are here, and the controller answers them."""
-    answer = controller(around)
+    """Whether Slurm runs the jobs, its commands are here, and the controller answers them."""
+    answer = controller(around) if around.uses_slurm else None
     return answer is not None and answer.level is Level.OK and all(map(around.which, NEEDED))
 
 

@@ -10,16 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.argv import RUN_DIR, Word, join
+from harness.launch.argv import RUN_DIR, join
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
-from harness.launch.exercises.training import (
-    TrainingLaunch,
-    accelerate,
-    accelerate_files,
-    around_each_rank,
-    training_argv,
-    training_plan,
-)
+from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
 
 # How much is communicated at once, in parameters (not bytes), by DeepSpeed's names; of the workshop. Without overlap
 # only the overlap differs, so that the pair shows its effect alone.
@@ -123,12 +116,8 @@ class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
 
     def plan(self, asked: DeepSpeed, place: CommandPlace) -> ExercisePlan:
         config = deepspeed_config(asked, tiny=place.model is not None and place.model.tiny)
-        files = accelerate_files(asked, "deepspeed") | {"ds_config.json": as_json(config)}
-        words: list[Word] = ["--deepspeed-config", join(RUN_DIR, "/ds_config.json")]
-        script = script_path(asked, "train.py")
-        training = [script, *training_argv(asked, place), *words]
-        argv = [*accelerate(place), *around_each_rank(asked, place), *training]
-        return training_plan(asked, place, argv, files)
+        files, option = {"ds_config.json": as_json(config)}, ("--deepspeed-config", join(RUN_DIR, "/ds_config.json"))
+        return accelerated_plan(asked, place, "deepspeed", script_path(asked, "train.py"), *option, files=files)
 
 
 LAUNCH = DeepSpeedLaunch()

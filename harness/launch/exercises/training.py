@@ -195,8 +195,13 @@ def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
 ACCELERATE = CONFIGS / "accelerate"
 
 
-def accelerate(place: CommandPlace) -> list[Word]:
-    return [place.python, "-m", "exercises.utils.launch", "accelerate", *accelerate_options()]
+def accelerated_plan(
+    asked: Training, place: CommandPlace, base: str, script: str, *more: Word, files: Mapping[str, str] | None = None
+) -> ExercisePlan:
+    """The plan in which accelerate starts the script on every rank. base: of `accelerate_files`; more: arguments."""
+    launcher = [place.python, "-m", "exercises.utils.launch", "accelerate", *accelerate_options()]
+    argv = [*launcher, *around_each_rank(asked, place), script, *training_argv(asked, place), *more]
+    return training_plan(asked, place, argv, accelerate_files(asked, base) | dict(files or {}))
 
 
 def accelerate_options() -> list[Word]:
