@@ -82,7 +82,14 @@ class Engine:
             micro_batch_size=self.batch.micro_size,
             forward_only=False,
         )
-        return self._mean_loss([result["loss"] for result in results])
+        # Only ranks of the last stage have losses: TP ranks have the same loss, DP and CP ranks different parts.
+        losses = [result["loss"] for result in results]
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        loss = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
+        dist.all_reduce(loss)
+        copies = parallel_state.get_tensor_model_parallel_world_size()
+        loss /= copies * parallel_state.get_data_parallel_world_size()
+        return loss
 
     @property
     def num_microbatches(self) -> int:
@@ -96,15 +103,6 @@ class Engine:
 
     def parameters(self) -> int:
         return sum(parameter.numel() for chunk in self.chunks for parameter in chunk.parameters())
-
-    def _mean_loss(self, losses: list[Tensor]) -> Tensor:
-        # Only ranks of the last stage have losses: TP ranks have the same loss, DP and CP ranks different parts.
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        loss = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
-        dist.all_reduce(loss)
-        copies = parallel_state.get_tensor_model_parallel_world_size()
-        loss /= copies * parallel_state.get_data_parallel_world_size()
-        return loss
 
 
 def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: BatchSizes) -> Engine:

@@ -147,9 +147,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
             return None
         storage = tensor.untyped_storage()
         known = self._live.get(storage._cdata)
-        if known is not None:
-            return known[0]
-        return self._begin(storage, who, phase)
+        return self._begin(storage, who, phase) if known is None else known[0]
 
     def _begin(self, storage: Any, who: Who, phase: Phase | None) -> Block | None:
         size = storage.nbytes()

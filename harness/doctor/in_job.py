@@ -252,11 +252,9 @@ def _last_words(folder: Path) -> str:
 def merged(reports: Iterable[Report]) -> list[CheckLine]:
     """All nodes' lines by check; a line that several nodes gave stands once, with their names."""
     hosts: dict[CheckLine, list[str]] = {}
-    order: list[str] = []
     for report in reports:
         for line in report.lines:
             hosts.setdefault(line, []).append(report.host)
-            if line.check not in order:
-                order.append(line.check)
+    order = list(dict.fromkeys(line.check for line in hosts))
     lines = [line._replace(hosts=tuple(names)) for line, names in hosts.items()]
     return sorted(lines, key=lambda line: order.index(line.check))

@@ -166,10 +166,10 @@ CALIBRATED_WITH = 50  # products
 
 def compute_more(fault: Fault, target: Target) -> None:
     """Multiply in the step's first forward: on the CPU until the time is over, on a GPU a number of times."""
+    multiply = _products(target.device)
     if target.device.type == "cuda":
-        _Queued(fault, target).start()
+        _queue(multiply, fault, target)
         return
-    multiply = _Products(target.device)
 
     def compute() -> None:
         end_ns = time.perf_counter_ns() + fault.ns()
@@ -180,55 +180,49 @@ def compute_more(fault: Fault, target: Target) -> None:
     target.when_due("forward", fault, compute)
 
 
-class _Queued:
+def _queue(multiply: Callable[[int], None], fault: Fault, target: Target) -> None:
     """Products that a GPU does later than they are launched: their time is read when a later step begins."""
+    running: list[tuple[int, int, torch.cuda.Event, torch.cuda.Event]] = []
 
-    def __init__(self, fault: Fault, target: Target) -> None:
-        self._fault, self._target = fault, target
-        self._multiply = _Products(target.device)
-        self._count = 0
-        self._running: list[tuple[int, int, torch.cuda.Event, torch.cuda.Event]] = []
-
-    def start(self) -> None:
-        self._timed(CALIBRATED_WITH)  # the first products are slow
-        begin, end = self._timed(CALIBRATED_WITH)
-        end.synchronize()
-        each_ms = begin.elapsed_time(end) / CALIBRATED_WITH
-        self._count = max(1, round(self._fault.ns() / 1e6 / each_ms))
-        self._target.moments.at("forward", self._compute)
-        self._target.moments.at_begin(self._record)
-        self._target.until.callback(self._finish)
-
-    def _compute(self) -> None:
-        step = self._target.moments.step
-        if self._fault.due(step):
-            self._running.append((step, time.time_ns(), *self._timed(self._count)))
-
-    def _timed(self, count: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    def timed(count: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
-        self._multiply(count)
+        multiply(count)
         end.record()
         return begin, end
 
-    def _record(self) -> None:
-        while self._running and self._running[0][3].query():  # type: ignore[no-untyped-call]
-            step, unix_ns, begin, end = self._running.pop(0)
-            self._target.record(self._fault, step, round(begin.elapsed_time(end) * 1e6), unix_ns)
+    timed(CALIBRATED_WITH)  # the first products are slow
+    begin, end = timed(CALIBRATED_WITH)
+    end.synchronize()
+    each_ms = begin.elapsed_time(end) / CALIBRATED_WITH
+    enough = max(1, round(fault.ns() / 1e6 / each_ms))
 
-    def _finish(self) -> None:
+    def compute() -> None:
+        if fault.due(target.moments.step):
+            running.append((target.moments.step, time.time_ns(), *timed(enough)))
+
+    def record() -> None:
+        while running and running[0][3].query():  # type: ignore[no-untyped-call]
+            step, unix_ns, begin, end = running.pop(0)
+            target.record(fault, step, round(begin.elapsed_time(end) * 1e6), unix_ns)
+
+    def finish() -> None:
         torch.cuda.synchronize()
-        self._record()
+        record()
+
+    target.moments.at("forward", compute)
+    target.moments.at_begin(record)
+    target.until.callback(finish)
 
 
-class _Products:
+def _products(device: torch.device) -> Callable[[int], None]:
     """Multiplies two square matrices, again and again into the same third."""
+    shape = (SIZE[device.type],) * 2
+    left, right, result = (torch.ones(shape, device=device) for _ in range(3))
 
-    def __init__(self, device: torch.device) -> None:
-        shape = (SIZE[device.type],) * 2
-        self._left, self._right, self._result = (torch.ones(shape, device=device) for _ in range(3))
-
-    def __call__(self, count: int) -> None:
+    def multiply(count: int) -> None:
         with torch.no_grad():
             for _ in range(count):
-                torch.mm(self._left, self._right, out=self._result)
+                torch.mm(left, right, out=result)
+
+    return multiply
