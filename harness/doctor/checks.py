@@ -29,6 +29,10 @@ def _on_gpus(around: Surroundings) -> bool:
     return around.uses_gpus
 
 
+def _own(around: Surroundings) -> bool:
+    return around.own is not None
+
+
 def _nvidia(around: Surroundings) -> bool:
     return around.site.gpus.vendor == "nvidia"
 
@@ -59,10 +63,10 @@ CHECKS = (
     Check("runs folder", "both", files.runs_folder),
     Check("disk", "login", files.disk),
     Check("quota", "login", files.quota),
-    Check("inputs", "both", files.inputs, lambda around: not surroundings.is_own(around)),
-    Check("script", "both", surroundings.script, surroundings.is_own),
-    Check("training", "both", surroundings.training_python, surroundings.is_own),
-    Check("data", "both", surroundings.data, surroundings.is_own),
+    Check("inputs", "both", files.inputs, lambda around: around.own is None),
+    Check("script", "both", surroundings.script, _own),
+    Check("training", "both", surroundings.training_python, _own),
+    Check("data", "both", surroundings.data, _own),
     Check("container", "both", container.container),
     Check("load", "node", machine.load),
     Check("cores", "node", machine.cores),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, Walk, open_regular, why_unread
 from harness.common.format import amount
-from harness.doctor.surroundings import Course, Level, Place, Result, Surroundings, ok, problem, unseen, warning
+from harness.doctor.surroundings import Level, Place, Result, Surroundings, ok, problem, unseen, warning
 from harness.launch.argv import Word, from_site, read_here, shown
 from harness.launch.backends.slurm import SBATCH_VARIABLES
 from harness.launch.job import Job
@@ -139,7 +139,7 @@ def disk(around: Surroundings) -> Result | None:
     usage = shutil.disk_usage(place)
     if not usage.total:  # the kernel's own folders have none, and nothing can be written there
         return None
-    whole, words = needed(size_of_runs(all_runs(around.runs), around.uses_gpus), around.course)
+    whole, words = needed(around, around.course.students)
     what, found = f"space on {place}", f"{amount(usage.free)} are free; {words}"
     remedy = f"du -xh --max-depth=2 {place} | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"
     if usage.free < whole:
@@ -164,12 +164,12 @@ def _size_of_file(path: Path) -> int:
     return there.st_size if stat.S_ISREG(there.st_mode) else 0
 
 
-def needed(size: RunSize, course: Course) -> tuple[int, str]:
-    """The bytes that the course will write, and the sum in words."""
-    whole = course.students * course.variants * size.bytes_per_run
-    students = f"{course.students} student{'s' * (course.students > 1)}"
-    words = f"{students} × {course.variants} runs × {amount(size.bytes_per_run)} ({size.source}) = {amount(whole)}"
-    return whole, words
+def needed(around: Surroundings, students: int) -> tuple[int, str]:
+    """The bytes that so many students will write, and the sum in words."""
+    size, runs = size_of_runs(all_runs(around.runs), around.uses_gpus), around.course.variants
+    whole = students * runs * size.bytes_per_run
+    each = f"{runs} runs × {amount(size.bytes_per_run)} ({size.source})"
+    return whole, f"{students} student{'s' * (students > 1)} × {each} = {amount(whole)}"
 
 
 def quota(around: Surroundings) -> Result:
@@ -178,8 +178,7 @@ def quota(around: Surroundings) -> Result:
     found = _quota_on(place, around)
     if found is None:
         return unseen("quota", "neither quota nor lfs reports one here: ask the site how much you may write")
-    size = size_of_runs(all_runs(around.runs), around.uses_gpus)
-    whole, words = needed(size, Course(1, around.course.variants))
+    whole, words = needed(around, students=1)
     left = found.limit_bytes - found.used_bytes
     what = f"quota on {place}"
     remedy = "du -xh --max-depth=1 $HOME | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"

@@ -29,7 +29,7 @@ from harness.doctor.surroundings import (
     unseen,
     worst,
 )
-from harness.experiment.exercises import AnyExperiment
+from harness.experiment.own import Own
 from harness.launch.backends.slurm import POLL_S, options_of
 from harness.launch.job import Job
 from harness.launch.submit import render_template
@@ -44,7 +44,7 @@ class NodeRequest(BaseModel):
     site: Site
     nodes: int
     course: Course
-    own: AnyExperiment | None = None
+    own: Own | None = None
     paths: list[str] = []
 
     def look_around(self, site: Site, place: Place) -> Surroundings:

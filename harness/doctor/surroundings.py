@@ -16,7 +16,6 @@ from harness.common.errors import RequestError
 from harness.common.printable import printable
 from harness.common.programs import Answer, ask
 from harness.common.secrets import masked_words
-from harness.experiment.base import Experiment
 from harness.experiment.own import Own
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
@@ -51,7 +50,7 @@ class Surroundings:
     course: Course = Course()
     nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    own: Experiment | None = None  # a training of the user's own; then its job is the only one
+    own: Own | None = None  # a training of the user's own; then its job is the only one
     paths: tuple[str, ...] = ()  # the files and folders that its arguments name where it was asked for
     root: Path = Path("/")  # of the system's own files: /proc, /sys
     _answers: dict[str, Answer] = field(default_factory=dict)
@@ -114,7 +113,7 @@ def look_around(
     course: Course = Course(),
     nodes: int = 1,
     *,
-    own: Experiment | None = None,
+    own: Own | None = None,
     paths: Sequence[str] = (),
 ) -> Surroundings:
     """This process's surroundings at a site. place: None, to derive it from the site's backend. own, paths: as there.
@@ -191,14 +190,10 @@ def worst(lines: list[CheckLine]) -> Level:
 _MOST_PATHS = 20
 
 
-def is_own(around: Surroundings) -> bool:
-    return isinstance(around.own, Own)
-
-
 def script(around: Surroundings) -> Iterator[Result]:
     """The words after `--`: the script, the module or the program."""
     asked, job = around.own, around.job
-    if not isinstance(asked, Own) or job is None:
+    if asked is None or job is None:
         return
     wrong = [*program_missing(asked, job.site, around.environ)]
     look = f"ls {asked.start_in}   # use a folder that all nodes share"
@@ -212,7 +207,7 @@ def script(around: Surroundings) -> Iterator[Result]:
 def training_python(around: Surroundings) -> Iterator[Result]:
     """The Python that trains, where it is one of the user's own."""
     asked, job = around.own, around.job
-    if not isinstance(asked, Own) or asked.python is None or job is None:
+    if asked is None or asked.python is None or job is None:
         return
     wrong = [*python_missing(job.experiment, job.site)] if isinstance(job.experiment, Own) else []
     found = ask_python(asked.python)
