@@ -22,11 +22,8 @@ from harness.common.errors import RequestError
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """DeepSpeed's configuration from its JSON file.
-
-    Raises:
-        RequestError: the file cannot be read, is not JSON, or has no ZeRO stage.
-    """
+    """DeepSpeed's configuration from its JSON file. Raises RequestError: the file cannot be read, is not JSON, or has
+    no ZeRO stage."""
     content = read_named_file("--deepspeed-config", path, json.loads, "JSON")
     if "stage" not in content.get("zero_optimization", {}):
         raise RequestError(f"--deepspeed-config {path}: has no zero_optimization.stage")
@@ -34,11 +31,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, Any]:
-    """`config` with `auto` replaced by the command line's values.
-
-    Raises:
-        RequestError: the file and the command line contradict each other.
-    """
+    """`config` with `auto` replaced by the command line's values. Raises RequestError: the file and the command line
+    contradict each other."""
     filled = dict(config)
     accumulation = arguments.gradient_accumulation_steps
     for key, flag, value in (

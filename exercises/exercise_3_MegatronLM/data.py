@@ -71,8 +71,7 @@ class Samples:
 
     Each sample has one token more than the sequence: the last one is only a label.
 
-    Raises:
-        RequestError: there is no such pair, or a sample has a token outside the vocabulary of `vocabulary_size`.
+    Raises RequestError: there is no such pair, or a sample has a token outside the vocabulary of `vocabulary_size`.
     """
 
     def __init__(self, prefix: Path, seq_length: int, vocabulary_size: int, seed: int) -> None:

@@ -58,11 +58,8 @@ def check(layout: Layout, batch: BatchSizes, model: ModelConfig) -> None:
 
 
 def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
-    """Parse the command line. Exits with 2 for a wrong one.
-
-    Raises:
-        RequestError: an option that this exercise does not have.
-    """
+    """Parse the command line. Exits with 2 for a wrong one. Raises RequestError: an option that this exercise does not
+    have."""
     arguments = parse_arguments(MegatronArguments, "Pre-train a GPT with Megatron-Core.", _declare, argv)
     if arguments.gradient_accumulation_steps != 1:
         raise RequestError(

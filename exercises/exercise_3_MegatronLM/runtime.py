@@ -48,11 +48,8 @@ class HostStream:
 
 
 def install() -> None:
-    """Redirect torch's CUDA functions to the host, permanently for this process.
-
-    Raises:
-        RuntimeError: CUDA works here, and the redirection would silently train on the CPU.
-    """
+    """Redirect torch's CUDA functions to the host, permanently for this process. Raises RuntimeError: CUDA works here,
+    and the redirection would silently train on the CPU."""
     if torch.cuda.is_available():
         raise RuntimeError("the CPU shim is only for machines without CUDA")
     for name in FACTORIES:
@@ -127,11 +124,8 @@ def order_launches() -> None:
 
 
 def start(on_cpu: bool) -> torch.device:
-    """Join the processes that torchrun started and return the device of this process.
-
-    Raises:
-        RequestError: torchrun did not start this process.
-    """
+    """Join the processes that torchrun started and return the device of this process. Raises RequestError: torchrun did
+    not start this process."""
     if "RANK" not in os.environ:
         raise RequestError("exercise 3 runs under a launcher: torchrun --nproc-per-node N train.py …")
     # megatron-core warns about NVIDIA extensions that are not installed, and calls collectives by their old names.

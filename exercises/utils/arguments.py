@@ -93,11 +93,8 @@ def parse_arguments(
     declare: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> Arguments:
-    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 for a wrong one.
-
-    Raises:
-        RequestError: a fault cannot work in this training.
-    """
+    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 for a wrong one. Raises
+    RequestError: a fault cannot work in this training."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     _declare_model_and_data(parser)
     _declare_training(parser)

@@ -61,11 +61,8 @@ class Vocabulary:
 
 
 def load_instructions(path: Path) -> list[Instruction]:
-    """Read a JSON list (or JSON lines) of objects with instruction, input, output.
-
-    Raises:
-        RequestError: the file cannot be read, or is no such list.
-    """
+    """Read a JSON list (or JSON lines) of objects with instruction, input, output. Raises RequestError: the file cannot
+    be read, or is no such list."""
 
     def rows(text: str) -> list[Any]:
         whole = text.lstrip().startswith("[")
@@ -81,11 +78,8 @@ def load_instructions(path: Path) -> list[Instruction]:
 
 
 def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabulary:
-    """The requested tokenizer, else the checkpoint's own, else the small one in `datasets/`.
-
-    Raises:
-        RequestError: the folder of the tokenizer does not exist.
-    """
+    """The requested tokenizer, else the checkpoint's own, else the small one in `datasets/`. Raises RequestError: the
+    folder of the tokenizer does not exist."""
     files = ("tokenizer.json", "tokenizer.model")
     own = checkpoint if checkpoint and any((checkpoint / name).is_file() for name in files) else None
     folder = tokenizer or own or DEFAULT_TOKENIZER

@@ -18,11 +18,8 @@ _ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
 def read_named_file(
     flag: str, path: Path, parse: Callable[[str], Content], kind: str, broken: type[Exception] = ValueError
 ) -> Content:
-    """What `parse` makes of a file that a flag names.
-
-    Raises:
-        RequestError: the file cannot be read, or is not of its `kind`, for which `parse` raises `broken`.
-    """
+    """What `parse` makes of a file that a flag names. Raises RequestError: the file cannot be read, or is not of its
+    `kind`, for which `parse` raises `broken`."""
     try:
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -45,12 +45,8 @@ class PythonTokenizer:
     """Text to ids."""
 
     def __init__(self, path: Path) -> None:
-        """Read `path`, a tokenizer.json.
-
-        Raises:
-            ValueError: the file has another kind of tokenizer.
-            OSError: the file cannot be read.
-        """
+        """Read `path`, a tokenizer.json. Raises ValueError: the file has another kind of tokenizer. OSError: the file
+        cannot be read."""
         content = json.loads(path.read_text(encoding="utf-8"))
         self._split = regex.compile(_splitting_pattern(content))
         self._ids: dict[str, int] = content["model"]["vocab"]

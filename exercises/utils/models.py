@@ -31,11 +31,7 @@ _OF_EXPERTS = ("num_local_experts", "num_experts_per_tok")
 
 
 def load_model_config(path: Path) -> ModelConfig:
-    """Read and check a model file.
-
-    Raises:
-        RequestError: the file cannot be read, is not YAML, or has wrong keys.
-    """
+    """Read and check a model file. Raises RequestError: the file cannot be read, is not YAML, or has wrong keys."""
     content = read_named_file("--model", path, yaml.safe_load, "YAML", broken=yaml.YAMLError)
     if not isinstance(content, dict):
         raise RequestError(f"--model {path}: must be a mapping of names to values")

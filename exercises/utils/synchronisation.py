@@ -45,11 +45,8 @@ class SynchronisationCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Check now, unless the check is done or no optimizer step was. All ranks call it.
-
-        Raises:
-            WorkError: the parameters differ between ranks, or none has changed.
-        """
+        """Check now, unless the check is done or no optimizer step was. All ranks call it. Raises WorkError: the
+        parameters differ between ranks, or none has changed."""
         if self._done or not self._due or self._initial is None:
             return
         self._done = True
@@ -67,11 +64,7 @@ def checksum(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def require_equal_on_all_ranks(value: Tensor) -> None:
-    """Compare the parameters' `checksum` between all ranks, which all call it.
-
-    Raises:
-        WorkError: it is not equal.
-    """
+    """Compare the parameters' `checksum` between all ranks, which all call it. Raises WorkError: it is not equal."""
     if not dist.is_initialized():
         return
     values = [torch.zeros_like(value) for _ in range(dist.get_world_size())]

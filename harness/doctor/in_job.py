@@ -132,12 +132,9 @@ def look_after(
 
 
 def look_in_job(asked: NodeRequest, patience_s: float, say: Say) -> list[CheckLine]:
-    """Submit, wait and collect; a Ctrl-C cancels the job. say: gets a sentence when something has changed.
-
-    Raises:
-        RequestError: the site resolves no job, or a folder's name cannot be used.
-        WorkError: a file cannot be written, or sbatch refuses.
-    """
+    """Submit, wait and collect; a Ctrl-C cancels the job. say: gets a sentence when something has changed. Raises
+    RequestError: the site resolves no job, or a folder's name cannot be used. WorkError: a file cannot be written, or
+    sbatch refuses."""
     around = asked.look_around(override(asked.site, {"time": TIME, "signal_seconds": 0}), "login")
     if around.job is None:
         raise RequestError("\n".join(around.refusals))
