@@ -72,12 +72,7 @@ def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    _declare_layout(parser)
-    _declare_iteration(parser)
     parser.set_defaults(**asdict(PRE_TRAINING), learning_rate=3e-4, lr_warmup_steps=2, micro_batch_size=1)
-
-
-def _declare_layout(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parallel layout")
     for flag, meaning in (
         ("--tp", "tensor-parallel size; > 1 turns sequence parallelism on"),
@@ -87,9 +82,6 @@ def _declare_layout(parser: argparse.ArgumentParser) -> None:
         ("--ep", "expert-parallel size, for mixture-of-experts models"),
     ):
         group.add_argument(flag, type=positive, default=1, help=meaning)
-
-
-def _declare_iteration(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("iteration")
     samples = "samples per iteration; 128, on CPU 8 micro-batches"
     group.add_argument("--global-batch-size", type=positive, help=samples)

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 from transformers import AutoTokenizer
 
 from exercises.utils.arguments import DEFAULT_TOKENIZER
@@ -118,18 +117,3 @@ def encode_example(example: Instruction, vocabulary: Vocabulary, seq_length: int
 
 def collate(examples: Sequence[TokenBatch]) -> TokenBatch:
     return {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
-
-
-class OnTheFlyDataset(Dataset[TokenBatch]):
-    """Examples that are tokenised at each access, for --slow-dataloading."""
-
-    def __init__(self, examples: Sequence[Instruction], vocabulary: Vocabulary, seq_length: int) -> None:
-        self._examples = examples
-        self._vocabulary = vocabulary
-        self._seq_length = seq_length
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    def __getitem__(self, index: int) -> TokenBatch:
-        return encode_example(self._examples[index], self._vocabulary, self._seq_length)

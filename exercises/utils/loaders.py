@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 from argparse import BooleanOptionalAction
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,15 +24,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from exercises.utils.arguments import TrainingArguments, natural
-from exercises.utils.data import (
-    Instruction,
-    OnTheFlyDataset,
-    TokenBatch,
-    Vocabulary,
-    collate,
-    encode_example,
-    load_instructions,
-)
+from exercises.utils.data import Instruction, TokenBatch, Vocabulary, collate, encode_example, load_instructions
 from exercises.utils.faults import settings
 from harness.common.errors import RequestError
 from harness.observe.ranges import annotate
@@ -170,13 +162,17 @@ def prepared_loader(arguments: LoaderArguments, vocabulary: Vocabulary, seq_leng
     workers = _workers() if arguments.dataloader_workers is None else arguments.dataloader_workers
     usual = not arguments.on_cpu if arguments.pin_memory is None else arguments.pin_memory
     pin_memory = settings.pins_batches(arguments.faults, usual)
-    return _loader(arguments, encoded, workers=workers, pin_memory=pin_memory)
+    return _loader(arguments, encoded, collate, workers=workers, pin_memory=pin_memory)
 
 
 def on_the_fly_loader(arguments: TrainingArguments, vocabulary: Vocabulary, seq_length: int) -> DataLoader[TokenBatch]:
     """Tokenised in plain Python by the training process when it needs a batch, into pageable memory."""
-    examples = OnTheFlyDataset(_enough_examples(arguments), _in_plain_python(vocabulary), seq_length)
-    return _loader(arguments, examples, workers=0, pin_memory=False)
+    slow = _in_plain_python(vocabulary)
+
+    def encoded(examples: Sequence[Instruction]) -> TokenBatch:
+        return collate([encode_example(each, slow, seq_length) for each in examples])
+
+    return _loader(arguments, _enough_examples(arguments), encoded, workers=0, pin_memory=False)
 
 
 def _in_plain_python(vocabulary: Vocabulary) -> Vocabulary:
@@ -210,7 +206,11 @@ def _workers() -> int:
 
 
 def _loader(
-    arguments: TrainingArguments, examples: Dataset[TokenBatch] | Sequence[TokenBatch], workers: int, pin_memory: bool
+    arguments: TrainingArguments,
+    examples: Sequence[Any],
+    to_batch: Callable[[Any], TokenBatch],
+    workers: int,
+    pin_memory: bool,
 ) -> DataLoader[TokenBatch]:
     # A forked process collects nothing that it inherited: to free a CUDA event there aborts the process.
     os.register_at_fork(after_in_child=gc.freeze)
@@ -219,7 +219,7 @@ def _loader(
         batch_size=arguments.micro_batch_size,
         shuffle=True,
         generator=torch.Generator().manual_seed(arguments.seed),
-        collate_fn=collate,
+        collate_fn=to_batch,
         drop_last=True,
         num_workers=workers,
         worker_init_fn=_outlive_sigterm,

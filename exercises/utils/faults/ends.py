@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -210,25 +210,17 @@ def _stopped(_: _Here) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-class _Endless(Dataset[int]):
-    """A sample that never comes: its worker sleeps, or is stopped."""
-
-    def __init__(self, stopped: bool) -> None:
-        self._stopped = stopped
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: int) -> int:
+def _worker(stopped: bool) -> None:
+    def never(_: object) -> None:
+        """A batch that never comes: its worker sleeps, or is stopped."""
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with its rank
-        if self._stopped:
+        if stopped:
             os.kill(os.getpid(), signal.SIGSTOP)
         while True:
             time.sleep(3600)
 
-
-def _worker(stopped: bool) -> None:
-    next(iter(DataLoader(_Endless(stopped), num_workers=1, multiprocessing_context="fork")))
+    one = cast("Dataset[int]", [0])  # a list works, too
+    next(iter(DataLoader(one, collate_fn=never, num_workers=1, multiprocessing_context="fork")))
 
 
 # -- with other ranks --------------------------------------------------------------------------------------------------
