@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -17,18 +18,7 @@ from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
 from harness.doctor.checks import examine
-from harness.doctor.surroundings import (
-    CheckLine,
-    Course,
-    Level,
-    Place,
-    Surroundings,
-    look_around,
-    ok,
-    problem,
-    unseen,
-    worst,
-)
+from harness.doctor.surroundings import CheckLine, Course, Level, Surroundings, look_around, ok, problem, unseen, worst
 from harness.experiment.own import Own
 from harness.launch.backends.slurm import POLL_S, options_of
 from harness.launch.job import Job
@@ -47,7 +37,7 @@ class NodeRequest(BaseModel):
     own: Own | None = None
     paths: list[str] = []
 
-    def look_around(self, site: Site, place: Place) -> Surroundings:
+    def look_around(self, site: Site, place: Literal["login", "node"]) -> Surroundings:
         return look_around(site, place, self.course, self.nodes, own=self.own, paths=self.paths)
 
 

@@ -20,16 +20,7 @@ from harness.experiment.parse import validate
 from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
-from harness.launch.exercises.base import (
-    Chosen,
-    Command,
-    CommandPlace,
-    DeviceKind,
-    ExercisePlan,
-    Launch,
-    Target,
-    launch_of,
-)
+from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceKind, ExercisePlan, Target, launch_of
 from harness.launch.exercises.training import device_doubts
 from harness.site.site import Site
 
@@ -129,7 +120,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     model = chosen.model
     asked = resolve_defaults(experiment, site, machine, device, chosen)
     launch = launch_of(asked)
-    profiler = _profiler(asked, launch, site, device, machine)
+    profiler = _profiler(asked, site, device, machine)
     _refuse_without_nsys(asked, site, profiler)
     own_python = python_of(site, machine)
     python = launch.python(asked) or (own_python if site.container is None else site.container.python)
@@ -138,7 +129,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         device=device,
         model=model,
         model_file=chosen.file,
-        checkpoint=_checkpoint(asked, launch, site, chosen),
+        checkpoint=_checkpoint(asked, site, chosen),
         data=launch.data(asked, site),
         megatron_data=launch.megatron_data(asked, site),
         python=python,
@@ -202,21 +193,20 @@ def resolve_defaults(
     gpus = int(
         experiment.gpus_per_node
         or site.defaults.get("gpus_per_node")
-        or _gpus_per_node(experiment, launch, site, machine, device)
+        or _gpus_per_node(experiment, site, machine, device)
     )
     target = Target(site, device, gpus, chosen.model, chosen.checkpoint)
     given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
-    errors += _misfits(experiment, launch, target, machine)
+    errors += _misfits(experiment, target, machine)
     if errors or resolved is None:
         raise RequestError("\n".join(errors))
     return resolved
 
 
-def _gpus_per_node(
-    experiment: Experiment, launch: Launch[Experiment], site: Site, machine: Machine, device: DeviceKind
-) -> int:
+def _gpus_per_node(experiment: Experiment, site: Site, machine: Machine, device: DeviceKind) -> int:
+    launch = launch_of(experiment)
     if device == "cpu" and launch.usual_cpu_ranks is not None:
         return launch.usual_cpu_ranks
     if not backend_of(site).RUNS_HERE:
@@ -226,7 +216,7 @@ def _gpus_per_node(
     return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
 
 
-def _misfits(asked: Experiment, launch: Launch[Experiment], target: Target, machine: Machine) -> Iterator[str]:
+def _misfits(asked: Experiment, target: Target, machine: Machine) -> Iterator[str]:
     """Why no exercise could run there with these options, one sentence each."""
     site, device, gpus = target.site, target.device, target.gpus_per_node
     for option in options_of(type(asked)):
@@ -238,7 +228,7 @@ def _misfits(asked: Experiment, launch: Launch[Experiment], target: Target, mach
             )
     if site.gpus.vendor != "nvidia" and isinstance(asked, Profiled):
         flags = ["--profiler nsys"] * (asked.profiler == "nsys") + list(for_nsys(asked).values())
-        flags += ["--engine megatron-lm"] * (launch.profiler(asked) == "nsys")
+        flags += ["--engine megatron-lm"] * (launch_of(asked).profiler(asked) == "nsys")
         for flag in dict.fromkeys(flags):
             yield (
                 f"{flag} needs nsys, which records NVIDIA's GPUs only, and site {site.name} has AMD's: leave it out; "
@@ -295,15 +285,13 @@ def _model(experiment: Experiment, device: DeviceKind) -> Chosen:
     return Chosen(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
 
 
-def _profiler(
-    asked: Experiment, launch: Launch[Experiment], site: Site, device: DeviceKind, machine: Machine
-) -> Literal["nsys", "torch", "none"]:
+def _profiler(asked: Experiment, site: Site, device: DeviceKind, machine: Machine) -> Literal["nsys", "torch", "none"]:
     if not isinstance(asked, Profiled):
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
     on_nvidia = device == "cuda" and site.gpus.vendor == "nvidia"
-    if launch.profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and on_nvidia):
+    if launch_of(asked).profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and on_nvidia):
         return "nsys"
     if site.profiler:
         return site.profiler
@@ -326,9 +314,9 @@ def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
         )
 
 
-def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chosen: Chosen) -> Word | None:
+def _checkpoint(asked: Experiment, site: Site, chosen: Chosen) -> Word | None:
     """The folder of the weights to start from; None for a user's model file, which has sizes only."""
-    if not isinstance(asked, Training) or asked.random_weights or not launch.takes_weights:
+    if not isinstance(asked, Training) or asked.random_weights or not launch_of(asked).takes_weights:
         return None
     if chosen.checkpoint is not None or chosen.model is None:
         return chosen.checkpoint

@@ -175,9 +175,7 @@ def asked_to_end(run: Run) -> Path:
 
 def runs_here(run: Run, pid: int | None, host: str | None) -> bool:
     """True when `pid` still is this run's script: another process may have the number now."""
-    if host != socket.gethostname():
-        return False
-    return pid is not None and was_started_with(pid, run.script)
+    return host == socket.gethostname() and pid is not None and was_started_with(pid, run.script)
 
 
 def _is_elsewhere(run: Run) -> bool:

@@ -12,16 +12,7 @@ from typing import NamedTuple
 from harness.common.slurm_notation import fields_of, job_and_tasks
 from harness.launch.backends.protocol import Listed, PolledState, QueuePlace
 from harness.run import FINAL, ITSELF, Run, Status
-from harness.site.slurm_commands import (
-    JobId,
-    JobReply,
-    QueueEntry,
-    sacct,
-    scontrol,
-    squeue,
-    squeue_all,
-    squeue_everybody,
-)
+from harness.site.slurm_commands import JobId, QueueEntry, sacct, scontrol, squeue, squeue_all, squeue_everybody
 
 # Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
 NOT_IN_TURN = frozenset(
@@ -228,18 +219,17 @@ def _ask(job: JobId, has_ended: bool) -> SlurmReply:
     fields = fields_of(shown.text)
     if "JobState" in fields:
         return SlurmReply(fields["JobState"], fields.get("Reason", ""))
-    return _by_accounts(job, queue, shown, has_ended)
+    return _by_accounts(job, queue.replied and shown.replied, queue.silent or shown.silent, has_ended)
 
 
-def _by_accounts(job: JobId, queue: JobReply, shown: JobReply, has_ended: bool) -> SlurmReply:
-    """What the accounts say of a job that the controller does not know, or did not answer for."""
-    accounts, forgotten = sacct(job), queue.replied and shown.replied
+def _by_accounts(job: JobId, forgotten: bool, silent: bool, has_ended: bool) -> SlurmReply:
+    """What the accounts say of a job that the controller has forgotten, or did not answer for."""
+    accounts = sacct(job)
     if accounts.text and meaning_of(accounts.text, job.number).state in FINAL:
         return SlurmReply(accounts.text)
     if accounts.text and not (forgotten or has_ended):
         return SlurmReply(accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind")
     if not forgotten:
-        silent = queue.silent or shown.silent
         return SlurmReply(
             gap="Slurm does not answer" if silent else "Slurm's commands do not answer here", silent=silent
         )
