@@ -1,6 +1,4 @@
-"""What --precision fp8, --fsdp, --lora and --activation-offload make of a model.
-
-Knows nothing of data or of the loop."""
+"""What --precision fp8, --fsdp, --lora and --activation-offload make of a model. Knows no data and no loop."""
 
 from __future__ import annotations
 

@@ -102,9 +102,8 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
     loader = prepared_loader(arguments, vocabulary, seq_length)
     # Under stage 3 no rank ever holds the whole model: each layer is cut into shards as soon as it exists.
     model = models.build_model(config, checkpoint, zero.checkpoints_activations(ds_config))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
-    )
+    fused = accelerator.device.type == "cuda"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=fused)
     warmup = max(1, arguments.lr_warmup_steps)
     scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
     engine, _, prepared = accelerator.prepare(model, optimizer, loader)

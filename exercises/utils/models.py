@@ -40,9 +40,7 @@ def load_model_config(path: Path) -> ModelConfig:
     return ModelConfig(**{**content, "defaults": ModelDefaults(**content["defaults"])})
 
 
-def _check_keys(
-    path: Path, prefix: str, content: dict[str, Any], kind: type[ModelConfig] | type[ModelDefaults]
-) -> None:
+def _check_keys(path: Path, prefix: str, content: dict[str, Any], kind: type[Any]) -> None:
     allowed = {field.name for field in fields(kind)}
     needed = {field.name for field in fields(kind) if field.default is MISSING}
     for what, names in (("lacks", needed - set(content)), ("has unknown", set(content) - allowed)):

@@ -1,6 +1,4 @@
-"""Slurm as a student meets it: commands, controller, partition, QOS, reservation, and a real request. Submits
-nothing.
-"""
+"""Slurm as a student meets it: commands, controller, partition, QOS, reservation, a real request. Submits nothing."""
 
 from __future__ import annotations
 
@@ -199,10 +197,8 @@ def _judged(answer: Answer, waits_for: str | None) -> Result:
         return unseen(what, f"cannot be judged before reservation {waits_for} begins")
     lines = [re.sub(r"^(sbatch: )?(error: )?(allocation failure: )?", "", line) for line in said.splitlines()]
     text = "; ".join(dict.fromkeys(line for line in lines if line)) or answer.reason
-    remedy = next(
-        (each for pattern, each in REFUSED if re.search(pattern, said)), "bash slurm.sh -e 1 --dry-run | head -n 30"
-    )
-    return problem(what, f"refused: {text}", remedy)
+    known = (remedy for pattern, remedy in REFUSED if re.search(pattern, said))
+    return problem(what, f"refused: {text}", next(known, "bash slurm.sh -e 1 --dry-run | head -n 30"))
 
 
 def qos(around: Surroundings) -> Result | None:

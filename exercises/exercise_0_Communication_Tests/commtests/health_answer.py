@@ -154,12 +154,10 @@ def _passed(job: Job) -> str:
     where = f"{_ranks(job)} on {len(job.nodes)} node{'s' if job.several else ''}"
     rates = ", ".join(_usual(probe) for probe in job.probes)
     bounds = [probe for probe in job.probes if probe["bound"] is not None]
-    unknown = (
-        "" if bounds else " It is not known whether all are equally slow: the site file gives no rates of its links."
-    )
+    unknown = " It is not known whether all are equally slow: the site file gives no rates of its links."
     return (
         f"HEALTH: pass: of {where}, no part is more than {job.limit:.0%} slower than the others"
-        f"{' or below half of the nominal links' if bounds else ''}: {rates}.{unknown}"
+        f"{' or below half of the nominal links' if bounds else ''}: {rates}.{'' if bounds else unknown}"
     )
 
 

@@ -89,7 +89,8 @@ def prepare(collective: str, message_bytes: int, member: Member, device: torch.d
     return Buffers(source, work, output, expected[collective])
 
 
-CALLS: dict[str, Callable[[Buffers, Member], object]] = {
+Call = Callable[[Buffers, Member], object]
+CALLS: dict[str, Call] = {
     "all_reduce": lambda b, m: dist.all_reduce(b.work, group=m.group),
     "broadcast": lambda b, m: dist.broadcast(b.work, src=m.root, group=m.group),
     "all_gather": lambda b, m: _all_gather(b.output, b.work, group=m.group),
@@ -261,9 +262,8 @@ def _measure_one(collective: str, scope: Scope, settings: Settings, share_ns: fl
             break
         with annotate(f"{collective} {scope.name} {size} bytes"):
             result.points.append(_measure_size(collective, size, scope, settings, left_ns))
-    result.fit = fit_alpha_beta(
-        [point.message_bytes for point in result.points], [point.time_ns for point in result.points]
-    )
+    measured = result.points
+    result.fit = fit_alpha_beta([point.message_bytes for point in measured], [point.time_ns for point in measured])
     return result
 
 
@@ -321,9 +321,7 @@ def _time_calls(collective: str, buffers: Buffers, member: Member, count: int, d
     return times
 
 
-def _time_calls_cuda(
-    call: Callable[[Buffers, Member], object], buffers: Buffers, member: Member, count: int
-) -> list[float]:
+def _time_calls_cuda(call: Call, buffers: Buffers, member: Member, count: int) -> list[float]:
     begins = [cuda_event() for _ in range(count)]
     ends = [cuda_event() for _ in range(count)]
     # On an idle stream the time between two events would be what Python takes to launch the call. So the device is
