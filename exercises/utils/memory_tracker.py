@@ -252,9 +252,7 @@ _SHOWN = 5  # holders that an error message names
 
 class Snapshot:
     """As a context manager it sees every tensor; `finish`, the end and a failed allocation write the file.
-
-    in_profiled_steps: steps are recorded whose times count.
-    """
+    in_profiled_steps: steps are recorded whose times count."""
 
     def __init__(self, run_dir: Path, rank: int, device: str, in_profiled_steps: bool = False) -> None:
         self._path = memory_file(run_dir, rank)

@@ -87,11 +87,8 @@ CHECKS = (
 def examine(
     around: Surroundings, node_follows: bool = False, begin: Callable[[str], None] = lambda _: None
 ) -> Iterator[CheckLine]:
-    """Every check that can look from here, and a line for each that cannot.
-
-    node_follows: the compute nodes will be asked, so that no line names what only they can see. begin: gets the name of
-    each check before it looks.
-    """
+    """Every check that can look from here, and a line for each that cannot. node_follows: the compute nodes will be
+    asked, so that no line names what only they can see. begin: gets the name of each check before it looks."""
     for check in CHECKS:
         if not check.concerns(around):
             continue

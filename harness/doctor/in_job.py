@@ -104,9 +104,7 @@ def look_after(
     before: list[CheckLine], around: Surroundings, asked: NodeRequest, patience_s: float, say: Say
 ) -> Iterator[CheckLine]:
     """The nodes' lines, if the checks before found no obstacle for a job; else a line that says why there are none.
-
-    patience_s: how long the job may wait in the queue. Ctrl-C cancels it.
-    """
+    patience_s: how long the job may wait in the queue. Ctrl-C cancels it."""
     if around.place == "here":
         yield CheckLine("job", ok("--in-job", "this machine is the compute node, and the checks above looked at it"))
     elif not around.uses_slurm:

@@ -200,10 +200,8 @@ def serve(port: int, expected: int, limit_s: float) -> int:
 
 
 def offset_from(host: str, port: int, limit_s: float) -> tuple[int, int]:
-    """Our clock minus the other's, and the round trip of that question, in ns.
-
-    Raises OSError: nobody answers there within the limit.
-    """
+    """Our clock minus the other's, and the round trip of that question, in ns. Raises OSError: nobody answers there
+    within the limit."""
     with _connected(host, port, limit_s) as link:
         asked = [_question(link) for _ in range(QUESTIONS)]
     return min(asked, key=lambda pair: pair[1])

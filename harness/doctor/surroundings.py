@@ -117,9 +117,7 @@ def look_around(
     paths: Sequence[str] = (),
 ) -> Surroundings:
     """This process's surroundings at a site. place: None, to derive it from the site's backend. own, paths: as there.
-
-    Raises RequestError: the site's scheduler is unknown.
-    """
+    Raises RequestError: the site's scheduler is unknown."""
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
     jobs: list[Job] = []
     refusals: tuple[str, ...] = ()

@@ -194,11 +194,8 @@ class Start(NamedTuple):
 
 
 def submit(start: Start) -> Run:
-    """Start a prepared launch; returns its run, which then exists on disk.
-
-    Raises RequestError: a file that it names does not exist; nothing was written. WorkError: the backend refused, or a
-    write failed; nothing is left behind.
-    """
+    """Start a prepared launch; returns its run, which then exists on disk. Raises RequestError: a file that it names
+    does not exist; nothing was written. WorkError: the backend refused, or a write failed; nothing is left behind."""
     job = start.prepared.job
     with _staged([start]) as (asked,):
         run = backend_of(job.site).submit(asked)

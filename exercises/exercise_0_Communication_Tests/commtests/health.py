@@ -179,10 +179,8 @@ def _over_all(job: Job) -> Iterator[Series]:
 def _all_reduce(
     job: Job, name: str, by: str, labels: Sequence[str], ranks: int, *, scope: str, mine: tuple[str, Any]
 ) -> Series:
-    """Bus bandwidth of a large message in each of some disjoint groups of `ranks` ranks.
-
-    mine: the label and the group of this rank; no group where it is alone.
-    """
+    """Bus bandwidth of a large message in each of some disjoint groups of `ranks` ranks. mine: the label and the group
+    of this rank; no group where it is alone."""
     size = MESSAGE_BYTES[job.device.type]
     message = torch.zeros(size // ITEM_BYTES, device=job.device)
     label, group = mine

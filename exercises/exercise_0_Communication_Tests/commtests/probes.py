@@ -27,10 +27,8 @@ SLOWED = 4
 
 @dataclass(frozen=True)
 class Probe:
-    """Work that a device does, and its amount per call.
-
-    per_call: in the unit of the rate times seconds: 1e12 FLOP for TFLOP/s, 1e9 bytes for GB/s.
-    """
+    """Work that a device does, and its amount per call. per_call: in the unit of the rate times seconds: 1e12 FLOP for
+    TFLOP/s, 1e9 bytes for GB/s."""
 
     name: str
     unit: str

@@ -92,10 +92,8 @@ INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
 
 
 def begin(run_dir: Path, rank: int, model: Any, texts: Sequence[str]) -> Moments:
-    """Start every fault in which this rank takes part; returns the moments, which the caller announces.
-
-    texts: `NAME[,key=value…]`. model: the module that is trained, or None where it is not known.
-    """
+    """Start every fault in which this rank takes part; returns the moments, which the caller announces. texts:
+    `NAME[,key=value…]`. model: the module that is trained, or None where it is not known."""
     moments, until = Moments(), ExitStack()
     lines = lines_of(run_dir, rank, until)
     device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]

@@ -16,10 +16,8 @@ Moment = Literal["load", "forward", "backward", "optimizer", "updated"]
 
 
 class Moments:
-    """Counts the steps of a training and calls what waits for a moment, the first time that a step comes to it.
-
-    step: the number of the current step; -1 before the first.
-    """
+    """Counts the steps of a training and calls what waits for a moment, the first time that a step comes to it. step:
+    the number of the current step; -1 before the first."""
 
     def __init__(self) -> None:
         self.step = -1

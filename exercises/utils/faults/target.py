@@ -48,10 +48,8 @@ class SealedLines:
 
 @dataclass(frozen=True)
 class Target:
-    """A training on one rank.
-
-    models: its modules, one per chunk of a pipeline. until: closed when the training ends.
-    """
+    """A training on one rank. models: its modules, one per chunk of a pipeline. until: closed when the training
+    ends."""
 
     rank: int
     device: torch.device

@@ -40,9 +40,7 @@ MOST_IN_SERIES = 1000
 
 def submit_together(asked: Sequence[Submission], way: Together, at_once: int | None, render: Render) -> list[Run]:
     """Submit staged runs as an array of tasks, or as an allocation for the sum of their time limits; returns them.
-
-    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
-    """
+    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again."""
     stage, site = asked[0].stage, asked[0].record.site
     lines = [line for line in asked[0].directives if not line.startswith(("--output=", "--time="))]
     if way == "array":

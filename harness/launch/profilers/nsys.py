@@ -44,11 +44,8 @@ Options = Mapping[str, str | list[str] | None]
 
 
 class Nsys(NamedTuple):
-    """An installed nsys: its version and what `nsys profile --help` says.
-
-    values: of the options whose values differ between versions, those that the help names; of_start: the options of
-    `nsys start`.
-    """
+    """An installed nsys: its version and what `nsys profile --help` says. values: of the options whose values differ
+    between versions, those that the help names; of_start: the options of `nsys start`."""
 
     version: tuple[int, ...]
     flags: frozenset[str]
