@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Summary, Window
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed import deepspeed_config
+from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
 from harness.replay.causes import suspects
@@ -99,7 +99,7 @@ def _train(case: Case, folder: Path, options: list[str]) -> tuple[int, str]:
         done = train("exercise_1_DDP/train.py", folder, *options, model="tiny-llama", processes=case.ranks)
         return done.code, done.stderr
     config = folder.parent / "ds_config.json"
-    config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
+    config.write_text(as_json(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True)))
     words = [*options, "--deepspeed-config", str(config)]
     done = train("exercise_2_DeepSpeed/train.py", folder, *words, config="deepspeed", processes=case.ranks)
     return done.code, done.stderr

@@ -112,11 +112,12 @@ def bytes_of(owners: dict[str, list[Any]]) -> dict[str, int]:
 def build_ddp(argv: list[str]) -> Rank:
     """Exercise 1. The reduction returns its bucket, as the process group gives no future to wait for."""
     os.environ["ACCELERATE_USE_CPU"] = "true"
-    from exercises.exercise_1_DDP import train
+    from exercises.exercise_1_DDP import preparation
     from exercises.utils.arguments import parse_arguments
     from exercises.utils.stop import StopRequest
 
-    training = train.build(parse_arguments(train.DDPArguments, "", train.declare_options, argv), StopRequest())
+    arguments = parse_arguments(preparation.DDPArguments, "", preparation.declare_options, argv)
+    training = preparation.build(arguments, StopRequest())
     model, optimizer = training.model, training.optimizer
     fake = torch._guards.detect_fake_mode() is not None
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):

@@ -28,7 +28,6 @@ SPLIT = (
 
 
 def train(data: Path) -> Tokenizer:
-    """The tokenizer for the instructions in `data`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

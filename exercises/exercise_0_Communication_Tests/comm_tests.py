@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -27,7 +28,7 @@ from commtests import COLLECTIVES, write_json
 from commtests.health_answer import health_answer
 from commtests.overlap_answer import overlap_lines, overlap_sentence
 from commtests.tools import node_text, run_tests
-from commtests.verdict import LinkFinding, judge_node, judge_nodes, verdict_line
+from commtests.verdict import judge_node, judge_nodes, verdict_line
 
 SCOPES = ("intra", "inter", "world")
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -64,11 +65,9 @@ def _topology(options: argparse.Namespace) -> int:
 
 
 def _verdict(options: argparse.Namespace) -> int:
-    results = options.run_dir / "comm"
-    files = sorted(results.glob("node*.json"), key=_node_number)
-    if not files:
+    results, records = options.run_dir / "comm", _node_records(options)
+    if not records:
         return _refuse(f"--run-dir: {results} holds no node*.json; run `topology` first")
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     collectives = results / "collectives.json"
     measured = json.loads(collectives.read_text(encoding="utf-8")) if collectives.is_file() else None
     findings = judge_nodes(records, options.nodes, options.expected_rate_gbps, measured)
@@ -85,22 +84,21 @@ def _answer(options: argparse.Namespace) -> int:
     if not file.is_file():
         return _refuse(f"--run-dir: {file} is missing; run `{options.test}` first")
     data = json.loads(file.read_text(encoding="utf-8"))
-    kept = _overlap(data) if options.test == "overlap" else vars(health_answer(data, _node_problems(options)))
+    if options.test == "overlap":
+        kept: dict[str, Any] = {"status": "measured", "verdict": overlap_sentence(data), "lines": overlap_lines(data)}
+    else:
+        records = _node_records(options)
+        found = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
+        kept = vars(health_answer(data, [finding for finding in found if finding.level == "problem"]))
     print("", *kept["lines"], "", fill(kept["verdict"], 78), sep="\n")
     write_json(options.run_dir / "comm" / "verdict.json", {"schema": 1, **kept, "findings": []})
     return 1 if kept["status"] == "fail" else 0
 
 
-def _overlap(data: dict[str, Any]) -> dict[str, Any]:
-    return {"status": "measured", "verdict": overlap_sentence(data), "lines": overlap_lines(data)}
-
-
-def _node_problems(options: argparse.Namespace) -> list[LinkFinding]:
-    """What is wrong with the links of each node; nodes that differ, and those that wrote no result."""
-    files = sorted((options.run_dir / "comm").glob("node*.json"), key=_node_number)
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    found = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
-    return [finding for finding in found if finding.level == "problem"]
+def _node_records(options: argparse.Namespace) -> list[dict[str, Any]]:
+    files = (options.run_dir / "comm").glob("node*.json")
+    in_order = sorted(files, key=lambda file: int(file.stem.removeprefix("node")))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in in_order]
 
 
 def _measurement(options: argparse.Namespace) -> int:
@@ -138,24 +136,15 @@ def _parser() -> argparse.ArgumentParser:
     health = commands.add_parser("health", help="find the slow rank, node or link; start it with torchrun")
     health.add_argument("--slow-rank", type=int, help="this rank does everything at a quarter of its speed")
     for each in (collectives, overlap, health):
-        _add_process_options(each)
-    for each in (collectives, health):
-        _add_link_options(each)
+        each.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
+        each.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    for each, scope in product((collectives, health), ("intra", "inter")):
+        link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
+        each.add_argument(f"--link-gbps-{scope}", type=float, help=link_help)
     _add_benchmark_options(collectives)
     for each in (topology, verdict, afterwards, collectives, overlap, health):
         each.add_argument("--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it")
     return parser
-
-
-def _add_process_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
-    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
-
-
-def _add_link_options(parser: argparse.ArgumentParser) -> None:
-    for scope in ("intra", "inter"):
-        link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
-        parser.add_argument(f"--link-gbps-{scope}", type=float, help=link_help)
 
 
 def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
@@ -195,10 +184,6 @@ def _at_least(least: int) -> Any:
         return int(text)
 
     return parse
-
-
-def _node_number(path: Path) -> int:
-    return int(path.stem.removeprefix("node"))
 
 
 def _refuse(sentence: str) -> int:

@@ -63,7 +63,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def check_argument(argument: str) -> int:
-    """Check the traces of one run or file; the worst of their exit codes."""
     try:
         return max(check_trace(trace) for trace in find_traces(argument))
     except NoTrace as why:
@@ -72,11 +71,8 @@ def check_argument(argument: str) -> int:
 
 
 def find_traces(argument: str) -> list[Path]:
-    """The trace file of that name, or all traces below the folder or in the run of that name.
-
-    Raises:
-        NoTrace: no trace was found.
-    """
+    """The trace file of that name, or all traces below the folder or in the run of that name. Raises NoTrace: no trace
+    was found."""
     path = Path(argument)
     if path.is_file():
         return [path]
@@ -89,11 +85,8 @@ def find_traces(argument: str) -> list[Path]:
 
 
 def _status(name: str) -> dict[str, Any]:
-    """The harness's status of a run, by every name that the harness knows, such as `last`.
-
-    Raises:
-        NoTrace: the harness knows no run of that name.
-    """
+    """The harness's status of a run, by every name that the harness knows, such as `last`. Raises NoTrace: the harness
+    knows no run of that name."""
     argv = ["bash", str(SLURM_SH), "status", name, "--json"]
     status = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
@@ -163,11 +156,7 @@ def _inside(inner: Range, outer: Range) -> bool:
 
 
 def read_ranges(trace: Path) -> list[Range]:
-    """The ranges that the program wrote into a trace.
-
-    Raises:
-        Unreadable: the file is no trace, or is cut off.
-    """
+    """The ranges that the program wrote into a trace. Raises Unreadable: the file is no trace, or is cut off."""
     try:
         return list(_nsys_ranges(trace) if trace.suffix == ".sqlite" else _kineto_ranges(trace))
     except (EOFError, zlib.error, sqlite3.DatabaseError) as error:

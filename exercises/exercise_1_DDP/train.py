@@ -1,6 +1,7 @@
 """Exercise 1: fine-tune a Llama with DistributedDataParallel, and profile some of its steps.
 
 Read it from top to bottom: `main` prepares and ends the training, `train` is the loop, `train_step` one batch.
+What is trained is built in `preparation.py`.
 
     accelerate launch --config_file configs/accelerate/ddp.yaml exercises/exercise_1_DDP/train.py \
         --model configs/models/tiny-llama.yaml --run-dir /tmp/run --profiler torch
@@ -10,64 +11,25 @@ from __future__ import annotations
 
 import itertools
 import sys
-import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))  # `exercises` is found from anywhere
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
 
-import torch
-from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin, set_seed  # type: ignore[import-untyped]
-from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_1_DDP import variants
-from exercises.utils import models, unified_memory
+from exercises.exercise_1_DDP.preparation import DDPArguments, TrainingState, build, declare_options
 from exercises.utils.announce import announce
-from exercises.utils.arguments import parse_arguments, positive
+from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
-from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
-from exercises.utils.describe import describe
+from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
-from exercises.utils.faults import settings
 from exercises.utils.faults.inject import injected
-from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, on_the_fly_loader, prepared_loader
-from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
-from harness.common.metrics_lines import StartLine, StepLine
+from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate
-
-
-@dataclass(frozen=True)
-class DDPArguments(LoaderArguments):
-    """Exercise 1's own option."""
-
-    exercise: ClassVar[int | None] = 1
-    slow_dataloading: bool
-    bucket_cap_mb: float | None
-    fsdp: variants.Way | None
-    lora: int | None
-    activation_offload: bool
-    unified_memory: bool
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """All that the loop needs."""
-
-    arguments: DDPArguments
-    accelerator: Accelerator
-    model: Any
-    optimizer: Any
-    scheduler: LambdaLR
-    loader: Any
-    stop: StopRequest
-    check: SynchronisationCheck
-    description: StartLine
 
 
 def main() -> int:
@@ -86,84 +48,6 @@ def main() -> int:
             training.check.finish()
     training.accelerator.end_training()
     return stop.exit_code
-
-
-def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
-    """Model, data and optimizer, spread over the processes by accelerate."""
-    if arguments.unified_memory:
-        unified_memory.use(metrics.rank_of_process()[2])  # before anything else uses the GPU
-    set_seed(arguments.seed)
-    accelerator = make_accelerator(arguments)
-    require_every_process(accelerator.num_processes)
-    device = accelerator.device
-    set_precision(arguments.precision, device)
-
-    config = models.load_model_config(arguments.model)
-    seq_length = arguments.seq_length or config.defaults.seq_length
-    vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
-    check_vocabulary(vocabulary, config.vocab_size)
-    make_loader = on_the_fly_loader if arguments.slow_dataloading else prepared_loader
-    loader = make_loader(arguments, vocabulary, seq_length)
-    first_on = device if arguments.fsdp is None else None  # sharded, it need not fit there as a whole
-    model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing, first_on)
-    if arguments.lora is not None:
-        model = variants.with_lora(model, arguments.lora, arguments.activation_checkpointing)
-    if arguments.precision == "fp8":
-        model = variants.in_fp8(model, device)
-    if arguments.fsdp is None:
-        model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
-    else:
-        variants.shard(model, arguments.fsdp, device, arguments.mixed_precision)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=arguments.learning_rate, fused=device.type == "cuda")
-    warmup = max(1, arguments.lr_warmup_steps)
-    scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
-    optimizer, prepared = accelerator.prepare(optimizer, loader)
-    if arguments.fsdp is None:
-        model = accelerator.prepare(model)
-    batches = on_device(arguments, prepared, device, usual=not arguments.slow_dataloading)
-
-    # A sharded model has no whole parameters to compare.
-    check = SynchronisationCheck(trained if arguments.fsdp is None else [])
-    description = describe(arguments, config, seq_length, device, lora=arguments.lora)
-    return TrainingState(arguments, accelerator, model, optimizer, scheduler, batches, stop, check, description)
-
-
-def make_accelerator(arguments: DDPArguments) -> Accelerator:
-    """accelerate's view of the processes, the precision and the accumulation."""
-    # torch 2.13 renamed this setting of DDP, and accelerate passes it on by its old name only.
-    warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-    return Accelerator(
-        cpu=arguments.on_cpu,
-        mixed_precision="bf16" if arguments.mixed_precision else "no",
-        gradient_accumulation_plugin=GradientAccumulationPlugin(
-            num_steps=arguments.gradient_accumulation_steps,
-            sync_with_dataloader=False,  # no early optimizer step at the end of an epoch
-        ),
-        device_placement=False,  # the model is placed above, a batch where it is loaded
-        # The only buffers are the rotary tables. They never change, so DDP need not send them before every forward.
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, **bucket_size(arguments))],
-    )
-
-
-def bucket_size(arguments: DDPArguments) -> dict[str, float]:
-    """DDP's setting for the size of its gradient buckets, in MiB; none: its own."""
-    asked = {} if arguments.bucket_cap_mb is None else {"bucket_cap_mb": arguments.bucket_cap_mb}
-    return asked | settings.ddp_buckets(arguments.faults)
-
-
-def declare_options(parser: Any) -> None:
-    """Exercise 1's own options."""
-    parser.add_argument("--fsdp", choices=("full", "hybrid"), help="shard the parameters with FSDP2")
-    parser.add_argument("--lora", type=positive, help="train adapters of this rank instead of the weights")
-    offload = "keep activations for the backward pass in the host's memory"
-    parser.add_argument("--activation-offload", action="store_true", help=offload)
-    unified = "let tensors use the memory of both GPU and host"
-    parser.add_argument("--unified-memory", action="store_true", help=unified)
-    parser.add_argument("--bucket-cap-mb", type=float, help="size of DDP's gradient buckets in MiB")
-    slow = "tokenise on the fly in the main process, without workers and pinned memory"
-    parser.add_argument("--slow-dataloading", action="store_true", help=slow)
-    declare_loading(parser)
 
 
 def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:

@@ -1,6 +1,4 @@
-"""What --precision fp8, --fsdp, --lora and --activation-offload make of a model.
-
-Knows nothing of data or of the loop."""
+"""What --precision fp8, --fsdp, --lora and --activation-offload make of a model. Knows no data and no loop."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ def in_fp8(model: Any, device: torch.device) -> Any:
     and the casts are kernels of their own: nothing here fuses them. Without a GPU the products are emulated: the same
     casts, then a product in full precision.
 
-    Raises:
-        RequestError: torchao is not installed.
+    Raises RequestError: torchao is not installed.
     """
     try:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
@@ -85,8 +82,7 @@ def with_lora(model: Any, rank: int, recomputes: bool) -> Any:
 
     recomputes: whether activations are computed again in the backward pass.
 
-    Raises:
-        RequestError: peft is not installed.
+    Raises RequestError: peft is not installed.
     """
     try:
         from peft import LoraConfig, get_peft_model

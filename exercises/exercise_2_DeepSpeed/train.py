@@ -45,8 +45,6 @@ from harness.observe.ranges import annotate
 
 @dataclass(frozen=True)
 class DeepSpeedArguments(LoaderArguments):
-    """Exercise 2's own option."""
-
     exercise: ClassVar[int | None] = 2
     deepspeed_config: Path
 
@@ -84,7 +82,6 @@ def main() -> int:
 
 
 def declare_options(parser: Any) -> None:
-    """Exercise 2's own options."""
     parser.add_argument("--deepspeed-config", type=Path, required=True, help="a file of configs/deepspeed")
     declare_loading(parser)
 
@@ -105,9 +102,8 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
     loader = prepared_loader(arguments, vocabulary, seq_length)
     # Under stage 3 no rank ever holds the whole model: each layer is cut into shards as soon as it exists.
     model = models.build_model(config, checkpoint, zero.checkpoints_activations(ds_config))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
-    )
+    fused = accelerator.device.type == "cuda"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=fused)
     warmup = max(1, arguments.lr_warmup_steps)
     scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
     engine, _, prepared = accelerator.prepare(model, optimizer, loader)
@@ -116,7 +112,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
 
     # Under stage 3 no rank has whole parameters to compare.
     check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
-    precision = zero.precision_of(ds_config, arguments)
+    precision = "bf16" if zero.uses_bf16(ds_config) else arguments.precision  # the file decides on bfloat16
     description = describe(arguments, config, seq_length, accelerator.device, precision=precision)
     return TrainingState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
 

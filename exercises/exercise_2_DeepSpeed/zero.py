@@ -16,34 +16,23 @@ from accelerate import Accelerator, DeepSpeedPlugin  # type: ignore[import-untyp
 from accelerate.utils import InitProcessGroupKwargs  # type: ignore[import-untyped]
 
 from exercises.utils.arguments import TrainingArguments
+from exercises.utils.errors import read_named_file
 from exercises.utils.faults import settings
 from harness.common.errors import RequestError
-from harness.common.model_config import Precision
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """DeepSpeed's configuration from its JSON file.
-
-    Raises:
-        RequestError: the file cannot be read, is not JSON, or has no ZeRO stage.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"--deepspeed-config {path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise RequestError(f"--deepspeed-config {path}: is not JSON ({error})") from None
+    """DeepSpeed's configuration from its JSON file. Raises RequestError: the file cannot be read, is not JSON, or has
+    no ZeRO stage."""
+    content = read_named_file("--deepspeed-config", path, json.loads, "JSON")
     if "stage" not in content.get("zero_optimization", {}):
         raise RequestError(f"--deepspeed-config {path}: has no zero_optimization.stage")
     return dict(content)
 
 
 def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, Any]:
-    """`config` with `auto` replaced by the command line's values.
-
-    Raises:
-        RequestError: the file and the command line contradict each other.
-    """
+    """`config` with `auto` replaced by the command line's values. Raises RequestError: the file and the command line
+    contradict each other."""
     filled = dict(config)
     accumulation = arguments.gradient_accumulation_steps
     for key, flag, value in (
@@ -77,13 +66,7 @@ def _require_same(flag: str, agrees: bool, in_file: str) -> None:
 
 
 def uses_bf16(config: dict[str, Any]) -> bool:
-    """True when the configuration trains in bfloat16."""
     return bool(config.get("bf16", {}).get("enabled"))
-
-
-def precision_of(config: dict[str, Any], arguments: TrainingArguments) -> Precision:
-    """What the training computes in: the file decides whether that is bfloat16."""
-    return "bf16" if uses_bf16(config) else arguments.precision
 
 
 def checkpoints_activations(config: dict[str, Any]) -> bool:
@@ -100,7 +83,10 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
     mark_by_pytorch()
     handlers = []
     if arguments.on_cpu:
-        _prepare_cpu()
+        # DeepSpeed would first compile a shared-memory extension for a minute, and gloo does not use it.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        # A launcher may set this variable for exercise 1, and accelerate would not use DeepSpeed with it.
+        os.environ.pop("ACCELERATE_USE_CPU", None)
         handlers.append(InitProcessGroupKwargs(backend="gloo"))
     plugin = DeepSpeedPlugin(hf_ds_config=config, zero3_init_flag=config["zero_optimization"]["stage"] == 3)
     return Accelerator(
@@ -115,10 +101,3 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
 def mark_by_pytorch() -> None:
     """DeepSpeed marks its ranges by PyTorch. It needs a newer `nvtx` package than the nsys of most sites can record."""
     deepspeed.get_accelerator().supports_nvtx_domain = False
-
-
-def _prepare_cpu() -> None:
-    # DeepSpeed would first compile a shared-memory extension for a minute, and gloo does not use it.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    # A launcher may set this variable for exercise 1, and accelerate would not use DeepSpeed with it.
-    os.environ.pop("ACCELERATE_USE_CPU", None)

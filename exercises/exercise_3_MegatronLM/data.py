@@ -71,8 +71,7 @@ class Samples:
 
     Each sample has one token more than the sequence: the last one is only a label.
 
-    Raises:
-        RequestError: there is no such pair, or a sample has a token outside the vocabulary of `vocabulary_size`.
+    Raises RequestError: there is no such pair, or a sample has a token outside the vocabulary of `vocabulary_size`.
     """
 
     def __init__(self, prefix: Path, seq_length: int, vocabulary_size: int, seed: int) -> None:
@@ -110,7 +109,11 @@ class Samples:
             with loading(number):
                 first = (number * replicas + parallel_state.get_data_parallel_rank()) * batch.micro_size
                 rows = torch.stack([self.sample(first + row) for row in range(batch.micro_size)])
-                micro_batch = _for_this_rank(rows.to(torch.cuda.current_device()))
+                rows = rows.to(torch.cuda.current_device())
+                positions = torch.arange(rows.shape[1] - 1, device=rows.device).expand(rows.shape[0], -1)
+                whole = {"tokens": rows[:, :-1], "labels": rows[:, 1:], "positions": positions}
+                contiguous = {name: part.contiguous() for name, part in whole.items()}
+                micro_batch = MicroBatch(**get_batch_on_this_cp_rank(contiguous))
             yield micro_batch
 
     def _tokens_from(self, begin: int) -> Tensor:
@@ -131,10 +134,3 @@ class Samples:
                 f"--data-path {self._prefix}: has token {tokens.max()}, the model only {self._vocabulary_size} tokens"
             )
         return torch.from_numpy(tokens)
-
-
-def _for_this_rank(rows: Tensor) -> MicroBatch:
-    positions = torch.arange(rows.shape[1] - 1, device=rows.device).expand(rows.shape[0], -1)
-    whole = {"tokens": rows[:, :-1], "labels": rows[:, 1:], "positions": positions}
-    contiguous = {name: part.contiguous() for name, part in whole.items()}
-    return MicroBatch(**get_batch_on_this_cp_rank(contiguous))

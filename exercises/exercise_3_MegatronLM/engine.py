@@ -60,7 +60,6 @@ class Engine:
     batch: BatchSizes
 
     def zero_grad(self) -> None:
-        """Forget the last iteration's gradients."""
         for chunk in self.chunks:
             chunk.zero_grad_buffer()
         self.optimizer.zero_grad()
@@ -73,14 +72,24 @@ class Engine:
         """
         results = get_forward_backward_func()(
             forward_step_func=partial(_forward, self.batch),
-            data_iterator=[read() if _reads_data(chunk) else None for chunk in self.chunks],
+            # The first stage needs the tokens, the last one the labels; the stages between need no data.
+            data_iterator=[
+                read() if chunk.module.pre_process or chunk.module.post_process else None for chunk in self.chunks
+            ],
             model=self.chunks,
             num_microbatches=self.num_microbatches,
             seq_length=self.batch.seq_length,
             micro_batch_size=self.batch.micro_size,
             forward_only=False,
         )
-        return self._mean_loss([result["loss"] for result in results])
+        # Only ranks of the last stage have losses: TP ranks have the same loss, DP and CP ranks different parts.
+        losses = [result["loss"] for result in results]
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        loss = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
+        dist.all_reduce(loss)
+        copies = parallel_state.get_tensor_model_parallel_world_size()
+        loss /= copies * parallel_state.get_data_parallel_world_size()
+        return loss
 
     @property
     def num_microbatches(self) -> int:
@@ -93,17 +102,7 @@ class Engine:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def parameters(self) -> int:
-        """Parameters that this rank holds."""
         return sum(parameter.numel() for chunk in self.chunks for parameter in chunk.parameters())
-
-    def _mean_loss(self, losses: list[Tensor]) -> Tensor:
-        # Only ranks of the last stage have losses: TP ranks have the same loss, DP and CP ranks different parts.
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        loss = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
-        dist.all_reduce(loss)
-        copies = parallel_state.get_tensor_model_parallel_world_size()
-        loss /= copies * parallel_state.get_data_parallel_world_size()
-        return loss
 
 
 def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: BatchSizes) -> Engine:
@@ -175,11 +174,6 @@ def _scheduler(optimizer: MegatronOptimizer, arguments: MegatronArguments) -> Op
         wd_incr_steps=0,
         wd_incr_style="constant",
     )
-
-
-def _reads_data(chunk: DistributedDataParallel) -> bool:
-    """The first stage needs the tokens, the last one the labels; the stages between need no data."""
-    return bool(chunk.module.pre_process or chunk.module.post_process)
 
 
 def _forward(batch: BatchSizes, micro_batches: Iterator[MicroBatch] | None, chunk: Any) -> tuple[Tensor, Any]:

@@ -17,7 +17,7 @@ from exercises.exercise_3_MegatronLM.engine import Engine
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.describe import describe
 from exercises.utils.faults.inject import inject_all
-from exercises.utils.faults.moments import Moment, Moments, watch_update, wrap
+from exercises.utils.faults.moments import Moments, watch_update, wrap
 from harness.common.megatron_layout import BatchSizes, Layout
 from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
@@ -53,11 +53,8 @@ class MegatronStart(StartLine):
 
 @dataclass(frozen=True)
 class MegatronStep(StepLine):
-    """One iteration of one rank.
-
-    tokens, samples: this rank's equal share; the sum over all ranks is the global batch.
-    loss: that of the global batch, the same on every rank. forward_ns: without the data loading inside.
-    """
+    """One iteration of one rank. tokens, samples: this rank's equal share; the sum over all ranks is the global batch.
+    loss: that of the global batch, the same on every rank. forward_ns: without the data loading inside."""
 
     tokens_global: int
 
@@ -237,24 +234,15 @@ def injected(arguments: MegatronArguments, training: Engine, samples: Samples) -
 
 
 def _watch(training: Engine, samples: Samples, moments: Moments, until: ExitStack) -> None:
-    def first(moment: Moment) -> Callable[[Function], Function]:
-        """Wraps a function that begins with `moment`."""
-
+    def after(announce: Callable[[], None]) -> Callable[[Function], Function]:
         def wrapper(function: Function) -> Function:
             def announced(*args: Any, **kwargs: Any) -> Any:
-                moments.reach(moment)
+                announce()
                 return function(*args, **kwargs)
 
             return announced
 
         return wrapper
-
-    def beginning(zero_grad: Function) -> Function:
-        def announced(*args: Any, **kwargs: Any) -> Any:
-            moments.begin()  # an iteration begins with forgetting the last one's gradients
-            return zero_grad(*args, **kwargs)
-
-        return announced
 
     def loading_slowly(micro_batches: Function) -> Function:
         def announced(batch: object, iteration: int, loading: Callable[[int], AbstractContextManager[object]]) -> Any:
@@ -268,8 +256,9 @@ def _watch(training: Engine, samples: Samples, moments: Moments, until: ExitStac
 
         return announced
 
-    wrap(training.optimizer, "zero_grad", beginning, until)
+    # An iteration begins with forgetting the last one's gradients.
+    wrap(training.optimizer, "zero_grad", after(moments.begin), until)
     wrap(samples, "micro_batches", loading_slowly, until)
-    wrap(schedules, "forward_step", first("forward"), until)
-    wrap(schedules, "backward_step", first("backward"), until)
+    wrap(schedules, "forward_step", after(lambda: moments.reach("forward")), until)
+    wrap(schedules, "backward_step", after(lambda: moments.reach("backward")), until)
     watch_update(training.optimizer, moments, until)

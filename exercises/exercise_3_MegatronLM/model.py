@@ -112,7 +112,7 @@ def transformer_config(
         **_parallelism(layout),
         **settings.uneven_layers(faults, model.num_hidden_layers, layout.pp),
         **(_experts(model) if model.num_local_experts > 1 else {}),
-        **(_recomputation() if recompute else {}),
+        **(RECOMPUTATION if recompute else {}),
         bf16=mixed_precision,
         params_dtype=dtype,
         pipeline_dtype=dtype,
@@ -175,9 +175,8 @@ def _experts(model: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _recomputation() -> dict[str, Any]:
-    """Keep only the input of each layer and run the layer again in backward."""
-    return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+# Keep only the input of each layer and run the layer again in backward.
+RECOMPUTATION = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
 def build_chunks(model: ModelConfig, config: TransformerConfig, layout: Layout, seq_length: int) -> list[GPTModel]:
@@ -253,7 +252,8 @@ def name_in_whole_model(name: str, chunk: GPTModel) -> str:
         name = f"layers.{number}.{name[layer.end() :]}"
     expert = re.search(r"local_experts\.(\d+)\.", name) or re.search(r"(?<=\.weight)(\d+)$", name)
     if expert:
-        number = int(expert[1]) + _first_local_expert(chunk.config)
+        per_rank = chunk.config.num_moe_experts // chunk.config.expert_model_parallel_size
+        number = int(expert[1]) + per_rank * parallel_state.get_expert_model_parallel_rank()
         # Transformer Engine numbers an expert's weight, the local layers its module: one name for both.
         name = f"experts.{number}." + name[: expert.start()] + name[expert.end() :]
     if name == "output_layer.weight" and chunk.share_embeddings_and_output_weights:
@@ -261,14 +261,15 @@ def name_in_whole_model(name: str, chunk: GPTModel) -> str:
     return name
 
 
-def _first_local_expert(config: TransformerConfig) -> int:
-    per_rank: int = config.num_moe_experts // config.expert_model_parallel_size
-    return per_rank * int(parallel_state.get_expert_model_parallel_rank())
-
-
 def _shard_of(name: str, parameter: Tensor, config: TransformerConfig, seed: int) -> Tensor:
-    rank, size = _place_in_tensor_group(name)
-    dimension = _divided_dimension(name)
+    if name.startswith("experts."):
+        rank: int = parallel_state.get_expert_tensor_parallel_rank()
+        size = parallel_state.get_expert_tensor_parallel_world_size()
+    else:
+        rank = parallel_state.get_tensor_model_parallel_rank()
+        size = parallel_state.get_tensor_model_parallel_world_size()
+    by_rows, by_columns = (any(part in name for part in parts) for parts in (DIVIDED_BY_ROWS, DIVIDED_BY_COLUMNS))
+    dimension = 0 if by_rows else 1 if by_columns else None
     whole_shape = list(parameter.shape)
     if dimension is not None:
         whole_shape[dimension] *= size
@@ -279,23 +280,6 @@ def _shard_of(name: str, parameter: Tensor, config: TransformerConfig, seed: int
         # SwiGLU's gate and up projections are stacked; each is divided separately.
         return torch.cat([half.chunk(size)[rank] for half in whole.chunk(2)])
     return whole.chunk(size, dim=dimension)[rank]
-
-
-def _place_in_tensor_group(name: str) -> tuple[int, int]:
-    if name.startswith("experts."):
-        return (
-            parallel_state.get_expert_tensor_parallel_rank(),
-            parallel_state.get_expert_tensor_parallel_world_size(),
-        )
-    return (parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_tensor_model_parallel_world_size())
-
-
-def _divided_dimension(name: str) -> int | None:
-    if any(part in name for part in DIVIDED_BY_ROWS):
-        return 0
-    if any(part in name for part in DIVIDED_BY_COLUMNS):
-        return 1
-    return None
 
 
 def _draw(name: str, shape: list[int], config: TransformerConfig, seed: int, device: torch.device) -> Tensor:

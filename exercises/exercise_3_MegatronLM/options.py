@@ -18,8 +18,6 @@ from harness.common.model_config import ModelConfig
 
 @dataclass(frozen=True)
 class MegatronArguments(TrainingArguments):
-    """The options of exercise 3."""
-
     exercise: ClassVar[int | None] = 3
     tp: int
     pp: int
@@ -60,11 +58,8 @@ def check(layout: Layout, batch: BatchSizes, model: ModelConfig) -> None:
 
 
 def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
-    """Parse the command line. Exits with 2 for a wrong one.
-
-    Raises:
-        RequestError: an option that this exercise does not have.
-    """
+    """Parse the command line. Exits with 2 for a wrong one. Raises RequestError: an option that this exercise does not
+    have."""
     arguments = parse_arguments(MegatronArguments, "Pre-train a GPT with Megatron-Core.", _declare, argv)
     if arguments.gradient_accumulation_steps != 1:
         raise RequestError(
@@ -77,12 +72,7 @@ def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    _declare_layout(parser)
-    _declare_iteration(parser)
     parser.set_defaults(**asdict(PRE_TRAINING), learning_rate=3e-4, lr_warmup_steps=2, micro_batch_size=1)
-
-
-def _declare_layout(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parallel layout")
     for flag, meaning in (
         ("--tp", "tensor-parallel size; > 1 turns sequence parallelism on"),
@@ -92,9 +82,6 @@ def _declare_layout(parser: argparse.ArgumentParser) -> None:
         ("--ep", "expert-parallel size, for mixture-of-experts models"),
     ):
         group.add_argument(flag, type=positive, default=1, help=meaning)
-
-
-def _declare_iteration(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("iteration")
     samples = "samples per iteration; 128, on CPU 8 micro-batches"
     group.add_argument("--global-batch-size", type=positive, help=samples)

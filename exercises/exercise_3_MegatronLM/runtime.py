@@ -20,8 +20,10 @@ from harness.common.errors import RequestError
 CPU = torch.device("cpu")
 
 # Factories that megatron-core calls with device="cuda" or with torch.cuda.current_device().
-FROM_SIZES = ("arange", "empty", "full", "ones", "rand", "randn", "zeros")
-FROM_DATA = ("as_tensor", "empty_like", "ones_like", "tensor", "zeros_like")
+FACTORIES = (
+    "arange", "as_tensor", "empty", "empty_like", "full", "ones", "ones_like", "rand", "randn", "tensor", "zeros",
+    "zeros_like",
+)  # fmt: skip
 
 
 class HostStream:
@@ -46,24 +48,20 @@ class HostStream:
 
 
 def install() -> None:
-    """Redirect torch's CUDA functions to the host, permanently for this process.
-
-    Raises:
-        RuntimeError: CUDA works here, and the redirection would silently train on the CPU.
-    """
+    """Redirect torch's CUDA functions to the host, permanently for this process. Raises RuntimeError: CUDA works here,
+    and the redirection would silently train on the CPU."""
     if torch.cuda.is_available():
         raise RuntimeError("the CPU shim is only for machines without CUDA")
-    _redirect_factories()
+    for name in FACTORIES:
+        setattr(torch, name, _on_host(getattr(torch, name)))
     _redirect_cuda_namespace()
     _redirect_tensor_methods()
-    _run_functions_as_written()
-    _redirect_megatron_rng()
+    # megatron compiles small functions for the GPU; on a CPU that takes seconds and needs a C++ compiler.
+    torch.__dict__["compile"] = lambda function, *_, **__: function
+    random = importlib.import_module("megatron.core.tensor_parallel.random")
+    random.__dict__["_get_cuda_rng_state"] = lambda *_, **__: torch.get_rng_state()
+    random.__dict__["_set_cuda_rng_state"] = lambda state, *_, **__: torch.set_rng_state(state)
     _redirect_expert_splits()
-
-
-def _redirect_factories() -> None:
-    for name in FROM_SIZES + FROM_DATA:
-        setattr(torch, name, _on_host(getattr(torch, name)))
 
 
 def _on_host(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -107,17 +105,6 @@ def _redirect_tensor_methods() -> None:
     tensor_class.cuda = lambda self, *_, **__: self
 
 
-def _run_functions_as_written() -> None:
-    # megatron compiles small functions for the GPU; on a CPU that takes seconds and needs a C++ compiler.
-    torch.__dict__["compile"] = lambda function, *_, **__: function
-
-
-def _redirect_megatron_rng() -> None:
-    random = importlib.import_module("megatron.core.tensor_parallel.random")
-    random.__dict__["_get_cuda_rng_state"] = lambda *_, **__: torch.get_rng_state()
-    random.__dict__["_set_cuda_rng_state"] = lambda state, *_, **__: torch.set_rng_state(state)
-
-
 def _redirect_expert_splits() -> None:
     dispatcher = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
 
@@ -137,11 +124,8 @@ def order_launches() -> None:
 
 
 def start(on_cpu: bool) -> torch.device:
-    """Join the processes that torchrun started and return the device of this process.
-
-    Raises:
-        RequestError: torchrun did not start this process.
-    """
+    """Join the processes that torchrun started and return the device of this process. Raises RequestError: torchrun did
+    not start this process."""
     if "RANK" not in os.environ:
         raise RequestError("exercise 3 runs under a launcher: torchrun --nproc-per-node N train.py …")
     # megatron-core warns about NVIDIA extensions that are not installed, and calls collectives by their old names.
@@ -156,4 +140,4 @@ def start(on_cpu: bool) -> torch.device:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # megatron must not find a GPU that is not wanted
     install()
     dist.init_process_group("gloo")
-    return torch.device("cpu")
+    return CPU

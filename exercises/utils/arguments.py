@@ -60,7 +60,6 @@ class TrainingArguments:
 
     @property
     def window(self) -> ProfileWindow:
-        """The requested profiling window."""
         return as_recorded(ProfileWindow(self.skip, self.wait, self.warmup, self.active), os.environ)
 
     @property
@@ -80,7 +79,6 @@ class TrainingArguments:
 
     @property
     def fault_setup(self) -> Setup:
-        """What faults must fit to."""
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         sizes = (self.mixed_precision, self.micro_batch_size, self.total_steps)
         return Setup(self.exercise, ranks, *sizes, replicas=ranks)
@@ -95,11 +93,8 @@ def parse_arguments(
     declare: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> Arguments:
-    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 for a wrong one.
-
-    Raises:
-        RequestError: a fault cannot work in this training.
-    """
+    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 for a wrong one. Raises
+    RequestError: a fault cannot work in this training."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     _declare_model_and_data(parser)
     _declare_training(parser)

@@ -2,76 +2,56 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.memory_tracker import Snapshot
 from harness.observe import capture
 from harness.observe.capture import Capture
 from harness.observe.lines import LineSampler
 
-__all__ = ["Capture", "Lines", "MemorySnapshot", "open_capture"]
+__all__ = ["Capture", "open_capture"]
 
 
-class Lines(Capture):
-    """Another capture, and which line of the training's code the main thread is in, sampled in every step.
+class _Watched(Capture):
+    """The profiler's capture; which line of the training's code the main thread is in, sampled in every step; and where
+    it is asked for, who held the memory from the first step on.
 
-    Code that injects a fault is passed over: the line is the one that it slows.
+    Code that injects a fault is passed over: the line is the one that it slows. The record of the memory slows the
+    steps and stands in traces, so it ends before the profiled steps where two optimizer steps come before them: what
+    later steps hold is the same. Otherwise it ends with them.
     """
 
-    def __init__(self, inner: Capture, arguments: TrainingArguments, rank: int) -> None:
-        self._inner, self._window = inner, arguments.window
+    def __init__(self, profiler: Capture, arguments: TrainingArguments, rank: int) -> None:
+        self._profiler, self._window = profiler, arguments.window
         self._run_dir, self._rank = arguments.run_dir, rank
-        self._sampler: LineSampler | None = None
+        early = self._window.start >= 2 * arguments.gradient_accumulation_steps
+        device = "cpu" if arguments.on_cpu else "cuda"
+        self._memory_end = self._window.start if early else self._window.end
+        self._memory = Snapshot(self._run_dir, rank, device, not early) if arguments.memory_snapshot else None
+        self._until = ExitStack()
 
     def step_begins(self, step: int) -> None:
-        if self._sampler is not None:
-            self._sampler.faster(self._window.start <= step < self._window.end)
-        self._inner.step_begins(step)
+        self._sampler.faster(self._window.start <= step < self._window.end)
+        self._profiler.step_begins(step)
+        if self._memory is not None:
+            self._memory.step_begins(step)
 
     def step_ends(self, step: int) -> None:
-        self._inner.step_ends(step)
+        if self._memory is not None and step == self._memory_end - 1:
+            self._memory.finish()
+        self._profiler.step_ends(step)
 
     def __enter__(self) -> Capture:
         self._sampler = LineSampler(self._run_dir, self._rank)
-        self._inner.__enter__()
+        self._until.callback(self._sampler.close)
+        self._until.enter_context(self._profiler)
+        if self._memory is not None:
+            self._until.enter_context(self._memory)
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._inner.__exit__(kind, error, trace)
-        if self._sampler is not None:
-            self._sampler.close()
-
-
-class MemorySnapshot(Capture):
-    """Another capture, and who held the memory from the first step on.
-
-    It slows the steps and stands in traces, so it ends before the profiled steps where two optimizer steps come before
-    them: what later steps hold is the same. Otherwise it ends with them.
-    """
-
-    def __init__(self, inner: Capture, arguments: TrainingArguments, rank: int) -> None:
-        window = arguments.window
-        early = window.start >= 2 * arguments.gradient_accumulation_steps
-        device = "cpu" if arguments.on_cpu else "cuda"
-        self._inner, self._end = inner, window.start if early else window.end
-        self._snapshot = Snapshot(arguments.run_dir, rank, device, in_profiled_steps=not early)
-
-    def step_begins(self, step: int) -> None:
-        self._inner.step_begins(step)
-        self._snapshot.step_begins(step)
-
-    def step_ends(self, step: int) -> None:
-        if step == self._end - 1:
-            self._snapshot.finish()
-        self._inner.step_ends(step)
-
-    def __enter__(self) -> Capture:
-        self._inner.__enter__()
-        self._snapshot.__enter__()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._snapshot.__exit__(kind, error, trace)
-        self._inner.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._until.close()
 
 
 def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
@@ -84,5 +64,4 @@ def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
         lead=arguments.gradient_accumulation_steps,
         profile_memory=arguments.profile_memory,
     )
-    watched = MemorySnapshot(profiler, arguments, rank) if arguments.memory_snapshot else profiler
-    return Lines(watched, arguments, rank)
+    return _Watched(profiler, arguments, rank)

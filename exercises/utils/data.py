@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 from transformers import AutoTokenizer
 
 from exercises.utils.arguments import DEFAULT_TOKENIZER
+from exercises.utils.errors import read_named_file
 from harness.common.errors import RequestError
 
 # Alpaca's own wording (Taori et al. 2023).
@@ -42,7 +43,6 @@ class Instruction:
 
     @property
     def prompt(self) -> str:
-        """The text before the answer."""
         preamble = PREAMBLE.format(PAIRED if self.input else "")
         context = f"### Input:\n{self.input}\n\n" if self.input else ""
         return f"{preamble}### Instruction:\n{self.instruction}\n\n{context}### Response:\n"
@@ -60,35 +60,25 @@ class Vocabulary:
 
 
 def load_instructions(path: Path) -> list[Instruction]:
-    """Read a JSON list (or JSON lines) of objects with instruction, input, output.
+    """Read a JSON list (or JSON lines) of objects with instruction, input, output. Raises RequestError: the file cannot
+    be read, or is no such list."""
 
-    Raises:
-        RequestError: the file cannot be read, or is no such list.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
+    def rows(text: str) -> list[Any]:
         whole = text.lstrip().startswith("[")
-        rows = json.loads(text) if whole else [json.loads(line) for line in text.splitlines() if line]
-    except OSError as error:
-        raise RequestError(f"--data {path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise RequestError(f"--data {path}: is not JSON ({error})") from None
-    return [_instruction(path, number, row) for number, row in enumerate(rows)]
+        return list(json.loads(text)) if whole else [json.loads(line) for line in text.splitlines() if line]
 
-
-def _instruction(path: Path, number: int, row: Any) -> Instruction:
-    try:
-        return Instruction(str(row["instruction"]), str(row.get("input", "")), str(row["output"]))
-    except (TypeError, KeyError, AttributeError):
-        raise RequestError(f"--data {path}: entry {number} lacks `instruction` or `output`") from None
+    found: list[Instruction] = []
+    for row in read_named_file("--data", path, rows, "JSON"):
+        try:
+            found.append(Instruction(str(row["instruction"]), str(row.get("input", "")), str(row["output"])))
+        except (TypeError, KeyError, AttributeError):
+            raise RequestError(f"--data {path}: entry {len(found)} lacks `instruction` or `output`") from None
+    return found
 
 
 def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabulary:
-    """The requested tokenizer, else the checkpoint's own, else the small one in `datasets/`.
-
-    Raises:
-        RequestError: the folder of the tokenizer does not exist.
-    """
+    """The requested tokenizer, else the checkpoint's own, else the small one in `datasets/`. Raises RequestError: the
+    folder of the tokenizer does not exist."""
     files = ("tokenizer.json", "tokenizer.model")
     own = checkpoint if checkpoint and any((checkpoint / name).is_file() for name in files) else None
     folder = tokenizer or own or DEFAULT_TOKENIZER
@@ -97,11 +87,7 @@ def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabula
     loaded: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     end_id = loaded.eos_token_id
     padding_id = loaded.pad_token_id if loaded.pad_token_id is not None else end_id
-
-    def encode(text: str) -> list[int]:
-        return list(loaded.encode(text, add_special_tokens=False))
-
-    return Vocabulary(encode, end_id, padding_id, len(loaded), folder)
+    return Vocabulary(partial(loaded.encode, add_special_tokens=False), end_id, padding_id, len(loaded), folder)
 
 
 def check_vocabulary(vocabulary: Vocabulary, model_vocab_size: int) -> None:
@@ -130,20 +116,4 @@ def encode_example(example: Instruction, vocabulary: Vocabulary, seq_length: int
 
 
 def collate(examples: Sequence[TokenBatch]) -> TokenBatch:
-    """Stack examples into a batch."""
     return {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
-
-
-class OnTheFlyDataset(Dataset[TokenBatch]):
-    """Examples that are tokenised at each access, for --slow-dataloading."""
-
-    def __init__(self, examples: Sequence[Instruction], vocabulary: Vocabulary, seq_length: int) -> None:
-        self._examples = examples
-        self._vocabulary = vocabulary
-        self._seq_length = seq_length
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    def __getitem__(self, index: int) -> TokenBatch:
-        return encode_example(self._examples[index], self._vocabulary, self._seq_length)

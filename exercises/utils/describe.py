@@ -35,8 +35,7 @@ def measured_peak_flops_per_s(device: torch.device, dtype: str) -> float | None:
 
 
 def _matmul_ms(left: torch.Tensor, right: torch.Tensor) -> float:
-    begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
     torch.matmul(left, right)
     end.record()

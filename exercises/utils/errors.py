@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
-from harness.common.errors import HarnessError, WorkError
+from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.observe.last_words import tell_error
 
+Content = TypeVar("Content")
 SIGTERM_EXIT_CODE = 143
 _ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
+
+
+def read_named_file(
+    flag: str, path: Path, parse: Callable[[str], Content], kind: str, broken: type[Exception] = ValueError
+) -> Content:
+    """What `parse` makes of a file that a flag names. Raises RequestError: the file cannot be read, or is not of its
+    `kind`, for which `parse` raises `broken`."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RequestError(f"{flag} {path}: cannot be read ({error.strerror})") from None
+    except broken as error:
+        raise RequestError(f"{flag} {path}: is not {kind} ({error})") from None
 
 
 def run_script(main: Callable[[], int]) -> None:
@@ -19,16 +35,15 @@ def run_script(main: Callable[[], int]) -> None:
     """
     try:
         code = main()
-    except HarnessError as error:
-        tell_error(error, error.__traceback__)
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        code = error.exit_code
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+    except (HarnessError, RuntimeError, MemoryError) as error:
+        if isinstance(error, HarnessError):
+            told, code = str(error), error.exit_code
+        elif is_out_of_memory(error):
+            told, code = _without_memory(str(error)), WorkError.exit_code
+        else:
             raise
         tell_error(error, error.__traceback__)
-        print(f"error: {_without_memory(str(error))}", file=sys.stderr, flush=True)
-        code = WorkError.exit_code
+        print(f"error: {told}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 

@@ -62,8 +62,7 @@ def meet_as_at_jsc() -> None:
     accelerate and torchrun end in the same function with the same options. torchrun_jsc changes those on the command
     line, as `torchrun --rdzv-endpoint=HOST:PORT` would have them.
 
-    Raises:
-        SystemExit: this Python has no torchrun_jsc.
+    Raises SystemExit: this Python has no torchrun_jsc.
     """
     try:
         jsc = importlib.import_module(TORCHRUN_JSC)

@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 from argparse import BooleanOptionalAction
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,15 +24,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from exercises.utils.arguments import TrainingArguments, natural
-from exercises.utils.data import (
-    Instruction,
-    OnTheFlyDataset,
-    TokenBatch,
-    Vocabulary,
-    collate,
-    encode_example,
-    load_instructions,
-)
+from exercises.utils.data import Instruction, TokenBatch, Vocabulary, collate, encode_example, load_instructions
 from exercises.utils.faults import settings
 from harness.common.errors import RequestError
 from harness.observe.ranges import annotate
@@ -41,30 +33,21 @@ Tokens = list[str | None]
 TokenPair = tuple[str | None, str | None]
 
 
-class UnsupportedTokenizerError(Exception):
-    """The file is not a byte-level BPE with a splitting pattern."""
-
-
 class PythonTokenizer:
     """Text to ids."""
 
     def __init__(self, path: Path) -> None:
-        """Read `path`, a tokenizer.json.
-
-        Raises:
-            UnsupportedTokenizerError: the file has another kind of tokenizer.
-            OSError: the file cannot be read.
-        """
+        """Read `path`, a tokenizer.json. Raises ValueError: the file has another kind of tokenizer. OSError: the file
+        cannot be read."""
         content = json.loads(path.read_text(encoding="utf-8"))
         self._split = regex.compile(_splitting_pattern(content))
         self._ids: dict[str, int] = content["model"]["vocab"]
         self._whole_words = bool(content["model"].get("ignore_merges"))
-        merges = [_pair(merge) for merge in content["model"]["merges"]]
-        self._ranks: dict[TokenPair, int] = {pair: r for r, pair in enumerate(merges)}
+        merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in content["model"]["merges"])
+        self._ranks: dict[TokenPair, int] = {(left, right): rank for rank, (left, right) in enumerate(merges)}
         self._characters = _byte_characters()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`, without special tokens."""
         tokens: Tokens = []
         for word in self._split.findall(text):
             tokens += [*self._word(word), None]  # None ends a word: no merge crosses it
@@ -112,13 +95,8 @@ def _splitting_pattern(content: dict[str, Any]) -> str:
     pattern = first.get("pattern", {}).get("Regex")
     byte_level = any(part.get("type") == "ByteLevel" and not part.get("add_prefix_space") for part in rest)
     if content["model"].get("type") != "BPE" or pattern is None or not byte_level:
-        raise UnsupportedTokenizerError("not a byte-level BPE with a splitting pattern")
+        raise ValueError("not a byte-level BPE with a splitting pattern")
     return str(pattern)
-
-
-def _pair(merge: str | list[str]) -> tuple[str, str]:
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
 
 
 def _byte_characters() -> list[str]:
@@ -139,7 +117,6 @@ class LoaderArguments(TrainingArguments):
 
 
 def declare_loading(parser: Any) -> None:
-    """The loaders' options."""
     workers = "processes per rank that prepare batches ahead of time; 0: the training does; default: 1 or 2"
     parser.add_argument("--dataloader-workers", type=natural, help=workers)
     either = BooleanOptionalAction
@@ -185,20 +162,24 @@ def prepared_loader(arguments: LoaderArguments, vocabulary: Vocabulary, seq_leng
     workers = _workers() if arguments.dataloader_workers is None else arguments.dataloader_workers
     usual = not arguments.on_cpu if arguments.pin_memory is None else arguments.pin_memory
     pin_memory = settings.pins_batches(arguments.faults, usual)
-    return _loader(arguments, encoded, workers=workers, pin_memory=pin_memory)
+    return _loader(arguments, encoded, collate, workers=workers, pin_memory=pin_memory)
 
 
 def on_the_fly_loader(arguments: TrainingArguments, vocabulary: Vocabulary, seq_length: int) -> DataLoader[TokenBatch]:
     """Tokenised in plain Python by the training process when it needs a batch, into pageable memory."""
-    examples = OnTheFlyDataset(_enough_examples(arguments), _in_plain_python(vocabulary), seq_length)
-    return _loader(arguments, examples, workers=0, pin_memory=False)
+    slow = _in_plain_python(vocabulary)
+
+    def encoded(examples: Sequence[Instruction]) -> TokenBatch:
+        return collate([encode_example(each, slow, seq_length) for each in examples])
+
+    return _loader(arguments, _enough_examples(arguments), encoded, workers=0, pin_memory=False)
 
 
 def _in_plain_python(vocabulary: Vocabulary) -> Vocabulary:
     """`vocabulary` with the tokenizer in plain Python, where that can read the file."""
     try:
         return replace(vocabulary, encode=PythonTokenizer(vocabulary.source / "tokenizer.json").encode)
-    except (UnsupportedTokenizerError, OSError):
+    except (ValueError, OSError):
         return vocabulary
 
 
@@ -209,13 +190,14 @@ def _outlive_sigterm(worker: int) -> None:
     training that fails sends SIGTERM to its workers and waits until they end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_obey_the_parent, args=(os.getppid(),), daemon=True).start()
+    parent = os.getppid()
 
+    def obey_the_parent() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+            continue
+        os._exit(0)
 
-def _obey_the_parent(parent: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-        continue
-    os._exit(0)
+    threading.Thread(target=obey_the_parent, daemon=True).start()
 
 
 def _workers() -> int:
@@ -223,21 +205,21 @@ def _workers() -> int:
     return max(1, min(2, cores - 1))  # one core is for the training itself
 
 
-def _leave_the_parents_garbage() -> None:
-    """A forked process collects nothing that it inherited: to free a CUDA event there aborts the process."""
-    os.register_at_fork(after_in_child=gc.freeze)
-
-
 def _loader(
-    arguments: TrainingArguments, examples: Dataset[TokenBatch] | Sequence[TokenBatch], workers: int, pin_memory: bool
+    arguments: TrainingArguments,
+    examples: Sequence[Any],
+    to_batch: Callable[[Any], TokenBatch],
+    workers: int,
+    pin_memory: bool,
 ) -> DataLoader[TokenBatch]:
-    _leave_the_parents_garbage()
+    # A forked process collects nothing that it inherited: to free a CUDA event there aborts the process.
+    os.register_at_fork(after_in_child=gc.freeze)
     return DataLoader(
         cast("Dataset[TokenBatch]", examples),  # a list works, too
         batch_size=arguments.micro_batch_size,
         shuffle=True,
         generator=torch.Generator().manual_seed(arguments.seed),
-        collate_fn=collate,
+        collate_fn=to_batch,
         drop_last=True,
         num_workers=workers,
         worker_init_fn=_outlive_sigterm,

@@ -86,14 +86,9 @@ def of_all_layers(module: str) -> str:
     return re.sub(r"\.\d+(?=\.|$)", ".*", module.removeprefix("module."))
 
 
-def live_at(blocks: Sequence[Block], moment_ns: int) -> list[Block]:
-    """The blocks that were held at a moment, with those that began then."""
-    return [block for block in blocks if block.born_ns <= moment_ns < block.died_ns]
-
-
 def moment(blocks: Sequence[Block], at_ns: int, start_ns: int, where: Who, step: int | None) -> dict[str, Any]:
     """Who held what at a moment, as the file has it. where: what the training did then."""
-    held = live_at(blocks, at_ns)
+    held = [block for block in blocks if block.born_ns <= at_ns < block.died_ns]
     by_category = dict.fromkeys(CATEGORIES, 0)
     by_holder: dict[tuple[str, Who], list[int]] = defaultdict(list)
     for block in held:

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from exercises.utils.errors import is_out_of_memory
 from exercises.utils.memory_log import Block, Phase, Who, moment, phase_kind, timeline, without_numbers
-from harness.common.memory_snapshot import CATEGORIES, MOST_STEPS, VERSION, memory_file
+from harness.common.memory_snapshot import MOST_STEPS, VERSION, memory_file
 from harness.observe import ranges
 
 MOST_BLOCKS = 2_000_000  # of some 200 bytes each: a step of a large model makes 20 000
@@ -45,7 +45,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         self.on = True
         self._device, self._failed = device, failed
         self._live: dict[int, tuple[Block, object]] = {}  # by the address of the storage
-        self._ranges: list[tuple[str, Phase | None]] = []
+        self._ranges: list[tuple[str, Phase | None]] = [("", None)]  # and those that are open, the innermost last
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}  # by id: == of tensors is a tensor
@@ -54,33 +54,27 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         self.operator = ""  # the one that had no memory
         self._process = os.getpid()
 
-    @property
-    def where(self) -> Who:
-        """What the training does now."""
-        return Who(self._range(), self._modules[-1] if self._modules else "", "")
+    def where(self, operator: str = "") -> Who:
+        return Who(self._ranges[-1][0], self._modules[-1] if self._modules else "", operator)
 
     @property
     def full(self) -> bool:
-        """No further block is kept."""
         return len(self.blocks) >= MOST_BLOCKS
 
     def step_begins(self, step: int) -> None:
-        """Blocks from here on belong to this step."""
         self.step = step
         if self._first_step is None:
             self._first_step = step
 
     def range_begins(self, name: str) -> None:
         kind = phase_kind(name)
-        outer = self._ranges[-1][1] if self._ranges else None
-        self._ranges.append((without_numbers(name), outer if kind is None else Phase(kind)))
+        self._ranges.append((without_numbers(name), self._ranges[-1][1] if kind is None else Phase(kind)))
 
     def range_ends(self) -> None:
-        if not self._ranges:
+        if len(self._ranges) == 1:  # it began before the record
             return
         _, phase = self._ranges.pop()
-        outer = self._ranges[-1][1] if self._ranges else None
-        if phase is not None and phase is not outer:
+        if phase is not None and phase is not self._ranges[-1][1]:
             phase.end_ns = time.perf_counter_ns()
 
     def __enter__(self) -> MemoryTracker:
@@ -118,9 +112,9 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
                 self.operator = str(func)
                 self._failed(error)
             raise
-        who = Who(self._range(), self._modules[-1] if self._modules else "", str(func))
+        who = self.where(str(func))
         for tensor in _tensors((made,)):
-            self._block_of(tensor, who, self._phase())
+            self._block_of(tensor, who, self._ranges[-1][1])
         if func.namespace == "c10d":
             for tensor in _tensors(args):
                 self._label(tensor, "buffers", weak=True)
@@ -137,17 +131,10 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         optimizer = None if self._optimizer is None else self._optimizer()
         if optimizer is not None:
             self._optimizer_ends(optimizer, (), {})
-        for parameter in [known() for known in self._parameters.values()]:
-            if parameter is None:
-                continue
-            self._label(parameter.grad, "gradients")
-            self._label(getattr(parameter, "main_grad", None), "gradients", lasting=True)
-
-    def _range(self) -> str:
-        return self._ranges[-1][0] if self._ranges else ""
-
-    def _phase(self) -> Phase | None:
-        return self._ranges[-1][1] if self._ranges else None
+        for known in list(self._parameters.values()):
+            if (parameter := known()) is not None:
+                self._label(parameter.grad, "gradients")
+                self._label(getattr(parameter, "main_grad", None), "gradients", lasting=True)
 
     def _known_or_from_elsewhere(self, tensor: Tensor) -> None:
         """What an operator takes and none has made was there before, or came from a process that loads data."""
@@ -160,9 +147,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
             return None
         storage = tensor.untyped_storage()
         known = self._live.get(storage._cdata)
-        if known is not None:
-            return known[0]
-        return self._begin(storage, who, phase)
+        return self._begin(storage, who, phase) if known is None else known[0]
 
     def _begin(self, storage: Any, who: Who, phase: Phase | None) -> Block | None:
         size = storage.nbytes()
@@ -222,9 +207,8 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 self._label(parameter.grad, "gradients")
-                self._label(
-                    parameter, "optimizer", lasting=True
-                )  # a copy of the weights: those of the model have their label
+                # A copy of the weights: those of the model have their label.
+                self._label(parameter, "optimizer", lasting=True)
 
     def _optimizer_ends(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for state in optimizer.state.values():
@@ -240,7 +224,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
             self._end(storage._cdata)
             result = resize(storage, size)
             if storage.device.type == self._device and self.on and not self.full:
-                block = self._begin(storage, self.where, self._phase())
+                block = self._begin(storage, self.where(), self._ranges[-1][1])
                 if block is not None and known is not None:
                     block.label = known[0].label
             return result
@@ -268,9 +252,7 @@ _SHOWN = 5  # holders that an error message names
 
 class Snapshot:
     """As a context manager it sees every tensor; `finish`, the end and a failed allocation write the file.
-
-    in_profiled_steps: steps are recorded whose times count.
-    """
+    in_profiled_steps: steps are recorded whose times count."""
 
     def __init__(self, run_dir: Path, rank: int, device: str, in_profiled_steps: bool = False) -> None:
         self._path = memory_file(run_dir, rank)
@@ -282,7 +264,6 @@ class Snapshot:
         self._done = False
 
     def step_begins(self, step: int) -> None:
-        """Step `step` begins."""
         if len(self._steps) < MOST_STEPS and not self._done:
             self._steps.append((step, time.perf_counter_ns() - self._tracker.start_ns))
         self._tracker.step_begins(step)
@@ -330,7 +311,7 @@ class Snapshot:
         tracker, now_ns = self._tracker, time.perf_counter_ns()
         tracker.label_owned()
         tracker.cut_off()
-        place = tracker.where._replace(operator=tracker.operator)
+        place = tracker.where(tracker.operator)
         self._failure = moment(tracker.blocks, now_ns, tracker.start_ns, place, tracker.step)
         self._failure["error"] = str(error).partition("\n")[0][:500]
         self._write()
@@ -340,10 +321,8 @@ class Snapshot:
         tracker = self._tracker
         end_ns = time.perf_counter_ns()
         line = timeline(tracker.blocks, tracker.start_ns, end_ns)
-        peak = None
-        if line.peak is not None:
-            block: Block = line.peak
-            peak = moment(tracker.blocks, block.born_ns, tracker.start_ns, block.who, block.step)
+        peak = line.peak and moment(tracker.blocks, line.peak.born_ns, tracker.start_ns, line.peak.who, line.peak.step)
+        allocator = self._allocator and self._allocator | {"peak_allocated_bytes": torch.cuda.max_memory_allocated()}
         document = {
             "version": VERSION,
             "rank": self._rank,
@@ -352,21 +331,15 @@ class Snapshot:
             "in_profiled_steps": self._in_profiled_steps,
             "steps": [{"step": step, "start_ns": start_ns} for step, start_ns in self._steps],
             "times_ns": line.times_ns,
-            "bytes": {name: line.totals[name] for name in CATEGORIES},
+            "bytes": line.totals,
             "peak": peak,
             "failure": self._failure,
-            "allocator": self._allocator_at_end(),
+            "allocator": allocator,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self._path.with_name(f".unfinished-{self._path.name}")
         unfinished.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
         unfinished.replace(self._path)
-
-    def _allocator_at_end(self) -> dict[str, int] | None:
-        """The numbers of `_look_at_allocator` and the peak that the allocator itself saw; None without a GPU."""
-        if self._allocator is None:
-            return None
-        return self._allocator | {"peak_allocated_bytes": torch.cuda.max_memory_allocated()}
 
 
 def _words(rank: int, failure: dict[str, Any]) -> str:

@@ -17,24 +17,22 @@ import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from exercises.utils.errors import read_named_file
 from harness.common.errors import RequestError
 from harness.common.model_config import ModelConfig, ModelDefaults
 
 _TRANSFORMERS_5 = int(transformers.__version__.split(".")[0]) >= 5
+# The sizes of an architecture that transformers calls as our model files do.
+_OF_TRANSFORMERS = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings",
+)  # fmt: skip
+_OF_EXPERTS = ("num_local_experts", "num_experts_per_tok")
 
 
 def load_model_config(path: Path) -> ModelConfig:
-    """Read and check a model file.
-
-    Raises:
-        RequestError: the file cannot be read, is not YAML, or has wrong keys.
-    """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"--model {path}: cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
-        raise RequestError(f"--model {path}: is not YAML ({error})") from None
+    """Read and check a model file. Raises RequestError: the file cannot be read, is not YAML, or has wrong keys."""
+    content = read_named_file("--model", path, yaml.safe_load, "YAML", broken=yaml.YAMLError)
     if not isinstance(content, dict):
         raise RequestError(f"--model {path}: must be a mapping of names to values")
     _check_keys(path, "", content, ModelConfig)
@@ -42,9 +40,7 @@ def load_model_config(path: Path) -> ModelConfig:
     return ModelConfig(**{**content, "defaults": ModelDefaults(**content["defaults"])})
 
 
-def _check_keys(
-    path: Path, prefix: str, content: dict[str, Any], kind: type[ModelConfig] | type[ModelDefaults]
-) -> None:
+def _check_keys(path: Path, prefix: str, content: dict[str, Any], kind: type[Any]) -> None:
     allowed = {field.name for field in fields(kind)}
     needed = {field.name for field in fields(kind) if field.default is MISSING}
     for what, names in (("lacks", needed - set(content)), ("has unknown", set(content) - allowed)):
@@ -54,34 +50,16 @@ def _check_keys(
 
 
 def hugging_face_config(config: ModelConfig) -> Any:
-    """The transformers configuration of a model."""
-    shape: dict[str, Any] = {
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_hidden_layers,
-        "num_attention_heads": config.num_attention_heads,
-        "num_key_value_heads": config.num_key_value_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_position_embeddings,
-        "rms_norm_eps": config.rms_norm_eps,
-        "tie_word_embeddings": config.tie_word_embeddings,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "use_cache": False,  # no generation here
-    }
-    if config.num_local_experts > 1:
-        shape |= {"num_local_experts": config.num_local_experts, "num_experts_per_tok": config.num_experts_per_tok}
+    names = _OF_TRANSFORMERS + _OF_EXPERTS * (config.num_local_experts > 1)
+    shape: dict[str, Any] = {name: getattr(config, name) for name in names}
     if config.architecture != "llama":
         shape["sliding_window"] = None
-    return AutoConfig.for_model(config.architecture, **shape, **_rope(config))
-
-
-def _rope(config: ModelConfig) -> dict[str, Any]:
     # Llama 3 scales rope for long contexts; that changes no shape and no time, and a checkpoint brings
     # its own configuration, so the model files leave it out.
     rope = {"rope_theta": config.rope_theta}
-    return {"rope_parameters": {"rope_type": "default", **rope}} if _TRANSFORMERS_5 else rope
+    shape |= {"rope_parameters": {"rope_type": "default", **rope}} if _TRANSFORMERS_5 else rope
+    no_generation = {"bos_token_id": 0, "eos_token_id": 1, "use_cache": False}
+    return AutoConfig.for_model(config.architecture, **shape, **no_generation)
 
 
 def build_model(

@@ -16,8 +16,7 @@ def set_precision(precision: Precision, device: torch.device) -> None:
 
     Exact is PyTorch's own default too, but not in NVIDIA's containers, which set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE.
 
-    Raises:
-        RequestError: the device cannot.
+    Raises RequestError: the device cannot.
     """
     if precision == "tf32" and device.type == "cpu":
         raise RequestError(

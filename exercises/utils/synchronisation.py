@@ -45,16 +45,18 @@ class SynchronisationCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Check now, unless the check is done or no optimizer step was. All ranks call it.
-
-        Raises:
-            WorkError: the parameters differ between ranks, or none has changed.
-        """
+        """Check now, unless the check is done or no optimizer step was. All ranks call it. Raises WorkError: the
+        parameters differ between ranks, or none has changed."""
         if self._done or not self._due or self._initial is None:
             return
         self._done = True
         now = checksum(self._parameters)
-        require_equal_on_all_ranks(now, "parameters")
+        values = [torch.zeros_like(now) for _ in range(dist.get_world_size() if dist.is_initialized() else 0)]
+        if values:
+            dist.all_gather(values, now)
+        if any(not torch.equal(other, values[0]) for other in values):
+            listed = ", ".join(f"rank {rank}: {other.item()}" for rank, other in enumerate(values))
+            raise WorkError(f"parameters differ between ranks: the processes do not synchronise ({listed})")
         if torch.equal(now, self._initial):
             raise WorkError("no parameter changed in an optimizer step: nothing is being trained")
 
@@ -64,18 +66,3 @@ def checksum(parameters: Iterable[Tensor]) -> Tensor:
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     parts = [p.detach().view(bits[p.element_size()]).sum(dtype=torch.int64) for p in parameters]
     return torch.stack(parts).sum()
-
-
-def require_equal_on_all_ranks(value: Tensor, what: str) -> None:
-    """Compare `value` (one number) between all ranks, which all call it.
-
-    Raises:
-        WorkError: it is not equal.
-    """
-    if not dist.is_initialized():
-        return
-    values = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
-    dist.all_gather(values, value)
-    if any(not torch.equal(other, values[0]) for other in values):
-        listed = ", ".join(f"rank {rank}: {other.item()}" for rank, other in enumerate(values))
-        raise WorkError(f"{what} differ between ranks: the processes do not synchronise ({listed})")

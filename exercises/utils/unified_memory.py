@@ -16,8 +16,7 @@ def use(local_rank: int) -> None:
 
     From a pool that grows as needed, since each allocation of managed memory waits for the GPU.
 
-    Raises:
-        RequestError: there is no GPU with the host's memory, or RMM is not installed.
+    Raises RequestError: there is no GPU with the host's memory, or RMM is not installed.
     """
     if not torch.cuda.is_available():
         raise RequestError("--unified-memory needs GH200, and this training runs on CPUs: leave it out")

@@ -12,22 +12,25 @@ from harness.doctor.surroundings import IN_JOB, CheckLine, Result, Surroundings,
 class Check(NamedTuple):
     """The subject of a check, and its place: the login node, a compute node, or both. A machine that is both does all.
 
-    `concerns`: whether it matters at this site. `queue`: only if Slurm runs the jobs.
+    `concerns`: whether it matters at this site.
     """
 
     name: str
     where: Literal["login", "node", "both"]
-    look: Callable[[Surroundings], Iterable[Result]]
+    look: Callable[[Surroundings], Iterable[Result] | Result | None]
     concerns: Callable[[Surroundings], bool] = lambda _: True
-    queue: bool = False
 
 
-def _contained(around: Surroundings) -> bool:
-    return around.site.container is not None
+def _on_slurm(around: Surroundings) -> bool:
+    return around.uses_slurm
 
 
 def _on_gpus(around: Surroundings) -> bool:
     return around.uses_gpus
+
+
+def _own(around: Surroundings) -> bool:
+    return around.own is not None
 
 
 def _nvidia(around: Surroundings) -> bool:
@@ -38,74 +41,63 @@ def _with_nsys(around: Surroundings) -> bool:
     return around.job is not None and around.job.profiler == "nsys"
 
 
-def _names_interface(around: Surroundings) -> bool:
-    return around.site.network.interface is not None
-
-
 def _request(around: Surroundings) -> Iterator[Result]:
+    what, launch = ("exercise 1", "-e 1 --dry-run") if around.own is None else ("your training", "run --dry-run -- …")
     for sentence in around.refusals:
-        if around.own is not None:
-            dry_run = "bash slurm.sh run --dry-run -- …   # the same refusal"
-            yield problem(f"your training at {around.site.name}", sentence, dry_run)
-            continue
-        yield problem(
-            f"exercise 1 at {around.site.name}", sentence, "bash slurm.sh -e 1 --dry-run   # the same refusal"
-        )
+        yield problem(f"{what} at {around.site.name}", sentence, f"bash slurm.sh {launch}   # the same refusal")
 
 
 CHECKS = (
     # First, as the nodes of a job meet there.
-    Check("meeting", "node", machine.meeting, lambda around: around.uses_slurm),
+    Check("meeting", "node", machine.meeting, _on_slurm),
     Check("python", "both", container.python),
     Check("request", "login", _request),
-    Check("commands", "login", slurm.commands, queue=True),
-    Check("controller", "login", slurm.controller, queue=True),
-    Check("partition", "login", slurm.partition, slurm.answers, queue=True),
-    Check("nodes", "login", slurm.nodes, slurm.answers, queue=True),
-    Check("reservation", "login", slurm.reservation, slurm.answers, queue=True),
-    Check("qos", "login", slurm.qos, slurm.answers, queue=True),
-    Check("submission", "login", slurm.submission, slurm.answers, queue=True),
+    Check("commands", "login", slurm.commands, _on_slurm),
+    Check("controller", "login", slurm.controller, _on_slurm),
+    Check("partition", "login", slurm.partition, slurm.answers),
+    Check("nodes", "login", slurm.nodes, slurm.answers),
+    Check("reservation", "login", slurm.reservation, slurm.answers),
+    Check("qos", "login", slurm.qos, slurm.answers),
+    Check("submission", "login", slurm.submission, slurm.answers),
     Check("variables", "both", files.variables),
     Check("runs folder", "both", files.runs_folder),
     Check("disk", "login", files.disk),
     Check("quota", "login", files.quota),
-    Check("inputs", "both", files.inputs, lambda around: not surroundings.is_own(around)),
-    Check("script", "both", surroundings.script, surroundings.is_own),
-    Check("training", "both", surroundings.training_python, surroundings.is_own),
-    Check("data", "both", surroundings.data, surroundings.is_own),
-    Check("container", "both", container.container, _contained),
+    Check("inputs", "both", files.inputs, lambda around: around.own is None),
+    Check("script", "both", surroundings.script, _own),
+    Check("training", "both", surroundings.training_python, _own),
+    Check("data", "both", surroundings.data, _own),
+    Check("container", "both", container.container),
     Check("load", "node", machine.load),
     Check("cores", "node", machine.cores),
     Check("packages", "both", container.packages),
     Check("shared memory", "node", machine.shared_memory),
     Check("gpus", "node", machine.gpus, _on_gpus),
     Check("torch", "node", machine.torch_and_driver, _on_gpus),
-    Check("interface", "node", machine.interface, _names_interface),
+    Check("interface", "node", machine.interface, lambda around: around.site.network.interface is not None),
     Check("temporary", "node", files.temporary),
     Check("nsys", "both", container.nsys, _nvidia),
-    Check("gpu metrics", "node", container.gpu_metrics, lambda around: _on_gpus(around) and _nvidia(around)),
+    Check("gpu metrics", "node", container.gpu_metrics, lambda around: around.uses_gpus and _nvidia(around)),
     Check("cpu samples", "node", container.cpu_samples, _with_nsys),
     Check("nsys2prv", "login", container.nsys2prv, _nvidia),
-    Check("time service", "node", machine.synchronised, lambda around: around.uses_slurm),
+    Check("time service", "node", machine.synchronised, _on_slurm),
 )
 
 
 def examine(
     around: Surroundings, node_follows: bool = False, begin: Callable[[str], None] = lambda _: None
 ) -> Iterator[CheckLine]:
-    """Every check that can look from here, and a line for each that cannot.
-
-    node_follows: the compute nodes will be asked, so that no line names what only they can see. begin: gets the name of
-    each check before it looks.
-    """
+    """Every check that can look from here, and a line for each that cannot. node_follows: the compute nodes will be
+    asked, so that no line names what only they can see. begin: gets the name of each check before it looks."""
     for check in CHECKS:
-        if not check.concerns(around) or (check.queue and not around.uses_slurm):
+        if not check.concerns(around):
             continue
         if around.place == "login" and check.where == "node":
             if not node_follows:
                 yield CheckLine(check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}"))
         elif around.place != "node" or check.where != "login":
             begin(check.name)
-            for result in check.look(around):
+            found = check.look(around)
+            for result in [found] if isinstance(found, Result) else found or ():
                 if not (node_follows and result.found.endswith(IN_JOB)):
                     yield CheckLine(check.name, result)

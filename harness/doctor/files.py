@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, Walk, open_regular, why_unread
 from harness.common.format import amount
-from harness.doctor.surroundings import Course, Level, Place, Result, Surroundings, ok, problem, unseen, warning
+from harness.doctor.surroundings import Level, Place, Result, Surroundings, ok, problem, unseen, warning
 from harness.launch.argv import Word, from_site, read_here, shown
 from harness.launch.backends.slurm import SBATCH_VARIABLES
 from harness.launch.job import Job
@@ -76,13 +76,9 @@ def _unreadable(path: Path, wanted: Wanted) -> str:
     return ""
 
 
-def runs_folder(around: Surroundings) -> Iterator[Result]:
-    """Whether a run can be written."""
-    yield writable_verdict(around.runs)
-
-
-def writable_verdict(folder: Path) -> Result:
-    """Whether a file can be made in the folder, or where the folder will be made."""
+def runs_folder(around: Surroundings) -> Result:
+    """Whether a run can be written: a file be made in the runs' folder, or where that will be made."""
+    folder = around.runs
     there = existing(folder)
     what = f"runs go to {folder}"
     if "\\" in str(folder):
@@ -103,19 +99,13 @@ def existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
-def temporary(around: Surroundings) -> Iterator[Result]:
-    """The folder for temporary files, which nsys writes to while it records."""
+def temporary(around: Surroundings) -> Result:
+    """Whether there is room for temporary files, which nsys writes while it records."""
     folder = Path(around.environ.get("TMPDIR") or "/tmp")
     try:
-        free = shutil.disk_usage(folder).free
+        free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
-        yield problem(f"TMPDIR {folder}", f"cannot be used ({error.strerror})", "export TMPDIR=/tmp")
-        return
-    yield temporary_verdict(folder, free)
-
-
-def temporary_verdict(folder: Path, free_bytes: int) -> Result:
-    """Whether nsys has room while it records."""
+        return problem(f"TMPDIR {folder}", f"cannot be used ({error.strerror})", "export TMPDIR=/tmp")
     found = f"{amount(free_bytes)} are free"
     if free_bytes < LITTLE_TEMPORARY_BYTES:
         return warning(f"TMPDIR {folder}", f"{found}: nsys may lose its report", f"du -xsh {folder}/* | sort -h | tail")
@@ -130,8 +120,6 @@ _FULL = 0.9
 
 
 class RunSize(NamedTuple):
-    """How large a run is, and how that is known."""
-
     bytes_per_run: int
     source: str
 
@@ -145,26 +133,27 @@ class Quota(NamedTuple):
     limit_files: int = 0
 
 
-def disk(around: Surroundings) -> Iterator[Result]:
-    """Free space for all students' runs."""
-    size = size_of_runs(all_runs(around.runs), around.uses_gpus)
+def disk(around: Surroundings) -> Result | None:
+    """Whether the file system has room for all students' runs."""
     place = existing(around.runs)
     usage = shutil.disk_usage(place)
-    if usage.total:  # the kernel's own folders have none, and nothing can be written there
-        yield disk_verdict(place, usage.free, size, around.course)
+    if not usage.total:  # the kernel's own folders have none, and nothing can be written there
+        return None
+    whole, words = needed(around, around.course.students)
+    what, found = f"space on {place}", f"{amount(usage.free)} are free; {words}"
+    remedy = f"du -xh --max-depth=2 {place} | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"
+    if usage.free < whole:
+        return problem(what, f"{found}: too little", remedy)
+    return warning(what, f"{found}: scarce", remedy) if usage.free < 2 * whole else ok(what, found)
 
 
 def size_of_runs(runs: list[Run], on_gpus: bool) -> RunSize:
     """The median size of the newest runs that recorded something, else a default."""
-    sizes = [_size(run.path) for run in runs[-NEWEST:] if run.traces()]
+    sizes = [sum(map(_size_of_file, Walk(run.path).files())) for run in runs[-NEWEST:] if run.traces()]
     if sizes:
         return RunSize(int(median(sizes)), f"median of the newest {len(sizes)} here")
     usual = USUAL_GPU_BYTES if on_gpus else USUAL_CPU_BYTES
     return RunSize(usual, "an estimate, because no run was recorded here yet")
-
-
-def _size(folder: Path) -> int:
-    return sum(map(_size_of_file, Walk(folder).files()))
 
 
 def _size_of_file(path: Path) -> int:
@@ -175,47 +164,41 @@ def _size_of_file(path: Path) -> int:
     return there.st_size if stat.S_ISREG(there.st_mode) else 0
 
 
-def needed(size: RunSize, course: Course) -> tuple[int, str]:
-    """The bytes that the course will write, and the sum in words."""
-    whole = course.students * course.variants * size.bytes_per_run
-    students = f"{course.students} student{'s' * (course.students > 1)}"
-    words = f"{students} × {course.variants} runs × {amount(size.bytes_per_run)} ({size.source}) = {amount(whole)}"
-    return whole, words
+def needed(around: Surroundings, students: int) -> tuple[int, str]:
+    """The bytes that so many students will write, and the sum in words."""
+    size, runs = size_of_runs(all_runs(around.runs), around.uses_gpus), around.course.variants
+    whole = students * runs * size.bytes_per_run
+    each = f"{runs} runs × {amount(size.bytes_per_run)} ({size.source})"
+    return whole, f"{students} student{'s' * (students > 1)} × {each} = {amount(whole)}"
 
 
-def disk_verdict(place: Path, free_bytes: int, size: RunSize, course: Course) -> Result:
-    """Whether the file system has room for the course."""
-    whole, words = needed(size, course)
-    what, found = f"space on {place}", f"{amount(free_bytes)} are free; {words}"
-    remedy = f"du -xh --max-depth=2 {place} | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"
-    if free_bytes < whole:
-        return problem(what, f"{found}: too little", remedy)
-    return warning(what, f"{found}: scarce", remedy) if free_bytes < 2 * whole else ok(what, found)
-
-
-def quota(around: Surroundings) -> Iterator[Result]:
-    """One's own quota there: of what one student writes."""
+def quota(around: Surroundings) -> Result:
+    """Whether one student's runs fit into one's own quota there."""
     place = existing(around.runs)
-    found = _lustre_quota(around, place) or _usual_quota(around, place)
+    found = _quota_on(place, around)
     if found is None:
-        yield unseen("quota", "neither quota nor lfs reports one here: ask the site how much you may write")
-        return
-    size = size_of_runs(all_runs(around.runs), around.uses_gpus)
-    yield quota_verdict(place, found, size, around.course)
+        return unseen("quota", "neither quota nor lfs reports one here: ask the site how much you may write")
+    whole, words = needed(around, students=1)
+    left = found.limit_bytes - found.used_bytes
+    what = f"quota on {place}"
+    remedy = "du -xh --max-depth=1 $HOME | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"
+    if found.limit_files and found.files >= _FULL * found.limit_files:
+        return problem(what, f"{found.files} files of {found.limit_files} are used", remedy)
+    if not found.limit_bytes:
+        return ok(what, f"{amount(found.used_bytes)} are used, and there is no limit")
+    room = f"{amount(max(0, left))} of {amount(found.limit_bytes)} are left; {words}"
+    return problem(what, f"{room}: too little", remedy) if left < whole else ok(what, room)
 
 
-def _lustre_quota(around: Surroundings, place: Path) -> Quota | None:
-    if around.which("lfs") is None:
-        return None
-    answer = around.ask("lfs", "quota", "-q", "-u", around.user, str(place), limit_s=QUOTA_S)
-    return None if answer.code else quota_of_lfs(answer.out)
-
-
-def _usual_quota(around: Surroundings, place: Path) -> Quota | None:
-    if around.which("quota") is None:
-        return None
-    answer = around.ask("quota", "-w", "--hide-device", "--show-mntpoint", limit_s=QUOTA_S)
-    return quota_of_quota(answer.out, place)  # its status is 1 when a quota is exceeded
+def _quota_on(place: Path, around: Surroundings) -> Quota | None:
+    if around.which("lfs") is not None:
+        answer = around.ask("lfs", "quota", "-q", "-u", around.user, str(place), limit_s=QUOTA_S)
+        if not answer.code and (found := quota_of_lfs(answer.out)):
+            return found
+    if around.which("quota") is not None:
+        answer = around.ask("quota", "-w", "--hide-device", "--show-mntpoint", limit_s=QUOTA_S)
+        return quota_of_quota(answer.out, place)  # its status is 1 when a quota is exceeded
+    return None
 
 
 def quota_of_lfs(printed: str) -> Quota | None:
@@ -254,20 +237,6 @@ def _quota(numbers: list[int]) -> Quota:
     return Quota(used * 1024, (hard or soft) * 1024, files, hard_files or soft_files)
 
 
-def quota_verdict(place: Path, quota: Quota, size: RunSize, course: Course) -> Result:
-    """Whether one student's runs fit into one's own quota."""
-    whole, words = needed(size, Course(1, course.variants))
-    left = quota.limit_bytes - quota.used_bytes
-    what = f"quota on {place}"
-    remedy = "du -xh --max-depth=1 $HOME | sort -h | tail   # free some, or export HARNESS_RUNS=$SCRATCH/runs"
-    if quota.limit_files and quota.files >= _FULL * quota.limit_files:
-        return problem(what, f"{quota.files} files of {quota.limit_files} are used", remedy)
-    if not quota.limit_bytes:
-        return ok(what, f"{amount(quota.used_bytes)} are used, and there is no limit")
-    found = f"{amount(max(0, left))} of {amount(quota.limit_bytes)} are left; {words}"
-    return problem(what, f"{found}: too little", remedy) if left < whole else ok(what, found)
-
-
 def _on(text: str) -> bool:
     return text.strip().lower() not in ("", "0", "false", "no", "off")
 
@@ -302,7 +271,12 @@ RULES = (
 
 def variables(around: Surroundings) -> Iterator[Result]:
     """The environment that a training would have: this one, and the site's above it."""
-    found = [*spoilt(around.environ, around.site, around.place), *_sites_python_path(around.site)]
+    found = [*spoilt(around.environ, around.site, around.place)]
+    # A user's own PYTHONPATH does not reach the training: the job sets it. The site's does.
+    if path := around.site.env.get("PYTHONPATH"):
+        why = "packages there hide those of the container or of .venv"
+        look = f"bash slurm.sh sites {around.site.name}   # check that it is intended: it is in env:"
+        found.append(warning(f"PYTHONPATH={path}", why, look))
     if around.uses_slurm and around.place == "login":
         found += overruled(around.environ, around.site)
     if around.job is not None:
@@ -323,15 +297,6 @@ def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> It
             yield Result(rule.level, f"{rule.name}={value}", rule.why, remedy)
 
 
-def _sites_python_path(site: Site) -> Iterator[Result]:
-    """A user's own PYTHONPATH does not reach the training: the job sets it. The site's does."""
-    if path := site.env.get("PYTHONPATH"):
-        why = "packages there hide those of the container or of .venv"
-        yield warning(
-            f"PYTHONPATH={path}", why, f"bash slurm.sh sites {site.name}   # check that it is intended: it is in env:"
-        )
-
-
 def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
     """What sbatch reads from the environment: not used if the site sets it, else added to every job."""
     fields = {variable: name for name, variable in SBATCH_VARIABLES.items()}
@@ -345,17 +310,10 @@ def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
 
 
 def _threads(job: Job, environ: Mapping[str, str]) -> Iterator[Result]:
-    text = read_here(job.env["OMP_NUM_THREADS"], environ).text
+    """A warning if the threads of a node's ranks have not a CPU each."""
+    threads = read_here(job.env["OMP_NUM_THREADS"], environ).text
     ranks, cpus = job.experiment.gpus_per_node or 1, job.cpus_per_task
-    if cpus and text.isdigit() and (result := threads_verdict(int(text), ranks, cpus)):
-        yield result
-
-
-def threads_verdict(threads: int, ranks: int, cpus: int) -> Result | None:
-    """Whether the ranks' threads have a CPU each; None when they have. Threads of a rank, ranks and CPUs of a node."""
-    if threads * ranks <= max(cpus, ranks):
-        return None
-    why = f"{ranks} ranks × {threads} threads share {cpus} CPUs: they wait for each other"
-    return warning(
-        f"OMP_NUM_THREADS={threads}", why, "unset OMP_NUM_THREADS   # or take it out of env: of the site file"
-    )
+    if cpus and threads.isdigit() and int(threads) * ranks > max(cpus, ranks):
+        why = f"{ranks} ranks × {int(threads)} threads share {cpus} CPUs: they wait for each other"
+        unset = "unset OMP_NUM_THREADS   # or take it out of env: of the site file"
+        yield warning(f"OMP_NUM_THREADS={int(threads)}", why, unset)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -19,8 +19,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
 from harness.doctor.checks import examine
 from harness.doctor.surroundings import CheckLine, Course, Level, Surroundings, look_around, ok, problem, unseen, worst
-from harness.experiment.base import Experiment
-from harness.experiment.exercises import AnyExperiment
+from harness.experiment.own import Own
 from harness.launch.backends.slurm import POLL_S, options_of
 from harness.launch.job import Job
 from harness.launch.submit import render_template
@@ -30,31 +29,29 @@ from harness.site.slurm_commands import JobId, in_queue, sbatch, scancel, squeue
 
 
 class NodeRequest(BaseModel):
-    """What every node is asked."""
+    """A look from the nodes: of how many, at what site, for what course or training of the user's own."""
 
     site: Site
     nodes: int
     course: Course
-    own: AnyExperiment | None = None
+    own: Own | None = None
     paths: list[str] = []
+
+    def look_around(self, site: Site, place: Literal["login", "node"]) -> Surroundings:
+        return look_around(site, place, self.course, self.nodes, own=self.own, paths=self.paths)
 
 
 class Report(BaseModel):
-    """What one node found."""
-
     node: int
     host: str
     lines: list[CheckLine]
     looking_at: str = ""  # the check that it has begun; empty when it is through
 
 
-def asked_file(folder: Path) -> Path:
-    """The question, in the folder of the job."""
-    return folder / "asked.json"
+ASKED = "asked.json"  # the question, in the folder of the job
 
 
 def report_file(folder: Path, node: int) -> Path:
-    """A node's answer."""
     return folder / f"node{node}.json"
 
 
@@ -66,8 +63,8 @@ def draft_file(folder: Path, node: int) -> Path:
 def main(argv: list[str]) -> int:
     """`FOLDER`: answer for this node."""
     folder = Path(argv[0])
-    asked = NodeRequest.model_validate_json(read_bounded_text(asked_file(folder)))
-    around = look_around(asked.site, "node", asked.course, asked.nodes, own=asked.own, paths=asked.paths)
+    asked = NodeRequest.model_validate_json(read_bounded_text(folder / ASKED))
+    around = asked.look_around(asked.site, "node")
     node = int(os.environ.get("SLURM_NODEID", "0"))
     report = Report(node=node, host=socket.gethostname().split(".")[0], lines=[])
 
@@ -98,27 +95,16 @@ SAY_EVERY_S = 30.0
 Say = Callable[[str], None]
 
 
-class Wanted(NamedTuple):
-    """A look from the nodes: of how many, for what course, and how long it may wait in the queue."""
-
-    site: Site
-    nodes: int
-    course: Course
-    patience_s: float
-    own: Experiment | None = None
-    paths: tuple[str, ...] = ()
-
-
 def nodes_for(site: Site) -> int:
     """Two nodes, or one if the site's queue allows no more."""
     return min(USUAL_NODES, site.max_nodes or USUAL_NODES)
 
 
-def look_after(before: list[CheckLine], around: Surroundings, wanted: Wanted, say: Say) -> Iterator[CheckLine]:
+def look_after(
+    before: list[CheckLine], around: Surroundings, asked: NodeRequest, patience_s: float, say: Say
+) -> Iterator[CheckLine]:
     """The nodes' lines, if the checks before found no obstacle for a job; else a line that says why there are none.
-
-    Ctrl-C cancels the job.
-    """
+    patience_s: how long the job may wait in the queue. Ctrl-C cancels it."""
     if around.place == "here":
         yield CheckLine("job", ok("--in-job", "this machine is the compute node, and the checks above looked at it"))
     elif not around.uses_slurm:
@@ -127,63 +113,48 @@ def look_after(before: list[CheckLine], around: Surroundings, wanted: Wanted, sa
         yield CheckLine("job", unseen("--in-job", "nothing was submitted: first fix the problems above"))
     else:
         try:
-            yield from look_in_job(wanted, say)
+            yield from look_in_job(asked, patience_s, say)
         except (RequestError, WorkError) as error:
-            again = f"bash slurm.sh doctor --in-job -n {max(1, wanted.nodes - 1)}"
-            yield CheckLine("job", problem(f"a job on {wanted.nodes} nodes", str(error), again))
+            again = f"bash slurm.sh doctor --in-job -n {max(1, asked.nodes - 1)}"
+            yield CheckLine("job", problem(f"a job on {asked.nodes} nodes", str(error), again))
 
 
-def look_in_job(wanted: Wanted, say: Say) -> list[CheckLine]:
-    """Submit, wait and collect; a Ctrl-C cancels the job. say: gets a sentence when something has changed.
-
-    Raises:
-        RequestError: the site resolves no job, or a folder's name cannot be used.
-        WorkError: a file cannot be written, or sbatch refuses.
-    """
-    quick = override(wanted.site, {"time": TIME, "signal_seconds": 0})
-    around = look_around(quick, "login", wanted.course, wanted.nodes, own=wanted.own, paths=wanted.paths)
+def look_in_job(asked: NodeRequest, patience_s: float, say: Say) -> list[CheckLine]:
+    """Submit, wait and collect; a Ctrl-C cancels the job. say: gets a sentence when something has changed. Raises
+    RequestError: the site resolves no job, or a folder's name cannot be used. WorkError: a file cannot be written, or
+    sbatch refuses."""
+    around = asked.look_around(override(asked.site, {"time": TIME, "signal_seconds": 0}), "login")
     if around.job is None:
         raise RequestError("\n".join(around.refusals))
-    folder = _staged(wanted, around.job)
+    folder = _staged(asked, around.job)
     try:
         job = sbatch(*options_of(folder, [*around.job.directives, "--job-name=doctor"]), str(folder / "job.sbatch"))
     except WorkError:
         _remove(folder)
         raise
     try:
-        say(f"job {job.number} on {wanted.nodes} node{'s' * (wanted.nodes > 1)}, for two minutes at most")
-        stopped = _wait(job, folder, wanted, say)
+        say(f"job {job.number} on {asked.nodes} node{'s' * (asked.nodes > 1)}, for two minutes at most")
+        stopped = _wait(job, folder, asked.nodes, patience_s, say)
     except KeyboardInterrupt:
-        _withdraw(job, folder)
+        with suppress(WorkError):  # it may have ended
+            scancel(job)
+        _remove(folder)
         say(f"job {job.number} was cancelled")
         raise
-    return collected(job, folder, wanted.nodes, stopped)
+    return collected(job, folder, asked.nodes, stopped)
 
 
-def _staged(wanted: Wanted, job: Job) -> Path:
+def _staged(asked: NodeRequest, job: Job) -> Path:
     """A folder of its own with the script and the question."""
     folder = runs_root() / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    asked = NodeRequest(
-        site=wanted.site,
-        nodes=wanted.nodes,
-        course=wanted.course,
-        own=wanted.own,  # type: ignore[arg-type]  # an instance of one of the union's classes
-        paths=list(wanted.paths),
-    )
     try:
         (folder / "logs").mkdir(parents=True)
     except OSError as error:
         raise disk_error(folder, error) from None
     text = render_template(TEMPLATES / "doctor.j2", job=job, folder=str(folder), runs=str(runs_root()))
     write_atomically(folder / "job.sbatch", text)
-    write_atomically(asked_file(folder), asked.model_dump_json(indent=1))
+    write_atomically(folder / ASKED, asked.model_dump_json(indent=1))
     return folder
-
-
-def _withdraw(job: JobId, folder: Path) -> None:
-    with suppress(WorkError):  # it may have ended
-        scancel(job)
-    _remove(folder)
 
 
 def _remove(folder: Path) -> None:
@@ -192,15 +163,15 @@ def _remove(folder: Path) -> None:
         folder.parent.rmdir()
 
 
-def _wait(job: JobId, folder: Path, wanted: Wanted, say: Say) -> str:
+def _wait(job: JobId, folder: Path, nodes: int, patience_s: float, say: Say) -> str:
     """Wait for every node's answer; returns why it was not waited for any longer, empty when all are there."""
     began_s, said_s, shown, gone_s = time.monotonic(), 0.0, "", None
-    while not all(report_file(folder, node).exists() for node in range(wanted.nodes)):
+    while not all(report_file(folder, node).exists() for node in range(nodes)):
         now_s = time.monotonic()
         state = squeue(job, "%T").text or None
-        over_s = now_s - began_s - wanted.patience_s
+        over_s = now_s - began_s - patience_s
         if (state == "PENDING" and over_s > 0) or over_s > SILENT_S:
-            return _given_up(job, state, wanted.patience_s)
+            return _given_up(job, state, patience_s)
         if state is None and not in_queue(job):
             gone_s = gone_s or now_s
             if now_s - gone_s > GRACE_S or _ended(folder):
@@ -266,11 +237,9 @@ def _last_words(folder: Path) -> str:
 def merged(reports: Iterable[Report]) -> list[CheckLine]:
     """All nodes' lines by check; a line that several nodes gave stands once, with their names."""
     hosts: dict[CheckLine, list[str]] = {}
-    order: list[str] = []
     for report in reports:
         for line in report.lines:
             hosts.setdefault(line, []).append(report.host)
-            if line.check not in order:
-                order.append(line.check)
+    order = list(dict.fromkeys(line.check for line in hosts))
     lines = [line._replace(hosts=tuple(names)) for line, names in hosts.items()]
     return sorted(lines, key=lambda line: order.index(line.check))

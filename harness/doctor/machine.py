@@ -8,13 +8,12 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import takewhile
-from typing import Any
 
 from harness.common.format import amount, duration
-from harness.common.programs import Answer, usable_cores
+from harness.common.programs import usable_cores
 from harness.doctor.container import asked_inside, inside_of
 from harness.doctor.surroundings import Result, Surroundings, ok, problem, unseen, warning
 from harness.site.detection import visible_gpus
@@ -22,25 +21,13 @@ from harness.site.detection import visible_gpus
 LITTLE_SHARED_BYTES = 1 << 30  # NCCL and the DataLoader's workers of eight ranks
 
 
-def cores(around: Surroundings) -> Iterator[Result]:
-    """The cores that this process may use."""
+def cores(around: Surroundings) -> Result | None:
+    """The cores that this process may use, and whether each rank has one."""
     job = around.job
     if job is None:
-        return
+        return None
     mine, ranks = usable_cores(), job.experiment.gpus_per_node or 1
-    yield cores_verdict(mine, ranks, job.cpus_per_task if around.place == "node" else None)
-
-
-def load(around: Surroundings) -> Iterator[Result]:
-    """How busy the machine was before the doctor came."""
-    words = (around.read("proc/loadavg") or "").split()
-    everywhere = (around.read("proc/cpuinfo") or "").count("processor\t") or usable_cores()
-    if words:
-        yield load_verdict(float(words[0]), everywhere)
-
-
-def cores_verdict(mine: int, ranks: int, asked: int | None) -> Result:
-    """Whether each rank has a core. asked: the CPUs per node that the job asked for."""
+    asked = job.cpus_per_task if around.place == "node" else None
     if mine < ranks:
         fewer = f"bash slurm.sh -e 1 -g {mine}   # or cpus_per_gpu in the site file"
         return warning("cores", f"{mine} for {ranks} ranks: several ranks share a core", fewer)
@@ -50,8 +37,13 @@ def cores_verdict(mine: int, ranks: int, asked: int | None) -> Result:
     return ok("cores", f"{mine} may be used, for {ranks} rank{'s' * (ranks > 1)}")
 
 
-def load_verdict(busy: float, everywhere: int) -> Result:
-    """Whether the machine is quiet enough to measure on. busy: processes that want a core, mean of a minute."""
+def load(around: Surroundings) -> Result | None:
+    """How busy the machine was before the doctor came, and whether it is quiet enough to measure on."""
+    words = (around.read("proc/loadavg") or "").split()
+    everywhere = (around.read("proc/cpuinfo") or "").count("processor\t") or usable_cores()
+    if not words:
+        return None
+    busy = float(words[0])
     found = f"{busy:g} processes competed for {everywhere} cores (mean of the last minute)"
     if busy > 0.5 * everywhere:
         return warning(
@@ -60,33 +52,26 @@ def load_verdict(busy: float, everywhere: int) -> Result:
     return ok("load", found)
 
 
-def shared_memory(around: Surroundings) -> Iterator[Result]:
+def shared_memory(around: Surroundings) -> Result | None:
     """/dev/shm as the training sees it, through which the ranks of a node exchange data."""
-    found = inside_of(asked_inside(around, around.job)) if around.job else None
-    if found is not None and found["shared_memory"]:
-        yield shared_memory_verdict(found["shared_memory"])
-
-
-def shared_memory_verdict(shared: Mapping[str, int]) -> Result:
-    """Whether the ranks and the DataLoader's workers have room. Bytes, free and in all."""
-    free = shared["free_bytes"]
-    found = f"{amount(free)} of {amount(shared['total_bytes'])} are free"
+    inside = inside_of(asked_inside(around, around.job)) if around.job else None
+    if inside is None or not inside["shared_memory"]:
+        return None
+    free = inside["shared_memory"]["free_bytes"]
+    found = f"{amount(free)} of {amount(inside['shared_memory']['total_bytes'])} are free"
     if free < LITTLE_SHARED_BYTES:
         remedy = "ls -lhS /dev/shm | head   # delete what is yours; a container: --bind /dev/shm, docker: --shm-size=8g"
         return warning("/dev/shm", f"{found}: NCCL and the DataLoader's workers may end with a bus error", remedy)
     return ok("/dev/shm", found)
 
 
-def interface(around: Surroundings) -> Iterator[Result]:
-    """The network interface that the site names."""
+def interface(around: Surroundings) -> Result | None:
+    """Whether the network interface that the site names is there and up. NCCL takes the name as a beginning, gloo as a
+    whole."""
     name = around.site.network.interface
-    if name is not None:
-        there = [each for _, each in socket.if_nameindex()]
-        yield interface_verdict(name, there, around.read(f"sys/class/net/{name}/operstate"))
-
-
-def interface_verdict(name: str, there: list[str], state: str | None) -> Result:
-    """Whether the interface is there and up. NCCL takes the name as a beginning, gloo as a whole."""
+    if name is None:
+        return None
+    there, state = [each for _, each in socket.if_nameindex()], around.read(f"sys/class/net/{name}/operstate")
     what = f"network.interface {name}"
     remedy = f"ip -brief address   # on the node; then network.interface in the site file: {', '.join(there)}"
     if name not in there:
@@ -103,19 +88,14 @@ SHOW_AMD = "rocm-smi   # on the node; then the administrators"
 _MOST_KFD_NODES = 256  # CPUs and GPUs
 
 
-def gpus(around: Surroundings) -> Iterator[Result]:
-    """The driver and the GPUs that this process may use."""
-    if around.job is not None and around.uses_gpus:
-        wanted = around.job.experiment.gpus_per_node or 1
-        if around.site.gpus.vendor == "amd":
-            yield amd_verdict(kfd_gpus(around), wanted)
-            return
-        driver = around.read("proc/driver/nvidia/version")
-        yield driver_verdict(driver, len(visible_gpus(around.environ)), wanted)
-
-
-def driver_verdict(version_text: str | None, visible: int, wanted: int) -> Result:
-    """Whether there are a driver and enough GPUs. version_text: /proc/driver/nvidia/version."""
+def gpus(around: Surroundings) -> Result | None:
+    """Whether there are a driver and enough GPUs that this process may use."""
+    if around.job is None:
+        return None
+    wanted = around.job.experiment.gpus_per_node or 1
+    if around.site.gpus.vendor == "amd":
+        return _amd_gpus(around, wanted)
+    version_text, visible = around.read("proc/driver/nvidia/version"), len(visible_gpus(around.environ))
     if version_text is None:
         return problem("NVIDIA driver", "there is none on this node", SHOW)
     found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", version_text)
@@ -126,37 +106,29 @@ def driver_verdict(version_text: str | None, visible: int, wanted: int) -> Resul
     return ok(what, f"{visible} GPUs are visible, {wanted} requested")
 
 
-def kfd_gpus(around: Surroundings) -> int | None:
-    """How many GPUs AMD's driver shows, in its list of CPUs and GPUs; None: there is no such driver."""
+def _amd_gpus(around: Surroundings, wanted: int) -> Result:
+    """The same of AMD's driver, which lists CPUs and GPUs together."""
     folder = "sys/class/kfd/kfd/topology/nodes"
-    listed = (around.read(f"{folder}/{node}/gpu_id") for node in range(_MOST_KFD_NODES))
-    found = list(takewhile(lambda text: text is not None, listed))
-    return sum(text != "0" for text in found) if found else None
-
-
-def amd_verdict(visible: int | None, wanted: int) -> Result:
-    """Whether there are AMD's driver and enough GPUs."""
-    if visible is None:
+    texts = (around.read(f"{folder}/{node}/gpu_id") for node in range(_MOST_KFD_NODES))
+    listed = list(takewhile(lambda text: text is not None, texts))
+    if not listed:
         return problem("AMD driver", "there is none on this node", SHOW_AMD)
+    visible = sum(text != "0" for text in listed)
     if visible < wanted:
         ask = "sinfo -o '%P %G %D'   # then gpus: in the site file"
         return problem("AMD driver", f"shows {visible} GPUs, but a run asks for {wanted}", ask)
     return ok("AMD driver", f"shows {visible} GPUs, {wanted} requested")
 
 
-def torch_and_driver(around: Surroundings) -> Iterator[Result]:
-    """Whether PyTorch's CUDA works with the driver."""
-    if around.job is not None and around.uses_gpus:
-        found = inside_of(asked_inside(around, around.job))
-        if found is not None and found["cuda"] is not None:
-            yield torch_verdict(found["cuda"])
-
-
 _DOES_IT = {"ROCm": "check that the container sees /dev/kfd", "CUDA": "check that the container is started with --nv"}
 
 
-def torch_verdict(cuda: dict[str, Any]) -> Result:
-    """Whether PyTorch can use the GPUs, from what inside.py says of CUDA or ROCm."""
+def torch_and_driver(around: Surroundings) -> Result | None:
+    """Whether PyTorch's CUDA or ROCm works with the driver, from what inside.py says of it."""
+    inside = inside_of(asked_inside(around, around.job)) if around.job else None
+    if inside is None or inside["cuda"] is None:
+        return None
+    cuda = inside["cuda"]
     what = f"PyTorch for {cuda['platform']} {cuda['built']}"
     older = "apptainer build --build-arg torch_index=… training.sif containers/training.def   # containers/README.md"
     if not cuda["built"]:
@@ -180,11 +152,7 @@ def meeting(around: Surroundings) -> Iterator[Result]:
     host, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
     if environ.get("SLURM_NODEID") == "0":
         yield reached_verdict(f"{host}:{port}", serve(port, around.nodes - 1, MEETING_S), around.nodes - 1)
-    else:
-        yield from _compared(host, port)
-
-
-def _compared(host: str, port: int) -> Iterator[Result]:
+        return
     try:
         offset_ns, round_trip_ns = offset_from(host, port, MEETING_S)
     except OSError as error:
@@ -197,12 +165,10 @@ def _compared(host: str, port: int) -> Iterator[Result]:
 
 
 def reached_verdict(where: str, came: int, expected: int) -> Result:
-    """Whether all other nodes reached the first one."""
-    what = where
     if came < expected:
         remedy = "ip -brief address   # on the nodes; then network.interface and network.host_suffix in the site file"
-        return problem(what, f"{came} of {expected} other nodes reached it", remedy)
-    return ok(what, "is reached by all other nodes")
+        return problem(where, f"{came} of {expected} other nodes reached it", remedy)
+    return ok(where, "is reached by all other nodes")
 
 
 def offset_verdict(offset_ns: int, round_trip_ns: int) -> Result:
@@ -234,10 +200,8 @@ def serve(port: int, expected: int, limit_s: float) -> int:
 
 
 def offset_from(host: str, port: int, limit_s: float) -> tuple[int, int]:
-    """Our clock minus the other's, and the round trip of that question, in ns.
-
-    Raises OSError: nobody answers there within the limit.
-    """
+    """Our clock minus the other's, and the round trip of that question, in ns. Raises OSError: nobody answers there
+    within the limit."""
     with _connected(host, port, limit_s) as link:
         asked = [_question(link) for _ in range(QUESTIONS)]
     return min(asked, key=lambda pair: pair[1])
@@ -264,25 +228,16 @@ def _connected(host: str, port: int, limit_s: float) -> socket.socket:
             time.sleep(0.1)
 
 
-def synchronised(around: Surroundings) -> Iterator[Result]:
-    """Whether this node's clock is synchronised."""
+def synchronised(around: Surroundings) -> Result:
+    """Whether this node's clock is synchronised, as the first program says that can, which none can in a container."""
     for argv in (("chronyc", "-n", "tracking"), ("timedatectl", "show", "--property=NTPSynchronized")):
-        if around.which(argv[0]) is not None:
-            found = synchronised_verdict(argv[0], around.ask(*argv, limit_s=5))
-            if found is not None:
-                yield found
-                return
-    yield unseen("time service", "neither chronyc nor timedatectl answers here")
-
-
-def synchronised_verdict(program: str, answer: Answer) -> Result | None:
-    """Whether the clock is synchronised; None if the program cannot say it, as in a container."""
-    if answer.code:
-        return None
-    said = [line.strip() for line in answer.out.splitlines() if line.startswith(("Leap status", "NTPSync"))]
-    if not said:
-        return None
-    if said[0] == "NTPSynchronized=no" or "Not synchronised" in said[0]:
-        remedy = "sudo timedatectl set-ntp true   # administrators"
-        return warning(program, "the clock is not synchronised with any other", remedy)
-    return ok(program, "the clock is synchronised")
+        answer = around.ask(*argv, limit_s=5) if around.which(argv[0]) is not None else None
+        if answer is None or answer.code:
+            continue
+        said = [line.strip() for line in answer.out.splitlines() if line.startswith(("Leap status", "NTPSync"))]
+        if said and (said[0] == "NTPSynchronized=no" or "Not synchronised" in said[0]):
+            remedy = "sudo timedatectl set-ntp true   # administrators"
+            return warning(argv[0], "the clock is not synchronised with any other", remedy)
+        if said:
+            return ok(argv[0], "the clock is synchronised")
+    return unseen("time service", "neither chronyc nor timedatectl answers here")

@@ -16,7 +16,6 @@ from harness.common.errors import RequestError
 from harness.common.printable import printable
 from harness.common.programs import Answer, ask
 from harness.common.secrets import masked_words
-from harness.experiment.base import Experiment
 from harness.experiment.own import Own
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
@@ -51,14 +50,13 @@ class Surroundings:
     course: Course = Course()
     nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    own: Experiment | None = None  # a training of the user's own; then its job is the only one
+    own: Own | None = None  # a training of the user's own; then its job is the only one
     paths: tuple[str, ...] = ()  # the files and folders that its arguments name where it was asked for
     root: Path = Path("/")  # of the system's own files: /proc, /sys
     _answers: dict[str, Answer] = field(default_factory=dict)
 
     @property
     def uses_slurm(self) -> bool:
-        """Whether the site's jobs go to Slurm."""
         return self.site.scheduler == "slurm"
 
     @property
@@ -68,12 +66,10 @@ class Surroundings:
 
     @property
     def uses_gpus(self) -> bool:
-        """Whether trainings run on GPUs."""
         return self.job is not None and self.job.device == "cuda"
 
     @property
     def runs(self) -> Path:
-        """The folder for runs."""
         return runs_root(self.environ) if self.own is None else own_runs_root(self.environ)
 
     @property
@@ -83,7 +79,6 @@ class Surroundings:
 
     @cached_property
     def user(self) -> str:
-        """Our name at the site."""
         import pwd
 
         try:
@@ -92,7 +87,6 @@ class Surroundings:
             return str(os.getuid())
 
     def which(self, program: str) -> str | None:
-        """The program's path, or None."""
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
 
     def ask(self, *argv: str, limit_s: float = QUESTION_S) -> Answer:
@@ -119,37 +113,25 @@ def look_around(
     course: Course = Course(),
     nodes: int = 1,
     *,
-    own: Experiment | None = None,
+    own: Own | None = None,
     paths: Sequence[str] = (),
 ) -> Surroundings:
     """This process's surroundings at a site. place: None, to derive it from the site's backend. own, paths: as there.
-
-    Raises RequestError: the site's scheduler is unknown.
-    """
+    Raises RequestError: the site's scheduler is unknown."""
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
-    jobs, refusals = _jobs(site, nodes) if own is None else _own_job(own, site)
-    whole = jobs[0].site if own is not None and jobs else site
-    return Surroundings(whole, place or derived, jobs, refusals, course, nodes, own=own, paths=tuple(paths))
-
-
-def _own_job(asked: Experiment, site: Site) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    try:
-        return (prepare(asked, site).job,), ()
-    except RequestError as error:
-        return (), tuple(str(error).splitlines())
-
-
-def _jobs(site: Site, nodes: int) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The trainings' jobs with the options of a launch without flags; without exercise 1 there is none."""
     jobs: list[Job] = []
-    for number in TRAININGS:
+    refusals: tuple[str, ...] = ()
+    for number in TRAININGS if own is None else [None]:
         try:
-            asked = build_experiment([("-e", str(number)), ("-n", str(nodes))], [], [], site.defaults)
-            jobs.append(prepare(asked, site).job)
+            # As a launch without flags.
+            words = [("-e", str(number)), ("-n", str(nodes))]
+            jobs.append(prepare(own or build_experiment(words, [], [], site.defaults), site).job)
         except RequestError as error:
-            if number == TRAININGS[0]:
-                return (), tuple(str(error).splitlines())
-    return tuple(jobs), ()
+            if not jobs:
+                refusals = tuple(str(error).splitlines())
+                break
+    whole = jobs[0].site if own is not None and jobs else site
+    return Surroundings(whole, place or derived, tuple(jobs), refusals, course, nodes, own=own, paths=tuple(paths))
 
 
 IN_JOB = "slurm.sh doctor --in-job"  # what sees it
@@ -165,8 +147,6 @@ class Level(str, Enum):
 
 
 class Result(NamedTuple):
-    """One answer of a check."""
-
     level: Level
     what: str
     found: str
@@ -182,7 +162,6 @@ class CheckLine(NamedTuple):
 
 
 def ok(what: str, found: str) -> Result:
-    """Nothing is wrong."""
     return Result(Level.OK, what, found)
 
 
@@ -197,7 +176,6 @@ def problem(what: str, found: str, remedy: str) -> Result:
 
 
 def unseen(what: str, why: str) -> Result:
-    """It cannot be known here."""
     return Result(Level.UNSEEN, what, why)
 
 
@@ -210,32 +188,24 @@ def worst(lines: list[CheckLine]) -> Level:
 _MOST_PATHS = 20
 
 
-def is_own(around: Surroundings) -> bool:
-    """Whether the doctor was asked about a training of the user's own."""
-    return isinstance(around.own, Own)
-
-
 def script(around: Surroundings) -> Iterator[Result]:
     """The words after `--`: the script, the module or the program."""
     asked, job = around.own, around.job
-    if not isinstance(asked, Own) or job is None:
+    if asked is None or job is None:
         return
-    shared = "use a folder that all nodes share"
     wrong = [*program_missing(asked, job.site, around.environ)]
-    yield from (problem("script", why, f"ls {asked.start_in}   # {shared}") for why in wrong)
+    look = f"ls {asked.start_in}   # use a folder that all nodes share"
+    yield from (problem("script", why, look) for why in wrong)
     if not wrong:
-        where = f" is in {asked.start_in}" if _lies_there(asked) else " is started as it is"
+        lies_there = asked.form == "script" or Path(asked.start_in, asked.program).is_file()
+        where = f" is in {asked.start_in}" if lies_there else " is started as it is"
         yield ok("script", printable(asked.program) + where)
-
-
-def _lies_there(asked: Own) -> bool:
-    return asked.form == "script" or Path(asked.start_in, asked.program).is_file()
 
 
 def training_python(around: Surroundings) -> Iterator[Result]:
     """The Python that trains, where it is one of the user's own."""
     asked, job = around.own, around.job
-    if not isinstance(asked, Own) or asked.python is None or job is None:
+    if asked is None or asked.python is None or job is None:
         return
     wrong = [*python_missing(job.experiment, job.site)] if isinstance(job.experiment, Own) else []
     found = ask_python(asked.python)

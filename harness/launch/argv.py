@@ -44,8 +44,6 @@ class Var:
 
 @dataclass(frozen=True)
 class Shell:
-    """Literal text and variables, joined into one word."""
-
     parts: tuple[str | Var, ...]
 
 
@@ -58,7 +56,6 @@ MASTER_PORT = Var(var="MASTER_PORT")
 
 
 def join(*parts: str | Var) -> Shell:
-    """One word made of text and variables."""
     return Shell(parts=parts)
 
 

@@ -14,18 +14,7 @@ from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError
 from harness.common.format import amount, cut
 from harness.common.printable import printable
-from harness.launch.argv import (
-    MASTER_ADDR,
-    MASTER_PORT,
-    RUN_DIR,
-    Var,
-    Word,
-    concatenated,
-    from_site,
-    join,
-    read_here,
-    shown,
-)
+from harness.launch.argv import Var, Word, concatenated, from_site, join, read_here, shown
 from harness.launch.lookup import why_missing
 from harness.site.site import Container, Site
 
@@ -105,7 +94,7 @@ def container_words(
     step: list[Word] = ["--overlap", "--mem=0", "--nodes=1", "--ntasks=1", join("--nodelist=", Var("SLURMD_NODENAME"))]
     step += [f"--cpus-per-task={cpus}"] if cpus else []
     # pyxis passes the job's variables on, but the image's own value of a variable counts more unless it is named.
-    names = [*variables, *(variable.var for variable in (RUN_DIR, MASTER_ADDR, MASTER_PORT))]
+    names = [*variables, "RUN_DIR", "MASTER_ADDR", "MASTER_PORT"]
     mounts = [word for bind in binds for word in (",", bind)][1:]
     return [
         *(container.program, *step, "--cpu-bind=none", "--export=ALL", *container.arguments),

@@ -20,16 +20,7 @@ from harness.experiment.parse import validate
 from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
-from harness.launch.exercises.base import (
-    Chosen,
-    Command,
-    CommandPlace,
-    DeviceKind,
-    ExercisePlan,
-    Launch,
-    Target,
-    launch_of,
-)
+from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceKind, ExercisePlan, Target, launch_of
 from harness.launch.exercises.training import device_doubts
 from harness.site.site import Site
 
@@ -85,7 +76,6 @@ class Job:
     expects: list[str]  # reports that must be there afterwards, relative to the run directory
 
     def as_json(self) -> dict[str, Any]:
-        """What run.json keeps."""
         from pydantic import TypeAdapter
 
         dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json")
@@ -95,9 +85,8 @@ class Job:
     def what(self) -> str:
         """What the job is, for the first lines of its script: a text without characters that could end a line."""
         asked = self.experiment
-        return (
-            f"Exercise {asked.exercise} ({asked.title})" if asked.exercise != "own" else "A training of the user's own"
-        )
+        own = isinstance(asked, Own)
+        return "A training of the user's own" if own else f"Exercise {asked.exercise} ({asked.title})"
 
     @property
     def module_words(self) -> list[Word]:
@@ -131,7 +120,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     model = chosen.model
     asked = resolve_defaults(experiment, site, machine, device, chosen)
     launch = launch_of(asked)
-    profiler = _profiler(asked, launch, site, device, machine)
+    profiler = _profiler(asked, site, device, machine)
     _refuse_without_nsys(asked, site, profiler)
     own_python = python_of(site, machine)
     python = launch.python(asked) or (own_python if site.container is None else site.container.python)
@@ -140,7 +129,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         device=device,
         model=model,
         model_file=chosen.file,
-        checkpoint=_checkpoint(asked, launch, site, chosen),
+        checkpoint=_checkpoint(asked, site, chosen),
         data=launch.data(asked, site),
         megatron_data=launch.megatron_data(asked, site),
         python=python,
@@ -152,7 +141,8 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(asked, Own) else machine.runs_dir
     output_dir = f"{runs_dir}/{asked.folder}"
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
-    env = _environment(asked, site, device, plan, _threads(asked, site, machine, cpus))
+    variables = _of_options(asked)
+    env = _environment(site, device, plan, variables, _threads(asked, site, machine, cpus))
     folder = next((command.folder for command in plan.commands if command.folder), output_dir)
     own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
     return Job(
@@ -184,9 +174,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         after=plan.after,
         files=plan.files,
         holds_secret=isinstance(asked, Own) and holds_secret(asked.command),
-        folders=sorted(
-            {str(PurePosixPath(t.path).parent) for t in _of_options(asked).values() if isinstance(t, InRun)}
-        ),
+        folders=sorted({str(PurePosixPath(t.path).parent) for t in variables.values() if isinstance(t, InRun)}),
         expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
     )
 
@@ -205,21 +193,20 @@ def resolve_defaults(
     gpus = int(
         experiment.gpus_per_node
         or site.defaults.get("gpus_per_node")
-        or _gpus_per_node(experiment, launch, site, machine, device)
+        or _gpus_per_node(experiment, site, machine, device)
     )
     target = Target(site, device, gpus, chosen.model, chosen.checkpoint)
     given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
-    errors += _misfits(experiment, launch, target, machine)
+    errors += _misfits(experiment, target, machine)
     if errors or resolved is None:
         raise RequestError("\n".join(errors))
     return resolved
 
 
-def _gpus_per_node(
-    experiment: Experiment, launch: Launch[Experiment], site: Site, machine: Machine, device: DeviceKind
-) -> int:
+def _gpus_per_node(experiment: Experiment, site: Site, machine: Machine, device: DeviceKind) -> int:
+    launch = launch_of(experiment)
     if device == "cpu" and launch.usual_cpu_ranks is not None:
         return launch.usual_cpu_ranks
     if not backend_of(site).RUNS_HERE:
@@ -229,7 +216,7 @@ def _gpus_per_node(
     return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
 
 
-def _misfits(asked: Experiment, launch: Launch[Experiment], target: Target, machine: Machine) -> Iterator[str]:
+def _misfits(asked: Experiment, target: Target, machine: Machine) -> Iterator[str]:
     """Why no exercise could run there with these options, one sentence each."""
     site, device, gpus = target.site, target.device, target.gpus_per_node
     for option in options_of(type(asked)):
@@ -241,7 +228,7 @@ def _misfits(asked: Experiment, launch: Launch[Experiment], target: Target, mach
             )
     if site.gpus.vendor != "nvidia" and isinstance(asked, Profiled):
         flags = ["--profiler nsys"] * (asked.profiler == "nsys") + list(for_nsys(asked).values())
-        flags += ["--engine megatron-lm"] * (launch.profiler(asked) == "nsys")
+        flags += ["--engine megatron-lm"] * (launch_of(asked).profiler(asked) == "nsys")
         for flag in dict.fromkeys(flags):
             yield (
                 f"{flag} needs nsys, which records NVIDIA's GPUs only, and site {site.name} has AMD's: leave it out; "
@@ -298,15 +285,13 @@ def _model(experiment: Experiment, device: DeviceKind) -> Chosen:
     return Chosen(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
 
 
-def _profiler(
-    asked: Experiment, launch: Launch[Experiment], site: Site, device: DeviceKind, machine: Machine
-) -> Literal["nsys", "torch", "none"]:
+def _profiler(asked: Experiment, site: Site, device: DeviceKind, machine: Machine) -> Literal["nsys", "torch", "none"]:
     if not isinstance(asked, Profiled):
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
     on_nvidia = device == "cuda" and site.gpus.vendor == "nvidia"
-    if launch.profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and on_nvidia):
+    if launch_of(asked).profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and on_nvidia):
         return "nsys"
     if site.profiler:
         return site.profiler
@@ -322,17 +307,16 @@ def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
             f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"
         )
-    flags = list(for_nsys(asked).values()) if profiler != "nsys" else []
-    if flags:
+    if profiler != "nsys" and (flags := for_nsys(asked)):
         raise RequestError(
-            f"{' and '.join(flags)}: for nsys only, and at site {site.name} --profiler auto means {profiler}: add "
-            "--profiler nsys, or leave it out"
+            f"{' and '.join(flags.values())}: for nsys only, and at site {site.name} --profiler auto means {profiler}: "
+            "add --profiler nsys, or leave it out"
         )
 
 
-def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chosen: Chosen) -> Word | None:
+def _checkpoint(asked: Experiment, site: Site, chosen: Chosen) -> Word | None:
     """The folder of the weights to start from; None for a user's model file, which has sizes only."""
-    if not isinstance(asked, Training) or asked.random_weights or not launch.takes_weights:
+    if not isinstance(asked, Training) or asked.random_weights or not launch_of(asked).takes_weights:
         return None
     if chosen.checkpoint is not None or chosen.model is None:
         return chosen.checkpoint
@@ -342,16 +326,14 @@ def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chose
 
 
 def _environment(
-    asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan, threads: int
+    site: Site, device: DeviceKind, plan: ExercisePlan, variables: Mapping[str, str | InRun], threads: int
 ) -> dict[str, Word]:
     of_site = site.env.get("PYTHONPATH")  # ours, then the site's, then the user's own where it is kept
     path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
     path = concatenated(path, join(Var("PYTHONPATH", before=":"))) if plan.keeps_users else path
     env: dict[str, Word] = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    if site.network.interface:
-        env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
-    elif backend_of(site).RUNS_HERE:
-        env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), "lo")
+    if interface := site.network.interface or ("lo" if backend_of(site).RUNS_HERE else None):
+        env |= {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     if device == "cpu":
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     if site.network.torchrun != "torchrun":
@@ -359,15 +341,13 @@ def _environment(
     own = {name: from_site(text) for name, text in site.env.items() if name != "PYTHONPATH"}
     env |= plan.environment | own
     env |= {
-        name: join(RUN_DIR, f"/{text.path}") if isinstance(text, InRun) else text
-        for name, text in _of_options(asked).items()
+        name: join(RUN_DIR, f"/{text.path}") if isinstance(text, InRun) else text for name, text in variables.items()
     }
     number: Word = join(Var("OMP_NUM_THREADS", otherwise=str(threads))) if plan.keeps_users else str(threads)
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", number)}
 
 
 def _of_options(asked: Experiment) -> dict[str, str | InRun]:
-    """The variables that the request's own options set."""
     pairs = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
 

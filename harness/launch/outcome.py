@@ -68,7 +68,6 @@ def _started_by(run: Run) -> Iterator[int]:
 
 
 def _steps(run: Run) -> list[int]:
-    """The number of steps of each rank that was observed."""
     found = []
     for path in run.metrics():
         with suppress(OSError, ValueError):
@@ -129,7 +128,6 @@ LONGEST_LINE = 1 << 16  # bytes of an end line, and more
 
 
 def record_start(run: Run) -> None:
-    """Write that the job runs, with the id of its process."""
     run.write_status(Status(state="running", pid=os.getppid(), host=socket.gethostname(), started_ns=time.time_ns()))
 
 

@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -107,14 +107,22 @@ def _versions(asked: Experiment) -> dict[str, str]:
 def git_state_of(folder: Path) -> dict[str, str | bool | None]:
     """The repository that holds the folder: its top, commit and branch, whether tracked files differ from the commit,
     and a checksum of the differences. None: git does not say."""
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    differences = _git(folder, "diff", "HEAD") if changes else None
+    found = git_state(folder, "--untracked-files=no")
+    differences = _git(folder, "diff", "HEAD") if found["dirty"] else None
     return {
         "repository": _git(folder, "rev-parse", "--show-toplevel"),
+        **found,
+        "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
+    }
+
+
+def git_state(folder: Path = ROOT, *of_status: str) -> dict[str, str | bool | None]:
+    """The commit and branch of a checkout, and whether files differ from it; None: git does not say."""
+    changed = _git(folder, "status", "--porcelain", *of_status)
+    return {
         "commit": _git(folder, "rev-parse", "HEAD"),
         "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": None if changes is None else bool(changes),
-        "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
+        "dirty": None if changed is None else bool(changed),
     }
 
 
@@ -132,7 +140,6 @@ RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "meg
 
 
 def this_machine() -> Machine:
-    """The machine that this process runs on."""
     wrapper = Path(sys.prefix) / "harness-python"  # beside the packages, wherever HARNESS_VENV put them
     return Machine(
         gpus=len(visible_gpus()),
@@ -164,37 +171,27 @@ def script_of(job: Job) -> str:
     return text
 
 
-def submit(
-    prepared: Prepared, command: list[str], part: Part | None = None, files: Mapping[str, str] | None = None
-) -> Run:
-    """Start a prepared launch; returns its run, which then exists on disk.
+class Start(NamedTuple):
+    """A run to submit. command: as typed. part: of which series of runs it is one. files: texts to keep in it beside
+    the job's own."""
 
-    command: as typed. part: of which series of runs it is one. files: texts to keep in the run beside the job's own.
+    prepared: Prepared
+    command: list[str]
+    part: Part | None = None
+    files: Mapping[str, str] = {}
 
-    Raises RequestError: a file that it names does not exist; nothing was written. WorkError: the backend refused, or a
-    write failed; nothing is left behind.
-    """
-    job = prepared.job
-    check(job, os.environ)
-    text = script_of(job)
-    _keep_secrets_from([job])
-    with Stage(Path(job.output_dir)) as stage:
-        asked = _staged(stage, Start(prepared, command, part, files or {}), text)
+
+def submit(start: Start) -> Run:
+    """Start a prepared launch; returns its run, which then exists on disk. Raises RequestError: a file that it names
+    does not exist; nothing was written. WorkError: the backend refused, or a write failed; nothing is left behind."""
+    job = start.prepared.job
+    with _staged([start]) as (asked,):
         run = backend_of(job.site).submit(asked)
     folder = Path(job.output_dir).parent  # no `git add .` of the user's own repository shall take traces with it
     if isinstance(job.experiment, Own) and folder != runs_root():
         with suppress(OSError), (folder / ".gitignore").open("x", encoding="utf-8") as file:
             file.write("*\n")
     return run
-
-
-class Start(NamedTuple):
-    """One of the runs that are submitted together; as the arguments of `submit`."""
-
-    prepared: Prepared
-    command: list[str]
-    part: Part | None = None
-    files: Mapping[str, str] = {}
 
 
 def go_together(jobs: Sequence[Job]) -> bool:
@@ -213,25 +210,28 @@ def submit_together(starts: Sequence[Start], way: Together, at_once: int | None 
     jobs = [start.prepared.job for start in starts]
     if not go_together(jobs):
         raise ValueError("jobs with different resources cannot be one submission")
-    for job in jobs:
-        check(job, os.environ)
-    texts = [script_of(job) for job in jobs]
-    _keep_secrets_from(jobs)
-    with ExitStack() as stages:
-        folders = [stages.enter_context(Stage(Path(job.output_dir))) for job in jobs]
-        asked = [_staged(*each) for each in zip(folders, starts, texts, strict=True)]
+    with _staged(starts) as asked:
         return backend_of(jobs[0].site).submit_together(
             asked, way, at_once, lambda template, lines: render_template(template, jobs=jobs, directives=lines)
         )
 
 
-def _keep_secrets_from(jobs: Sequence[Job]) -> None:
-    """Before a job under nsys: its environment is this process's, and on this machine nsys sees this process too."""
+@contextmanager
+def _staged(starts: Sequence[Start]) -> Iterator[list[Submission]]:
+    """The runs, checked, with their files, which are removed afterwards where their backend did not publish them."""
+    jobs = [start.prepared.job for start in starts]
+    for job in jobs:
+        check(job, os.environ)
+    texts = [script_of(job) for job in jobs]
     if any(job.profiler == "nsys" for job in jobs):
+        # A job's environment is this process's, and on this machine nsys sees this process too.
         forget(kept_from_nsys(os.environ))
+    with ExitStack() as stages:
+        folders = [stages.enter_context(Stage(Path(job.output_dir))) for job in jobs]
+        yield [_written(*each) for each in zip(folders, starts, texts, strict=True)]
 
 
-def _staged(stage: Stage, start: Start, script: str) -> Submission:
+def _written(stage: Stage, start: Start, script: str) -> Submission:
     job = start.prepared.job
     write_atomically(Run(stage.path).script, script, mode=SECRET_MODE if job.holds_secret else None)
     for folder in (stage.path / name for name in job.folders):
@@ -314,12 +314,3 @@ def _record(start: Start) -> Record:
         created_ns=time.time_ns(),
         part=start.part,
     )
-
-
-def git_state() -> dict[str, str | bool | None]:
-    """The commit and branch of this checkout, and whether files differ from it; None: git does not say."""
-    return {
-        "commit": _git(ROOT, "rev-parse", "HEAD"),
-        "branch": _git(ROOT, "rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": None if (changed := _git(ROOT, "status", "--porcelain")) is None else bool(changed),
-    }

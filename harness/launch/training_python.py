@@ -97,7 +97,6 @@ def _no_program(path: Path) -> str:
 
 
 def _nearest(path: Path) -> str:
-    """The program of that folder with the most similar name."""
     try:
         names = [each.name for each in path.parent.iterdir() if os.access(each, os.X_OK) and each.is_file()]
     except OSError:

@@ -116,7 +116,6 @@ def _candidates(site: Site, command: Sequence[str], environ: Mapping[str, str]) 
 
 
 def _site_word(command: Sequence[str]) -> str | None:
-    """The word after --site."""
     joined = (word.removeprefix("--site=") for word in command if word.startswith("--site="))
     return next((after for word, after in pairwise(command) if word == "--site"), next(joined, None))
 

@@ -44,12 +44,9 @@ def closed(root: Path) -> list[Path]:
     found: list[Path] = []
     for folder in run_folders(root):
         profiler = folder / "profiler"
-        if not _is_open(folder):
-            found.append(folder)
-        elif profiler.is_dir() and not _is_open(profiler):
-            found.append(profiler)
-        else:
-            found += [each for each in profiler.glob("[!.]*") if not _is_open(each) and each.is_dir()]
+        shut = next((each for each in (folder, profiler) if each.is_dir() and not _is_open(each)), None)
+        runs = [] if shut else profiler.glob("[!.]*")
+        found += [shut] if shut else [each for each in runs if not _is_open(each) and each.is_dir()]
     return sorted(found)
 
 

@@ -47,7 +47,6 @@ class AnswerLine(BaseModel):
 
 
 def answers_file(run: Path) -> Path:
-    """Where answers are kept."""
     return run / "mystery-answers.jsonl"
 
 
@@ -95,7 +94,6 @@ class Revealed(BaseModel):
 
 
 def revealed_file(run: Path) -> Path:
-    """Where the secret is after the end."""
     return run / "mystery-revealed.json"
 
 

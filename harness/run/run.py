@@ -66,7 +66,6 @@ class Run:
 
     @property
     def is_run(self) -> bool:
-        """Whether the directory has a record."""
         return self.record_file.is_file()
 
     @property

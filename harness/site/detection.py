@@ -21,8 +21,6 @@ _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 
 class SiteChoice(NamedTuple):
-    """A site and why it was chosen."""
-
     site: Site
     reason: str
 
@@ -40,12 +38,12 @@ def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> S
     return _detected(environ)
 
 
-def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[SiteChoice, str | None]:
+def site_to_show() -> tuple[SiteChoice, str | None]:
     """The site for a page that only informs, and what is wrong with HARNESS_SITE."""
     try:
-        return choose_site(None, environ), None
+        return choose_site(None), None
     except RequestError as error:
-        return _detected(environ), str(error)
+        return _detected(os.environ), str(error)
 
 
 def _detected(environ: Mapping[str, str]) -> SiteChoice:

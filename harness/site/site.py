@@ -235,7 +235,6 @@ class Site(SitePart):
 
     @property
     def time_s(self) -> int:
-        """The time limit in seconds."""
         return seconds_of(self.time) or 0
 
     @property

@@ -47,7 +47,6 @@ class JobId(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """The options that select this job for squeue and sacct."""
         return [*self.on_cluster, f"--jobs={self.number}"]
 
     @property
@@ -184,7 +183,6 @@ def is_silent(server: Server, cluster: str | None) -> bool:
 
 
 def forget_silence() -> None:
-    """Ask every server again."""
     _silent.clear()
     _lists_all.clear()
 
@@ -217,7 +215,6 @@ def ask(*argv: str, limit_s: float = ASK_S) -> Answer:
 
 
 def controller_answers() -> bool:
-    """Whether jobs can be submitted from here now."""
     if not (shutil.which("sbatch") and shutil.which("scontrol")):
         return False
     answer = ask("scontrol", "ping", limit_s=PING_S)

@@ -23,7 +23,7 @@ def start_run(prepared: Prepared, command: list[str], part: Part | None = None, 
 
     command: as typed. part: of which series of runs it is one. plan: if it is already made. Raises as `submit` does.
     """
-    return submit(prepared, command, part, _kept(plan or plan_of(prepared)))
+    return submit(Start(prepared, command, part, _kept(plan or plan_of(prepared))))
 
 
 def start_together(starts: Sequence[Start], way: Together, at_once: int | None = None) -> list[Run]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed import ZeroStage, deepspeed_config
+from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from tests.exercises.launching import ROOT, Finished, train
 
 # Steps 2 to 4 are recorded. The learning rate is high, so that the losses change from step to step.
@@ -35,14 +35,14 @@ def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, processes: int, *mor
 
 
 def _zero(
-    factory: pytest.TempPathFactory, checkpoint: Path, stage: ZeroStage, processes: int = 2, hpz: int | None = None
+    factory: pytest.TempPathFactory, checkpoint: Path, stage: int, processes: int = 2, hpz: int | None = None
 ) -> Finished:
     folder = factory.mktemp(f"zero{stage}") / "run"
     config = folder.parent / "ds_config.json"
     asked = DeepSpeed(zero_stage=2 if stage < 3 else 3, hpz_partition=hpz)
     made = deepspeed_config(asked, tiny=True, auto_batch=True)
-    zero = made.zero_optimization.model_copy(update={"stage": stage})
-    config.write_text(made.model_copy(update={"zero_optimization": zero}).to_json())
+    made["zero_optimization"]["stage"] = stage
+    config.write_text(as_json(made))
     options = [*WINDOW, *LEARNING, "--checkpoint", str(checkpoint), "--deepspeed-config", str(config)]
     done = train("exercise_2_DeepSpeed/train.py", folder, *options, processes=processes, config="deepspeed")
     assert done.code == 0, done.stderr[-3000:]

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
-from exercises.exercise_1_DDP import train as ddp
+from exercises.exercise_1_DDP import preparation as ddp
 from exercises.exercise_2_DeepSpeed import train as deepspeed
 from exercises.exercise_3_MegatronLM import options as megatron
 from exercises.utils.arguments import parse_arguments

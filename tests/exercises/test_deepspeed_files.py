@@ -1,22 +1,18 @@
-"""The DeepSpeed files that are checked in are the ones that the types make, and each is explained."""
+"""The DeepSpeed files that are checked in are the ones that the harness makes, and each is explained."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-from pydantic import ValidationError
-
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed import DeepSpeedConfig, checked_in, deepspeed_config
+from harness.launch.exercises.deepspeed import as_json, checked_in, deepspeed_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 
 
-def test_what_is_checked_in_is_what_the_types_make() -> None:
-    made = {str(name): config.to_json() for name, config in checked_in()}
+def test_what_is_checked_in_is_what_the_harness_makes() -> None:
+    made = {str(name): as_json(config) for name, config in checked_in()}
     kept = {str(path.relative_to(FOLDER)): path.read_text() for path in FOLDER.rglob("*.json")}
     assert kept == made, "run `python -m harness.launch.exercises.deepspeed --write configs/deepspeed`"
 
@@ -35,27 +31,20 @@ def _keys(value: dict[str, Any], prefix: str = "") -> set[str]:
 def test_every_key_is_explained() -> None:
     explained = (FOLDER / "EXPLAINED.md").read_text()
     everything = [config for _, config in checked_in()] + [deepspeed_config(DeepSpeed(hpz_partition=4))]
-    keys = {key for config in everything for key in _keys(json.loads(config.to_json()))}
+    keys = {key for config in everything for key in _keys(config)}
     assert len(keys) > 15
     assert [key for key in sorted(keys) if f"`{key.split('.')[-1]}`" not in explained] == []
 
 
 def test_no_overlap_changes_overlap_and_nothing_else() -> None:
     usual, without = deepspeed_config(DeepSpeed()), deepspeed_config(DeepSpeed(overlap_comm=False))
-    assert without.zero_optimization.model_copy(update={"overlap_comm": True}) == usual.zero_optimization
+    assert without["zero_optimization"] | {"overlap_comm": True} == usual["zero_optimization"]
 
 
 def test_the_workshops_values() -> None:
-    zero = deepspeed_config(DeepSpeed(heavy_comm=True, mixed_precision=True)).zero_optimization
-    assert (zero.reduce_bucket_size, zero.stage3_prefetch_bucket_size) == (500_000_000, 50_000_000)
-    zero = deepspeed_config(DeepSpeed(overlap_comm=False)).zero_optimization
-    assert (zero.reduce_bucket_size, zero.stage3_prefetch_bucket_size) == (100_000_000, 100_000_000)
-    assert zero.stage3_param_persistence_threshold == 1_000_000
-    assert zero.stage3_max_live_parameters == zero.stage3_max_reuse_distance == 1_000_000_000
-
-
-def test_a_misspelt_key_is_an_error() -> None:
-    content = json.loads(deepspeed_config(DeepSpeed()).to_json())
-    content["zero_optimization"]["overlap_com"] = True
-    with pytest.raises(ValidationError, match="overlap_com"):
-        DeepSpeedConfig.model_validate(content)
+    zero = deepspeed_config(DeepSpeed(heavy_comm=True, mixed_precision=True))["zero_optimization"]
+    assert (zero["reduce_bucket_size"], zero["stage3_prefetch_bucket_size"]) == (500_000_000, 50_000_000)
+    zero = deepspeed_config(DeepSpeed(overlap_comm=False))["zero_optimization"]
+    assert (zero["reduce_bucket_size"], zero["stage3_prefetch_bucket_size"]) == (100_000_000, 100_000_000)
+    assert zero["stage3_param_persistence_threshold"] == 1_000_000
+    assert zero["stage3_max_live_parameters"] == zero["stage3_max_reuse_distance"] == 1_000_000_000

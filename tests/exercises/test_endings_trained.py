@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed import deepspeed_config
+from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from tests.exercise_3 import megatron_runs
 from tests.exercises.ending_ranks import all_ended, wait_until
 from tests.exercises.launching import ROOT, TIMEOUT_S, environment, start
@@ -37,7 +37,7 @@ def training(exercise: int, fault: str, folder: Path) -> Iterator[subprocess.Pop
         )  # fmt: skip
     elif exercise == 2:
         config = folder.with_suffix(".json")
-        config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
+        config.write_text(as_json(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True)))
         words += ["--steps", str(STEPS), "--deepspeed-config", str(config)]
         started = start("exercise_2_DeepSpeed/train.py", folder, *words, config="deepspeed")
     else:

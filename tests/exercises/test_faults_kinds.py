@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from exercises.exercise_1_DDP import train as ddp
+from exercises.exercise_1_DDP import preparation as ddp
 from exercises.utils import models
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.data import IGNORED

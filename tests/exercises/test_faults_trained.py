@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed import deepspeed_config
+from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
 
@@ -67,7 +67,7 @@ def test_exercise_1_with_a_slow_link_below_ddp(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_exercise_2_with_checkpoints_of_shards(tmp_path: Path) -> None:
     config = tmp_path / "ds_config.json"
-    config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
+    config.write_text(as_json(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True)))
     words = [*OPTIONS, *asking("checkpoint,rank=all,every=3", "tiny-kernels"), "--deepspeed-config", str(config)]
     run = train("exercise_2_DeepSpeed/train.py", tmp_path / "run", *words, config="deepspeed")
     assert run.code == 0, run.stderr[-3000:]

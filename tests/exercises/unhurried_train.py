@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from exercises.exercise_1_DDP import train
+from exercises.exercise_1_DDP.preparation import TrainingState
 from exercises.utils.errors import run_script
 from harness.common.metrics_lines import StepLine
 
@@ -13,7 +14,7 @@ PAUSE_S = 0.2
 _step = train.train_step
 
 
-def unhurried_step(training: train.TrainingState, batches: Any, step: int) -> StepLine:
+def unhurried_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     """A step that begins with the pause."""
     time.sleep(PAUSE_S)
     return _step(training, batches, step)

@@ -335,7 +335,7 @@ def test_a_full_disk_after_sbatch_cancels_the_job(
     programs: Path, site: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from harness.experiment.exercises import DDP
-    from harness.launch.submit import prepare, submit
+    from harness.launch.submit import Start, prepare, submit
     from harness.run import Stage
     from harness.site.site import load_site
 
@@ -345,7 +345,7 @@ def test_a_full_disk_after_sbatch_cancels_the_job(
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(Stage, "publish", full)
     with pytest.raises(WorkError, match=r"job 4711 was cancelled again: .*no space left"):
-        submit(prepare(DDP(), load_site(site)), ["slurm.sh"])
+        submit(Start(prepare(DDP(), load_site(site)), ["slurm.sh"]))
     assert (programs / "scancel.log").read_text().strip() == "4711"
     assert not list((tmp_path / "runs").rglob("*"))
 

@@ -16,7 +16,7 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve, warnings_of
-from harness.launch.submit import prepare, render, submit
+from harness.launch.submit import Start, prepare, render, submit
 from harness.launch.untrusted import Source, find_untrusted
 from harness.site.site import load_site
 from tests.launch.launch_shared import site_file
@@ -84,7 +84,7 @@ def test_the_folder_is_there_before_the_job_and_the_script_names_it_whatever_its
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "a student's runs; $HOME"))
     own = {"device": "cuda", "gpus": {"per_node": 1, "request": "none"}, "time": "00:10:00"}
     site = load_site(site_file(tmp_path, **own))
-    run = submit(prepare(DDP(nccl_debug=True, random_weights=True), site), ["slurm.sh"])
+    run = submit(Start(prepare(DDP(nccl_debug=True, random_weights=True), site), ["slurm.sh"]))
     assert (run.path / "nccl").is_dir() and run.nccl_logs() == []
     exports = re.findall(r"^export NCCL_DEBUG.*$", run.script.read_text(encoding="utf-8"), re.M)
     asked = "\n".join([*exports, 'printf %s "$NCCL_DEBUG_FILE"'])

@@ -21,7 +21,7 @@ from harness.common.programs import usable_cores
 from harness.experiment.exercises import DDP
 from harness.launch import outcome
 from harness.launch.backends import local
-from harness.launch.submit import prepare, submit, this_machine
+from harness.launch.submit import Start, prepare, submit, this_machine
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
@@ -179,7 +179,7 @@ def test_a_local_run_that_cannot_be_started_leaves_nothing(tmp_path: Path, monke
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(local, "start_controller", full)
     with pytest.raises(WorkError, match="no space left"):
-        submit(prepare(DDP(), load_site("local")), ["slurm.sh"])
+        submit(Start(prepare(DDP(), load_site("local")), ["slurm.sh"]))
     assert list(tmp_path.iterdir()) == []
 
 

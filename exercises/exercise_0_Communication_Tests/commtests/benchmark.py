@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from harness.common.alpha_beta import MIN_SIZES, AlphaBeta, bus_factor
 from . import write_json
 from .measure import Bound, CollectiveResult, LinkRates, Settings, bus_bound, make_scopes, measure
 from .probes import about, processes
-
-if TYPE_CHECKING:
-    from .measure import CollectiveResult
 
 BITS_PER_BYTE = 8
 SLOW_GROUP = 1.25
@@ -45,7 +42,7 @@ def bytes_text(count: float) -> str:
 
 def table(result: CollectiveResult, links: LinkRates) -> str:
     """One collective in one scope, in nccl-tests' columns plus the share of what the nominal links allow."""
-    bound = _bound(result, links)
+    bound = bus_bound(result.collective, result.scope, result.ranks, links)
     groups = "" if result.groups == 1 else f", {result.groups} groups at once, the slowest is shown"
     lines = [f"\n{result.collective} · {result.scope} · {result.ranks} ranks per group{groups}"]
     if result.points:
@@ -69,10 +66,6 @@ def table(result: CollectiveResult, links: LinkRates) -> str:
     if result.reason is not None:
         lines.append("  " + result.reason)
     return "\n".join(lines)
-
-
-def _bound(result: CollectiveResult, links: LinkRates) -> Bound:
-    return bus_bound(result.collective, result.scope, result.ranks, links)
 
 
 def _slow_groups(result: CollectiveResult) -> list[str]:
@@ -112,11 +105,12 @@ def document(about: Mapping[str, Any], results: Sequence[CollectiveResult], link
         "schema": 1,
         **about,
         "link_gbps": {"intra": links.intra_gbps, "inter": links.inter_gbps},
-        "results": [_result(result, _bound(result, links)) for result in results],
+        "results": [_result(result, links) for result in results],
     }
 
 
-def _result(result: CollectiveResult, bound: Bound) -> dict[str, Any]:
+def _result(result: CollectiveResult, links: LinkRates) -> dict[str, Any]:
+    bound = bus_bound(result.collective, result.scope, result.ranks, links)
     points = [{**vars(point), "share_of_link": _share(point.busbw_gbytes_per_s, bound)} for point in result.points]
     fit = None if result.fit is None else vars(result.fit)
     limits = {"bound_gbps": bound.gbps, "no_bound": bound.reason}
@@ -242,7 +236,8 @@ def _benchmark(options: Namespace, device: torch.device) -> int:
         budget_ns=int((options.time_budget_s or BUDGET_S[device.type]) * 1e9),
     )
     links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, int(os.environ["LOCAL_WORLD_SIZE"]))
-    facts = _about(device, settings)
+    notes = [GLOO_NOTE] if dist.get_backend() == "gloo" else []
+    facts = {**about(device), "dtype": "float32", "largest_bytes": settings.sizes[-1], "notes": notes}
     first = dist.get_rank() == 0
     if first:
         _say_heading(facts)
@@ -253,7 +248,10 @@ def _benchmark(options: Namespace, device: torch.device) -> int:
             print(table(result, links), flush=True)
             write_json(_json_file(options.run_dir), document(facts, results, links))
     if first:
-        _finish(options.run_dir, document(facts, results, links))
+        picture = _json_file(options.run_dir).with_suffix(".png")
+        reason = plot(document(facts, results, links), picture)
+        print(f"\nwritten: {_json_file(options.run_dir)}")
+        print(reason or f"written: {picture}", flush=True)
     return 0 if all(point.correct for result in results for point in result.points) else 1
 
 
@@ -286,15 +284,6 @@ def _available_memory() -> int:
     return next((int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")), GIB)
 
 
-def _about(device: torch.device, settings: Settings) -> dict[str, Any]:
-    return {
-        **about(device),
-        "dtype": "float32",
-        "largest_bytes": settings.sizes[-1],
-        "notes": [GLOO_NOTE] if dist.get_backend() == "gloo" else [],
-    }
-
-
 def _say_heading(facts: dict[str, Any]) -> None:
     print(
         f"\n### Collectives: {facts['world_size']} ranks on {len(facts['hosts'])} host(s), "
@@ -305,13 +294,6 @@ def _say_heading(facts: dict[str, Any]) -> None:
         sep="\n",
         flush=True,
     )
-
-
-def _finish(run_dir: Path, data: dict[str, Any]) -> None:
-    picture = _json_file(run_dir).with_suffix(".png")
-    reason = plot(data, picture)
-    print(f"\nwritten: {_json_file(run_dir)}")
-    print(reason or f"written: {picture}", flush=True)
 
 
 def _json_file(run_dir: Path) -> Path:

@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from harness.common.alpha_beta import bus_factor
 
 from . import write_json
 from .health_answer import Pair, Place, nodes_of, ring, turns
-from .measure import LinkRates, agree_max, bus_bound
+from .measure import ITEM_BYTES, LinkRates, agree_max, bus_bound, send_and_receive
 from .probes import MIB, Probe, about, calls_for, of_device, processes, time_calls
 
 ROUNDS = 9
@@ -32,7 +33,6 @@ MESSAGE_BYTES = {"cpu": 4 * MIB, "cuda": 256 * MIB}
 MESSAGES = 8
 SMALL_BYTES, SMALL_MESSAGES = 8, 50
 TIMEOUT = timedelta(seconds=90)  # a link that answers nothing must not keep the check longer
-ITEM_BYTES = 4  # float32
 BITS_PER_BYTE = 8
 
 Seconds = Mapping[str, float]
@@ -67,7 +67,6 @@ class Series:
             self.values.setdefault(label, []).append(value)
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
         return {"name": self.name, "unit": self.unit, "by": self.by, "bound": self.bound, "values": self.values}
 
 
@@ -130,9 +129,8 @@ def _alone(job: Job) -> Iterator[Series]:
     everybody = list(range(len(job.places)))
     order = turns(job.places) if job.device.type == "cpu" else [everybody]
     for probe in of_device(job.device):
-        yield Series(
-            probe.name, probe.unit, "rank", probe.per_call, [*map(str, everybody)], _in_turn(job, probe, order)
-        )
+        labels = [*map(str, everybody)]
+        yield Series(probe.name, probe.unit, "rank", probe.per_call, labels, _in_turn(job, probe, order))
 
 
 def _in_turn(job: Job, probe: Probe, order: Sequence[Sequence[int]]) -> Callable[[], Seconds]:
@@ -151,18 +149,6 @@ def _in_turn(job: Job, probe: Probe, order: Sequence[Sequence[int]]) -> Callable
     return seconds
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Disjoint groups of `ranks` ranks, by label. mine, group: of this rank; no group where it is alone."""
-
-    by: str
-    labels: Sequence[str]
-    ranks: int
-    scope: str
-    mine: str
-    group: Any
-
-
 def _inside_nodes(job: Job) -> Iterator[Series]:
     """An all-reduce inside each node, all nodes at once."""
     nodes = {node: ranks for node, ranks in nodes_of(job.places).items() if len(ranks) > 1}
@@ -170,16 +156,16 @@ def _inside_nodes(job: Job) -> Iterator[Series]:
     node = job.places[job.rank].node
     if nodes:
         largest = max(map(len, nodes.values()))
-        groups = Groups("node", [*map(str, nodes)], largest, "intra", str(node), made.get(node))
-        yield _all_reduce(job, "all-reduce in node", groups)
+        labels, mine = [*map(str, nodes)], (str(node), made.get(node))
+        yield _all_reduce(job, "all-reduce in node", "node", labels, largest, scope="intra", mine=mine)
 
 
 def _over_all(job: Job) -> Iterator[Series]:
     """An all-reduce over all nodes, and the time of a small one over all ranks."""
     ranks, nodes = len(job.places), len(nodes_of(job.places))
     if nodes > 1:
-        groups = Groups("job", ["all"], ranks, "inter" if ranks == nodes else "world", "all", dist.group.WORLD)
-        yield _all_reduce(job, "all-reduce over all", groups)
+        scope, mine = "inter" if ranks == nodes else "world", ("all", dist.group.WORLD)
+        yield _all_reduce(job, "all-reduce over all", "job", ["all"], ranks, scope=scope, mine=mine)
     if ranks > 1:
         small = torch.zeros(SMALL_BYTES // ITEM_BYTES, device=job.device)
 
@@ -190,21 +176,23 @@ def _over_all(job: Job) -> Iterator[Series]:
         yield Series("small all-reduce", "µs", "job", None, ["all"], seconds)
 
 
-def _all_reduce(job: Job, name: str, groups: Groups) -> Series:
-    """Bus bandwidth of a large message in each group."""
+def _all_reduce(
+    job: Job, name: str, by: str, labels: Sequence[str], ranks: int, *, scope: str, mine: tuple[str, Any]
+) -> Series:
+    """Bus bandwidth of a large message in each of some disjoint groups of `ranks` ranks. mine: the label and the group
+    of this rank; no group where it is alone."""
     size = MESSAGE_BYTES[job.device.type]
     message = torch.zeros(size // ITEM_BYTES, device=job.device)
+    label, group = mine
 
     def seconds() -> Seconds:
         agree_max(0.0, job.device)
-        if groups.group is None:
-            return {}
-        return {groups.mine: job.timed(lambda: dist.all_reduce(message, group=groups.group), MESSAGES)}
+        return {} if group is None else {label: job.timed(lambda: dist.all_reduce(message, group=group), MESSAGES)}
 
-    per_call = size * bus_factor("all_reduce", groups.ranks) / 1e9
-    gbps = bus_bound("all_reduce", groups.scope, groups.ranks, job.links).gbps
+    per_call = size * bus_factor("all_reduce", ranks) / 1e9
+    gbps = bus_bound("all_reduce", scope, ranks, job.links).gbps
     bound = None if gbps is None else gbps / BITS_PER_BYTE
-    return Series(name, "GB/s", groups.by, per_call, groups.labels, seconds, bound)
+    return Series(name, "GB/s", by, per_call, labels, seconds, bound)
 
 
 def _pairs(job: Job) -> Iterator[Series]:
@@ -214,14 +202,15 @@ def _pairs(job: Job) -> Iterator[Series]:
         return
     several = len(nodes_of(job.places)) > 1
     size = MESSAGE_BYTES[job.device.type]
-    buffers = [torch.zeros(size // ITEM_BYTES, device=job.device) for _ in range(2)]
+    sent, received = (torch.zeros(size // ITEM_BYTES, device=job.device) for _ in range(2))
 
     def seconds() -> Seconds:
         found = {}
         for phase in phases:
             agree_max(0.0, job.device)
             for label, peer in _partners(phase, job.rank):
-                found[label] = job.timed(lambda peer=peer: _exchange(buffers, peer), MESSAGES)  # type: ignore[misc]
+                both = partial(send_and_receive, (sent, peer), (received, peer))
+                found[label] = job.timed(both, MESSAGES)
         return found
 
     labels = [pair.label for phase in phases for pair in phase]
@@ -236,9 +225,3 @@ def _partners(phase: Sequence[Pair], rank: int) -> Iterator[tuple[str, int]]:
         for one, other in pair.lanes:
             if rank in (one, other):
                 yield pair.label, other if rank == one else one
-
-
-def _exchange(buffers: Sequence[torch.Tensor], peer: int) -> None:
-    both = [dist.P2POp(dist.isend, buffers[0], peer), dist.P2POp(dist.irecv, buffers[1], peer)]
-    for request in dist.batch_isend_irecv(both):
-        request.wait()

@@ -11,8 +11,6 @@ from .verdict import LIMIT, LinkFinding, Slow, judge_probe, number
 
 
 class Place(NamedTuple):
-    """Where a rank is."""
-
     node: int
     local_rank: int
     host: str
@@ -103,12 +101,6 @@ class Job:
         """Nodes or ranks, as labels have them."""
         return [*map(str, self.nodes if self.several else range(len(self.places)))]
 
-    def unit_of(self, rank: str) -> str:
-        return str(self.places[int(rank)].node) if self.several else rank
-
-    def ranks_of(self, unit: str) -> list[int]:
-        return self.nodes[int(unit)] if self.several else [int(unit)]
-
     def name(self, unit: str) -> str:
         """As `node 3 (lrdn0123)` or `rank 1`."""
         if not self.several:
@@ -118,7 +110,7 @@ class Job:
     def units_with(self, label: str, by: str) -> list[str]:
         """The places that a probe's label is about."""
         if by == "rank":
-            return [self.unit_of(label)]
+            return [str(self.places[int(label)].node) if self.several else label]
         if by.endswith("pair"):
             return label.split("-")
         return [label] if self.several and by == "node" else []
@@ -162,12 +154,10 @@ def _passed(job: Job) -> str:
     where = f"{_ranks(job)} on {len(job.nodes)} node{'s' if job.several else ''}"
     rates = ", ".join(_usual(probe) for probe in job.probes)
     bounds = [probe for probe in job.probes if probe["bound"] is not None]
-    unknown = (
-        "" if bounds else " It is not known whether all are equally slow: the site file gives no rates of its links."
-    )
+    unknown = " It is not known whether all are equally slow: the site file gives no rates of its links."
     return (
         f"HEALTH: pass: of {where}, no part is more than {job.limit:.0%} slower than the others"
-        f"{' or below half of the nominal links' if bounds else ''}: {rates}.{unknown}"
+        f"{' or below half of the nominal links' if bounds else ''}: {rates}.{'' if bounds else unknown}"
     )
 
 

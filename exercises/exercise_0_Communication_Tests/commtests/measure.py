@@ -33,7 +33,6 @@ class Buffers:
     expected: Callable[[], torch.Tensor]
 
     def reset(self) -> None:
-        """Restore the input for the next call."""
         if self.output is self.work:
             self.work.copy_(self.source)
 
@@ -54,13 +53,6 @@ class Member:
     root: int
 
 
-def member_of(group: dist.ProcessGroup, ranks: list[int]) -> Member:
-    """This process's place among `ranks` (global ranks, in group order)."""
-    mine = ranks.index(dist.get_rank())
-    size = len(ranks)
-    return Member(group, mine, size, ranks[(mine - 1) % size], ranks[(mine + 1) % size], ranks[0])
-
-
 def rounded_bytes(message_bytes: int, ranks: int) -> int:
     """The size of the message that is sent: whole elements, the same number for each rank, at least one."""
     return max(1, message_bytes // ITEM_BYTES // ranks) * ranks * ITEM_BYTES
@@ -79,51 +71,43 @@ def prepare(collective: str, message_bytes: int, member: Member, device: torch.d
     ranks = torch.arange(n, device=device, dtype=torch.float32)
     ranks_sum = n * (n - 1) / 2
 
-    def empty(count: int) -> torch.Tensor:
-        return torch.zeros(count, device=device, dtype=torch.float32)
-
     def of_all_ranks(part: torch.Tensor) -> torch.Tensor:
         return (part.view(-1, share) + ranks[:, None]).flatten()
 
-    if collective in {"all_reduce", "broadcast"}:
-        work = empty(total)
-        expected = (lambda: base * n + ranks_sum) if collective == "all_reduce" else (lambda: base)
-        return Buffers(base + rank, work, work, expected)
-    if collective == "all_gather":
-        source = mine + rank
-        return Buffers(source, source, empty(total), lambda: of_all_ranks(base))
-    source = base + rank
-    if collective == "reduce_scatter":
-        return Buffers(source, source, empty(share), lambda: mine * n + ranks_sum)
-    if collective == "all_to_all":
-        return Buffers(source, source, empty(total), lambda: of_all_ranks(mine))
-    if collective == "send_recv":
-        return Buffers(source, source, empty(total), lambda: base + (rank - 1) % n)
-    raise ValueError(f"unknown collective {collective!r}")
+    expected: dict[str, Callable[[], torch.Tensor]] = {
+        "all_reduce": lambda: base * n + ranks_sum,
+        "broadcast": lambda: base,
+        "all_gather": lambda: of_all_ranks(base),
+        "reduce_scatter": lambda: mine * n + ranks_sum,
+        "all_to_all": lambda: of_all_ranks(mine),
+        "send_recv": lambda: base + (rank - 1) % n,
+    }
+    source = (mine if collective == "all_gather" else base) + rank
+    count = share if collective == "reduce_scatter" else total
+    output = torch.zeros(count, device=device, dtype=torch.float32)
+    work = output if collective in ("all_reduce", "broadcast") else source
+    return Buffers(source, work, output, expected[collective])
 
 
-def call(collective: str, buffers: Buffers, member: Member) -> None:
-    """Run the collective once. On a GPU it returns when the work is queued, on gloo when the work is done."""
-    group = member.group
-    if collective == "all_reduce":
-        dist.all_reduce(buffers.work, group=group)
-    elif collective == "broadcast":
-        dist.broadcast(buffers.work, src=member.root, group=group)
-    elif collective == "all_gather":
-        _all_gather(buffers.output, buffers.work, group=group)
-    elif collective == "reduce_scatter":
-        _reduce_scatter(buffers.output, buffers.work, group=group)
-    elif collective == "all_to_all":
-        dist.all_to_all_single(buffers.output, buffers.work, group=group)
-    elif collective == "send_recv":
-        ring = [
-            dist.P2POp(dist.isend, buffers.work, member.next, group),
-            dist.P2POp(dist.irecv, buffers.output, member.previous, group),
-        ]
-        for request in dist.batch_isend_irecv(ring):
-            request.wait()
-    else:
-        raise ValueError(f"unknown collective {collective!r}")
+Call = Callable[[Buffers, Member], object]
+CALLS: dict[str, Call] = {
+    "all_reduce": lambda b, m: dist.all_reduce(b.work, group=m.group),
+    "broadcast": lambda b, m: dist.broadcast(b.work, src=m.root, group=m.group),
+    "all_gather": lambda b, m: _all_gather(b.output, b.work, group=m.group),
+    "reduce_scatter": lambda b, m: _reduce_scatter(b.output, b.work, group=m.group),
+    "all_to_all": lambda b, m: dist.all_to_all_single(b.output, b.work, group=m.group),
+    "send_recv": lambda b, m: send_and_receive((b.work, m.next), (b.output, m.previous), m.group),
+}
+"""Runs a collective once. On a GPU it returns when the work is queued, on gloo when the work is done."""
+
+
+def send_and_receive(
+    sent: tuple[torch.Tensor, int], received: tuple[torch.Tensor, int], group: dist.ProcessGroup | None = None
+) -> None:
+    """A message to one rank and one from another, both at once."""
+    both = [dist.P2POp(dist.isend, *sent, group), dist.P2POp(dist.irecv, *received, group)]
+    for request in dist.batch_isend_irecv(both):
+        request.wait()
 
 
 @dataclass(frozen=True)
@@ -230,8 +214,7 @@ def make_scopes(node: int, local_rank: int) -> list[Scope]:
     """
     places: list[tuple[int, int]] = [(0, 0)] * dist.get_world_size()
     dist.all_gather_object(places, (node, local_rank))
-    wanted = scope_groups(places)
-    return [_scope(name, groups) for name, groups in wanted.items()]
+    return [_scope(name, groups) for name, groups in scope_groups(places).items()]
 
 
 def scope_groups(places: Sequence[tuple[int, int]]) -> dict[str, dict[str, list[int]]]:
@@ -247,13 +230,10 @@ def scope_groups(places: Sequence[tuple[int, int]]) -> dict[str, dict[str, list[
 
 
 def _scope(name: str, groups: dict[str, list[int]]) -> Scope:
-    mine: Member | None = None
-    for ranks in groups.values():
-        group = dist.new_group(ranks)
-        if dist.get_rank() in ranks:
-            mine = member_of(group, ranks)
-    assert mine is not None, "every rank is on a node and has a local rank"
-    return Scope(name, groups, mine)
+    made = [(dist.new_group(ranks), ranks) for ranks in groups.values()]
+    group, ranks = next(each for each in made if dist.get_rank() in each[1])
+    mine, size = ranks.index(dist.get_rank()), len(ranks)
+    return Scope(name, groups, Member(group, mine, size, ranks[(mine - 1) % size], ranks[(mine + 1) % size], ranks[0]))
 
 
 def measure(collectives: Sequence[str], scopes: Sequence[Scope], settings: Settings) -> Iterator[CollectiveResult]:
@@ -282,16 +262,15 @@ def _measure_one(collective: str, scope: Scope, settings: Settings, share_ns: fl
             break
         with annotate(f"{collective} {scope.name} {size} bytes"):
             result.points.append(_measure_size(collective, size, scope, settings, left_ns))
-    result.fit = fit_alpha_beta(
-        [point.message_bytes for point in result.points], [point.time_ns for point in result.points]
-    )
+    measured = result.points
+    result.fit = fit_alpha_beta([point.message_bytes for point in measured], [point.time_ns for point in measured])
     return result
 
 
 def _unsupported(collective: str, scope: Scope, device: torch.device) -> str | None:
     """Why this backend cannot run the collective, found by one try: a list here would become outdated."""
     try:
-        call(collective, prepare(collective, 1024, scope.member, device), scope.member)
+        CALLS[collective](prepare(collective, 1024, scope.member, device), scope.member)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         backend = dist.get_backend(scope.member.group)
         return f"not available on {backend}: {str(error).splitlines()[0]}"
@@ -329,19 +308,20 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
 
 def _time_calls(collective: str, buffers: Buffers, member: Member, count: int, device: torch.device) -> list[float]:
     """Nanoseconds of each of `count` calls on this rank, without the time to refill the input."""
+    call = CALLS[collective]
     if device.type == "cuda":
-        return _time_calls_cuda(collective, buffers, member, count)
+        return _time_calls_cuda(call, buffers, member, count)
     times = []
     for _ in range(count):
         buffers.reset()
         dist.barrier(group=member.group)
         begin = time.perf_counter_ns()
-        call(collective, buffers, member)
+        call(buffers, member)
         times.append(float(time.perf_counter_ns() - begin))
     return times
 
 
-def _time_calls_cuda(collective: str, buffers: Buffers, member: Member, count: int) -> list[float]:
+def _time_calls_cuda(call: Call, buffers: Buffers, member: Member, count: int) -> list[float]:
     begins = [cuda_event() for _ in range(count)]
     ends = [cuda_event() for _ in range(count)]
     # On an idle stream the time between two events would be what Python takes to launch the call. So the device is
@@ -350,14 +330,13 @@ def _time_calls_cuda(collective: str, buffers: Buffers, member: Member, count: i
     for begin, end in zip(begins, ends, strict=True):
         buffers.reset()
         begin.record()
-        call(collective, buffers, member)
+        call(buffers, member)
         end.record()
     torch.cuda.synchronize()
     return [begin.elapsed_time(end) * 1e6 for begin, end in zip(begins, ends, strict=True)]
 
 
 def cuda_event() -> torch.cuda.Event:
-    """An event with a time."""
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 

@@ -18,13 +18,12 @@ import torch
 import torch.distributed as dist
 
 from . import write_json
-from .measure import agree_max, cuda_event, gather
+from .measure import ITEM_BYTES, agree_max, cuda_event, gather
 from .overlap_answer import TIMES
 from .probes import MIB, Probe, about, gemm, gemm_flop, processes, synchronize
 
 # The usual size of a DDP bucket; on a CPU a message that takes as long there as a bucket does on a network.
 MESSAGE_BYTES = {"cpu": 4 * MIB, "cuda": 25 * MIB}
-ITEM_BYTES = 4  # float32
 SPAN_S = 0.06  # of each alone: many kernels and messages, so that the start does not count
 TRIED_PRODUCTS = 8
 REPETITIONS = 15

@@ -50,7 +50,6 @@ class Overlap:
 
     @property
     def apart_ms(self) -> float:
-        """One after the other."""
         return self.compute_ms.median + self.communication_ms.median
 
 

@@ -68,11 +68,7 @@ class Port:
 
 
 def parse_p2p(text: str) -> P2PMatrix:
-    """The matrix of `nvidia-smi topo -p2p r|w|n`.
-
-    Raises:
-        ParseError: the matrix is missing or cut off.
-    """
+    """The matrix of `nvidia-smi topo -p2p r|w|n`. Raises ParseError: the matrix is missing or cut off."""
     lines = _lines(text)
     gpus = [word for word in _header_line(lines).split() if _GPU.match(word)]
     rows: dict[str, list[str]] = {}
@@ -86,11 +82,8 @@ def parse_p2p(text: str) -> P2PMatrix:
 
 
 def parse_topo(text: str) -> Topology:
-    """The matrix of `nvidia-smi topo -m`, the affinities and the NIC legend.
-
-    Raises:
-        ParseError: the matrix is missing or cut off.
-    """
+    """The matrix of `nvidia-smi topo -m`, the affinities and the NIC legend. Raises ParseError: the matrix is missing
+    or cut off."""
     lines = _lines(text)
     header = _header_line(lines)
     devices = [word for word in header.split() if _DEVICE.match(word)]
@@ -119,11 +112,7 @@ def parse_topo(text: str) -> Topology:
 
 
 def parse_ibstat(text: str) -> list[Port]:
-    """Each port that `ibstat` lists.
-
-    Raises:
-        ParseError: ibstat lists no port.
-    """
+    """Each port that `ibstat` lists. Raises ParseError: ibstat lists no port."""
     ports: list[tuple[str, int, dict[str, str]]] = []
     adapter = ""
     of_adapter: dict[str, str] = {}

@@ -27,10 +27,8 @@ SLOWED = 4
 
 @dataclass(frozen=True)
 class Probe:
-    """Work that a device does, and its amount per call.
-
-    per_call: in the unit of the rate times seconds: 1e12 FLOP for TFLOP/s, 1e9 bytes for GB/s.
-    """
+    """Work that a device does, and its amount per call. per_call: in the unit of the rate times seconds: 1e12 FLOP for
+    TFLOP/s, 1e9 bytes for GB/s."""
 
     name: str
     unit: str
@@ -39,7 +37,6 @@ class Probe:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that was launched."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -74,7 +71,6 @@ def host_copy(device: torch.device) -> Probe:
 
 
 def of_device(device: torch.device) -> list[Probe]:
-    """The probes of one device."""
     return [gemm(device), memory_copy(device), *([host_copy(device)] if device.type == "cuda" else [])]
 
 

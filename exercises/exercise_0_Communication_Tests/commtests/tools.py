@@ -98,12 +98,8 @@ def _body(result: Mapping[str, Any], is_matrix: bool) -> str:
 
 def _matrix_text(matrix: P2PMatrix) -> str:
     width = max(len(name) for name in matrix.gpus) + 2
-    lines = ["".join(name.rjust(width) for name in ("", *matrix.gpus))]
-    lines += [
-        name.rjust(width) + "".join(value.rjust(width) for value in row)
-        for name, row in zip(matrix.gpus, matrix.status, strict=True)
-    ]
-    return "\n".join(lines)
+    rows = [["", *matrix.gpus], *([name, *row] for name, row in zip(matrix.gpus, matrix.status, strict=True))]
+    return "\n".join("".join(cell.rjust(width) for cell in row) for row in rows)
 
 
 def _capture(argv: Sequence[str]) -> tuple[str, str | None]:

@@ -30,7 +30,6 @@ class LinkFinding:
     message: str
 
     def line(self) -> str:
-        """As printed."""
         return f"{'PROBLEM' if self.level == 'problem' else 'note':>8}  {self.message}"
 
 
@@ -88,7 +87,6 @@ def _links(findings: Sequence[LinkFinding], records: Sequence[NodeRecord]) -> st
 
 
 def _collectives(measured: Measurements) -> str:
-    """What the benchmark measured."""
     if measured is None:
         return "No collective was measured: the benchmark wrote no result."
     results = [result for result in measured["results"] if result["points"]]
@@ -253,8 +251,7 @@ class Slow:
 
     @property
     def is_pair(self) -> bool:
-        """Whether the label names two places."""
-        return str(self.probe["by"]).endswith("pair")
+        return bool(self.probe["by"].endswith("pair"))
 
     def text(self, whose: str = "") -> str:
         """As `GEMM 201 TFLOP/s (the others 262)`. whose: as ` of rank 5`, after the probe's name."""
@@ -282,38 +279,22 @@ def judge_probe(probe: Mapping[str, Any], limit: float) -> Judged:
     nominal = list(_below_nominal(probe))
     if len(values) < 2 or (probe["bound"] is None and probe["by"] == "job"):
         return Judged(nominal)
-    ratios = {label: _ratios(label, values, _reference(probe)) for label in values}
-    spreads = {label: _quartiles(each) for label, each in ratios.items()}
-    noise = median(high - low for low, high in spreads.values())
+    usual = max if probe["by"].endswith("pair") and len(values) <= SMALL_RING else median
+    ratios, spreads = {}, {}
+    for label, rates in values.items():
+        peers = [row for name, row in values.items() if name != label]
+        ratios[label] = [mine / usual(row) for mine, *row in zip(rates, *peers, strict=True)]  # of each round
+        spreads[label] = quantiles(ratios[label], n=4, method="inclusive")
+    noise = median(high - low for low, _, high in spreads.values())
+    medians = {label: median(rates) for label, rates in values.items()}
     slow = [
-        Slow(probe, label, median(values[label]), median(_peers(label, values)), "others")
+        Slow(probe, label, medians[label], median(medians[other] for other in values if other != label), "others")
         for label, each in ratios.items()
-        if 1 - median(each) > max(limit, CLEARLY * noise) and spreads[label][1] < 1 - limit / 2
+        if 1 - median(each) > max(limit, CLEARLY * noise) and spreads[label][2] < 1 - limit / 2
     ]
     named = {each.label for each in slow}
     found = [*slow, *(each for each in nominal if each.label not in named)]
     return Judged(found, noise if noise > limit and not found else None)
-
-
-def _reference(probe: Mapping[str, Any]) -> str:
-    pairs = str(probe["by"]).endswith("pair")
-    return "best" if pairs and len(probe["values"]) <= SMALL_RING else "median"
-
-
-def _ratios(label: str, values: Mapping[str, Sequence[float]], reference: str) -> list[float]:
-    """Of each round, this label's rate over that of its peers."""
-    others = [row for name, row in values.items() if name != label]
-    usual = max if reference == "best" else median
-    return [mine / usual(row) for mine, *row in zip(values[label], *others, strict=True)]
-
-
-def _peers(label: str, values: Mapping[str, Sequence[float]]) -> list[float]:
-    return [median(row) for name, row in values.items() if name != label]
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return low, high
 
 
 def _below_nominal(probe: Mapping[str, Any]) -> Iterator[Slow]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -48,18 +48,6 @@ def _abort() -> None:
     os.abort()
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _exit() -> None:
-    sys.exit(EXIT_STATUS)
-
-
-def _gone() -> None:
-    os._exit(0)  # without the functions that Python calls at its end
-
-
 def _no_core_file() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
@@ -68,9 +56,9 @@ _KINDS: dict[str, Callable[[], None]] = {
     "exception": _exception,
     "segv": _segv,
     "abort": _abort,
-    "kill": _kill,
-    "exit": _exit,
-    "gone": _gone,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exit": lambda: sys.exit(EXIT_STATUS),
+    "gone": lambda: os._exit(0),  # without the functions that Python calls at its end
 }
 
 
@@ -169,7 +157,6 @@ class _Here:
 
     @property
     def next_rank(self) -> int:
-        """Another rank."""
         return (self.target.rank + 1) % dist.get_world_size()
 
 
@@ -223,25 +210,17 @@ def _stopped(_: _Here) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-class _Endless(Dataset[int]):
-    """A sample that never comes: its worker sleeps, or is stopped."""
-
-    def __init__(self, stopped: bool) -> None:
-        self._stopped = stopped
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: int) -> int:
+def _worker(stopped: bool) -> None:
+    def never(_: object) -> None:
+        """A batch that never comes: its worker sleeps, or is stopped."""
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with its rank
-        if self._stopped:
+        if stopped:
             os.kill(os.getpid(), signal.SIGSTOP)
         while True:
             time.sleep(3600)
 
-
-def _worker(stopped: bool) -> None:
-    next(iter(DataLoader(_Endless(stopped), num_workers=1, multiprocessing_context="fork")))
+    one = cast("Dataset[int]", [0])  # a list works, too
+    next(iter(DataLoader(one, collate_fn=never, num_workers=1, multiprocessing_context="fork")))
 
 
 # -- with other ranks --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ of them: then the observer tells the moments of its steps."""
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,13 +52,14 @@ def injected(training: Trained, model: Any, optimizer: Any) -> Iterator[Trained]
 
 def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments, until: ExitStack) -> None:
     """Start every fault in which this rank takes part; `moments` must be announced."""
-    rank = rank_of_process()[0]
-    lines = lines_of(arguments.run_dir, rank)
-    until.callback(lines.close)
     device = torch.device("cpu" if arguments.on_cpu else "cuda")
-    target = Target(rank, device, arguments.run_dir, models, moments, lines, until)
-    for fault in arguments.faults:
-        if fault.starts_on(rank):
+    lines = lines_of(arguments.run_dir, rank_of_process()[0], until)
+    _start(arguments.faults, Target(rank_of_process()[0], device, arguments.run_dir, models, moments, lines, until))
+
+
+def _start(faults: Iterable[Fault], target: Target) -> None:
+    for fault in faults:
+        if fault.starts_on(target.rank):
             INJECTORS[fault.name](fault, target)
 
 
@@ -91,17 +92,12 @@ INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
 
 
 def begin(run_dir: Path, rank: int, model: Any, texts: Sequence[str]) -> Moments:
-    """Start every fault in which this rank takes part; returns the moments, which the caller announces.
-
-    texts: `NAME[,key=value…]`. model: the module that is trained, or None where it is not known.
-    """
+    """Start every fault in which this rank takes part; returns the moments, which the caller announces. texts:
+    `NAME[,key=value…]`. model: the module that is trained, or None where it is not known."""
     moments, until = Moments(), ExitStack()
-    lines = lines_of(run_dir, rank)
-    until.callback(lines.close)
+    lines = lines_of(run_dir, rank, until)
     device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
-    target = Target(rank, device, run_dir, [] if model is None else [model], moments, lines, until)
-    for fault in map(parse_fault, texts):
-        if fault.starts_on(rank):
-            INJECTORS[fault.name](fault, target)
+    models = [] if model is None else [model]
+    _start(map(parse_fault, texts), Target(rank, device, run_dir, models, moments, lines, until))
     atexit.register(until.close)
     return moments

@@ -63,30 +63,22 @@ class SideProcess:
         return self._process.pid
 
     def send(self, line: str) -> None:
-        """Write a line to its input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
         self._process.stdin.flush()
 
     def received(self) -> Iterator[str]:
         """The lines that it has written since the last call; does not wait."""
-        while True:
-            try:
-                more = os.read(self._answers, 4096)
-            except BlockingIOError:
-                break
-            if not more:
-                break
-            self._pending += more
+        with suppress(BlockingIOError):
+            while more := os.read(self._answers, 4096):
+                self._pending += more
         *lines, self._pending = self._pending.split(b"\n")
         yield from (line.decode() for line in lines)
 
     def wait(self) -> None:
-        """Wait for its end, however long that takes."""
         self._process.wait()
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
         self._process.kill()
         self._process.wait()
 
@@ -98,25 +90,20 @@ class SideProcess:
 
 def record_waiting(fault: Fault, target: Target) -> None:
     """Record from each step's begin to the next one's the time for which the training thread waited for a core."""
-    if waited_ns() is not None:  # Linux may not count it, and then nothing is recorded
-        waiting = _Waiting(fault, target)
-        target.moments.at_begin(waiting.step_begins)
-        target.until.callback(waiting.step_ends)
+    if waited_ns() is None:  # Linux may not count it, and then nothing is recorded
+        return
+    begun: list[tuple[int, int, int]] = []  # of the step that has begun its number, the waiting before it, the time
 
+    def step_ends() -> None:
+        for step, before_ns, unix_ns in begun:
+            target.record(fault, step, (waited_ns() or 0) - before_ns, unix_ns)
 
-class _Waiting:
-    def __init__(self, fault: Fault, target: Target) -> None:
-        self._fault, self._target = fault, target
-        self._at_begin: tuple[int, int, int] | None = None  # the step's number, the waiting so far, the time
+    def step_begins() -> None:
+        step_ends()
+        begun[:] = [(target.moments.step, waited_ns() or 0, time.time_ns())]
 
-    def step_begins(self) -> None:
-        self.step_ends()
-        self._at_begin = (self._target.moments.step, waited_ns() or 0, time.time_ns())
-
-    def step_ends(self) -> None:
-        if self._at_begin is not None:
-            step, before_ns, unix_ns = self._at_begin
-            self._target.record(self._fault, step, (waited_ns() or 0) - before_ns, unix_ns)
+    target.moments.at_begin(step_begins)
+    target.until.callback(step_ends)
 
 
 def start_neighbour(fault: Fault, target: Target) -> None:
@@ -197,6 +184,5 @@ class _Pauses:
             self._target.record(self._fault, step, ns, unix_ns)
 
     def close(self) -> None:
-        """No pause begins any more."""
         self._stopper.close()
         self._record()

@@ -16,10 +16,8 @@ Moment = Literal["load", "forward", "backward", "optimizer", "updated"]
 
 
 class Moments:
-    """Counts the steps of a training and calls what waits for a moment, the first time that a step comes to it.
-
-    step: the number of the current step; -1 before the first.
-    """
+    """Counts the steps of a training and calls what waits for a moment, the first time that a step comes to it. step:
+    the number of the current step; -1 before the first."""
 
     def __init__(self) -> None:
         self.step = -1
@@ -29,7 +27,6 @@ class Moments:
         self._changes: list[Callable[[Any], Any]] = []
 
     def at_begin(self, action: Callable[[], None]) -> None:
-        """Call `action` when a step begins."""
         self._at_begin.append(action)
 
     def at(self, moment: Moment, action: Callable[[], None]) -> None:
@@ -41,13 +38,11 @@ class Moments:
         self._changes.append(change)
 
     def changed(self, batch: Any) -> Any:
-        """The batch after all changes."""
         for change in self._changes:
             batch = change(batch)
         return batch
 
     def begin(self) -> None:
-        """A step begins."""
         self.step += 1
         self._reached.clear()
         for action in self._at_begin:
@@ -83,13 +78,10 @@ class WatchedLoader:
 def watch_model(model: nn.Module, moments: Moments, until: ExitStack) -> None:
     """Announce the forward of `model`, and the backward of the loss in its output, `until` it is closed."""
 
-    def before_forward(*_: object) -> None:
-        moments.reach("forward")
-
     def after_forward(_module: nn.Module, _inputs: object, output: Any) -> None:
         output.loss.register_hook(lambda _gradient: moments.reach("backward"))
 
-    until.callback(model.register_forward_pre_hook(before_forward).remove)
+    until.callback(model.register_forward_pre_hook(lambda *_: moments.reach("forward")).remove)
     until.callback(model.register_forward_hook(after_forward).remove)
 
 

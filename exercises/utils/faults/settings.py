@@ -22,7 +22,6 @@ def fault(text: str) -> Fault:
 
 
 def find(faults: Sequence[Fault], name: str) -> Fault | None:
-    """The fault of that name, if it was asked for."""
     return next((fault for fault in faults if fault.name == name), None)
 
 

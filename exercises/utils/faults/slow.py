@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,11 +50,7 @@ def collect_garbage(fault: Fault, target: Target) -> None:
     """Make the heap, and collect in forward: nothing is found, and every object is looked at."""
     heap = [{"next": [number]} for number in range(1000 * fault.count("objects"))]
     target.until.callback(heap.clear)
-
-    def collect() -> None:
-        gc.collect()
-
-    target.when_due("forward", fault, collect)
+    target.when_due("forward", fault, gc.collect)
 
 
 def synchronise(fault: Fault, target: Target) -> None:
@@ -61,9 +58,8 @@ def synchronise(fault: Fault, target: Target) -> None:
     waiting = PerStep(fault, target)
 
     def synchronise(*_: object) -> None:
-        begin_ns = time.perf_counter_ns()
-        torch.cuda.synchronize()
-        waiting.add(time.perf_counter_ns() - begin_ns)
+        with waiting.counted():
+            torch.cuda.synchronize()
 
     for model in target.models:
         for layer in layers_of(model):
@@ -130,39 +126,24 @@ SENDING = {
 
 def slow_link(fault: Fault, target: Target) -> None:
     """Sleep before each message, in the thread that sends it: of another thread a trace shows no operators."""
-    link = _Link(fault, target)
+    delay = PerStep(fault, target)
+
+    def late(call: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def delayed(group: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
+            size_bytes = bytes_of(args[place]) if len(args) > place else 0
+            with delay.counted():
+                time.sleep(delay_ns(fault, size_bytes) / 1e9)
+            return call(group, *args, **kwargs)
+
+        return delayed
+
     for name, place in SENDING.items():
         if hasattr(ProcessGroup, name):
-            wrap(ProcessGroup, name, link.late(place), target.until)
+            wrap(ProcessGroup, name, partial(late, place=place), target.until)
     for model in target.models:
         if isinstance(model, DistributedDataParallel):
             # DDP sends from C++. With this hook, which computes the same, it sends from Python.
             model.register_comm_hook(None, allreduce_hook)
-
-
-class _Link:
-    """Delays messages."""
-
-    def __init__(self, fault: Fault, target: Target) -> None:
-        self._fault = fault
-        self._delayed = PerStep(fault, target)
-
-    def late(self, place: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Wraps a call whose argument `place` has the tensors to send."""
-
-        def wrapper(call: Callable[..., Any]) -> Callable[..., Any]:
-            def delayed(group: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
-                self._delay(bytes_of(args[place]) if len(args) > place else 0)
-                return call(group, *args, **kwargs)
-
-            return delayed
-
-        return wrapper
-
-    def _delay(self, size_bytes: int) -> None:
-        begin_ns = time.perf_counter_ns()
-        time.sleep(delay_ns(self._fault, size_bytes) / 1e9)
-        self._delayed.add(time.perf_counter_ns() - begin_ns)
 
 
 def delay_ns(fault: Fault, size_bytes: int) -> int:
@@ -185,10 +166,10 @@ CALIBRATED_WITH = 50  # products
 
 def compute_more(fault: Fault, target: Target) -> None:
     """Multiply in the step's first forward: on the CPU until the time is over, on a GPU a number of times."""
+    multiply = _products(target.device)
     if target.device.type == "cuda":
-        _Queued(fault, target).start()
+        _queue(multiply, fault, target)
         return
-    multiply = _Products(target.device)
 
     def compute() -> None:
         end_ns = time.perf_counter_ns() + fault.ns()
@@ -199,56 +180,49 @@ def compute_more(fault: Fault, target: Target) -> None:
     target.when_due("forward", fault, compute)
 
 
-class _Queued:
+def _queue(multiply: Callable[[int], None], fault: Fault, target: Target) -> None:
     """Products that a GPU does later than they are launched: their time is read when a later step begins."""
+    running: list[tuple[int, int, torch.cuda.Event, torch.cuda.Event]] = []
 
-    def __init__(self, fault: Fault, target: Target) -> None:
-        self._fault, self._target = fault, target
-        self._multiply = _Products(target.device)
-        self._count = 0
-        self._running: list[tuple[int, int, torch.cuda.Event, torch.cuda.Event]] = []
-
-    def start(self) -> None:
-        """Calibrate, then compute in each step that is due."""
-        self._timed(CALIBRATED_WITH)  # the first products are slow
-        begin, end = self._timed(CALIBRATED_WITH)
-        end.synchronize()
-        each_ms = begin.elapsed_time(end) / CALIBRATED_WITH
-        self._count = max(1, round(self._fault.ns() / 1e6 / each_ms))
-        self._target.moments.at("forward", self._compute)
-        self._target.moments.at_begin(self._record)
-        self._target.until.callback(self._finish)
-
-    def _compute(self) -> None:
-        step = self._target.moments.step
-        if self._fault.due(step):
-            self._running.append((step, time.time_ns(), *self._timed(self._count)))
-
-    def _timed(self, count: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    def timed(count: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
-        self._multiply(count)
+        multiply(count)
         end.record()
         return begin, end
 
-    def _record(self) -> None:
-        while self._running and self._running[0][3].query():  # type: ignore[no-untyped-call]
-            step, unix_ns, begin, end = self._running.pop(0)
-            self._target.record(self._fault, step, round(begin.elapsed_time(end) * 1e6), unix_ns)
+    timed(CALIBRATED_WITH)  # the first products are slow
+    begin, end = timed(CALIBRATED_WITH)
+    end.synchronize()
+    each_ms = begin.elapsed_time(end) / CALIBRATED_WITH
+    enough = max(1, round(fault.ns() / 1e6 / each_ms))
 
-    def _finish(self) -> None:
+    def compute() -> None:
+        if fault.due(target.moments.step):
+            running.append((target.moments.step, time.time_ns(), *timed(enough)))
+
+    def record() -> None:
+        while running and running[0][3].query():  # type: ignore[no-untyped-call]
+            step, unix_ns, begin, end = running.pop(0)
+            target.record(fault, step, round(begin.elapsed_time(end) * 1e6), unix_ns)
+
+    def finish() -> None:
         torch.cuda.synchronize()
-        self._record()
+        record()
+
+    target.moments.at("forward", compute)
+    target.moments.at_begin(record)
+    target.until.callback(finish)
 
 
-class _Products:
+def _products(device: torch.device) -> Callable[[int], None]:
     """Multiplies two square matrices, again and again into the same third."""
+    shape = (SIZE[device.type],) * 2
+    left, right, result = (torch.ones(shape, device=device) for _ in range(3))
 
-    def __init__(self, device: torch.device) -> None:
-        shape = (SIZE[device.type],) * 2
-        self._left, self._right, self._result = (torch.ones(shape, device=device) for _ in range(3))
-
-    def __call__(self, count: int) -> None:
+    def multiply(count: int) -> None:
         with torch.no_grad():
             for _ in range(count):
-                torch.mm(self._left, self._right, out=self._result)
+                torch.mm(left, right, out=result)
+
+    return multiply

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -21,19 +21,12 @@ from harness.common.mystery import LINES_BLOCK, seal, sealed_file, sealed_lines_
 from harness.observe.metrics import JsonLines
 
 
-class Lines(Protocol):
-    """Takes objects one by one."""
-
-    def write(self, line: Mapping[str, object]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def lines_of(run_dir: Path, rank: int) -> Lines:
-    """The records of one rank."""
-    if sealed_file(run_dir).is_file():
-        return SealedLines(sealed_lines_file(run_dir, rank))
-    return JsonLines(faults_file(run_dir, rank))
+def lines_of(run_dir: Path, rank: int, until: ExitStack) -> JsonLines | SealedLines:
+    """The records of one rank, which are closed with `until`."""
+    sealed = sealed_file(run_dir).is_file()
+    lines = SealedLines(sealed_lines_file(run_dir, rank)) if sealed else JsonLines(faults_file(run_dir, rank))
+    until.callback(lines.close)
+    return lines
 
 
 class SealedLines:
@@ -46,31 +39,27 @@ class SealedLines:
         self._lines: list[str] = []
 
     def write(self, line: Mapping[str, object]) -> None:
-        """Add one line."""
         self._lines.append(json.dumps(line))
 
     def close(self) -> None:
-        """Write them all."""
         content = "".join(f"{line}\n" for line in self._lines).encode()
         self._path.write_text(seal(content, os.urandom(16), LINES_BLOCK), encoding="ascii")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A training on one rank.
-
-    models: its modules, one per chunk of a pipeline. until: closed when the training ends.
-    """
+    """A training on one rank. models: its modules, one per chunk of a pipeline. until: closed when the training
+    ends."""
 
     rank: int
     device: torch.device
     run_dir: Path
     models: list[Any]
     moments: Moments
-    lines: Lines
+    lines: JsonLines | SealedLines
     until: ExitStack
 
-    def when_due(self, moment: Moment, fault: Fault, action: Callable[[], None]) -> None:
+    def when_due(self, moment: Moment, fault: Fault, action: Callable[[], object]) -> None:
         """Call `action` at `moment` of each step in which `fault` is due, and record how long it takes."""
 
         def due() -> None:
@@ -81,7 +70,7 @@ class Target:
 
         self.moments.at(moment, due)
 
-    def once(self, moment: Moment, fault: Fault, action: Callable[[], None]) -> None:
+    def once(self, moment: Moment, fault: Fault, action: Callable[[], object]) -> None:
         """Call `action` at `moment` of the fault's step, after recording it: perhaps nothing comes after."""
 
         def due() -> None:
@@ -108,9 +97,12 @@ class PerStep:
         target.moments.at("updated", self._end)
         target.until.callback(self._end)
 
-    def add(self, ns: int) -> None:
-        """The fault took `ns` more."""
-        self._sum_ns += ns
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """What is done inside is the fault's."""
+        begin_ns = time.perf_counter_ns()
+        yield
+        self._sum_ns += time.perf_counter_ns() - begin_ns
 
     def _begin(self) -> None:
         self._end()  # a step whose gradients accumulate has no update

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -110,7 +111,7 @@ def command(
     as_json: JsonOption = False,
 ) -> int:
     from harness.doctor.checks import examine
-    from harness.doctor.in_job import Wanted, look_after, nodes_for
+    from harness.doctor.in_job import NodeRequest, look_after, nodes_for
     from harness.doctor.surroundings import Course, Level, look_around, paths_of, worst
     from harness.site.detection import choose_site
     from harness.site.site import override
@@ -126,14 +127,16 @@ def command(
     place = override(choice.site, {name: value for name, value in given.items() if value is not None})
     print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
     course = Course(students, len(course_experiments()))
-    paths = tuple(paths_of(own)) if own is not None else ()
+    paths = paths_of(own) if own is not None else []
     around = look_around(place, course=course, nodes=nodes or (own.nodes if own else 1), own=own, paths=paths)
     lines: list[CheckLine] = []
     for line in examine(around, node_follows=in_job):
         _show(line, lines, as_json)
     if in_job:
-        wanted = Wanted(place, nodes or (own.nodes if own else nodes_for(place)), course, 60.0 * patience, own, paths)
-        for line in look_after(lines, around, wanted, lambda said: print(said, file=sys.stderr, flush=True)):
+        wanted = nodes or (own.nodes if own else nodes_for(place))
+        asked = NodeRequest(site=place, nodes=wanted, course=course, own=own, paths=paths)
+        say = partial(print, file=sys.stderr, flush=True)
+        for line in look_after(lines, around, asked, 60.0 * patience, say):
             _show(line, lines, as_json)
     print(json.dumps(_as_json(place, lines), indent=1) if as_json else _sum(lines))
     return 1 if worst(lines) is Level.PROBLEM else 0

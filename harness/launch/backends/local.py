@@ -34,7 +34,6 @@ class Process(NamedTuple):
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process lives; a zombie does not."""
     return _read(pid) is not None
 
 
@@ -177,9 +176,7 @@ def asked_to_end(run: Run) -> Path:
 
 def runs_here(run: Run, pid: int | None, host: str | None) -> bool:
     """True when `pid` still is this run's script: another process may have the number now."""
-    if host != socket.gethostname():
-        return False
-    return pid is not None and was_started_with(pid, run.script)
+    return host == socket.gethostname() and pid is not None and was_started_with(pid, run.script)
 
 
 def _is_elsewhere(run: Run) -> bool:
@@ -266,7 +263,6 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
 
 
 def most_together(_way: Together) -> int:
-    """Zero: this backend has no queue."""
     return 0
 
 
@@ -327,7 +323,6 @@ def _ignoring_ctrl_c() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -41,9 +41,7 @@ MOST_IN_SERIES = 1000
 
 def submit_together(asked: Sequence[Submission], way: Together, at_once: int | None, render: Render) -> list[Run]:
     """Submit staged runs as an array of tasks, or as an allocation for the sum of their time limits; returns them.
-
-    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
-    """
+    Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again."""
     stage, site = asked[0].stage, asked[0].record.site
     lines = [line for line in asked[0].directives if not line.startswith(("--output=", "--time="))]
     if way == "array":
@@ -108,7 +106,6 @@ SBATCH_VARIABLES = {
 
 
 def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
-    """The `#SBATCH` options."""
     gpus = f"{site.gpus.type}:{asked.gpus_per_node}" if site.gpus.type else str(asked.gpus_per_node)
     request = {
         "gres": f"--gres=gpu:{gpus}",
@@ -153,7 +150,6 @@ def warnings(asked: Experiment, site: Site, environ: Mapping[str, str]) -> list[
 
 
 def refusals(output_dir: str) -> list[str]:
-    """Why Slurm would write no log in this folder."""
     why = "Slurm writes no log to a path with a backslash in it: choose another with HARNESS_RUNS"
     return [f"{output_dir}: {why}"] if "\\" in output_dir else []
 

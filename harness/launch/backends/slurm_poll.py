@@ -13,16 +13,7 @@ from harness.common.slurm_notation import fields_of, job_and_tasks
 from harness.launch.backends.protocol import Listed, PolledState, QueuePlace
 from harness.run import Run
 from harness.run.record import FINAL, ITSELF, Status
-from harness.site.slurm_commands import (
-    JobId,
-    JobReply,
-    QueueEntry,
-    sacct,
-    scontrol,
-    squeue,
-    squeue_all,
-    squeue_everybody,
-)
+from harness.site.slurm_commands import JobId, QueueEntry, sacct, scontrol, squeue, squeue_all, squeue_everybody
 
 # Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
 NOT_IN_TURN = frozenset(
@@ -113,7 +104,6 @@ def _by_job(numbers: Collection[str]) -> dict[int, list[tuple[str, int]]]:
 
 _AGAIN = "Slurm puts it back into the queue, and it will run again under the same id"
 _HELD = "Slurm put it back into the queue and holds it there: scontrol release {job}, or cancel it"
-_NO_RESERVATION = "its reservation was deleted, so Slurm holds it: cancel it and submit again"
 _PAUSED = "Slurm has suspended it: its step times will not be valid"
 
 MEANINGS: dict[str, PolledState] = {
@@ -160,7 +150,6 @@ def meaning_of(word: str, job: str) -> PolledState:
 
 
 def plain(word: str) -> str:
-    """The word alone."""
     return (word.split() or [""])[0].rstrip("+")
 
 
@@ -189,11 +178,8 @@ def shares_allocation(run: Run) -> bool:
 
 
 def poll(run: Run) -> PolledState:
-    """The run's state now."""
-    job, own = job_of(run), run.status()
-    reply = _ask(job, has_ended=own is not None and own.state in FINAL)
-    found = _told(job, reply, own) if reply.word else _no_reply(reply, own)
-    return _in_allocation(found, own) if shares_allocation(run) else found
+    own = run.status()
+    return _state(run, own, _ask(job_of(run), has_ended=own is not None and own.state in FINAL))
 
 
 def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
@@ -213,12 +199,15 @@ def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | No
         place_of = places_of(everybody or [], numbers)
         for path, (run, job) in jobs.items():
             if entry := queue.get(job.number):
-                own = run.status()
-                state = _told(job, SlurmReply(entry.word, entry.reason), own)
-                state = _in_allocation(state, own) if shares_allocation(run) else state
+                state = _state(run, run.status(), SlurmReply(entry.word, entry.reason))
                 place = place_of.get(job.number)
                 found[path] = Listed(state, entry.starts_ns, entry.ends_ns, entry.partition, place)
     return found
+
+
+def _state(run: Run, own: Status | None, reply: SlurmReply) -> PolledState:
+    found = _told(job_of(run), reply, own) if reply.word else _no_reply(reply, own)
+    return _in_allocation(found, own) if shares_allocation(run) else found
 
 
 def _ask(job: JobId, has_ended: bool) -> SlurmReply:
@@ -231,18 +220,17 @@ def _ask(job: JobId, has_ended: bool) -> SlurmReply:
     fields = fields_of(shown.text)
     if "JobState" in fields:
         return SlurmReply(fields["JobState"], fields.get("Reason", ""))
-    return _by_accounts(job, queue, shown, has_ended)
+    return _by_accounts(job, queue.replied and shown.replied, queue.silent or shown.silent, has_ended)
 
 
-def _by_accounts(job: JobId, queue: JobReply, shown: JobReply, has_ended: bool) -> SlurmReply:
-    """What the accounts say of a job that the controller does not know, or did not answer for."""
-    accounts, forgotten = sacct(job), queue.replied and shown.replied
+def _by_accounts(job: JobId, forgotten: bool, silent: bool, has_ended: bool) -> SlurmReply:
+    """What the accounts say of a job that the controller has forgotten, or did not answer for."""
+    accounts = sacct(job)
     if accounts.text and meaning_of(accounts.text, job.number).state in FINAL:
         return SlurmReply(accounts.text)
     if accounts.text and not (forgotten or has_ended):
         return SlurmReply(accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind")
     if not forgotten:
-        silent = queue.silent or shown.silent
         return SlurmReply(
             gap="Slurm does not answer" if silent else "Slurm's commands do not answer here", silent=silent
         )
@@ -256,26 +244,23 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
     if own is not None and own.is_settled and own.told_by == plain(reply.word):
         return PolledState(own.state, own.why, told_by=own.told_by)  # it was written down
     means = meaning_of(reply.word, job.number)
-    by_itself = own is not None and own.is_own_word and own.state in FINAL
-    left_early = own is not None and by_itself and own.state in ("timeout", "cancelled", "stuck")
-    if own is not None and left_early and means.state in ("failed", "completed"):
-        return PolledState(own.state, told_by=ITSELF)
-    if own is not None and by_itself and own.state == "stuck" and means.state in FINAL:
+    ended = own if own is not None and own.is_own_word and own.state in FINAL else None  # as it wrote itself
+    if ended and ended.state in ("timeout", "cancelled", "stuck") and means.state in ("failed", "completed"):
+        return PolledState(ended.state, told_by=ITSELF)
+    if ended and ended.state == "stuck" and means.state in FINAL:
         # A node that was lost, or a cancellation, came while it ended.
         return PolledState("stuck", told_by=ITSELF)
-    if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):
+    if ended and (ended.state, means.state) == ("completed", "node_fail"):
         return PolledState("completed", WENT_ON)
     if means.state not in FINAL:
         # Of an array's tasks that wait as one, `None,JobHeldUser`: without the words for nothing.
         waits = ", ".join(each for each in reply.reason.split(",") if each not in NO_REASON)
         return means._replace(why=means.why or (waits if means.state == "queued" else "") or reply.gap)
-    why = means.why or ("" if by_itself else _how_it_ended(means, reply, own))
-    if own is not None and by_itself and own.state == means.state == "failed" and why:
+    why = means.why or ("" if ended else _how_it_ended(means, reply, own))
+    if ended and ended.state == means.state == "failed" and why:
         # Which rank was killed for memory, and that Slurm saw it too.
-        why = "; ".join(filter(None, [own.why, why]))
-    return PolledState(
-        means.state, why, told_by=None if by_itself and own is not None and own.is_settled else plain(reply.word)
-    )
+        why = "; ".join(filter(None, [ended.why, why]))
+    return PolledState(means.state, why, told_by=None if ended and ended.is_settled else plain(reply.word))
 
 
 def _how_it_ended(means: PolledState, reply: SlurmReply, own: Status | None) -> str:

@@ -21,8 +21,6 @@ DeviceKind = Literal["cuda", "cpu"]
 
 @dataclass(frozen=True)
 class Command:
-    """One program to run on a node."""
-
     title: str
     argv: list[Word]
     observed: bool = False  # run under the profiler
@@ -154,7 +152,6 @@ def launch_of(asked: Requested) -> Launch[Requested]:
 
 
 def script_path(asked: Experiment, name: str) -> str:
-    """A script of the exercise's folder."""
     return f"{ROOT}/exercises/{asked.folder}/{name}"
 
 

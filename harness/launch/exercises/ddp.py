@@ -10,14 +10,7 @@ from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
-from harness.launch.exercises.training import (
-    TrainingLaunch,
-    accelerate,
-    accelerate_files,
-    around_each_rank,
-    training_argv,
-    training_plan,
-)
+from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
 from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
 
@@ -31,8 +24,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
         script = PurePosixPath(asked.script or OWN_SCRIPT)
         own = script.is_absolute()
         path = str(script) if own else script_path(asked, str(script))
-        argv = [*accelerate(place), *around_each_rank(asked, place), path, *training_argv(asked, place)]
-        plan = training_plan(asked, place, argv, accelerate_files(asked, "ddp"))
+        plan = accelerated_plan(asked, place, "ddp", path)
         plan.folders.extend([str(script.parent)] * own)  # with the modules beside it
         return plan
 

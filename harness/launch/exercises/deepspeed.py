@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.argv import RUN_DIR, Word, join
+from harness.launch.argv import RUN_DIR, join
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
-from harness.launch.exercises.training import (
-    TrainingLaunch,
-    accelerate,
-    accelerate_files,
-    around_each_rank,
-    training_argv,
-    training_plan,
-)
-
-Auto = Literal["auto"]  # the training script fills it in from its own arguments
-ZeroStage = Literal[1, 2, 3]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
-
+from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
 
 # How much is communicated at once, in parameters (not bytes), by DeepSpeed's names; of the workshop. Without overlap
 # only the overlap differs, so that the pair shows its effect alone.
@@ -62,54 +45,7 @@ TINY_HEAVY = TINY | {
 }
 
 
-class ZeroOptimization(_Section):
-    """`zero_optimization`: what is partitioned, and when it is communicated. None: not for this stage."""
-
-    stage: ZeroStage
-    overlap_comm: bool
-    contiguous_gradients: bool = True
-    reduce_scatter: bool = True
-    reduce_bucket_size: int
-    allgather_bucket_size: int | None = None
-    stage3_prefetch_bucket_size: int | None = None
-    stage3_param_persistence_threshold: int | None = None
-    stage3_max_live_parameters: int | None = None
-    stage3_max_reuse_distance: int | None = None
-    zero_hpz_partition_size: int | None = None
-
-
-class Bf16(_Section):
-    """`bf16`: parameters, gradients and arithmetic in bfloat16; the optimizer keeps float32."""
-
-    enabled: bool
-
-
-class ActivationCheckpointing(_Section):
-    """`activation_checkpointing`: present when activations are computed again in the backward pass."""
-
-    partition_activations: bool = False
-    cpu_checkpointing: bool = False
-
-
-class DeepSpeedConfig(_Section):
-    """The whole file."""
-
-    train_micro_batch_size_per_gpu: int | Auto
-    gradient_accumulation_steps: int | Auto
-    gradient_clipping: float = 1.0
-    zero_allow_untested_optimizer: bool = True  # the script brings PyTorch's AdamW
-    steps_per_print: int = 1_000_000_000  # the script writes its own metrics
-    wall_clock_breakdown: bool = False  # its timers would synchronise the device in every step
-    bf16: Bf16
-    activation_checkpointing: ActivationCheckpointing | None = None
-    zero_optimization: ZeroOptimization
-
-    def to_json(self) -> str:
-        """The file's text."""
-        return json.dumps(self.model_dump(by_alias=True, exclude_none=True), indent=2) + "\n"
-
-
-def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool = False) -> DeepSpeedConfig:
+def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool = False) -> dict[str, Any]:
     """The configuration for what was asked.
 
     tiny: thresholds for a model of about a million parameters, so that it is gathered and reduced in several messages
@@ -118,20 +54,33 @@ def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool =
     usual, heavy = (TINY, TINY_HEAVY) if tiny else (USUAL, HEAVY)
     other_stage = "allgather_" if asked.zero_stage == 3 else "stage3_"
     buckets = heavy if asked.heavy_comm else usual
-    zero: dict[str, object] = {name: size for name, size in buckets.items() if not name.startswith(other_stage)}
-    zero |= {"stage": asked.zero_stage, "overlap_comm": asked.overlap_comm}
-    if asked.zero_stage == 3 and asked.copy_ranks > 1:
-        zero["zero_hpz_partition_size"] = asked.hpz_partition
-    return DeepSpeedConfig(
-        train_micro_batch_size_per_gpu="auto" if auto_batch else asked.micro_batch_size or 1,
-        gradient_accumulation_steps="auto" if auto_batch else asked.gradient_accumulation_steps,
-        bf16=Bf16(enabled=asked.in_bf16),
-        activation_checkpointing=ActivationCheckpointing() if asked.activation_checkpointing else None,
-        zero_optimization=ZeroOptimization.model_validate(zero),
-    )
+    by_nodes = asked.zero_stage == 3 and asked.copy_ranks > 1
+    recomputes = {"partition_activations": False, "cpu_checkpointing": False}
+    return {
+        "train_micro_batch_size_per_gpu": "auto" if auto_batch else asked.micro_batch_size or 1,
+        "gradient_accumulation_steps": "auto" if auto_batch else asked.gradient_accumulation_steps,
+        "gradient_clipping": 1.0,
+        "zero_allow_untested_optimizer": True,  # the script brings PyTorch's AdamW
+        "steps_per_print": 1_000_000_000,  # the script writes its own metrics
+        "wall_clock_breakdown": False,  # its timers would synchronise the device in every step
+        "bf16": {"enabled": asked.in_bf16},
+        **({"activation_checkpointing": recomputes} if asked.activation_checkpointing else {}),
+        "zero_optimization": {
+            "stage": asked.zero_stage,
+            "overlap_comm": asked.overlap_comm,
+            "contiguous_gradients": True,
+            "reduce_scatter": True,
+            **{name: size for name, size in buckets.items() if not name.startswith(other_stage)},
+            **({"zero_hpz_partition_size": asked.hpz_partition} if by_nodes else {}),
+        },
+    }
 
 
-def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:
+def as_json(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, indent=2) + "\n"
+
+
+def checked_in() -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every valid combination, with its path below configs/deepspeed; batch sizes are `auto`."""
     mixed = {"mixed_precision": True}
     precisions = {"full-precision": {}, "mixed-precision": mixed}
@@ -145,14 +94,13 @@ def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:
 
 
 def main() -> None:
-    """Write the files of `checked_in` into a folder."""
     parser = argparse.ArgumentParser(description="Write every valid DeepSpeed configuration of exercise 2.")
     parser.add_argument("--write", type=Path, required=True, metavar="FOLDER", help="configs/deepspeed")
     folder: Path = parser.parse_args().write
     for name, config in checked_in():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(config.to_json(), encoding="utf-8")
+        path.write_text(as_json(config), encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -168,12 +116,8 @@ class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
 
     def plan(self, asked: DeepSpeed, place: CommandPlace) -> ExercisePlan:
         config = deepspeed_config(asked, tiny=place.model is not None and place.model.tiny)
-        files = accelerate_files(asked, "deepspeed") | {"ds_config.json": config.to_json()}
-        words: list[Word] = ["--deepspeed-config", join(RUN_DIR, "/ds_config.json")]
-        script = script_path(asked, "train.py")
-        training = [script, *training_argv(asked, place), *words]
-        argv = [*accelerate(place), *around_each_rank(asked, place), *training]
-        return training_plan(asked, place, argv, files)
+        files, option = {"ds_config.json": as_json(config)}, ("--deepspeed-config", join(RUN_DIR, "/ds_config.json"))
+        return accelerated_plan(asked, place, "deepspeed", script_path(asked, "train.py"), *option, files=files)
 
 
 LAUNCH = DeepSpeedLaunch()

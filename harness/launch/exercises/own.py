@@ -139,10 +139,8 @@ def _near(path: Path, name: str, fits: Callable[[Path], bool]) -> str:
 def _near_on_path(name: str, environ: Mapping[str, str]) -> str:
     names: set[str] = set()
     for place in environ.get("PATH", "").split(os.pathsep):
-        try:
+        with suppress(OSError):
             names.update(os.listdir(place) if place else ())  # noqa: PTH208 - names only, of many folders
-        except OSError:
-            continue
     near = nearest(name, [each for each in names if each[:1] == name[:1]])
     return f": did you mean {printable(near)}?" if near else ""
 

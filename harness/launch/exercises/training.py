@@ -138,7 +138,6 @@ def whole_trace_list(asked: Profiled) -> str | None:
 
 
 def wrong_trace_list(asked: Profiled) -> Iterator[str]:
-    """Why nsys could not read the list of Python functions."""
     if asked.python_trace is not None:
         try:
             check_trace_list(trace_list(asked.python_trace))
@@ -181,7 +180,6 @@ def around_each_rank(asked: Profiled, place: CommandPlace) -> list[Word]:
 
 
 def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
-    """The training script's arguments."""
     model: Word = place.model_file if place.model_file else join(RUN_DIR, "/model.yaml")
     words: list[Word] = ["--run-dir", join(RUN_DIR), "--model", model]
     if place.checkpoint is not None:
@@ -197,9 +195,13 @@ def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
 ACCELERATE = CONFIGS / "accelerate"
 
 
-def accelerate(place: CommandPlace) -> list[Word]:
-    """The words before the script."""
-    return [place.python, "-m", "exercises.utils.launch", "accelerate", *accelerate_options()]
+def accelerated_plan(
+    asked: Training, place: CommandPlace, base: str, script: str, *more: Word, files: Mapping[str, str] | None = None
+) -> ExercisePlan:
+    """The plan in which accelerate starts the script on every rank. base: of `accelerate_files`; more: arguments."""
+    launcher = [place.python, "-m", "exercises.utils.launch", "accelerate", *accelerate_options()]
+    argv = [*launcher, *around_each_rank(asked, place), script, *training_argv(asked, place), *more]
+    return training_plan(asked, place, argv, accelerate_files(asked, base) | dict(files or {}))
 
 
 def accelerate_options() -> list[Word]:

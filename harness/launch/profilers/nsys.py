@@ -44,11 +44,8 @@ Options = Mapping[str, str | list[str] | None]
 
 
 class Nsys(NamedTuple):
-    """An installed nsys: its version and what `nsys profile --help` says.
-
-    values: of the options whose values differ between versions, those that the help names; of_start: the options of
-    `nsys start`.
-    """
+    """An installed nsys: its version and what `nsys profile --help` says. values: of the options whose values differ
+    between versions, those that the help names; of_start: the options of `nsys start`."""
 
     version: tuple[int, ...]
     flags: frozenset[str]
@@ -56,6 +53,10 @@ class Nsys(NamedTuple):
     # Why it cannot sample any GPU's metrics here: the option for them would stop the training.
     no_metrics: str = ""
     of_start: frozenset[str] = frozenset()
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(map(str, self.version)) or "of unknown version"
 
 
 def load_options(name_or_path: str) -> Options:
@@ -84,7 +85,6 @@ def _trace_lists() -> list[str]:
 
 
 def trace_list(name_or_path: str) -> Path:
-    """The file of a list of Python functions."""
     return Path(name_or_path) if "/" in name_or_path else TRACE_LISTS / f"{name_or_path}.json"
 
 
@@ -98,11 +98,9 @@ def check_trace_list(path: Path) -> None:
         raise RequestError(f"{path} cannot be read ({error.strerror}); {hint}") from None
     except ValueError as error:
         raise RequestError(f"{path}: {error}") from None
-    shape = {"module": str, "functions": list}
-    entries = listed if isinstance(listed, list) else []
-    if not entries or not all(
-        isinstance(each, dict) and all(isinstance(each.get(key), kind) for key, kind in shape.items())
-        for each in entries
+    is_list = isinstance(listed, list) and listed and all(isinstance(each, dict) for each in listed)
+    if not is_list or not all(
+        isinstance(each.get("module"), str) and isinstance(each.get("functions"), list) for each in listed
     ):
         raise RequestError(
             f'{path}: must be a JSON list of objects, each with a "module" and a list of its "functions"'
@@ -145,10 +143,10 @@ def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tu
             continue
         flag = _known_name(name, nsys.flags)
         if flag is None:
-            warnings.append(f"this nsys ({_dotted(nsys)}) has no --{name}: left out")
+            warnings.append(f"this nsys ({nsys.dotted}) has no --{name}: left out")
             continue
         values, dropped = _known_values(flag, wanted, nsys)
-        warnings += [f"this nsys ({_dotted(nsys)}) cannot trace {v}: left out" for v in dropped]
+        warnings += [f"this nsys ({nsys.dotted}) cannot trace {v}: left out" for v in dropped]
         argv.append(f"--{flag}={values}")
     before = [sys.executable, "-I", BY_CLOCK, *map(str, times)] if any(times) else []
     return [*before, *argv, f"--output={output}"], warnings
@@ -191,10 +189,6 @@ def _known_values(flag: str, wanted: str | list[str], nsys: Nsys) -> tuple[str, 
     return ",".join(v for v in values if v in known), [v for v in values if v not in known]
 
 
-def _dotted(nsys: Nsys) -> str:
-    return ".".join(map(str, nsys.version)) or "of unknown version"
-
-
 def ask_installed(inside: bool = False) -> Nsys:
     """The nsys on PATH. inside: this runs in a container. Raises WorkError: nsys is not on PATH, or does not answer."""
     if shutil.which("nsys") is None:
@@ -234,9 +228,9 @@ def without_secrets(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Words to put before nsys, and a warning where there are some. The job began without the submitting shell's
     secrets: these come from the site's own lines."""
     names = kept_from_nsys(environ)
-    return ["env", *(word for name in names for word in ("-u", name))] * bool(names), [told_of_nsys(names)] * bool(
-        names
-    )
+    if not names:
+        return [], []
+    return ["env", *(word for name in names for word in ("-u", name))], [told_of_nsys(names)]
 
 
 def _output(*argv: str) -> str:
@@ -277,7 +271,6 @@ def prepare(config: str, device: str, words: Sequence[str], inside: bool = False
 
 
 def say(warnings: Sequence[str]) -> None:
-    """Each warning, to stderr."""
     for warning in warnings:
         print(f"nsys: {warning}", file=sys.stderr)
 

@@ -23,9 +23,8 @@ def program(named: Path) -> Path:
     if "/target-linux-" in str(real):
         return real
     folder = real.parent.parent
-    found = {
-        path.resolve() for where in ("", "nsight-systems-*/") for path in folder.glob(f"{where}target-linux-*/nsys")
-    }
+    patterns = ("target-linux-*/nsys", "nsight-systems-*/target-linux-*/nsys")
+    found = {path.resolve() for pattern in patterns for path in folder.glob(pattern)}
     return found.pop() if len(found) == 1 else named
 
 

@@ -130,8 +130,9 @@ def _own(asked: Training, job: Job) -> dict[str, Any]:
         fields |= {"bf16": asked.fsdp is not None and asked.in_bf16, "hpz": asked.copy_ranks, "lora": asked.lora}
         fields |= {"bucket_bytes": asked.bucket_cap_mb * 2**20} if asked.bucket_cap_mb is not None else {}
     elif isinstance(asked, DeepSpeed):
-        zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny).zero_optimization
-        buckets = ZeroBuckets(zero.reduce_bucket_size, zero.stage3_max_live_parameters or 0, zero.overlap_comm)
+        zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny)["zero_optimization"]
+        live = zero.get("stage3_max_live_parameters", 0)
+        buckets = ZeroBuckets(zero["reduce_bucket_size"], live, zero["overlap_comm"])
         fields |= {"bf16": asked.in_bf16, "hpz": asked.copy_ranks, "buckets": buckets}
     return fields
 
