@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.printable import printable_name
-from harness.traces.trace import I32, I64, Calls, HostSpans, Ranges, Spans
+from harness.traces.trace import I32, I64, Activity, Calls, Events, HostSpans, Ranges, Spans
 
 AnySpans = TypeVar("AnySpans", bound=Spans)
 OnThreads = TypeVar("OnThreads", bound=Ranges | HostSpans)
 AnyColumn = NDArray[Any]
+Columns = dict[str, AnyColumn]
 
-_DTYPES = {"F64": np.float64, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
 _SPARSEST = 8  # the most slots per number of a table in which numbers are looked up
 _SMALL = 1 << 24  # a table of ids may have so many slots however few ids there are
 
@@ -68,11 +68,6 @@ def is_constant(column: AnyColumn) -> bool:
     return column.strides == (0,)
 
 
-def empty(of: type[AnySpans]) -> AnySpans:
-    """Columns with no rows."""
-    return of(**{f.name: np.empty(0, _DTYPES[str(f.type)]) for f in fields(of)})
-
-
 def reordered(column: AnyColumn, order: NDArray[np.intp]) -> AnyColumn:
     """The rows of one column in `order`; a constant one stays constant and free."""
     return np.broadcast_to(column[:1], order.shape) if is_constant(column) else column[order]
@@ -83,7 +78,29 @@ def take(rows: AnySpans, order: NDArray[np.intp]) -> AnySpans:
     return replace(rows, **{f.name: reordered(getattr(rows, f.name), order) for f in fields(rows)})
 
 
-def joined(parts: list[dict[str, AnyColumn]]) -> dict[str, AnyColumn]:
+def work(activity: Activity, name: I32, **columns: AnyColumn) -> Columns:
+    """Columns of Events; of `bytes`, `copy_kind` and `host_memory` those that are not given are not known."""
+    n = len(name)
+    unless_given = {
+        "bytes": unknown(n),
+        "copy_kind": constant(-1, n, np.int32),
+        "host_memory": constant(0, n, np.uint8),
+    }
+    return {"name": name, "activity": constant(activity, n, np.uint8), **unless_given, **columns}
+
+
+def sorted_events(table: Columns, calls: Calls) -> Events:
+    """Events in the order that `Events` requires, with their launches. Takes the columns out of their old order."""
+    order = sorting_order(table["start_ns"], table["device"])
+    if order is not None:
+        for name in table:  # one column at a time: all at once would take twice the memory
+            table[name] = reordered(table[name], order)
+    launch_ns, launch_thread = launches(table["correlation"], table["process"], calls)
+    dtype = constant(-1, len(launch_ns), np.int32)
+    return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
+
+
+def joined(parts: list[Columns]) -> Columns:
     """The rows of several tables with the same columns, one table after the other. Empties `parts`."""
     full = [part for part in parts if len(next(iter(part.values())))] or parts[:1]
     return {name: _joined([part.pop(name) for part in full]) for name in list(full[0])}

@@ -13,7 +13,7 @@ from harness.traces.kineto.fill import About, gathered_from, identity, names_no_
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
 from harness.traces.nccl_calls import Message, collectives
-from harness.traces.progress import OnProgress, silent
+from harness.traces.progress import OnProgress
 from harness.traces.trace import (
     SHORTEST_HOST_NS,
     Calls,
@@ -31,13 +31,10 @@ _NOTHING = "the trace holds no work: no kernels, no operators and no ranges were
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
 
-def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> Trace:
-    """Read one rank's trace.
+def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
+    """Read one rank's trace. Raises TraceError: the file cannot be read as a trace.
 
     A GPU's work becomes the events; without a GPU the operators are the events, and gloo's spans the communication.
-
-    Raises:
-        TraceError: the file cannot be read as a trace.
     """
     no_gpu = names_no_gpu(path)
     gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu)

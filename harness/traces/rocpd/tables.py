@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from functools import cached_property
@@ -185,16 +184,8 @@ def _environments(recording: Recording) -> Iterable[tuple[int, tuple[int | None,
     """Rank and world size by pid."""
     for pid, text in recording.database.rows(recording.table("info_process"), "pid", "environment"):
         if whole(pid) is not None:
-            values = _object(text)
+            values = json_object(text) if isinstance(text, str) else {}
             yield pid, (_count(values.get("RANK")), _count(values.get("WORLD_SIZE")))
-
-
-def _object(text: object) -> dict[str, Any]:
-    try:
-        values = json.loads(text) if isinstance(text, str) else {}
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _count(text: object) -> int | None:
