@@ -90,7 +90,7 @@ def work(activity: Activity, name: I32, **columns: AnyColumn) -> Columns:
 
 
 def sorted_events(table: Columns, calls: Calls) -> Events:
-    """Events in the order that `Events` requires, with their launches. Takes the columns out of their old order."""
+    """Events in the order that `Events` requires, with their launches. Reorders the columns of `table` itself."""
     order = sorting_order(table["start_ns"], table["device"])
     if order is not None:
         for name in table:  # one column at a time: all at once would take twice the memory

@@ -24,14 +24,8 @@ def moved_to_zero(trace: Trace) -> Trace:
     """The same trace, its clock's zero moved to the first time where that lies before it."""
     starts = [part.start_ns for part in (trace.events, trace.calls, trace.ranges, trace.host)]
     ahead = -min((int(column.min()) for column in starts if len(column)), default=0)
-    return trace if ahead <= 0 else _moved(trace, ahead)
-
-
-def _later(rows: AnySpans, ahead_ns: int) -> AnySpans:
-    return replace(rows, start_ns=rows.start_ns + ahead_ns, end_ns=rows.end_ns + ahead_ns)
-
-
-def _moved(trace: Trace, ahead: int) -> Trace:
+    if ahead <= 0:
+        return trace
     events, epoch_ns, until = trace.events, trace.identity.epoch_ns, trace.complete_until_ns
     launched = (events.launch_ns != -1) | (events.launch_thread != -1)
     launch_ns = np.where(launched, events.launch_ns + ahead, -1)
@@ -47,6 +41,10 @@ def _moved(trace: Trace, ahead: int) -> Trace:
         nics=[replace(nic, start_ns=nic.start_ns + ahead, end_ns=nic.end_ns + ahead) for nic in trace.nics],
         complete_until_ns=None if until is None else until + ahead,
     )
+
+
+def _later(rows: AnySpans, ahead_ns: int) -> AnySpans:
+    return replace(rows, start_ns=rows.start_ns + ahead_ns, end_ns=rows.end_ns + ahead_ns)
 
 
 _GZIP_MAGIC = b"\x1f\x8b"

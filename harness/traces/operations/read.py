@@ -131,11 +131,8 @@ def places_in(text: str) -> dict[str, float]:
 
 
 def read_events(path: Path, progress: OnProgress = silent) -> Table:
-    """The operations among a file's Chrome events, whose times are microseconds.
-
-    Raises:
-        TraceError: the file cannot be read.
-    """
+    """The operations among a file's Chrome events, whose times are microseconds. Raises TraceError: the file cannot be
+    read."""
     gathered, records = _Gathered(), Records(Blocks(path, progress))
     for event in _events(path, records):
         gathered.add(event)

@@ -67,11 +67,8 @@ class Table:
 
 
 def columns_among(path: Path, heads: Sequence[str]) -> dict[str, tuple[int, float | None]]:
-    """Of each column of a timeline the position of its head and its unit in nanoseconds, if the head names it.
-
-    Raises:
-        ColumnsError: a column is missing that every timeline has.
-    """
+    """Of each column of a timeline the position of its head and its unit in nanoseconds, if the head names it. Raises
+    ColumnsError: a column is missing that every timeline has."""
     found: dict[str, tuple[int, float | None]] = {}
     for position, head in enumerate(heads):
         named = column_of(head)
@@ -97,11 +94,8 @@ def _is_better(heads: Sequence[str], column: str, head: str, found: Mapping[str,
 def table_of(
     path: Path, names: list[str], operation: I64, numbers: dict[str, F64], units_ns: Mapping[str, float | None]
 ) -> Table:
-    """The table of columns as a file has them. units_ns: of each time, None where the file does not name it.
-
-    Raises:
-        TraceError: no row has a start and a duration, or they are longer than any training.
-    """
+    """The table of columns as a file has them. units_ns: of each time, None where the file does not name it. Raises
+    TraceError: no row has a start and a duration, or they are longer than any training."""
     if not len(operation):
         raise TraceError(path, "holds no operation")
     numbers, notes = dict(numbers), []
@@ -307,15 +301,14 @@ def read_parquet(path: Path, progress: OnProgress = silent) -> Table:
     return table_of(path, names, operation, numbers, {n: columns[n][1] for n in TIMES if n in columns})
 
 
-def _coded(column: Any) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+def _coded(column: Any) -> tuple[list[str], I64]:
     """A column of texts as its distinct ones and each row's index."""
-    values = column.to_pylist()
     index: dict[str, int] = {}
-    codes = [index.setdefault(str(value), len(index)) for value in values]
+    codes = [index.setdefault(str(value), len(index)) for value in column.to_pylist()]
     return list(index), np.array(codes, np.int64)
 
 
-def _column(column: Any) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _column(column: Any) -> F64:
     try:
         return as_numbers(column.to_numpy())
     except (NotImplementedError, ValueError):
