@@ -8,9 +8,10 @@ outermost keep what tells one rank's story: each step, each kind of work, the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
+from statistics import median
 
 import numpy as np
 from msgspec.structs import fields
@@ -80,31 +81,18 @@ def _bounded(ranks: list[RankPart]) -> list[RankPart]:
 def _outermost(ranks: Sequence[RankPart]) -> set[int]:
     """The places of the ranks with the smallest and largest of each measure; of equal ranks the first."""
     found: set[int] = set()
-    for measure in _MEASURES:
-        values = [(value, i) for i, part in enumerate(ranks) if (value := measure(part)) is not None]
+    for of_ranks in zip(*map(_measures, ranks), strict=True):
+        values = [(value, i) for i, value in enumerate(of_ranks) if value is not None]
         found |= {i for _, i in nsmallest(OUTERMOST, values)}
         found |= {i for _, i in nlargest(OUTERMOST, values, key=lambda each: (each[0], -each[1]))}
     return found
 
 
-def _step(part: RankPart) -> float | None:
-    ordered = sorted(part.steps.durations_ns)
-    middle = len(ordered) // 2
-    return (ordered[middle] + ordered[-middle - 1]) / 2 if ordered else None
-
-
-def _of_devices(name: str) -> Callable[[RankPart], float | None]:
-    def total(part: RankPart) -> float | None:
+def _measures(part: RankPart) -> Iterator[float | None]:
+    yield median(part.steps.durations_ns) if part.steps.durations_ns else None
+    for name in ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns"):
         values = [getattr(device, name) for device in part.devices]
-        return sum(values) if values and None not in values else None
-
-    return total
-
-
-_MEASURES: tuple[Callable[[RankPart], float | None], ...] = (
-    _step,
-    *map(_of_devices, ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")),
-)
+        yield sum(values) if values and None not in values else None
 
 
 def _without_details(part: RankPart) -> RankPart:

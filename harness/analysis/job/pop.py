@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import add
 from typing import Any, NamedTuple
@@ -149,19 +149,16 @@ def with_ideal_network(efficiency: PopEfficiency, ideal_elapsed_ns: int) -> PopE
     Both stay None, with the reason in `split_unknown`, where one of them would exceed 1: the replay takes longer than
     the run did, or it also saves idle time, which is no part of communication efficiency.
     """
-    e = efficiency
-    reason = ""
+    e, transfer, serialisation, reason = efficiency, None, None, None
     if ideal_elapsed_ns > e.elapsed_ns:
         reason = "with an ideal network the replay takes longer than the run did: it is not exact enough"
     elif Fraction(ideal_elapsed_ns, e.elapsed_ns) < Fraction(e.max_useful_ns, e.max_active_ns):
         reason = "an ideal network also saves idle time, which does not belong to communication efficiency"
-    if reason:
-        unknown = {"serialisation": None, "transfer": None, "split_unknown": reason}
-        return e.model_copy(update={**unknown, "ideal_elapsed_ns": ideal_elapsed_ns})
-    transfer = ideal_elapsed_ns / e.elapsed_ns
-    serialisation = (e.max_useful_ns * e.elapsed_ns) / (e.max_active_ns * ideal_elapsed_ns)
-    known = {"serialisation": serialisation, "transfer": transfer, "split_unknown": None}
-    return e.model_copy(update={**known, "ideal_elapsed_ns": ideal_elapsed_ns})
+    else:
+        transfer = ideal_elapsed_ns / e.elapsed_ns
+        serialisation = (e.max_useful_ns * e.elapsed_ns) / (e.max_active_ns * ideal_elapsed_ns)
+    split = {"serialisation": serialisation, "transfer": transfer, "split_unknown": reason}
+    return e.model_copy(update={**split, "ideal_elapsed_ns": ideal_elapsed_ns})
 
 
 Label = tuple[str, str | None]  # kind, precision
@@ -192,9 +189,8 @@ def sums_of(parts: Sequence[RankPart]) -> Sums:
         for device in part.devices:
             _add_kinds(sums.kinds, (((k.kind, k.precision), (k.count, k.duration_ns)) for k in device.kinds))
             sums.causes.update({cause.cause: cause.duration_ns for cause in device.idle_causes})
-    sums.copies.extend(merge_copies([part.copies for part in parts]))
     times = device_times([device for part in parts for device in part.devices])
-    return Sums(sums.kernels, sums.ranges, sums.phases, sums.kinds, sums.causes, sums.copies, times)
+    return replace(sums, copies=merge_copies([part.copies for part in parts]), times=times)
 
 
 def added(of: Sequence[Sums]) -> Sums:
@@ -206,8 +202,8 @@ def added(of: Sequence[Sums]) -> Sums:
         _add_phases(total.phases, sums.phases.items())
         _add_kinds(total.kinds, sums.kinds.items())
         total.causes.update(sums.causes)
-    copies, times = merge_copies([sums.copies for sums in of]), joined_times([sums.times for sums in of])
-    return Sums(total.kernels, total.ranges, total.phases, total.kinds, total.causes, copies, times)
+    times = joined_times([sums.times for sums in of])
+    return replace(total, copies=merge_copies([sums.copies for sums in of]), times=times)
 
 
 def _add_kernels(sums: dict[Kernel, list[int]], more: Iterable[tuple[Any, ...]]) -> None:
