@@ -15,7 +15,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.process.view import views
-from harness.analysis.summary import Clock, Problem, RecordingVerdict, problem_texts
+from harness.analysis.summary import Clock, Problem, problem_texts
 from harness.traces.trace import I64, Trace
 
 
@@ -146,8 +146,7 @@ def _left_out(helper: RankPart) -> Problem:
         f"process {helper.source.pid} ({PurePath(helper.source.path).name}): "
         f"{kernel_ns / 1e6:.2f} ms of work on device {where}"
     )
-    what = problem_texts.NO_RANK
-    return Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)
+    return Problem.remark(problem_texts.NO_RANK, evidence)
 
 
 def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
@@ -195,12 +194,8 @@ def judge_job(
 
 def _unmatched(collectives: JobCollectives) -> list[Problem]:
     """Groups with a name that do not match are a doubt; without names several groups are mixed, which is no fault."""
-    what = problem_texts.UNMATCHED
     reasons = sorted({r for r in collectives.reasons if not r.startswith("point-to-point")})
-    return [
-        Problem(severity=RecordingVerdict.GOOD, what=what, evidence=r) if NAMELESS in r else Problem.doubt(what, r)
-        for r in reasons
-    ]
+    return [(Problem.remark if NAMELESS in r else Problem.doubt)(problem_texts.UNMATCHED, r) for r in reasons]
 
 
 def _missing(parts: Sequence[RankPart], size: int | None) -> list[Problem]:

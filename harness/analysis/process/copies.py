@@ -7,8 +7,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.idle import Busy
-from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, length, merge, union
+from harness.analysis.process.intervals import EMPTY, clip, difference, length, merge, union
 from harness.analysis.process.kinds import MEMSET, copy_label
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Copy, CopySize
@@ -34,7 +33,9 @@ def copy_table(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Cop
         left = EMPTY  # what a group before has been given already
         start, end = measured.windows[device]
         for key, of in groups.items():
-            own = _exposed(events, rows, of, measured.busy[device])
+            mine = of[rows]
+            copied = union(events.start_ns[rows][mine], events.end_ns[rows][mine])
+            own = difference(copied, measured.busy[device].working)
             exposed[key] += length(clip(difference(own, left), start, end))
             left = merge(left, own)
     return [_copy(key, events, of, exposed[key]) for key, of in groups.items()]
@@ -56,12 +57,6 @@ def _memory(kind: int, memory: int) -> str | None:
     if memory != HostMemory.UNKNOWN:
         return HostMemory(memory).name.lower()
     return "device" if kind in _ON_DEVICE else None
-
-
-def _exposed(events: Events, rows: slice, of: NDArray[np.bool_], busy: Busy) -> Intervals:
-    """When these copies of one device ran, and neither compute nor communication did."""
-    mine = of[rows]
-    return difference(union(events.start_ns[rows][mine], events.end_ns[rows][mine]), busy.working)
 
 
 def _copy(key: Key, events: Events, of: NDArray[np.bool_], exposed_ns: int) -> Copy:

@@ -3,7 +3,6 @@ recorded; knows no reader and no other rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -98,7 +97,9 @@ class IdleTime:
     def within(self, gaps: Intervals) -> tuple[U8, I32]:
         """For each of some stretches the cause and the row with most of its time."""
         own = Intervals(self.start_ns, self.end_ns)
-        found = [self._most(*overlaps(some, own), some) for some in _chunks(gaps)]
+        chunks = (slice(at, at + CHUNK) for at in range(0, len(gaps.start), CHUNK))  # whose columns fit the memory
+        some_gaps = (Intervals(gaps.start[some], gaps.end[some]) for some in chunks)
+        found = [self._most(*overlaps(some, own), some) for some in some_gaps]
         if not found:
             return np.empty(0, np.uint8), np.empty(0, np.int32)
         causes, rows = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -126,12 +127,6 @@ def _labels(view: View) -> I64:
     return table[view.ranges.name]
 
 
-def _chunks(gaps: Intervals) -> Iterator[Intervals]:
-    """The gaps, so many at a time that their columns do not fill the memory."""
-    for at in range(0, len(gaps.start), CHUNK):
-        yield Intervals(gaps.start[at : at + CHUNK], gaps.end[at : at + CHUNK])
-
-
 class HostWatch:
     """What a process's host did, asked for the gaps of one device at a time."""
 
@@ -139,7 +134,7 @@ class HostWatch:
         self._view, self._kinds, self._nesting, self._owner = view, kinds, nesting, owner
         self._between = steps.between
         feeding = feeding_threads(view, nesting)
-        self._stacks = HostStacks(view, nesting, feeding)
+        self.stacks = HostStacks(view, nesting, feeding)
         self._told = self._told_of_host(feeding)
         self._phase = phases(view.ranges, view.names, nesting)
         self._hidden = matching(view.ranges.name, view.names, set(steps.names).__contains__)
@@ -173,7 +168,7 @@ class HostWatch:
     def _operators_of_calls(self, rows: I64) -> I64:
         calls = self._view.calls
         at = Intervals(calls.start_ns[rows], calls.end_ns[rows])
-        return self._stacks.mostly(HostKind.OPERATOR, calls.thread[rows], at)
+        return self.stacks.mostly(HostKind.OPERATOR, calls.thread[rows], at)
 
     def _following(self, gaps: Intervals, rows: slice) -> NextEvent:
         """What ended each gap."""
@@ -224,11 +219,11 @@ class HostWatch:
 
     def _cut_by_operators(self, rows: _Rows) -> _Rows:
         """Host work of threads without Python functions, cut at the outermost operators."""
-        operators = self._stacks.operators
+        operators = self.stacks.operators
         if not len(operators.start_ns):
             return rows
         host = np.flatnonzero((rows.cause == Cause.HOST) & (rows.told < 0))
-        with_python = [thread for thread in self._threads if self._stacks.has_python(thread)]
+        with_python = [thread for thread in self._threads if self.stacks.has_python(thread)]
         host = host[~np.isin(self._threads_of(rows.at(host)), with_python)]
         if not len(host):
             return rows
@@ -266,7 +261,7 @@ class HostWatch:
 
     def _names_of(self, rows: _Rows) -> I64:
         """The columns of Activities for pieces in which more is known, or could be."""
-        at, stacks = self._stretches(rows), self._stacks
+        at, stacks = self._stretches(rows), self.stacks
         kind, what, call = self._told_names(rows)
         thread = self._threads_of(rows)
         main = np.full(len(thread), self._main)
@@ -331,9 +326,9 @@ class HostWatch:
         for which in (thread, *map(np.asarray, self._threads)):
             for each in np.unique(which).tolist():
                 mine = np.flatnonzero(open_ & (which == each))
-                if not len(mine) or not self._stacks.has_python(each):
+                if not len(mine) or not self.stacks.has_python(each):
                     continue
-                found, place, waits = self._stacks.functions(each, Intervals(at.start[mine], at.end[mine]))
+                found, place, waits = self.stacks.functions(each, Intervals(at.start[mine], at.end[mine]))
                 use = (found >= 0) & ((function[mine] < 0) | ~waits)
                 function[mine[use]], where[mine[use]] = found[use], place[use]
                 open_[mine] = (function[mine] < 0) | waits
@@ -346,13 +341,8 @@ class HostWatch:
             for each in np.unique(which).tolist():
                 mine = np.flatnonzero((found < 0) & (which == each))
                 some = Intervals(at.start[mine], at.end[mine])
-                found[mine] = self._stacks.range_rows(each, some, self._hidden)
+                found[mine] = self.stacks.range_rows(each, some, self._hidden)
         return found
-
-    @property
-    def stacks(self) -> HostStacks:
-        """The recorded functions, for a row's innermost one."""
-        return self._stacks
 
 
 class _Rows(NamedTuple):

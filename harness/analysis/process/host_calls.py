@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -125,8 +125,8 @@ class Told:
     cause: U8
     source: U8
     row: I64
-    long_start_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    long_end_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    long_start_ns: I64
+    long_end_ns: I64
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -179,8 +179,8 @@ def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[
     of = calls.cause == Cause.COPY
     copies = _Layer(calls.start_ns[of], calls.end_ns[of], calls.cause[of], calls.source, calls.row[of])
     layers = [copies, *_spans(view, nesting, feeding), _captures(view), calls]
-    start, end = _long_launches(view.calls, view.names)
-    return _layered(layers, start, end)
+    long = np.flatnonzero(view.calls.end_ns - view.calls.start_ns >= LONG_CALL_NS)
+    return _layered(layers, view.calls.start_ns[long], view.calls.end_ns[long])
 
 
 def told_on_cpu(view: View, nesting: Nesting, feeding: I64, dispatch: Intervals) -> Told:
@@ -209,7 +209,8 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
     """Data loading of the main thread, without workers that prefetch; the collector, which holds every thread of
     Python; the profiler; the driver, which loads code."""
     ranges, host, names = view.ranges, view.host, view.names
-    data = np.flatnonzero(matching(ranges.name, names, _is_data_loading) & _on_main(ranges.thread, nesting))
+    loads = matching(ranges.name, names, lambda name: _DATA.search(name) or _DATA_CODE.search(name))
+    data = np.flatnonzero(loads & _on_main(ranges.thread, nesting))
     layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], Cause.DATA, Source.RANGE, data)]
     if not len(host):
         return layers
@@ -224,10 +225,6 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
         rows = np.flatnonzero(chosen)
         layers.append(_layer(host.start_ns[rows], host.end_ns[rows], cause, Source.SPAN, rows))
     return layers
-
-
-def _is_data_loading(name: str) -> bool:
-    return bool(_DATA.search(name) or _DATA_CODE.search(name))
 
 
 def _captures(view: View) -> _Layer:
@@ -283,11 +280,6 @@ def _first_of_its_kernel(events: Events, calls: Calls, rows: I64) -> NDArray[np.
     chosen: NDArray[np.bool_] = found & (at < len(firsts))
     chosen[chosen] = firsts[at[chosen]] == calls.start_ns[rows][chosen]
     return chosen
-
-
-def _long_launches(calls: Calls, names: list[str]) -> tuple[I64, I64]:
-    rows = np.flatnonzero(calls.end_ns - calls.start_ns >= LONG_CALL_NS)
-    return calls.start_ns[rows], calls.end_ns[rows]
 
 
 def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 = EMPTY.end) -> Told:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
@@ -123,7 +124,7 @@ def load_rules(path: Path = RULES) -> Rules:
 
 @dataclass(frozen=True)
 class Kinds:
-    """The kind of each of n events: `code` indexes `labels`, (kind, precision); classes are those of breakdown.py."""
+    """The kind of each of n events: `code` indexes `labels`, (kind, precision); classes are those of idle.py."""
 
     code: I32
     event_class: U8
@@ -145,18 +146,16 @@ def classify(events: Events, names: list[str], rules: Rules) -> Kinds:
 
 def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], I64]:
     """The distinct (name, activity, dtype, direction) and which of them each event is. No sort."""
-    columns = (events.name, events.activity, events.dtype, events.copy_kind)
+    columns: tuple[NDArray[np.integer], ...] = (events.name, events.activity, events.dtype, events.copy_kind)
     key = np.zeros(len(events), np.int64)
-    widths: list[tuple[int, int]] = []
-    for column in columns:
-        low = int(column.min(initial=0))
-        span = int(column.max(initial=0)) - low + 1
-        widths.append((low, span))
+    lows = [int(column.min(initial=0)) for column in columns]
+    spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    for column, low, span in zip(columns, lows, spans, strict=True):
         if span > 1 or low:
             key *= span
             key += column
             key -= low
-    size = int(np.prod([span for _, span in widths], dtype=np.float64))
+    size = int(np.prod(spans, dtype=np.float64))
     if size <= max(4 * len(events), 1 << 20):
         present = np.zeros(size, np.bool_)
         present[key] = True
@@ -165,16 +164,8 @@ def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], I64]:
         inverse = rank[key]
     else:
         distinct, inverse = np.unique(key, return_inverse=True)
-    return [_decode(int(k), widths) for k in distinct], inverse
-
-
-def _decode(key: int, widths: list[tuple[int, int]]) -> tuple[int, int, int, int]:
-    values: list[int] = []
-    for low, span in reversed(widths):
-        key, rest = divmod(key, span)
-        values.append(rest + low)
-    name, activity, dtype, direction = reversed(values)
-    return name, activity, dtype, direction
+    found = zip(np.unravel_index(distinct, spans), lows, strict=True)
+    return list(zip(*((column + low).tolist() for column, low in found), strict=True)), inverse
 
 
 def copy_label(direction: int) -> str:

@@ -140,12 +140,12 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         devices=devices,
         rows=rows_of_process(measured, chosen),
         copies=copies.copy_table(measured, chosen),
-        stage=_stage(measured),
+        stage=next((pipeline.stage_of(measured, d) for d in measured.rows), None),  # the first device is the worker
         dropped_events=view.trace.dropped_events,
         backend=view.trace.identity.backend,
         phases=_phases(measured, chosen),
         tables=pack_tables(_kernels(measured, chosen), _ranges(measured, chosen)),
-        collectives=pack_rows(_collectives(measured)),
+        collectives=pack_rows(measured.collectives),
     )
     return quality.judge_part(part, measured)
 
@@ -191,11 +191,6 @@ def _own_work(devices: Sequence[Device]) -> list[int]:
     return [max(of_step) for of_step in zip(*(each for each in known if len(each) == count), strict=True)]
 
 
-def _stage(m: MeasuredProcess) -> pipeline.StagePart | None:
-    first = next(iter(m.rows), None)
-    return None if first is None else pipeline.stage_of(m, first)
-
-
 def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
     """Sums per kernel name and kind; on a CPU the operators and collectives."""
     events, kinds = m.view.events, m.kinds
@@ -219,10 +214,6 @@ def _phases(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> PhaseSums:
     of_ranges = phases(m.view.ranges, m.view.names, m.nesting)
     phase = phase_of_moments(range_of_events(m), of_ranges, began, m.steps.between)
     return phase_sums(events, phase, m.kinds.event_class, chosen)
-
-
-def _collectives(m: MeasuredProcess) -> collective_rows.CollectiveRows:
-    return collective_rows.rows(m.view, m.kinds, (m.nesting, m.owner), m.steps.between)
 
 
 def _ranges(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> ranges.RangeSums:

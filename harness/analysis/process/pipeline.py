@@ -79,22 +79,22 @@ def stage_of(m: MeasuredProcess, device: int) -> StagePart | None:
     steps, found = m.steps, microbatches(m.view, m.nesting, m.owner)
     if found is None or steps.window is None:
         return None
-    transfers = _transfers(m.view) if m.view.on_cpu else _sets(m, device, _sends_or_receives(m.view))
-    work = _work(m, device, found, transfers)
-    iterations = [
-        iteration
-        for i in np.flatnonzero(steps.counted)
-        if (
-            iteration := _iteration(
-                found, found.of_step(steps, int(steps.start_ns[i]), int(steps.end_ns[i])), work, transfers
-            )
-        )
-    ]
+    moves = _sends_or_receives(m.view)
+    moving = _sets(m, device, moves)
+    if m.view.on_cpu:  # it works in its forward and backward ranges, with the interpreter
+        transfers = _transfers(m.view)
+        work = difference(union(found.start_ns, found.end_ns), transfers)
+    else:
+        transfers, work = moving, _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~moves)
+    counted = np.flatnonzero(steps.counted)
+    passes = (found.of_step(steps, int(steps.start_ns[i]), int(steps.end_ns[i])) for i in counted)
+    iterations = [it for mine in passes if (it := _iteration(found, mine, work, transfers)) is not None]
     if not iterations:
         return None
     start, end = steps.window
     alone = communicating_alone(m, device)
-    beside = difference(intersection(_sets(m, device, _sends_or_receives(m.view)), alone), _others(m, device))
+    other_messages = _sets(m, device, (m.kinds.event_class == COMMUNICATION) & ~moves)
+    beside = difference(intersection(moving, alone), other_messages)
     iterations = _with_communication(iterations, difference(alone, work), intersection(beside, work))
     return StagePart(
         stages=sorted(set(found.stage.tolist())),
@@ -165,13 +165,6 @@ def _sets(m: MeasuredProcess, device: int, chosen: NDArray[np.bool_]) -> Interva
     return union(events.start_ns[rows][mine], events.end_ns[rows][mine])
 
 
-def _work(m: MeasuredProcess, device: int, found: Microbatches, transfers: Intervals) -> Intervals:
-    """When the stage works. On a CPU this is the time of the forward and backward ranges, with the interpreter's."""
-    if m.view.on_cpu:
-        return difference(union(found.start_ns, found.end_ns), transfers)
-    return _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~_sends_or_receives(m.view))
-
-
 def _iteration(found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals) -> Iteration | None:
     """One step's passes, `mine`, as a part of a schedule; None without a forward or without a backward."""
     forward, backward = mine & found.forward, mine & ~found.forward
@@ -190,11 +183,6 @@ def _iteration(found: Microbatches, mine: NDArray[np.bool_], work: Intervals, tr
         warmup_ns=first_backward - start,
         cooldown_ns=max(end - last_forward, 0),
     )
-
-
-def _others(m: MeasuredProcess, device: int) -> Intervals:
-    """Communication other than sends and receives."""
-    return _sets(m, device, (m.kinds.event_class == COMMUNICATION) & ~_sends_or_receives(m.view))
 
 
 def _with_communication(iterations: list[Iteration], alone: Intervals, beside: Intervals) -> list[Iteration]:

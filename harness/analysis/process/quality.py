@@ -92,8 +92,7 @@ def _graphs(part: RankPart, graphs: int, share: float) -> list[Problem]:
     if not graphs:
         return []
     evidence = f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
-    what = problem_texts.WHOLE_GRAPHS
-    return [Problem.doubt(what, evidence)]
+    return [Problem.doubt(problem_texts.WHOLE_GRAPHS, evidence)]
 
 
 def _without_communication(device: Device) -> Device:
@@ -150,9 +149,7 @@ def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Problem]:
             seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
             evidence = f"{_who(part)}: {seen}; {m.steps.source}"
             return [Problem.doubt(problem_texts.LAYERS, evidence)]
-    what = problem_texts.UNMARKED_STEPS
-    evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
-    return [Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
+    return [Problem.remark(problem_texts.UNMARKED_STEPS, f"{_who(part)}: {periods} periods; {m.steps.source}")]
 
 
 def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
@@ -169,8 +166,7 @@ def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
 
 def _tool(part: RankPart) -> list[Problem]:
     who = _who(part)
-    what = problem_texts.READ_IN_PART
-    found = [Problem.doubt(what, f"{who}: {note}") for note in part.source.notes]
+    found = [Problem.doubt(problem_texts.READ_IN_PART, f"{who}: {note}") for note in part.source.notes]
     if part.dropped_events:
         found.append(Problem.doubt(problem_texts.EVENTS_DROPPED, f"{who}: {part.dropped_events} dropped"))
     return found
