@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ Columns = dict[str, AnyColumn]
 
 _SPARSEST = 8  # the most slots per number of a table in which numbers are looked up
 _SMALL = 1 << 24  # a table of ids may have so many slots however few ids there are
+_FEW = 1 << 20  # the same where there are usually few
 
 
 class NameTable(dict[str, int]):
@@ -127,16 +128,29 @@ def distinct(values: NDArray[np.integer]) -> list[int]:
     return sorted({*values[:1].tolist(), *values[changed].tolist()})
 
 
-def distinct_rows(ids: NDArray[np.integer]) -> tuple[I64, NDArray[np.integer]]:
-    """The distinct ids and, for each row, the position of its id among them; small ids are not sorted."""
+def distinct_rows(ids: NDArray[np.integer], small: int = _SMALL) -> tuple[I64, NDArray[np.integer]]:
+    """The distinct ids, ascending, and for each row the position of its id among them. Ids are not sorted where a table
+    of them has few slots for each, or not more than `small`."""
     lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
-    if highest - lowest > _SPARSEST * len(ids) + _SMALL:
+    if highest - lowest > _SPARSEST * len(ids) + small:
         return np.unique(ids, return_inverse=True)
-    shifted = ids - lowest
+    shifted = ids - lowest if lowest else ids
     seen = np.zeros(highest - lowest + 1, bool)
     seen[shifted] = True
     position = np.cumsum(seen, dtype=np.int32) - 1
     return np.flatnonzero(seen) + lowest, position[shifted]
+
+
+def distinct_columns(rows: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.integer], I64]:
+    """The distinct columns of a matrix of numbers from -1 on, and of each column its place among them. They are in the
+    order of their first numbers, then of their second ones, and so on."""
+    code = np.zeros(len(rows[0]), np.int64)
+    for values in rows:
+        place = distinct_rows(values + 1, _FEW)[1]
+        code = distinct_rows(code * (int(place.max(initial=0)) + 1) + place, _FEW)[1].astype(np.int64)
+    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return np.stack([values[first] for values in rows]), code
 
 
 def sorting_order(start_ns: I64, device: NDArray[np.integer]) -> NDArray[np.intp] | None:

@@ -70,7 +70,7 @@ class Block:
 
 def blocks_of(parts: Sequence[RankPart]) -> list[Block]:
     """The collectives of parts, which are numbered by their place."""
-    return joined(_alone(number, unpack_rows(part.collectives)) for number, part in enumerate(parts))
+    return joined(_alone(number, unpack_rows(part)) for number, part in enumerate(parts))
 
 
 def _alone(number: int, rows: CollectiveRows) -> Block:

@@ -182,7 +182,7 @@ def sums_of(parts: Sequence[RankPart]) -> Sums:
     """The sums of parts; the names of one rank in memory at a time."""
     sums = Sums()
     for part in parts:
-        kernels, ranges = unpack_tables(part.tables)
+        kernels, ranges = unpack_tables(part)
         _add_kernels(sums.kernels, kernels)
         _add_ranges(sums.ranges, ranges.items())
         _add_phases(sums.phases, part.phases.items())

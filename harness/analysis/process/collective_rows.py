@@ -12,6 +12,7 @@ from harness.analysis.process.intervals import EMPTY, Intervals, Nesting
 from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.view import View
+from harness.traces.columns import distinct_columns
 from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import collective_kind
 
@@ -105,14 +106,9 @@ def _without_arguments(view: View, kinds: Kinds) -> I64:
 
 def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
     recorded, names = view.collectives, view.names
-    columns = (recorded.kind, recorded.group, recorded.group_size, recorded.dtype)
-    mixed = np.zeros(len(recorded.kind), np.int64)
-    for column in columns:
-        mixed = mixed * (int(column.max(initial=0)) + 2) + column + 1
-    _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
-    code = np.empty(len(first), np.int64)
-    for i, row in enumerate(first):
-        kind, group, size, dtype = (int(column[row]) for column in columns)
+    found, which = distinct_columns((recorded.kind, recorded.group, recorded.group_size, recorded.dtype))
+    code = np.empty(found.shape[1], np.int64)
+    for i, (kind, group, size, dtype) in enumerate(found.T.tolist()):
         name = names[group] if group >= 0 else None
         members = view.trace.groups.get(name) if name is not None else None
         known_size = size if size > 0 else len(members) if members else None
@@ -124,7 +120,7 @@ def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
             tuple(members) if members else None,
         )
         code[i] = keys.setdefault(key, len(keys))
-    return code[inverse.reshape(-1)]
+    return code[which]
 
 
 def _bare_keys(view: View, at: I64, keys: dict[Key, int]) -> I64:

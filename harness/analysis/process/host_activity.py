@@ -37,6 +37,7 @@ from harness.analysis.process.phases import PHASES, phase_of_moments, phases
 from harness.analysis.process.ranges import range_label
 from harness.analysis.process.steps import ProcessSteps, counts_steps
 from harness.analysis.process.view import View
+from harness.traces.columns import distinct_columns
 from harness.traces.trace import I32, I64, U8, HostKind, RangeKind
 
 NAMED_NS = 100_000  # on a CPU: a shorter piece between operators is the interpreter's
@@ -44,7 +45,6 @@ KINDS = ("", "call", "operator", "python", "sample", "os call", "wait", "range",
 NOTHING, CALL, OPERATOR, PYTHON, SAMPLE, OS_CALL, WAIT, RANGE, COLLECTOR, PROFILER = range(len(KINDS))
 _KIND_OF_SPAN = np.array((OPERATOR, PYTHON, OS_CALL, SAMPLE, COLLECTOR, PROFILER, WAIT))  # by HostKind
 _COLUMNS = 9
-_SPARSEST, _SMALL = 8, 1 << 20  # slots of a table in which numbers are looked up: per number, and in any case
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class HostWatch:
         columns = self._names_of(rows.at(at))
         if not on_cpu:
             rows.cause[at] = columns[0]
-        distinct, code = _distinct(columns)
+        distinct, code = distinct_columns(columns)
         phase = self._phases_of_launches(rows, plain)
         occurring = np.flatnonzero(np.bincount(phase, minlength=len(PHASES)))
         row = np.full(len(rows.start), -1, np.int32)
@@ -259,7 +259,7 @@ class HostWatch:
     def _phase_of(self, ranges: I64, start: I64, end: I64) -> NDArray[np.int8]:
         return phase_of_moments(ranges, self._phase, (start + end) // 2, self._between)
 
-    def _names_of(self, rows: _Rows) -> I64:
+    def _names_of(self, rows: _Rows) -> list[I64]:
         """The columns of Activities for pieces in which more is known, or could be."""
         at, stacks = self._stretches(rows), self.stacks
         kind, what, call = self._told_names(rows)
@@ -288,7 +288,7 @@ class HostWatch:
             unnamed &= ~now
         cause = rows.cause.astype(np.int64)
         cause[unnamed & (cause == Cause.HOST)] = Cause.NOT_RECORDED
-        return np.stack([cause, kind, what, call, operator, function, where, label, phase])
+        return [cause, kind, what, call, operator, function, where, label, phase.astype(np.int64)]
 
     def _stretches(self, rows: _Rows) -> Intervals:
         """Each piece; of a call, also for what follows it, the call."""
@@ -362,24 +362,3 @@ class _Rows(NamedTuple):
 def _joined(parts: list[_Rows]) -> _Rows:
     columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return _Rows(*columns)
-
-
-def _distinct(columns: I64) -> tuple[I64, I64]:
-    """The distinct columns of a matrix, and of each column its place among them."""
-    code = np.zeros(columns.shape[1], np.int64)
-    for values in columns:
-        place = _compact(values + 1)
-        code = _compact(code * (int(place.max(initial=0)) + 1) + place)
-    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
-    return columns[:, first], code
-
-
-def _compact(code: I64) -> I64:
-    """Numbers that are not below 0 as numbers of the same order without those that do not occur."""
-    size = int(code.max(initial=-1)) + 1
-    if size > _SPARSEST * len(code) + _SMALL:
-        return np.unique(code, return_inverse=True)[1].astype(np.int64)
-    occurs = np.zeros(size, np.bool_)
-    occurs[code] = True
-    return (np.cumsum(occurs) - 1)[code]

@@ -9,17 +9,18 @@ import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
-from harness.traces.trace import I32, I64, U8, Activity, CopyKind, Events
+from harness.traces.columns import distinct_rows
+from harness.traces.trace import I32, U8, Activity, CopyKind, Events
 
 RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER = "host", "other"
@@ -28,50 +29,49 @@ KINDS = ("gemm", "attention", "communication", "normalisation", "optimizer", "em
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
 MEMSET = "memset"
+_FEW_KEYS = 1 << 20  # of a table in which they are looked up
 
 
-class _Patterns(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-    patterns: tuple[str, ...]
-
-    @field_validator("patterns")
-    @classmethod
-    def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"pattern '{pattern}' is no regular expression: {error}") from error
-        return patterns
-
-    def compiled(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{p})" for p in self.patterns), re.IGNORECASE)
+def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{p})" for p in patterns), re.IGNORECASE)
 
 
-class _KindRule(_Patterns):
-    kind: str
-
-    @field_validator("kind")
-    @classmethod
-    def _known(cls, kind: str) -> str:
-        if kind not in KINDS:
-            raise ValueError(f"'{kind}' is not a kind; the kinds are {', '.join(KINDS)}")
-        return kind
+def _that_compile(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"pattern '{pattern}' is no regular expression: {error}") from error
+    return patterns
 
 
-class _PrecisionRule(_Patterns):
-    precision: str
+def _known(word: str, info: ValidationInfo) -> str:
+    is_kind = info.field_name == "kind"
+    known, what = (KINDS, "a kind; the kinds are") if is_kind else (PRECISIONS, "a precision; they are")
+    if word not in known:
+        raise ValueError(f"'{word}' is not {what} {', '.join(known)}")
+    return word
 
-    @field_validator("precision")
-    @classmethod
-    def _known(cls, precision: str) -> str:
-        if precision not in PRECISIONS:
-            raise ValueError(f"'{precision}' is not a precision; they are {', '.join(PRECISIONS)}")
-        return precision
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+_Patterns = Annotated[tuple[str, ...], AfterValidator(_that_compile)]
+_Known = Annotated[str, AfterValidator(_known)]
+
+
+class _KindRule(BaseModel):
+    model_config = _STRICT
+    patterns: _Patterns
+    kind: _Known
+
+
+class _PrecisionRule(BaseModel):
+    model_config = _STRICT
+    patterns: _Patterns
+    precision: _Known
 
 
 class _RulesFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = _STRICT
     kinds: tuple[_KindRule, ...]
     precisions: tuple[_PrecisionRule, ...]
     dtypes: dict[str, str]
@@ -116,8 +116,8 @@ def load_rules(path: Path = RULES) -> Rules:
         where = ".".join(str(part) for part in first["loc"])
         raise RequestError(f"{path}: kernel rules, {where}: {first['msg']}") from error
     return Rules(
-        tuple((rule.kind, rule.compiled()) for rule in parsed.kinds),
-        tuple((rule.precision, rule.compiled()) for rule in parsed.precisions),
+        tuple((rule.kind, _compiled(rule.patterns)) for rule in parsed.kinds),
+        tuple((rule.precision, _compiled(rule.patterns)) for rule in parsed.precisions),
         parsed.dtypes,
     )
 
@@ -144,7 +144,7 @@ def classify(events: Events, names: list[str], rules: Rules) -> Kinds:
     return Kinds(code[inverse], event_class[inverse], list(labels))
 
 
-def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], I64]:
+def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], NDArray[np.integer]]:
     """The distinct (name, activity, dtype, direction) and which of them each event is. No sort."""
     columns: tuple[NDArray[np.integer], ...] = (events.name, events.activity, events.dtype, events.copy_kind)
     key = np.zeros(len(events), np.int64)
@@ -155,15 +155,7 @@ def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], I64]:
             key *= span
             key += column
             key -= low
-    size = int(np.prod(spans, dtype=np.float64))
-    if size <= max(4 * len(events), 1 << 20):
-        present = np.zeros(size, np.bool_)
-        present[key] = True
-        distinct = np.flatnonzero(present)
-        rank = np.cumsum(present, dtype=np.int64) - 1
-        inverse = rank[key]
-    else:
-        distinct, inverse = np.unique(key, return_inverse=True)
+    distinct, inverse = distinct_rows(key, _FEW_KEYS)
     found = zip(np.unravel_index(distinct, spans), lows, strict=True)
     return list(zip(*((column + low).tolist() for column, low in found), strict=True)), inverse
 

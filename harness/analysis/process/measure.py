@@ -13,12 +13,13 @@ from harness.analysis.process import collective_rows, copies, device, pipeline, 
 from harness.analysis.process.by_name import used
 from harness.analysis.process.intervals import intersection, length, union
 from harness.analysis.process.kinds import Rules, classify
-from harness.analysis.process.part import KernelSums, RankPart, StepsPart, pack_rows, pack_tables
+from harness.analysis.process.part import KernelSums, RankPart, StepsPart, Tables
 from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process, range_of_events
 from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import View, views
+from harness.analysis.serialize import serialize
 from harness.analysis.summary import Device, HtaSplit, NodeNetwork, TraceSource, Window
 from harness.traces.operators import counted
 from harness.traces.trace import Activity, Events, RangeKind, Trace
@@ -120,7 +121,7 @@ def unmeasured(view: View, rules: Rules) -> RankPart:
         window_end_ns=0,
         epoch_ns=view.epoch_ns,
         events=len(view.events),
-        collectives=pack_rows(rows),
+        collectives=serialize(rows),
     )
 
 
@@ -144,8 +145,8 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         dropped_events=view.trace.dropped_events,
         backend=view.trace.identity.backend,
         phases=_phases(measured, chosen),
-        tables=pack_tables(_kernels(measured, chosen), _ranges(measured, chosen)),
-        collectives=pack_rows(measured.collectives),
+        tables=serialize(Tables(_kernels(measured, chosen), _ranges(measured, chosen))),
+        collectives=serialize(measured.collectives),
     )
     return quality.judge_part(part, measured)
 

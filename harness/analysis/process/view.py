@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
 from harness.common.ranks import rank_in_range
+from harness.traces.columns import distinct
 from harness.traces.trace import Activity, Calls, Collectives, Events, HostSpans, Ranges, Trace
 
 _Columns = TypeVar("_Columns", Events, Calls, Ranges, Collectives, HostSpans)
@@ -62,7 +63,7 @@ def views(trace: Trace) -> list[View]:
 
 def processes(trace: Trace) -> list[int]:
     """The pids of all processes with work or ranges, without a launcher that only made calls."""
-    return sorted({*_pids(trace.events.process), *_pids(trace.ranges.process)})
+    return sorted({*distinct(trace.events.process), *distinct(trace.ranges.process)})
 
 
 def process_rank(trace: Trace, pid: int) -> int | None:
@@ -80,19 +81,12 @@ def process_rank(trace: Trace, pid: int) -> int | None:
 
 
 def _working(trace: Trace) -> list[int]:
-    return _pids(trace.events.process) or _pids(trace.ranges.process)
+    return distinct(trace.events.process) or distinct(trace.ranges.process)
 
 
 def _others(trace: Trace, pid: int) -> bool:
     """Whether other processes left ranges or calls beside the one that worked, as a data loader's workers do."""
     return pid >= 0 and any(bool((part.process != pid).any()) for part in (trace.ranges, trace.calls))
-
-
-def _pids(process: NDArray[np.integer]) -> list[int]:
-    if len(process) == 0:
-        return []
-    changes = np.flatnonzero(process[1:] != process[:-1]) + 1
-    return sorted({int(p) for p in process[np.append(0, changes)]})
 
 
 def view_of(trace: Trace, pid: int) -> View:
