@@ -117,8 +117,7 @@ class Pages:
 
 
 def _big_endian(data: Bytes, width: int) -> I64:
-    numbers: I64 = np.frombuffer(data.tobytes(), f">u{width}").astype(np.int64)
-    return numbers
+    return np.frombuffer(data.tobytes(), f">u{width}").astype(np.int64)
 
 
 def _varint(flat: Bytes, at: I64) -> tuple[I64, I64]:

@@ -54,8 +54,7 @@ def outlying(behind: F64) -> I64:
 def _standing(line: F64, ordered: F64) -> F64:
     """Per step the share of places at least as slow as this one."""
     faster = np.array([np.searchsorted(ordered[:, i], value) for i, value in enumerate(line)])
-    found: F64 = 1 - faster / len(ordered)
-    return found
+    return 1 - faster / len(ordered)
 
 
 def at_least(k: int, n: int, q: float) -> float:
@@ -343,8 +342,7 @@ def _variation(step_ns: F64) -> F64:
     count = (~np.isnan(step_ns)).sum(axis=1)
     mean = np.nansum(step_ns, axis=1) / np.maximum(count, 1)
     squares = np.nansum((step_ns - mean[:, None]) ** 2, axis=1)
-    found: F64 = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
-    return found
+    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
 
 
 def _heat(table: PaceTable, nodes: _Group, ranks: _Group, shares: tuple[F64, F64]) -> PaceHeat:
@@ -411,8 +409,7 @@ def _columns(layer: F64, each: int) -> F64:
     filled = np.pad(layer, ((0, 0), (0, -layer.shape[1] % each)), constant_values=np.nan)
     cells = filled.reshape(len(layer), -1, each)
     count = (~np.isnan(cells)).sum(axis=2)
-    found: F64 = np.where(count > 0, np.nansum(cells, axis=2) / np.maximum(count, 1), np.nan)
-    return found
+    return np.where(count > 0, np.nansum(cells, axis=2) / np.maximum(count, 1), np.nan)
 
 
 def _median(line: F64) -> float | None:

@@ -44,7 +44,6 @@ NAMED_NS = 100_000  # on a CPU: a shorter piece between operators is the interpr
 KINDS = ("", "call", "operator", "python", "sample", "os call", "wait", "range", "collector", "profiler")
 NOTHING, CALL, OPERATOR, PYTHON, SAMPLE, OS_CALL, WAIT, RANGE, COLLECTOR, PROFILER = range(len(KINDS))
 _KIND_OF_SPAN = np.array((OPERATOR, PYTHON, OS_CALL, SAMPLE, COLLECTOR, PROFILER, WAIT))  # by HostKind
-_COLUMNS = 9
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ class HostWatch:
         row = np.full(len(rows.start), -1, np.int32)
         row[at] = code
         row[plain] = (distinct.shape[1] + np.searchsorted(occurring, np.arange(len(PHASES))))[phase]
-        launches = np.full((_COLUMNS, len(occurring)), -1)
+        launches = np.full((len(columns), len(occurring)), -1)
         launches[0], launches[1], launches[-1] = Cause.LAUNCH, NOTHING, occurring
         distinct = np.concatenate([distinct, launches], axis=1)
         return IdleTime(rows.start, rows.end, rows.cause, row, Activities(*distinct))

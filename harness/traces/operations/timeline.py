@@ -92,8 +92,7 @@ class Operations:
     @property
     def role(self) -> U8:
         """Each operation's role."""
-        found: U8 = np.array(self.roles, np.uint8)[self.kind]
-        return found
+        return np.array(self.roles, np.uint8)[self.kind]
 
 
 def operations_of(table: Table) -> Operations:
