@@ -172,12 +172,9 @@ def settings(summary: Summary) -> dict[str, Any]:
     asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
     if isinstance(experiment, Own):
         asked = _of_own(experiment, summary)
-    first = summary.training[0] if summary.training else None
+    of_training = ("model", "seq_length", "micro_batch_size", "dtype")
     recorded = {
-        "model": first.model if first else None,
-        "seq_length": first.seq_length if first else None,
-        "micro_batch_size": first.micro_batch_size if first else None,
-        "dtype": first.dtype if first else None,
+        **{name: getattr(first, name) for first in summary.training[:1] for name in of_training},
         "world_size": summary.world_size,
         "hosts": len(summary.hosts) or None,
         "device": ", ".join(sorted({d.name for d in summary.devices if d.name})) or None,

@@ -54,7 +54,11 @@ def scaling(names: Sequence[str], summaries: Sequence[Summary]) -> list[Scaling]
     ]
     if reason := _obstacle(names, summaries, unit):
         return [row.model_copy(update={"unknown": reason}) for row in rows]
-    costs = [_useful_per_unit(pop, work) for pop, work in zip(pops, works, strict=True)]
+    # Compute time of all devices per unit of work; None if the window is not one of steps.
+    costs = [
+        pop.useful_ns / pop.steps / work if pop is not None and pop.steps and work else None
+        for pop, work in zip(pops, works, strict=True)
+    ]
     _, reference = min((pop.devices, i) for i, pop in enumerate(pops) if pop is not None)
     return [_scaled(row, pop, costs[reference], cost) for row, pop, cost in zip(rows, pops, costs, strict=True)]
 
@@ -98,11 +102,6 @@ def _obstacle(names: Sequence[str], summaries: Sequence[Summary], unit: Unit | N
         without = ", ".join(name for name, known in zip(names, recorded, strict=True) if not known)
         return f"the tokens or samples of a step are not recorded for {without}"
     return ""
-
-
-def _useful_per_unit(pop: PopEfficiency | None, work: float | None) -> float | None:
-    """Compute time of all devices per unit of work; None if the window is not one of steps."""
-    return pop.useful_ns / pop.steps / work if pop is not None and pop.steps and work else None
 
 
 def _scaled(row: Scaling, pop: PopEfficiency | None, reference: float | None, cost: float | None) -> Scaling:

@@ -214,7 +214,8 @@ def pacing(
     table = pace_table(parts, clocks)
     if table is None:
         return None
-    switch = [_switch_of(node, switches or {}) for node in table.node]
+    known = switches or {}  # by a node's name, or by its first word where one of the two has the whole domain
+    switch = [None if node is None else known.get(node, known.get(node.partition(".")[0])) for node in table.node]
     nodes = _by(table, switch, table.node)
     ranks = _by(table, switch, list(range(len(table.rank))))
     many = len(set(table.node) - {None}) >= MANY_NODES
@@ -233,11 +234,6 @@ def pacing(
         outliers=outliers[:MOST_OUTLIERS],
         heat=_heat(table, nodes, ranks, shares),
     )
-
-
-def _switch_of(node: str | None, switches: Mapping[str, str]) -> str | None:
-    """By the node's name, or by its first word where one of the two has the whole domain."""
-    return None if node is None else switches.get(node, switches.get(node.partition(".")[0]))
 
 
 def _by(table: PaceTable, switch: Sequence[str | None], key: Sequence[object]) -> _Group:

@@ -25,6 +25,7 @@ MOST_DETAILED = 1024  # ranks of which each keeps its details: a summary of them
 OUTERMOST = 8  # ranks at either end of each measure that keep theirs in a larger job
 DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, host_activities"
 _OF_HOST = "host_activities"
+_SUMMED: dict[str, object] = {"tables": b"", "collectives": b"", "graph": b"", "phases": {}, "copies": []}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class JobMerge:
 def merge_parts(parts: Sequence[RankPart]) -> JobMerge:
     """A leaf of the tree: the parts of some ranks, each of them once."""
     parts = sorted(parts, key=lambda part: part.key)
-    return JobMerge(_bounded([_without_sums(part) for part in parts]), sums_of(parts), blocks_of(parts))
+    return JobMerge(_bounded([part.model_copy(update=_SUMMED) for part in parts]), sums_of(parts), blocks_of(parts))
 
 
 def join_merges(several: Sequence[JobMerge]) -> JobMerge:
@@ -65,10 +66,6 @@ def undetailed(ranks: Sequence[RankPart]) -> list[Withheld]:
     named = sum(map(_has_details, ranks))
     reason = f"of {len(ranks)} ranks only the {named} outermost are given in detail; sums are of all ranks"
     return [Withheld(field=DETAILS, reason=reason)]
-
-
-def _without_sums(part: RankPart) -> RankPart:
-    return part.model_copy(update={"tables": b"", "collectives": b"", "graph": b"", "phases": {}, "copies": []})
 
 
 def _bounded(ranks: list[RankPart]) -> list[RankPart]:
@@ -98,7 +95,11 @@ def _measures(part: RankPart) -> Iterator[float | None]:
 def _without_details(part: RankPart) -> RankPart:
     if not _has_details(part):
         return part
-    rows = {field: list(map(_without_tables, rows)) for field, rows in part.rows.items() if field != _OF_HOST}
+    rows = {
+        field: [{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows]
+        for field, rows in part.rows.items()
+        if field != _OF_HOST
+    }
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})
     return part.model_copy(update={"source": source, "devices": devices, "rows": rows, "hta": None})
@@ -111,7 +112,3 @@ def _has_details(part: RankPart) -> bool:
     return bool(part.source.device_names or part.rows.get(_OF_HOST)) or any(
         getattr(device, name) for device in part.devices for name in _OF_DEVICE
     )
-
-
-def _without_tables(row: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in row.items() if not isinstance(value, list)}

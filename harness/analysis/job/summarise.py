@@ -84,7 +84,8 @@ def summarise_merge(
     fitted, without_fit = fits(sizes)
     collectives = collective_table.tabulate(job, clocks)
     pipe = _pipeline(parts, clocks, size)
-    obstacle = _kind_without_causes(parts) or _unread(parts, size, devices)
+    no_causes = (why for part in parts for field, why in part.withheld if field == "idle_causes")  # for its kind
+    obstacle = next(no_causes, "") or _unread(parts, size, devices)
     pop, without_pop = pop_efficiency(sums.times, parts[0].window, obstacle)
     return Summary(
         quality=_quality(
@@ -166,11 +167,6 @@ def _withheld(
     if any(algorithm is not None and bus is None for algorithm, bus in rows):
         reason = "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
         yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
-
-
-def _kind_without_causes(parts: Sequence[RankPart]) -> str:
-    """The kind of a recording that carries no cause of idle time; empty: none is of such a kind."""
-    return next((why for part in parts for field, why in part.withheld if field == "idle_causes"), "")
 
 
 def _unread(parts: Sequence[RankPart], world_size: int | None, devices: Sequence[Device]) -> str:

@@ -18,41 +18,33 @@ from harness.analysis.process.view import View
 from harness.traces.columns import distinct
 from harness.traces.trace import I64, U8, Activity, Calls, Events, HostKind
 
-CAUSES = (
-    "data loading",
-    "garbage collection",
-    "profiler",
-    "synchronisation",
-    "blocking copy",
-    "allocation",
-    "first use",
-    "graph capture",
-    "launch-bound",
-    "host work",
-    "not recorded",
-    "communication",
-    "other",
-)
-
 
 class Cause(IntEnum):
-    """Index into CAUSES."""
+    """Index into CAUSES, with the cause's name."""
 
-    DATA = 0
-    COLLECTOR = 1
-    PROFILER = 2
-    SYNCHRONISATION = 3
-    COPY = 4
-    ALLOCATION = 5
-    FIRST_USE = 6
-    CAPTURE = 7
-    LAUNCH = 8
-    HOST = 9
-    NOT_RECORDED = 10
-    COMMUNICATION = 11
-    OTHER = 12
+    label: str
+
+    DATA = 0, "data loading"
+    COLLECTOR = 1, "garbage collection"
+    PROFILER = 2, "profiler"
+    SYNCHRONISATION = 3, "synchronisation"
+    COPY = 4, "blocking copy"
+    ALLOCATION = 5, "allocation"
+    FIRST_USE = 6, "first use"
+    CAPTURE = 7, "graph capture"
+    LAUNCH = 8, "launch-bound"
+    HOST = 9, "host work"
+    NOT_RECORDED = 10, "not recorded"
+    COMMUNICATION = 11, "communication"
+    OTHER = 12, "other"
+
+    def __new__(cls, number: int, label: str) -> Cause:
+        cause = int.__new__(cls, number)
+        cause._value_, cause.label = number, label
+        return cause
 
 
+CAUSES = tuple(cause.label for cause in Cause)
 LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
 FIRST_USE_NS = 1_000_000  # a launch that takes so long, and is the first one of its kernel, loads the kernel
 _FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device

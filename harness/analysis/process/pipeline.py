@@ -142,7 +142,12 @@ def _transfers(view: View) -> Intervals:
 def _sends_or_receives(view: View) -> NDArray[np.bool_]:
     """Which events are sends or receives: by their arguments, else by their names."""
     events, rows = view.events, view.collectives
-    chosen = matching(events.name, view.names, _is_transfer)
+
+    def is_transfer(name: str) -> bool:
+        """A kernel of NCCL, or a span of gloo."""
+        return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
+
+    chosen = matching(events.name, view.names, is_transfer)
     has_event = rows.event >= 0
     chosen[rows.event[has_event]] = _are_point_to_point(view)[has_event]
     return chosen
@@ -152,11 +157,6 @@ def _are_point_to_point(view: View) -> NDArray[np.bool_]:
     """Which of the recorded collectives are sends or receives."""
     kind = view.collectives.kind
     return np.isin(kind, [i for i in np.unique(kind) if i >= 0 and view.names[i] in POINT_TO_POINT])
-
-
-def _is_transfer(name: str) -> bool:
-    """Whether the name is of a send or a receive: a kernel of NCCL or a span of gloo."""
-    return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
 
 
 def _sets(m: MeasuredProcess, device: int, chosen: NDArray[np.bool_]) -> Intervals:

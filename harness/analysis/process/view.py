@@ -5,7 +5,7 @@ An nsys report holds every process of a node; all analyses work on one process a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -53,7 +53,9 @@ class View:
 def views(trace: Trace) -> list[View]:
     """One view per process that did something on a device, else per process with ranges; in the order of their pids."""
     pids = _working(trace)
-    if len(pids) > 1 or (pids and _others(trace, pids[0])):
+    # Others may have left ranges or calls beside the one that worked, as a data loader's workers do.
+    alone = not pids or pids[0] < 0 or all(bool((p.process == pids[0]).all()) for p in (trace.ranges, trace.calls))
+    if len(pids) > 1 or not alone:
         return [view_of(trace, pid) for pid in pids]
     pid = trace.identity.pid if not pids or pids[0] < 0 else pids[0]
     everything = (trace.events, trace.calls, trace.ranges, trace.collectives, trace.host)
@@ -84,11 +86,6 @@ def _working(trace: Trace) -> list[int]:
     return distinct(trace.events.process) or distinct(trace.ranges.process)
 
 
-def _others(trace: Trace, pid: int) -> bool:
-    """Whether other processes left ranges or calls beside the one that worked, as a data loader's workers do."""
-    return pid >= 0 and any(bool((part.process != pid).any()) for part in (trace.ranges, trace.calls))
-
-
 def view_of(trace: Trace, pid: int) -> View:
     """One process alone."""
     mine = rows_of(trace.events.process == pid)
@@ -110,9 +107,7 @@ def _collectives_of(collectives: Collectives, mine: RowIndex, events: int) -> Co
     new_index = np.full(events, -1, np.int64)
     new_index[mine] = np.arange(len(new_index[mine]))
     own = np.where(collectives.event >= 0, new_index[np.maximum(collectives.event, 0)], -1)
-    rows = select_rows(collectives, rows_of(own >= 0))
-    columns = {f.name: getattr(rows, f.name) for f in fields(rows)} | {"event": own[own >= 0]}
-    return Collectives(**columns)
+    return replace(select_rows(collectives, rows_of(own >= 0)), event=own[own >= 0])
 
 
 def _epoch(trace: Trace) -> int | None:

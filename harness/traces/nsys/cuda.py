@@ -146,8 +146,6 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     kinds = ((whole(kind), number, name) for kind, number, name in listed)
     name_of = {(kind & _GPU_BITS, number): str(name) for kind, number, name in kinds if kind is not None}
     device, metric = raw["typeId"] & _GPU_BITS, raw["metricId"]
-    order = np.lexsort((raw["timestamp"], metric, device))
-    changes = (np.diff(device[order]) != 0) | (np.diff(metric[order]) != 0)
     return [
         MetricSeries(
             name=name_of.get((int(device[rows[0]]), int(metric[rows[0]])), f"metric {metric[rows[0]]}"),
@@ -155,7 +153,7 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
             time_ns=raw["timestamp"][rows],
             value=raw["value"][rows].astype(np.float64),
         )
-        for rows in np.split(order, np.flatnonzero(changes) + 1)
+        for rows in _series(raw["timestamp"], device, metric)
     ]
 
 
@@ -220,7 +218,7 @@ def nic_samples(database: Database) -> tuple[list[NicSamples], str | None]:
     raw, value = database.measured(_SAMPLES, *wanted, value="value", only=("metricsIdx", numbers))
     names = _device_names(database)
     found: dict[tuple[int, int], dict[str, list[NicSamples]]] = defaultdict(lambda: defaultdict(list))
-    for rows in _series(raw):
+    for rows in _series(raw["start"], *(raw[name] for name in _KEYS)):
         device, port, listed, number = (int(raw[name][rows[0]]) for name in _KEYS)
         metric = metrics.get((listed, number))
         if metric is None:
@@ -233,12 +231,10 @@ def nic_samples(database: Database) -> tuple[list[NicSamples], str | None]:
     return [one for families in found.values() for one in max(families.values(), key=_moved)], None
 
 
-def _series(raw: dict[str, I64]) -> list[NDArray[np.intp]]:
-    """The rows of each metric of each port, in order of time."""
-    order = np.lexsort((raw["start"], *(raw[name] for name in reversed(_KEYS))))
-    changes = np.zeros(max(len(order) - 1, 0), bool)
-    for name in _KEYS:
-        changes |= np.diff(raw[name][order]) != 0
+def _series(time_ns: I64, *keys: I64) -> list[NDArray[np.intp]]:
+    """The rows with the same keys, each in order of time."""
+    order = np.lexsort((time_ns, *reversed(keys)))
+    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     return np.split(order, np.flatnonzero(changes) + 1) if len(order) else []
 
 
