@@ -139,13 +139,9 @@ def judge(a: Sequence[Sample], b: Sequence[Sample], fail_above: float, worse_is_
 
 def _too_few(a: Sequence[Sample], b: Sequence[Sample]) -> str:
     if min(len(a), len(b)) < FEWEST_RUNS:
-        counts = f"A has {_runs(len(a))} and B {_runs(len(b))}"
+        counts = f"A has {len(a)} run{'s' * (len(a) != 1)} and B {len(b)} run{'s' * (len(b) != 1)}"
         return f"{counts}: the steps of one run do not show how much runs vary"
     return "no block of runs has both A and B, or there are too few runs to know how much runs vary"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
 
 
 def _decided(found: Effect, fail_above: float) -> tuple[ChangeVerdict, str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -163,6 +163,7 @@ def with_ideal_network(efficiency: PopEfficiency, ideal_elapsed_ns: int) -> PopE
 
 Label = tuple[str, str | None]  # kind, precision
 Kernel = tuple[str, str, str | None]  # name, kind, precision
+AnyKey = TypeVar("AnyKey", str, Label)
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class Sums:
     kernels: dict[Kernel, list[int]] = field(default_factory=dict)
     ranges: RangeSums = field(default_factory=dict)
     phases: PhaseSums = field(default_factory=dict)
-    kinds: dict[Label, tuple[int, int]] = field(default_factory=dict)
+    kinds: dict[Label, tuple[int, ...]] = field(default_factory=dict)
     causes: Counter[str] = field(default_factory=Counter)
     copies: list[Copy] = field(default_factory=list)
     times: DeviceTimes = field(default_factory=DeviceTimes)
@@ -184,10 +185,10 @@ def sums_of(parts: Sequence[RankPart]) -> Sums:
     for part in parts:
         kernels, ranges = unpack_tables(part)
         _add_kernels(sums.kernels, kernels)
-        _add_ranges(sums.ranges, ranges.items())
+        _add_rows(sums.ranges, ranges.items())
         _add_phases(sums.phases, part.phases.items())
         for device in part.devices:
-            _add_kinds(sums.kinds, (((k.kind, k.precision), (k.count, k.duration_ns)) for k in device.kinds))
+            _add_rows(sums.kinds, (((k.kind, k.precision), (k.count, k.duration_ns)) for k in device.kinds))
             sums.causes.update({cause.cause: cause.duration_ns for cause in device.idle_causes})
     times = device_times([device for part in parts for device in part.devices])
     return replace(sums, copies=merge_copies([part.copies for part in parts]), times=times)
@@ -198,9 +199,9 @@ def added(of: Sequence[Sums]) -> Sums:
     total = Sums()
     for sums in of:
         _add_kernels(total.kernels, ((*name, *row) for name, row in sums.kernels.items()))
-        _add_ranges(total.ranges, sums.ranges.items())
+        _add_rows(total.ranges, sums.ranges.items())
         _add_phases(total.phases, sums.phases.items())
-        _add_kinds(total.kinds, sums.kinds.items())
+        _add_rows(total.kinds, sums.kinds.items())
         total.causes.update(sums.causes)
     times = joined_times([sums.times for sums in of])
     return replace(total, copies=merge_copies([sums.copies for sums in of]), times=times)
@@ -219,10 +220,10 @@ def _add_kernels(sums: dict[Kernel, list[int]], more: Iterable[tuple[Any, ...]])
         row[3] = max(row[3], high)
 
 
-def _add_ranges(sums: RangeSums, more: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    for name, numbers in more:
-        before = sums.get(name)
-        sums[name] = tuple(map(add, before, numbers)) if before else tuple(numbers)
+def _add_rows(sums: dict[AnyKey, tuple[int, ...]], more: Iterable[tuple[AnyKey, tuple[int, ...]]]) -> None:
+    for key, numbers in more:
+        before = sums.get(key)
+        sums[key] = tuple(map(add, before, numbers)) if before else tuple(numbers)
 
 
 def _add_phases(sums: PhaseSums, more: Iterable[tuple[str, tuple[int, int, int | None, int | None]]]) -> None:
@@ -234,9 +235,3 @@ def _add_phases(sums: PhaseSums, more: Iterable[tuple[str, tuple[int, int, int |
 def _added(a: int | None, b: int | None) -> int | None:
     """The sum; None where one of the ranks has no number."""
     return None if a is None or b is None else a + b
-
-
-def _add_kinds(sums: dict[Label, tuple[int, int]], more: Iterable[tuple[Label, tuple[int, int]]]) -> None:
-    for label, (count, ns) in more:
-        before = sums.get(label, (0, 0))
-        sums[label] = (before[0] + count, before[1] + ns)

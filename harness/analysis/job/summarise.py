@@ -110,7 +110,7 @@ def summarise_merge(
         network=_network(parts),
         devices=devices,
         pop=pop,
-        kinds=kind_table([(*label, *row) for label, row in sums.kinds.items()]),
+        kinds=kind_table([(*label, count, ns) for label, (count, ns) in sums.kinds.items()]),
         kernels=kernels[:TOP_KERNELS],
         unclassified=[row for row in kernels if row.kind == "other"][:TOP_UNCLASSIFIED],
         idle_causes=cause_table(sums.causes),

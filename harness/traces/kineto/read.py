@@ -48,7 +48,8 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     if host_only:
         events, communication = _host_parts(gathered, about)
     else:
-        events, communication = _device_parts(gathered, calls, about)
+        events = device_events(gathered, calls)
+        events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _ranges(gathered)
     notes = _notes(records, about, gathered, host_only)
     if len(events) == 0 and len(ranges) == 0:
@@ -120,11 +121,6 @@ def _host(gathered: Gathered, host_only: bool) -> HostSpans:
         operators["kind"] = constant(HostKind.OPERATOR, len(long), np.uint8)
         columns = {name: np.concatenate([column, operators[name][long]]) for name, column in columns.items()}
     return sorted_spans(HostSpans(**columns, process=constant(gathered.pid, len(columns["kind"]))))
-
-
-def _device_parts(gathered: Gathered, calls: Calls, about: About) -> tuple[Events, Collectives]:
-    events = device_events(gathered, calls)
-    return _in_order(events, kernel_messages(gathered, events), gathered, about)
 
 
 def _host_parts(gathered: Gathered, about: About) -> tuple[Events, Collectives]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
@@ -74,12 +74,15 @@ def columns_among(path: Path, heads: Sequence[str]) -> dict[str, tuple[int, floa
         named = column_of(head)
         if named is not None and _is_better(heads, named[0], head, found):
             found[named[0]] = position, named[1]
-    missing = [name for name in ("operation", "start") if name not in found]
-    missing += [] if "duration" in found or "end" in found else ["duration"]
-    missing += [] if any(name in found for name in ("rank", "dp_rank", "stage")) else ["rank"]
-    if missing:
+    if missing := _missing(found):
         raise lacks(path, missing, heads)
     return found
+
+
+def _missing(found: Iterable[str]) -> list[str]:
+    """Of each column that every timeline has, and that is not found, the first that it may be."""
+    choices = (("operation",), ("start",), ("duration", "end"), ("rank", "dp_rank", "stage"))
+    return [any_of[0] for any_of in choices if not {*any_of} & {*found}]
 
 
 def _is_better(heads: Sequence[str], column: str, head: str, found: Mapping[str, tuple[int, float | None]]) -> bool:
@@ -154,7 +157,7 @@ def is_timeline(path: Path, start: bytes) -> bool:
         return _are_operations(start)
     if path.name.endswith(".parquet"):
         return _names_columns(path)
-    return path.name.endswith(TABLES) and _has_columns(heads_of(start))
+    return path.name.endswith(TABLES) and _are_columns(heads_of(start))
 
 
 def heads_of(start: bytes) -> Sequence[str]:
@@ -173,10 +176,8 @@ def delimiter_of(line: str) -> str:
     return max(DELIMITERS, key=line.count)
 
 
-def _has_columns(heads: Sequence[str]) -> bool:
-    named = {named[0] for head in heads if (named := column_of(head))}
-    times = {"duration", "end"} & named
-    return {"operation", "start"} <= named and bool(times) and bool({"rank", "dp_rank", "stage"} & named)
+def _are_columns(heads: Iterable[str]) -> bool:
+    return not _missing([named[0] for head in heads if (named := column_of(head))])
 
 
 def _names_columns(path: Path) -> bool:
@@ -188,7 +189,7 @@ def _names_columns(path: Path) -> bool:
     except (OSError, BoundedReadError):
         return False
     names = re.findall(rb"[A-Za-z_]{2,24}", footer) if footer.endswith(_PARQUET) else []
-    return _has_columns([name.decode("ascii") for name in dict.fromkeys(names)])
+    return _are_columns(name.decode("ascii") for name in dict.fromkeys(names))
 
 
 _NAME = re.compile(rb'"name"\s*:\s*"([\w \-]{3,40})"')
