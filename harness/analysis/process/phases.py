@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ _PATTERNS = (
 )
 
 
+@lru_cache(maxsize=1 << 16)  # several analyses ask, of every rank's names
 def phase_of_name(name: str) -> int:
     """Index into PHASES of a range's own name.
 
