@@ -170,7 +170,9 @@ def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[
     calls = _calls(view, feeding, operators)
     of = calls.cause == Cause.COPY
     copies = _Layer(calls.start_ns[of], calls.end_ns[of], calls.cause[of], calls.source, calls.row[of])
-    layers = [copies, *_spans(view, nesting, feeding), _captures(view), calls]
+    first, last = captures(view.calls, view.names)
+    captured = _layer(view.calls.start_ns[first], view.calls.end_ns[last], Cause.CAPTURE, Source.CALL, first)
+    layers = [copies, *_spans(view, nesting, feeding), captured, calls]
     long = np.flatnonzero(view.calls.end_ns - view.calls.start_ns >= LONG_CALL_NS)
     return _layered(layers, view.calls.start_ns[long], view.calls.end_ns[long])
 
@@ -219,18 +221,18 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
     return layers
 
 
-def _captures(view: View) -> _Layer:
-    """From the start of each capture of a graph to its end on the same thread."""
-    calls, names = view.calls, view.names
-    begins = np.flatnonzero(matching(calls.name, names, re.compile("StreamBeginCapture").search))
-    ends = np.flatnonzero(matching(calls.name, names, re.compile("StreamEndCapture").search))
-    pairs = []
-    for begin in begins.tolist():
-        closing = ends[(ends > begin) & (calls.thread[ends] == calls.thread[begin])]
-        if len(closing):
-            pairs.append((begin, int(closing[0])))
-    first, last = np.array(pairs, np.int64).reshape(-1, 2).T
-    return _layer(calls.start_ns[first], calls.end_ns[last], Cause.CAPTURE, Source.CALL, first)
+def captures(calls: Calls, names: list[str]) -> tuple[I64, I64]:
+    """The calls with which each capture of a graph begins and ends: the next end on the same thread."""
+    begins = matching(calls.name, names, re.compile("StreamBeginCapture").search)
+    ends = matching(calls.name, names, re.compile("StreamEndCapture").search)
+    rows = np.flatnonzero(begins | ends)
+    rows = rows[np.lexsort((calls.start_ns[rows], calls.thread[rows]))]
+    end = np.where(ends[rows], np.arange(len(rows)), len(rows))
+    next_end = np.minimum.accumulate(end[::-1])[::-1]
+    first = np.flatnonzero(begins[rows] & (next_end < len(rows)))
+    first, last = rows[first], rows[next_end[first]]
+    same = calls.thread[first] == calls.thread[last]
+    return first[same], last[same]
 
 
 def _calls(view: View, feeding: I64, operators: Callable[[I64], I64]) -> _Layer:
