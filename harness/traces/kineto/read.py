@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         events = device_events(gathered, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _ranges(gathered)
-    notes = _notes(records, about, gathered, host_only)
+    notes = list(_notes(records, about, gathered, host_only))
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
@@ -72,28 +73,24 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     )
 
 
-def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> list[str]:
+def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> Iterator[str]:
     """What was salvaged or is missing."""
-    notes = []
     if records.truncated:
-        notes.append(f"{records.truncated}; the events before that were read")
+        yield f"{records.truncated}; the events before that were read"
     elif not about.whole:
-        notes.append(_DAMAGED_HEADER)
+        yield _DAMAGED_HEADER
     elif host_only and about.devices:
-        notes.append(_HOST_STANDS_IN)
+        yield _HOST_STANDS_IN
     processes = max(map(len, gathered.pids.values()), default=0)
     if processes > 1:
-        notes.append(
+        yield (
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
             "process than the work; give a file for each process"
         )
     if gathered.timeless:
-        notes.append(f"{gathered.timeless} records without a valid duration were left out")
+        yield f"{gathered.timeless} records without a valid duration were left out"
     if gathered.unreadable:
-        notes.append(
-            f"{gathered.unreadable} records that cannot be read were left out (the first: {gathered.why_unreadable})"
-        )
-    return notes
+        yield f"{gathered.unreadable} records that cannot be read were left out (the first: {gathered.why_unreadable})"
 
 
 def _ranges(gathered: Gathered) -> Ranges:

@@ -74,7 +74,9 @@ def _trace(path: Path, database: Database) -> Trace:
     own_ranks = ranks_in_ranges(ranges, names.texts)
     nics, without_nics = nic_samples(database)
     sizes = _sizes(export, ranges, names.texts, payloads)
-    notes = (_open(ranges), without_names(events, names), sizes, without_nics)
+    still_open = int(ranges.is_open.sum())
+    cut_off = f"{still_open} NVTX ranges never ended; they are cut off at the last event" if still_open else None
+    notes = (cut_off, without_names(events, names), sizes, without_nics)
     return Trace(
         identity=identity(database, export, path, processes, own_ranks, payloads=payloads, devices=devices),
         names=names.texts,
@@ -89,11 +91,6 @@ def _trace(path: Path, database: Database) -> Trace:
         dropped_events=dropped_events(database),
         notes=[note for note in notes if note],
     )
-
-
-def _open(ranges: Ranges) -> str | None:
-    still_open = int(ranges.is_open.sum())
-    return f"{still_open} NVTX ranges never ended; they are cut off at the last event" if still_open else None
 
 
 def _sizes(export: dict[str, object], ranges: Ranges, texts: list[str], payloads: Payloads) -> str | None:

@@ -171,9 +171,11 @@ def _trace(path: Path, database: Database) -> Trace:
     agents = [read_agents(recording) for recording in recorded]
     events = device_events(list(zip(recorded, agents, strict=True)), names, calls)
     device_names = {number: name for each in agents for number, name in each.names.items()}
+    worked = distinct(events.device)
+    used = {number: name for number, name in device_names.items() if number in worked}
     has_rccl = RCCL_DOMAIN in names and bool((ranges.domain == names[RCCL_DOMAIN]).any())
     return Trace(
-        identity=identity(path, recorded, _used(device_names, events), "nccl" if has_rccl else None),
+        identity=identity(path, recorded, used or device_names, "nccl" if has_rccl else None),
         names=names.texts,
         events=events,
         calls=calls,
@@ -198,9 +200,3 @@ def _check(path: Path, recorded: list[Recording]) -> None:
                     f"has a schema that is not known: {recording.table(table)} has no column {missing[0]} "
                     "(read are rocpd's versions 3.0.0 to 3.0.5)",
                 )
-
-
-def _used(names: dict[int, str], events: Events) -> dict[int, str]:
-    """The devices on which work was recorded; all of the machine's where there is none."""
-    used = set(distinct(events.device))
-    return {number: name for number, name in names.items() if number in used} or names
