@@ -190,9 +190,8 @@ def _obstacle(group: Group, members: list[Block], world_size: int | None) -> str
     return None
 
 
-_Placed = tuple[
-    Block, int
-]  # members, and where in the longest one's sequence their first collective is (before it: < 0)
+# Members, and where in the longest one's sequence their first collective stands (negative: before it).
+_Placed = tuple[Block, int]
 
 
 def _align_sequences(members: list[Block], job: JobCollectives) -> list[_Placed] | None:
