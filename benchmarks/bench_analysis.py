@@ -28,12 +28,19 @@ from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.prepared import device_rows
 from harness.analysis.process.idle import busy, split_window
 from harness.analysis.process.intervals import complement
-from harness.traces import open_trace
+from harness.traces.columns import NameTable
+from harness.traces.database import opened
+from harness.traces.nsys.cuda import device_events
+from harness.traces.nsys.devices import read_devices
+from harness.traces.trace import Calls
 def work(arguments):
-    trace = open_trace(Path(arguments[0]), host=False)
-    kinds = classify(trace.events, trace.names, load_rules())
-    for device, rows in device_rows(trace.events.device).items():
-        one_device(device, trace.events, rows, kinds.event_class[rows])
+    names, none = NameTable(), np.empty(0, np.int64)
+    with opened(Path(arguments[0])) as database:
+        no_calls = Calls(none, none, none.astype(np.int32), none, none, none)
+        events = device_events(database, names, no_calls, read_devices(database))
+    kinds = classify(events, names.texts, load_rules())
+    for device, rows in device_rows(events.device).items():
+        one_device(device, events, rows, kinds.event_class[rows])
 def one_device(device, events, rows, event_class):
     start, end, name = events.start_ns[rows], events.end_ns[rows], events.name[rows]
     sets = busy(start, end, event_class)

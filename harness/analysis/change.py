@@ -25,8 +25,8 @@ def key_of(summary: Summary) -> Key:
         "devices": _devices(summary),
         "nodes": str(len(summary.hosts)) if summary.hosts else None,
         "ranks": str(summary.world_size) if summary.world_size else None,
-        "profiler": _profiler(summary),
-        "container image": _text((summary.run or {}).get("image")),
+        "profiler": ", ".join(sorted({source.tool for source in summary.sources})) or "none",
+        "container image": str((summary.run or {}).get("image") or ""),
         "model": _same(t.model for t in summary.training),
         "sequence length": _same(str(t.seq_length) for t in summary.training if t.seq_length),
         "host processor": _same(t.host_cpu for t in summary.training),
@@ -64,10 +64,6 @@ def _devices(summary: Summary) -> str | None:
     return ", ".join(f"{count} × {name}" for name, count in sorted(counted.items())) or None
 
 
-def _profiler(summary: Summary) -> str:
-    return ", ".join(sorted({source.tool for source in summary.sources})) or "none"
-
-
 def _versions(training: Sequence[RankTraining]) -> Key:
     """Of each package, as the ranks have it."""
     names = dict.fromkeys(name for t in training for name in t.versions)
@@ -76,10 +72,6 @@ def _versions(training: Sequence[RankTraining]) -> Key:
 
 def _same(values: Iterable[str | None]) -> str | None:
     return ", ".join(sorted({value for value in values if value})) or None
-
-
-def _text(value: object) -> str | None:
-    return str(value) if value else None
 
 
 _NEUTRAL = re.compile(r"expected_\w+|nccl_\w+|parameter_bytes|message_bytes|tokens_per_step|microbatches|gemm_\w+")
@@ -120,44 +112,36 @@ class ChangeVerdict(str, Enum):
 
 class JudgedChange(NamedTuple):
     """A verdict with its reason. needed: runs of each side with which runs that vary like these would tell; None where
-    the verdict is one, or MOST_RUNS would not do. worse_is_more: else a smaller number is the worse one."""
+    the verdict is one, or MOST_RUNS would not do."""
 
     verdict: ChangeVerdict
     why: str
     found: Effect | None
     needed: int | None = None
-    worse_is_more: bool = True
 
 
 def judge(a: Sequence[Sample], b: Sequence[Sample], fail_above: float, worse_is_more: bool = True) -> JudgedChange:
     """B against A, one sample per run.
 
     fail_above: the share by which B may be worse: 0.05 lets 5 % pass. Where less is worse, A may be so much more than
-    B. The rule: docs/check.md.
-
-    Raises:
-        ValueError: a value is not above zero.
+    B. The rule: docs/check.md. Raises ValueError: a value is not above zero.
     """
     if not all(sample.value > 0 for sample in (*a, *b)):
         raise ValueError("ratios need numbers above zero")
     found = effect(a, b)
     if found is None:
-        return JudgedChange(ChangeVerdict.UNKNOWN, _too_few(a, b), None, USUAL_RUNS, worse_is_more)
+        return JudgedChange(ChangeVerdict.UNKNOWN, _too_few(a, b), None, USUAL_RUNS)
     as_cost = found if worse_is_more else found._replace(log_ratio=-found.log_ratio)
     verdict, why = _decided(as_cost, fail_above)
     needed = _needed(as_cost, fail_above) if verdict is ChangeVerdict.UNKNOWN else None
-    return JudgedChange(verdict, why, found, needed, worse_is_more)
+    return JudgedChange(verdict, why, found, needed)
 
 
 def _too_few(a: Sequence[Sample], b: Sequence[Sample]) -> str:
     if min(len(a), len(b)) < FEWEST_RUNS:
-        counts = f"A has {_runs(len(a))} and B {_runs(len(b))}"
+        counts = f"A has {len(a)} run{'s' * (len(a) != 1)} and B {len(b)} run{'s' * (len(b) != 1)}"
         return f"{counts}: the steps of one run do not show how much runs vary"
     return "no block of runs has both A and B, or there are too few runs to know how much runs vary"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
 
 
 def _decided(found: Effect, fail_above: float) -> tuple[ChangeVerdict, str]:
@@ -228,11 +212,12 @@ def moved(a: Summary, b: Summary) -> list[MovedStatistic]:
 def _pairs(what: What, a: Statistics, b: Statistics, least_ns: float, *, whole: bool) -> list[MovedStatistic]:
     """whole: what one run does not have took no time in it; else it is not known, and left out."""
     names = dict.fromkeys([*a, *b]) if whole else [name for name in a if name in b]
-    found = []
-    for name in names:
-        (a_ns, a_calls), (b_ns, b_calls) = a.get(name, (0.0, 0.0)), b.get(name, (0.0, 0.0))
-        found.append(MovedStatistic(what=what, name=name, a_ns=a_ns, b_ns=b_ns, a_calls=a_calls, b_calls=b_calls))
-    found = [each for each in found if abs(each.by_ns) >= least_ns]
+    both = ((name, *a.get(name, (0.0, 0.0)), *b.get(name, (0.0, 0.0))) for name in names)
+    found = [
+        MovedStatistic(what=what, name=name, a_ns=a_ns, b_ns=b_ns, a_calls=a_calls, b_calls=b_calls)
+        for name, a_ns, a_calls, b_ns, b_calls in both
+        if abs(b_ns - a_ns) >= least_ns
+    ]
     return sorted(found, key=lambda each: -abs(each.by_ns))[:MOST]
 
 

@@ -140,11 +140,8 @@ def compare_series(
 def compare(
     a: Summary, b: Summary, names: tuple[str, str], force: bool = False, numbers: Sequence[Number] = ()
 ) -> Comparison:
-    """What differs between two runs; `numbers` are compared beside the metrics of metrics.py.
-
-    Raises:
-        RequestError: they train another model or sequence length and `force` is not set.
-    """
+    """What differs between two runs; `numbers` are compared beside the metrics of metrics.py. Raises RequestError: they
+    train another model or sequence length and `force` is not set."""
     configuration = list(_differences(settings(a), settings(b)))
     obstacles = [d for d in configuration if d.name in INCOMPARABLE and d.a is not None and d.b is not None]
     if obstacles and not force:
@@ -165,7 +162,7 @@ def compare(
         doubts=_doubts(a, b),
         notes=_notes(a, b),
         on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),
-        periods=has_periods(a) or has_periods(b),
+        periods=_has_periods(a, b),
     )
 
 
@@ -175,19 +172,17 @@ def settings(summary: Summary) -> dict[str, Any]:
     asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
     if isinstance(experiment, Own):
         asked = _of_own(experiment, summary)
-    first = summary.training[0] if summary.training else None
+    of_training = ("model", "seq_length", "micro_batch_size", "dtype")
     recorded = {
-        "model": first.model if first else None,
-        "seq_length": first.seq_length if first else None,
-        "micro_batch_size": first.micro_batch_size if first else None,
-        "dtype": first.dtype if first else None,
+        **{name: getattr(first, name) for first in summary.training[:1] for name in of_training},
         "world_size": summary.world_size,
         "hosts": len(summary.hosts) or None,
         "device": ", ".join(sorted({d.name for d in summary.devices if d.name})) or None,
         "backend": summary.backend,
     }
     found = dict(asked or {}) | {name: value for name, value in recorded.items() if value is not None}
-    return {name: value for name, value in found.items() if name not in _not_compared()}
+    left_out = _not_compared()
+    return {name: value for name, value in found.items() if name not in left_out}
 
 
 def _of_own(asked: Own, summary: Summary) -> dict[str, Any]:
@@ -235,15 +230,19 @@ def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | N
         high=high,
         steps_a=len(steps_a),
         steps_b=len(steps_b),
-        verdict=_no_verdict(a, b) or _judge(low, high, min(len(steps_a), len(steps_b))),
+        verdict=_judge(a, b, (low, high), min(len(steps_a), len(steps_b))),
     )
 
 
-def _no_verdict(a: Summary, b: Summary) -> Judgement | None:
-    """Why nothing is concluded from the steps of two recordings; None: something is."""
+def _judge(a: Summary, b: Summary, interval: tuple[float, float], steps: int) -> Judgement:
     if kinds_without_causes(a) or kinds_without_causes(b):
         return "no verdict on this kind of recording"
-    return "periods, so no verdict on steps" if has_periods(a) or has_periods(b) else None
+    if _has_periods(a, b):
+        return "periods, so no verdict on steps"
+    if steps < FEWEST_STEPS:
+        return "too few steps to tell"
+    low, high = interval
+    return "slower" if low > 1 else "faster" if high < 1 else "no difference seen"
 
 
 def kinds_without_causes(s: Summary) -> set[str]:
@@ -251,15 +250,9 @@ def kinds_without_causes(s: Summary) -> set[str]:
     return {one.reason for one in s.quality.withheld if one.field == "idle_causes"} & {*KINDS}
 
 
-def has_periods(s: Summary) -> bool:
-    """Whether its steps are periods of a kernel, because nothing in the program marks a step."""
-    return by_periodicity(s.steps.source)
-
-
-def _judge(low: float, high: float, steps: int) -> Judgement:
-    if steps < FEWEST_STEPS:
-        return "too few steps to tell"
-    return "slower" if low > 1 else "faster" if high < 1 else "no difference seen"
+def _has_periods(*runs: Summary) -> bool:
+    """Whether steps are periods of a kernel, because nothing in one of the programs marks a step."""
+    return any(by_periodicity(s.steps.source) for s in runs)
 
 
 def bootstrap_ratio(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
@@ -273,13 +266,9 @@ def bootstrap_ratio(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[flo
 
 def _changes(a: dict[str, float], b: dict[str, float]) -> list[MetricChange]:
     return [
-        MetricChange(name=name, a=a.get(name), b=b.get(name), ratio=_ratio(a.get(name), b.get(name)))
-        for name in dict.fromkeys([*a, *b])
+        MetricChange(name=name, a=x, b=y, ratio=y / x if x and y is not None else None)
+        for name, x, y in ((name, a.get(name), b.get(name)) for name in dict.fromkeys([*a, *b]))
     ]
-
-
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return b / a if a and b is not None else None
 
 
 def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:

@@ -12,17 +12,15 @@ from harness.common.format import duration
 
 MUCH_BETWEEN = 0.05  # of the mean step
 
-# A CPU launches nothing: the time is Python's, from one operator to the next.
-_ON_CPU = {"launch-bound": "between operators"}
-
 
 def cause_word(cause: str, cpu: bool) -> str:
-    """The name under which a cause of idle time is shown.
+    """The name under which a cause of idle time is shown. A CPU launches nothing: the time is Python's, from one
+    operator to the next.
 
     >>> cause_word("launch-bound", cpu=True), cause_word("launch-bound", cpu=False)
     ('between operators', 'launch-bound')
     """
-    return _ON_CPU.get(cause, cause) if cpu else cause
+    return "between operators" if cpu and cause == "launch-bound" else cause
 
 
 def code_place(place: CodeLocation) -> str:

@@ -156,8 +156,7 @@ Ends = Mapping[str, int]
 
 def judge_monitors(recordings: Sequence[Recording], training: Sequence[RankTraining], ends: Ends) -> Iterator[Problem]:
     """A finding for each node and each stretch that its monitor missed."""
-    profiled = [t.profiled_unix_ns for t in training if t.profiled_unix_ns is not None]
-    span = (min(a for a, _ in profiled), max(b for _, b in profiled)) if profiled else None
+    span = _profiled(training)
     for recording in recordings:
         for gap in recording.gaps:
             yield Problem(severity=_severity(gap, span), what=MONITOR_GAP, evidence=_of_gap(recording, gap))
@@ -239,14 +238,9 @@ def _covered(recording: Recording) -> str:
 
 def _energy(node: NodeSummary) -> str:
     known = [device for device in node.devices if device.energy_joules is not None]
-    if not known:
-        return ""
-    lacks = any(device.energy_lacks_ns for device in known)
-    return (
-        "; the energy is not given"
-        if lacks
-        else "; the energy covers all of it, because the device's counter continued"
-    )
+    if any(device.energy_lacks_ns for device in known):
+        return "; the energy is not given"
+    return "; the energy covers all of it, because the device's counter continued" if known else ""
 
 
 def _seconds(span: Gap) -> str:

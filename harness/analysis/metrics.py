@@ -13,7 +13,7 @@ from statistics import median
 
 from harness.analysis.expected import expected_metrics
 from harness.analysis.process.host_calls import CAUSES
-from harness.analysis.summary import Collective, CollectivePhase, MemoryMoment, RankTraining, Summary
+from harness.analysis.summary import CollectivePhase, MemoryMoment, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Metrics = dict[str, float]
@@ -244,7 +244,9 @@ def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
     yield "message_bytes", sum(known) / steps if any(known) else None
     ranks = _ranks_per_node(summary.training)
     if ranks:
-        across = sum(_of_all_ranks(c) for c in summary.collectives if (c.group_size or 0) > ranks)
+        over_network = [c for c in summary.collectives if (c.group_size or 0) > ranks]
+        # Of all ranks; of sends and receives `bytes` is that sum already.
+        across = sum((c.bytes or 0) * (1 if c.kind in POINT_TO_POINT else c.ranks) for c in over_network)
         stepped = sum(bool(r.durations_ns) for r in summary.steps.per_rank) / len(summary.steps.per_rank)
         yield "bytes_across_nodes", across * stepped / steps
     yield "waiting_share_of_communication", waiting_share(summary)
@@ -256,11 +258,6 @@ def waiting_share(summary: Summary) -> float | None:
     waiting = [c.waiting_ns for c in summary.collectives if c.waiting_ns is not None]
     duration = sum(c.duration_ns - c.profiler_ns for c in summary.collectives)
     return sum(waiting) / duration if duration and waiting else None
-
-
-def _of_all_ranks(c: Collective) -> int:
-    """Bytes summed over ranks; for sends and receives `bytes` is that sum already."""
-    return (c.bytes or 0) * (1 if c.kind in POINT_TO_POINT else c.ranks)
 
 
 def _pipeline(summary: Summary) -> Iterator[tuple[str, float | None]]:

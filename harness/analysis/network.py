@@ -156,5 +156,4 @@ def binned(rates: Rates, begin_ns: int, width_ns: int, columns: int) -> F64:
     edges = np.arange(columns + 1, dtype=np.float64) * width_ns
     moved = np.diff(np.interp(edges, at, np.cumsum(length * np.repeat(rates.bytes_per_s, 2))))
     covered = np.diff(np.interp(edges, at, np.cumsum(length)))
-    found: F64 = np.where(covered > 0, moved / np.where(covered > 0, covered, 1), np.nan) / 1e9
-    return found
+    return np.where(covered > 0, moved / np.where(covered > 0, covered, 1), np.nan) / 1e9

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import geometric_mean, mean
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -54,7 +54,11 @@ def scaling(names: Sequence[str], summaries: Sequence[Summary]) -> list[Scaling]
     ]
     if reason := _obstacle(names, summaries, unit):
         return [row.model_copy(update={"unknown": reason}) for row in rows]
-    costs = [_useful_per_unit(pop, work) for pop, work in zip(pops, works, strict=True)]
+    # Compute time of all devices per unit of work; None if the window is not one of steps.
+    costs = [
+        pop.useful_ns / pop.steps / work if pop is not None and pop.steps and work else None
+        for pop, work in zip(pops, works, strict=True)
+    ]
     _, reference = min((pop.devices, i) for i, pop in enumerate(pops) if pop is not None)
     return [_scaled(row, pop, costs[reference], cost) for row, pop, cost in zip(rows, pops, costs, strict=True)]
 
@@ -98,11 +102,6 @@ def _obstacle(names: Sequence[str], summaries: Sequence[Summary], unit: Unit | N
         without = ", ".join(name for name, known in zip(names, recorded, strict=True) if not known)
         return f"the tokens or samples of a step are not recorded for {without}"
     return ""
-
-
-def _useful_per_unit(pop: PopEfficiency | None, work: float | None) -> float | None:
-    """Compute time of all devices per unit of work; None if the window is not one of steps."""
-    return pop.useful_ns / pop.steps / work if pop is not None and pop.steps and work else None
 
 
 def _scaled(row: Scaling, pop: PopEfficiency | None, reference: float | None, cost: float | None) -> Scaling:
@@ -203,31 +202,16 @@ class Size(BaseModel):
     values: dict[str, Repeated] = {}
 
 
-class Limit(NamedTuple):
-    """A factor's value at the largest size over that at the smallest."""
-
-    name: str
-    ratio: float
-
-
-def limits(sizes: Sequence[Size]) -> list[Limit]:
-    """The factors that multiply to the loss between the smallest and the largest size, the worst first.
-
-    Communication counts by its two factors if both sizes know them.
-    """
-    if len(sizes) < 2:
-        return []
+def limits(sizes: Sequence[Size]) -> dict[str, float]:
+    """The factors that multiply to the loss between the smallest and the largest of at least two sizes: the value at
+    the largest over that at the smallest, by name. Communication counts by its two factors if both sizes know them."""
     first, last = sizes[0].values, sizes[-1].values
     split = all(name in values for name in ("serialisation", "transfer") for values in (first, last))
     names = ["load_balance", "orchestration", *(("serialisation", "transfer") if split else ("communication",))]
-    found = [
-        Limit(name, last[name].mean / first[name].mean)
-        for name in names
-        if name in first and name in last and first[name].mean > 0
-    ]
-    if "computation_scalability" in last:
-        found.append(Limit("computation_scalability", last["computation_scalability"].mean))
-    return sorted(found, key=lambda limit: limit.ratio)
+    known = [name for name in names if name in first and name in last and first[name].mean > 0]
+    found = {name: last[name].mean / first[name].mean for name in known}
+    scaled = last.get("computation_scalability")
+    return found | ({"computation_scalability": scaled.mean} if scaled else {})
 
 
 def what_limits(sizes: Sequence[Size]) -> str:
@@ -244,8 +228,8 @@ def what_limits(sizes: Sequence[Size]) -> str:
     found = limits(sizes)
     if not found:
         return f"{begin}; the runs' traces do not show the cause of the loss"
-    worst = found[0]
-    if worst.ratio >= _NOTICEABLE:
+    worst, ratio = min(found.items(), key=lambda factor: factor[1])
+    if ratio >= _NOTICEABLE:
         return f"{begin}; no factor of its efficiency lost more than {100 * (1 - _NOTICEABLE):.0f} %"
-    told = f"{worst.name.replace('_', ' ')} is {worst.ratio:.2f} times that of the smallest size"
-    return f"{begin}; the largest loss is {_LIMITS[worst.name]}: {told}"
+    told = f"{worst.replace('_', ' ')} is {ratio:.2f} times that of the smallest size"
+    return f"{begin}; the largest loss is {_LIMITS[worst]}: {told}"

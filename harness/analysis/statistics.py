@@ -151,13 +151,8 @@ def with_runs(found: Effect, each: int, block_runs: int) -> Effect:
     """The same ratio and spread if each arm had `each` runs in blocks of `block_runs`."""
     blocks = -(-2 * each // block_runs) if found.in_blocks else 1
     df = 2 * each - blocks - 1
-    error = found.deviation * standard_error_factor(each, each) if df > 0 else inf
+    error = found.deviation * sqrt(2 / each) if df > 0 else inf  # of a difference of two means
     return found._replace(error=error, df=max(df, 1), runs=(each, each))
-
-
-def standard_error_factor(runs_a: int, runs_b: int) -> float:
-    """Of a difference of two means, times the standard deviation of one run."""
-    return sqrt(1 / runs_a + 1 / runs_b) if runs_a and runs_b else inf
 
 
 @cache

@@ -138,9 +138,7 @@ def _steps(ops: Operations, replayed: Mask, ranks: Ranks) -> Steps:
 
 
 def _quality(ops: Operations, graphs: Graphs) -> Quality:
-    problems = [
-        Problem(severity=RecordingVerdict.GOOD, what=problem_texts.TIMELINE_READ, evidence=note) for note in ops.notes
-    ]
+    problems = [Problem.remark(problem_texts.TIMELINE_READ, note) for note in ops.notes]
     left_out = len(graphs.left_out) + ops.left_out
     if left_out:
         step, why = next(iter(graphs.left_out.items()), (-1, "a time in it is no time"))

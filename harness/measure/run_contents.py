@@ -24,7 +24,6 @@ from harness.analysis.summary import (
     Problem,
     ProfilerCost,
     RankTraining,
-    RecordingVerdict,
     Summary,
     problem_texts,
 )
@@ -279,7 +278,7 @@ def _how_it_ended(run: Run) -> list[Problem]:
     if status is None or not status.why or status.state == "completed":
         return []
     said = status.why if status.why.startswith(status.state) else f"{status.state}: {status.why}"
-    return [Problem(severity=RecordingVerdict.GOOD, what=problem_texts.NOT_COMPLETED, evidence=said)]
+    return [Problem.remark(problem_texts.NOT_COMPLETED, said)]
 
 
 def with_contents(summary: Summary, contents: RunContents) -> Summary:
@@ -317,8 +316,7 @@ def _remarks(summary: Summary) -> list[Problem]:
     asked = summary.experiment
     if not isinstance(asked, Experiment) or asked.gpus_only is None or not on_cpu:
         return []
-    what, evidence = asked.gpus_only
-    return [Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
+    return [Problem.remark(*asked.gpus_only)]
 
 
 def _run_facts(record: dict[str, Any]) -> dict[str, Any]:

@@ -241,7 +241,7 @@ class _Line(NamedTuple):
 
 def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Line]:
     """Of one kind, one for each peer in each group."""
-    rows = unpack_rows(part.collectives)
+    rows = unpack_rows(part)
     groups = [key.group for key in rows.keys]
     names = list(dict.fromkeys(groups))
     of_kind = np.array([*(key.kind == kind for key in rows.keys), False])[rows.key]
@@ -271,7 +271,7 @@ def _by_ends(
 ) -> Iterator[Shared]:
     """What is left of two processes and was waited for: collectives of one kind and size that ended together. The
     record has no group for them, and other groups' collectives of the same kind lie between."""
-    tables = {place[key]: unpack_rows(p.collectives) for p in parts if (key := _process(p)) in place}
+    tables = {place[key]: unpack_rows(p) for p in parts if (key := _process(p)) in place}
     if len(nodes) != 2 or len(tables) != 2:
         return
     left = [np.flatnonzero(mask) for mask in free]

@@ -51,7 +51,7 @@ class ReplayContext:
 
     def kernel_means(self, process: int) -> dict[str, tuple[int, float]]:
         """Of a process's kernels without communication, by name: how many, and their mean time in nanoseconds."""
-        rows = [row for part in self._parts_of(process) for row in unpack_tables(part.tables)[0]]
+        rows = [row for part in self._parts_of(process) for row in unpack_tables(part).kernels]
         return {name: (count, total / count) for name, _, _, count, total, *_ in rows if not is_communication(name)}
 
     @cached_property

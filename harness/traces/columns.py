@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.printable import printable_name
-from harness.traces.trace import I32, I64, Calls, HostSpans, Ranges, Spans
+from harness.traces.trace import I32, I64, Activity, Calls, Events, HostSpans, Ranges, Spans
 
 AnySpans = TypeVar("AnySpans", bound=Spans)
 OnThreads = TypeVar("OnThreads", bound=Ranges | HostSpans)
 AnyColumn = NDArray[Any]
+Columns = dict[str, AnyColumn]
 
-_DTYPES = {"F64": np.float64, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
 _SPARSEST = 8  # the most slots per number of a table in which numbers are looked up
 _SMALL = 1 << 24  # a table of ids may have so many slots however few ids there are
+_FEW = 1 << 20  # the same where there are usually few
 
 
 class NameTable(dict[str, int]):
@@ -68,11 +69,6 @@ def is_constant(column: AnyColumn) -> bool:
     return column.strides == (0,)
 
 
-def empty(of: type[AnySpans]) -> AnySpans:
-    """Columns with no rows."""
-    return of(**{f.name: np.empty(0, _DTYPES[str(f.type)]) for f in fields(of)})
-
-
 def reordered(column: AnyColumn, order: NDArray[np.intp]) -> AnyColumn:
     """The rows of one column in `order`; a constant one stays constant and free."""
     return np.broadcast_to(column[:1], order.shape) if is_constant(column) else column[order]
@@ -83,7 +79,29 @@ def take(rows: AnySpans, order: NDArray[np.intp]) -> AnySpans:
     return replace(rows, **{f.name: reordered(getattr(rows, f.name), order) for f in fields(rows)})
 
 
-def joined(parts: list[dict[str, AnyColumn]]) -> dict[str, AnyColumn]:
+def work(activity: Activity, name: I32, **columns: AnyColumn) -> Columns:
+    """Columns of Events; of `bytes`, `copy_kind` and `host_memory` those that are not given are not known."""
+    n = len(name)
+    unless_given = {
+        "bytes": unknown(n),
+        "copy_kind": constant(-1, n, np.int32),
+        "host_memory": constant(0, n, np.uint8),
+    }
+    return {"name": name, "activity": constant(activity, n, np.uint8), **unless_given, **columns}
+
+
+def sorted_events(table: Columns, calls: Calls) -> Events:
+    """Events in the order that `Events` requires, with their launches. Reorders the columns of `table` itself."""
+    order = sorting_order(table["start_ns"], table["device"])
+    if order is not None:
+        for name in table:  # one column at a time: all at once would take twice the memory
+            table[name] = reordered(table[name], order)
+    launch_ns, launch_thread = launches(table["correlation"], table["process"], calls)
+    dtype = constant(-1, len(launch_ns), np.int32)
+    return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
+
+
+def joined(parts: list[Columns]) -> Columns:
     """The rows of several tables with the same columns, one table after the other. Empties `parts`."""
     full = [part for part in parts if len(next(iter(part.values())))] or parts[:1]
     return {name: _joined([part.pop(name) for part in full]) for name in list(full[0])}
@@ -110,16 +128,29 @@ def distinct(values: NDArray[np.integer]) -> list[int]:
     return sorted({*values[:1].tolist(), *values[changed].tolist()})
 
 
-def distinct_rows(ids: NDArray[np.integer]) -> tuple[I64, NDArray[np.integer]]:
-    """The distinct ids and, for each row, the position of its id among them; small ids are not sorted."""
+def distinct_rows(ids: NDArray[np.integer], small: int = _SMALL) -> tuple[I64, NDArray[np.integer]]:
+    """The distinct ids, ascending, and for each row the position of its id among them. Ids are not sorted where a table
+    of them has few slots for each, or not more than `small`."""
     lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
-    if highest - lowest > _SPARSEST * len(ids) + _SMALL:
+    if highest - lowest > _SPARSEST * len(ids) + small:
         return np.unique(ids, return_inverse=True)
-    shifted = ids - lowest
+    shifted = ids - lowest if lowest else ids
     seen = np.zeros(highest - lowest + 1, bool)
     seen[shifted] = True
     position = np.cumsum(seen, dtype=np.int32) - 1
     return np.flatnonzero(seen) + lowest, position[shifted]
+
+
+def distinct_columns(rows: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.integer], I64]:
+    """The distinct columns of a matrix of numbers from -1 on, and of each column its place among them. They are in the
+    order of their first numbers, then of their second ones, and so on."""
+    code = np.zeros(len(rows[0]), np.int64)
+    for values in rows:
+        place = distinct_rows(values + 1, _FEW)[1]
+        code = distinct_rows(code * (int(place.max(initial=0)) + 1) + place, _FEW)[1].astype(np.int64)
+    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return np.stack([values[first] for values in rows]), code
 
 
 def sorting_order(start_ns: I64, device: NDArray[np.integer]) -> NDArray[np.intp] | None:

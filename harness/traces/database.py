@@ -65,17 +65,16 @@ NSYS = Kind("an nsys export", "as nsys exports it", "export it again")
 class Database:
     """Read-only access; a missing table has no rows, and a missing column is unknown."""
 
-    def __init__(
-        self, path: Path, connection: sqlite3.Connection, progress: OnProgress = silent, kind: Kind = NSYS
-    ) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, progress: OnProgress, kind: Kind) -> None:
         self.path = path
         self._kind = kind
         self._size = path.stat().st_size
         self._done = 0  # bytes of the tables that were read whole
         self._progress = progress
         self._connection = connection
-        self._effort = _Effort(self._size)
-        connection.set_progress_handler(self._effort.too_much, _INSTRUCTIONS_AT_ONCE)
+        self._effort = 0  # of the present query: what SQLite did for it
+        self._most_effort = (_INSTRUCTIONS + self._size * _INSTRUCTIONS_PER_BYTE) // _INSTRUCTIONS_AT_ONCE
+        connection.set_progress_handler(self._is_too_much, _INSTRUCTIONS_AT_ONCE)
         listed = self._query("SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')")
         self.tables: dict[str, int] = {str(name): root for kind, name, root in listed if kind == "table" and root}
         self._stand_ins = {str(name) for _, name, _ in listed} - set(self.tables)
@@ -88,22 +87,25 @@ class Database:
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        """One query, with its errors as one sentence, and stopped where it takes more than the file's size explains."""
-        self._effort.begin()
+        """One query, with its errors as one sentence, and stopped where it takes more than the file's size explains:
+        a table's pages may refer to each other in circles."""
+        self._effort = 0
         with _one_sentence(self.path, self._kind):
             try:
                 yield
             except sqlite3.OperationalError:
-                if not self._effort.spent:
+                if self._effort <= self._most_effort:
                     raise
                 raise TraceError(self.path, "is damaged: one of its tables cannot be read to its end") from None
 
-    def columns(self, table: str) -> dict[str, int]:
-        """The columns of `table` and their positions; empty for a missing table.
+    def _is_too_much(self) -> bool:
+        """Called by SQLite now and then; True stops the query."""
+        self._effort += 1
+        return self._effort > self._most_effort
 
-        Raises:
-            TraceError: a view or a virtual table has that name; its rows may be anything.
-        """
+    def columns(self, table: str) -> dict[str, int]:
+        """The columns of `table` and their positions; empty for a missing table. Raises TraceError: a view or a virtual
+        table has that name; its rows may be anything."""
         if table in self._stand_ins:
             raise TraceError(self.path, f"is not {self._kind.made}: {table} is a view and not a table")
         if table not in self.tables:
@@ -203,28 +205,6 @@ class Database:
             sql = f'SELECT id, "{column}" FROM "{table}" WHERE id IN ({places})'
             found.update((number, str(text)) for number, text in self._query(sql, some) if text is not None)
         return found
-
-
-class _Effort:
-    """Counts what SQLite does for one query: a table's pages may refer to each other in circles."""
-
-    def __init__(self, file_bytes: int) -> None:
-        self._most = (_INSTRUCTIONS + file_bytes * _INSTRUCTIONS_PER_BYTE) // _INSTRUCTIONS_AT_ONCE
-        self.begin()
-
-    def begin(self) -> None:
-        """A new query."""
-        self._done = 0
-
-    def too_much(self) -> bool:
-        """Called by SQLite now and then; True stops the query."""
-        self._done += 1
-        return self.spent
-
-    @property
-    def spent(self) -> bool:
-        """Whether the query did more than any that ends."""
-        return self._done > self._most
 
 
 def whole(value: object) -> int | None:

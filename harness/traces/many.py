@@ -32,31 +32,28 @@ def map_traces(
     function: Callable[[Trace], Reduced],
     *,
     workers: int | None = None,
-    memory_budget_bytes: int | None = None,
     progress: OnProgress = silent,
 ) -> list[Reduced | TraceError]:
     """`function` of each trace, in the order of `paths`; a file that cannot be read gives its TraceError.
 
     `function` runs in the worker that read the trace and must be importable there (no lambda); its result
-    is pickled. `workers` is by default one per usable core, or fewer where `memory_budget_bytes`
-    (default: half of the free memory) is too small.
+    is pickled. `workers` is by default one per usable core; they are fewer where half of the free memory is too small.
     """
     files = [Path(path) for path in paths]
     sizes = [_size(file) for file in files]
-    count = worker_count(files, workers, memory_budget_bytes)
-    apply = partial(_apply, function, max(1, (workers if workers is not None else usable_cores()) // count))
+    wanted = workers if workers is not None else usable_cores()
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    count = worker_count(files, wanted, free_bytes // 2)
+    apply = partial(_apply, function, max(1, wanted // count))
     if count == 1 or (workers is None and sum(sizes) < _WORTH_A_POOL_BYTES):
         return _in_turn(files, sizes, apply, progress)
     return _in_pool(files, sizes, apply, count, progress)
 
 
-def worker_count(files: Sequence[Path], workers: int | None = None, memory_budget_bytes: int | None = None) -> int:
+def worker_count(files: Sequence[Path], wanted: int, memory_budget_bytes: int) -> int:
     """How many traces may be read at once, at least one."""
-    wanted = workers if workers is not None else usable_cores()
-    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    budget = memory_budget_bytes if memory_budget_bytes is not None else free_bytes // 2
-    largest = max((memory_bytes(file) for file in files), default=1)
-    return max(1, min(wanted, len(files), budget // largest))
+    largest = max(map(memory_bytes, files), default=1)
+    return max(1, min(wanted, len(files), memory_budget_bytes // largest))
 
 
 def memory_bytes(file: Path) -> int:

@@ -24,14 +24,8 @@ def moved_to_zero(trace: Trace) -> Trace:
     """The same trace, its clock's zero moved to the first time where that lies before it."""
     starts = [part.start_ns for part in (trace.events, trace.calls, trace.ranges, trace.host)]
     ahead = -min((int(column.min()) for column in starts if len(column)), default=0)
-    return trace if ahead <= 0 else _moved(trace, ahead)
-
-
-def _later(rows: AnySpans, ahead_ns: int) -> AnySpans:
-    return replace(rows, start_ns=rows.start_ns + ahead_ns, end_ns=rows.end_ns + ahead_ns)
-
-
-def _moved(trace: Trace, ahead: int) -> Trace:
+    if ahead <= 0:
+        return trace
     events, epoch_ns, until = trace.events, trace.identity.epoch_ns, trace.complete_until_ns
     launched = (events.launch_ns != -1) | (events.launch_thread != -1)
     launch_ns = np.where(launched, events.launch_ns + ahead, -1)
@@ -49,28 +43,24 @@ def _moved(trace: Trace, ahead: int) -> Trace:
     )
 
 
+def _later(rows: AnySpans, ahead_ns: int) -> AnySpans:
+    return replace(rows, start_ns=rows.start_ns + ahead_ns, end_ns=rows.end_ns + ahead_ns)
+
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
 LFS_MAGIC = b"version https://git-lfs"
 
 
-class HowToRead(NamedTuple):
-    """The choices of `open_trace`. A reader uses those that concern its format."""
-
-    host: bool
-    workers: int
-    progress: OnProgress
-
-
 class TraceFormat(NamedTuple):
     """A kind of trace file, known by the end of its name or by its first bytes (`magic`).
 
-    `contains`: what is near the beginning of a trace, where other files have such names too; `is_one` tells them apart
-    by more than that.
+    `read` takes the processes that may read a large file, and what is called with the bytes that are read. `contains`:
+    what is near the beginning of a trace, where other files have such names too; `is_one` tells them apart by more.
     """
 
     suffixes: tuple[str, ...]
-    read: Callable[[Path, HowToRead], Trace]
+    read: Callable[[Path, int, OnProgress], Trace]
     magic: bytes = b""
     contains: bytes = b""
     name: str = ""
@@ -78,25 +68,25 @@ class TraceFormat(NamedTuple):
 
 
 # Each reader is imported when it is needed: together they would be half of a short command's time.
-def _nsys(path: Path, how: HowToRead) -> Trace:
+def _nsys(path: Path, _workers: int, progress: OnProgress) -> Trace:
     from harness.traces.nsys.read import read_nsys
 
-    return read_nsys(path, how.host, how.progress)
+    return read_nsys(path, progress)
 
 
-def _rocpd(path: Path, how: HowToRead) -> Trace:
+def _rocpd(path: Path, _workers: int, progress: OnProgress) -> Trace:
     from harness.traces.rocpd.read import read_rocpd
 
-    return read_rocpd(path, how.host, how.progress)
+    return read_rocpd(path, progress)
 
 
-def _kineto(path: Path, how: HowToRead) -> Trace:
+def _kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     from harness.traces.kineto.read import read_kineto
 
-    return read_kineto(path, how.progress, how.workers)
+    return read_kineto(path, workers, progress)
 
 
-def _operations(path: Path, how: HowToRead) -> Trace:
+def _operations(path: Path, _workers: int, _progress: OnProgress) -> Trace:
     raise TraceError(
         path,
         "is a timeline of operations, without the events of any process: `report` and `compare` read it, nothing else "
@@ -114,37 +104,30 @@ FORMATS = [
 ]
 
 
-def open_trace(path: Path | str, *, host: bool = True, workers: int = 1, progress: OnProgress = silent) -> Trace:
-    """Read a trace of any format in `FORMATS`.
+def open_trace(path: Path | str, *, workers: int = 1, progress: OnProgress = silent) -> Trace:
+    """Read a trace of any format in `FORMATS`. Raises TraceError: it cannot be read, in one sentence.
 
-    A large file may be read by `workers` processes, where its reader can. `host=False` leaves out API calls and ranges
-    where they take extra time (nsys). `progress` is called with the bytes that are read. Trace.notes says what
-    is missing of a damaged file.
-
-    Raises:
-        TraceError: the file cannot be read, in one sentence.
+    A large file may be read by `workers` processes, where its reader can. `progress` is called with the bytes that are
+    read. Trace.notes says what is missing of a damaged file.
     """
     path = Path(path)
     if not is_unicode(str(path)):
         raise TraceError(path, f"has a {NOT_UNICODE}")
-    start = beginning(path)
-    if not start:
-        raise TraceError(path, "is empty")
-    if start.startswith(LFS_MAGIC):
-        raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
+    start = checked_beginning(path, "trace")
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
-    trace = next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress))
+    trace = next(known, FORMATS[-1]).read(path, workers, progress)
     return _printable(moved_to_zero(sanitize(trace)))
 
 
 def _printable(trace: Trace) -> Trace:
     """The trace without control characters in its texts; the table of names has none."""
+    found = trace.identity
     identity = replace(
-        trace.identity,
-        host=_shown(trace.identity.host),
-        device_names={device: printable_name(name) for device, name in trace.identity.device_names.items()},
-        tool_version=_shown(trace.identity.tool_version),
-        backend=_shown(trace.identity.backend),
+        found,
+        host=found.host and printable_name(found.host),
+        device_names={device: printable_name(name) for device, name in found.device_names.items()},
+        tool_version=found.tool_version and printable_name(found.tool_version),
+        backend=found.backend and printable_name(found.backend),
     )
     return replace(
         trace,
@@ -156,8 +139,14 @@ def _printable(trace: Trace) -> Trace:
     )
 
 
-def _shown(text: str | None) -> str | None:
-    return None if text is None else printable_name(text)
+def checked_beginning(path: Path, what: str) -> bytes:
+    """As `beginning`. Raises TraceError: it cannot be read, is empty, or only points at what it should be."""
+    start = beginning(path)
+    if not start:
+        raise TraceError(path, "is empty")
+    if start.startswith(LFS_MAGIC):
+        raise TraceError(path, f"is a Git LFS pointer, not the {what} itself: fetch it with `git lfs pull`")
+    return start
 
 
 def beginning(path: Path, unpack: bool = False) -> bytes:

@@ -25,7 +25,9 @@ class Operators:
 def operators(events: Events, rows: I64) -> Operators:
     """The operators with pieces among `rows`, which are ascending indices of one process's events."""
     pieces = rows[events.activity[rows] == Activity.CPU_OP]
-    number = _numbers(events.correlation[pieces])
+    correlation = events.correlation[pieces]
+    free = int(correlation.max(initial=-1)) + 1  # a piece without a number is an operator of its own
+    number = np.where(correlation >= 0, correlation, free + np.arange(len(pieces)))
     count = int(number.max(initial=-1)) + 1
     first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     first[number[::-1]] = pieces[::-1]
@@ -36,12 +38,6 @@ def operators(events: Events, rows: I64) -> Operators:
     found = found[np.argsort(first[found])]
     first, last = first[found], last[found]
     return Operators(first, events.start_ns[first], events.end_ns[last], own[found])
-
-
-def _numbers(correlation: I64) -> I64:
-    """A number for each operator; a piece without one is an operator of its own."""
-    free = int(correlation.max(initial=-1)) + 1
-    return np.where(correlation >= 0, correlation, free + np.arange(len(correlation)))
 
 
 def counted(events: Events, rows: I64) -> tuple[I64, I64]:

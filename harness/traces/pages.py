@@ -51,13 +51,8 @@ class Pages:
         self._pages: Bytes = np.frombuffer(self._map, np.uint8).reshape(-1, self._page_bytes)
 
     def columns(self, root: int, wanted: Sequence[int]) -> Iterator[list[I64]]:
-        """The columns at the ascending positions `wanted` of the table whose b-tree starts at page `root`.
-
-        Yields some thousand rows at a time; NULL is -1.
-
-        Raises:
-            OtherFormat: a value is not an integer, or the pages are not as expected.
-        """
+        """The columns at the ascending positions `wanted` of the table whose b-tree starts at page `root`; NULL is -1.
+        Some thousand rows at a time. Raises OtherFormat: a value is no integer, or the pages are not as expected."""
         self._left = len(self._pages)
         leaves = self._leaves(root)
         for begin in range(0, len(leaves), _PAGES_AT_ONCE):
@@ -122,8 +117,7 @@ class Pages:
 
 
 def _big_endian(data: Bytes, width: int) -> I64:
-    numbers: I64 = np.frombuffer(data.tobytes(), f">u{width}").astype(np.int64)
-    return numbers
+    return np.frombuffer(data.tobytes(), f">u{width}").astype(np.int64)
 
 
 def _varint(flat: Bytes, at: I64) -> tuple[I64, I64]:

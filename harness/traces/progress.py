@@ -36,12 +36,9 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """Note that `done` of `total` are done."""
-        if not total:
-            return
-        line = f"{self._doing}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
-        if self._unit is not None:
-            line = f"{self._doing}: {done} of {total} {self._unit}"
-        self.say(line)
+        if total:
+            in_mb = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            self.say(f"{self._doing}: {in_mb if self._unit is None else f'{done} of {total} {self._unit}'}")
 
     def say(self, line: str) -> None:
         """Show a line, if enough time has passed since the last one: for work whose size is not known."""

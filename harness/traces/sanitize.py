@@ -6,7 +6,8 @@ size are numbers that a machine can have, so nothing grows with a number that a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -53,36 +54,19 @@ class _Stretch(NamedTuple):
         return (time_ns >= self.low_ns) & (time_ns <= self.high_ns)
 
 
-@dataclass
-class _LeftOut:
-    """How much was left out, by what is wrong with it."""
-
-    times: int = 0
-    devices: int = 0
-    sizes: int = 0
-    samples: int = 0
-    values: int = 0
-    depth: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def sentences(self) -> list[str]:
-        found = (
-            (self.times, f"calls, ranges or events ended before they started or are over {_DAYS:.0f} days from others"),
-            (self.devices, "events are on a device whose number no machine has"),
-            (self.sizes, "copies are larger than any memory"),
-            (self.depth, f"ranges are nested in {_MOST_OPEN} others"),
-            (self.samples, f"samples of counters are over {_DAYS:.0f} days from the events"),
-            (self.values, "samples of counters have a value that no counter reaches"),
-        )  # fmt: skip
-        return [*(f"{count} {what}: left out" for count, what in found if count), *self.notes]
+# What is wrong with what was left out.
+_TIMES = f"calls, ranges or events ended before they started or are over {_DAYS:.0f} days from others"
+_DEVICES = "events are on a device whose number no machine has"
+_SIZES = "copies are larger than any memory"
+_DEPTH = f"ranges are nested in {_MOST_OPEN} others"
+_SAMPLES = f"samples of counters are over {_DAYS:.0f} days from the events"
+_VALUES = "samples of counters have a value that no counter reaches"
+_LeftOut = Counter[str]
 
 
 def sanitize(trace: Trace) -> Trace:
-    """The trace without what cannot be true, with a note for each sort of it.
-
-    Raises:
-        TraceError: so much cannot be true that nothing of the file is used.
-    """
+    """The trace without what cannot be true, with a note for each sort of it. Raises TraceError: so much cannot be true
+    that nothing of the file is used."""
     stretch, out = _stretch(trace), _LeftOut()
     good = _good_events(trace.events, stretch, out)
     events = _launched(_kept(trace.events, good), stretch)
@@ -98,9 +82,10 @@ def sanitize(trace: Trace) -> Trace:
         until = stretch.low_ns  # of no step is it known that it is complete
     metrics = [_sampled(series, stretch, out) for series in trace.metrics]
     nics = [_rated(nic, stretch, out) for nic in trace.nics]
+    identity, doubts = _identity(trace.identity, int(events.start_ns[0]) if len(events) else 0)
     return replace(
         trace,
-        identity=_identity(trace.identity, int(events.start_ns[0]) if len(events) else 0, out),
+        identity=identity,
         events=events,
         calls=calls,
         ranges=ranges,
@@ -110,7 +95,7 @@ def sanitize(trace: Trace) -> Trace:
         nics=[nic for nic in nics if len(nic.start_ns)],
         complete_until_ns=until,
         groups={name: ranks for name, ranks in trace.groups.items() if all(map(_is_rank, ranks))},
-        notes=[*trace.notes, *out.sentences()],
+        notes=[*trace.notes, *(f"{count} {what}: left out" for what, count in out.items() if count), *doubts],
     )
 
 
@@ -128,22 +113,22 @@ def _stretch(trace: Trace) -> _Stretch:
 
 
 def _good_events(events: Events, stretch: _Stretch, out: _LeftOut) -> Good:
-    in_time = _has_time(events.start_ns, events.end_ns, stretch)
+    in_time = _has_time(events, stretch)
     placed = (events.device >= -1) & (events.device <= _LARGEST_DEVICE)
     sized = events.bytes <= _MOST_BYTES
-    out.times += int((~in_time).sum())
-    out.devices += int((in_time & ~placed).sum())
-    out.sizes += int((in_time & placed & ~sized).sum())
+    out[_TIMES] += int((~in_time).sum())
+    out[_DEVICES] += int((in_time & ~placed).sum())
+    out[_SIZES] += int((in_time & placed & ~sized).sum())
     return in_time & placed & sized
 
 
-def _has_time(start_ns: I64, end_ns: I64, stretch: _Stretch) -> Good:
-    return (start_ns >= stretch.low_ns) & (end_ns <= stretch.high_ns) & (start_ns <= end_ns)
+def _has_time(rows: Spans | NicSamples, stretch: _Stretch) -> Good:
+    return (rows.start_ns >= stretch.low_ns) & (rows.end_ns <= stretch.high_ns) & (rows.start_ns <= rows.end_ns)
 
 
 def _in_time(rows: AnySpans, stretch: _Stretch, out: _LeftOut) -> AnySpans:
-    good = _has_time(rows.start_ns, rows.end_ns, stretch)
-    out.times += int((~good).sum())
+    good = _has_time(rows, stretch)
+    out[_TIMES] += int((~good).sum())
     return _kept(rows, good)
 
 
@@ -168,7 +153,7 @@ def _shallow(ranges: Ranges, out: _LeftOut) -> Ranges:
     threads = zip(np.split(ranges.start_ns, bounds), np.split(ranges.end_ns, bounds), strict=True)
     good = np.concatenate([_open_at_start(start, end) <= _MOST_OPEN for start, end in threads])
     good |= ranges.kind == RangeKind.START_END
-    out.depth += int((~good).sum())
+    out[_DEPTH] += int((~good).sum())
     return _kept(ranges, good)
 
 
@@ -185,30 +170,32 @@ def _launched(events: Events, stretch: _Stretch) -> Events:
 
 def _collectives(rows: Collectives, good_events: Good, stretch: _Stretch) -> Collectives:
     """The collectives whose event is still there, pointing at its new place."""
+    timely = _has_time(rows, stretch)
     if good_events.all():
-        return rows if not len(rows) else _kept(rows, _has_time(rows.start_ns, rows.end_ns, stretch))
-    good = _has_time(rows.start_ns, rows.end_ns, stretch) & ((rows.event < 0) | good_events[rows.event])
-    kept = _kept(rows, good)
+        return _kept(rows, timely)
+    kept = _kept(rows, timely & ((rows.event < 0) | good_events[rows.event]))
     place = np.cumsum(good_events) - 1
     return replace(kept, event=np.where(kept.event < 0, -1, place[kept.event]))
 
 
 def _sampled(series: MetricSeries, stretch: _Stretch, out: _LeftOut) -> MetricSeries:
     timely, countable = stretch.holds(series.time_ns), np.abs(series.value) <= _MOST_SUM  # NaN is not
-    good = timely & countable
-    out.samples += int((~timely).sum())
-    out.values += int((timely & ~countable).sum())
+    good = _counted(timely, countable, out)
     return replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
 
 
 def _rated(nic: NicSamples, stretch: _Stretch, out: _LeftOut) -> NicSamples:
-    timely = _has_time(nic.start_ns, nic.end_ns, stretch) & (nic.end_ns > nic.start_ns)
+    timely = _has_time(nic, stretch) & (nic.end_ns > nic.start_ns)
     possible = (nic.bytes_per_s >= 0) & (nic.bytes_per_s <= MOST_BYTES_PER_S)  # NaN is not
-    good = timely & possible
-    out.samples += int((~timely).sum())
-    out.values += int((timely & ~possible).sum())
+    good = _counted(timely, possible, out)
     start, end = nic.start_ns[good], nic.end_ns[good]
     return replace(nic, start_ns=start, end_ns=end, bytes_per_s=nic.bytes_per_s[good])
+
+
+def _counted(timely: Good, possible: Good, out: _LeftOut) -> Good:
+    out[_SAMPLES] += int((~timely).sum())
+    out[_VALUES] += int((timely & ~possible).sum())
+    return timely & possible
 
 
 def _sums_too_large(rows: Spans) -> bool:
@@ -222,22 +209,23 @@ def _is_rank(number: int) -> bool:
     return 0 <= number < MOST_RANKS
 
 
-def _identity(found: Identity, first_ns: int, out: _LeftOut) -> Identity:
-    """The identity without numbers that no job has; `first_ns` is a time on the file's own clock."""
-    rank, world = found.rank, found.world_size
+def _identity(found: Identity, first_ns: int) -> tuple[Identity, list[str]]:
+    """The identity without numbers that no job has, and sentences about these; `first_ns` is a time on the file's own
+    clock."""
+    rank, world, doubts = found.rank, found.world_size, list[str]()
     if rank is not None and not _is_rank(rank):
-        out.notes.append(f"the rank {_shown(rank)} in the file cannot be true and is not used")
+        doubts.append(f"the rank {_shown(rank)} in the file cannot be true and is not used")
         rank = None
     if world is not None and not max(rank or 0, 0) < world <= MOST_RANKS:
         whose = "" if rank is None else f" of rank {rank}"
-        out.notes.append(f"the world size {_shown(world)}{whose} in the file cannot be true and is not used")
+        doubts.append(f"the world size {_shown(world)}{whose} in the file cannot be true and is not used")
         world = None
     epoch = found.epoch_ns
     if epoch is not None and not _FIRST_NS <= epoch + first_ns < _LAST_UNIX_NS:
-        out.notes.append("the start of the file's clock cannot be true and is not used")
+        doubts.append("the start of the file's clock cannot be true and is not used")
         epoch = None
     ranks = {pid: rank for pid, rank in found.ranks.items() if _is_rank(rank)}
-    return replace(found, rank=rank, world_size=world, epoch_ns=epoch, ranks=ranks)
+    return replace(found, rank=rank, world_size=world, epoch_ns=epoch, ranks=ranks), doubts
 
 
 def _shown(number: int) -> str:

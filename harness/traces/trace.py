@@ -1,7 +1,7 @@
 """A trace: what one profiled process (or one nsys report) did, as numpy columns.
 
 Every reader returns this and every analysis takes it. It must not know where the numbers came from or what
-they are used for. All times are integer nanoseconds on the trace's own clock, none below 0 (see clock_origin.py);
+they are used for. All times are integer nanoseconds on the trace's own clock, none below 0 (see open.py);
 `-1` means "not known" in every integer column unless stated otherwise.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from harness.traces.trace import HostKind
+from harness.traces.trace import CopyKind, HostKind
 
 _DTYPES = {
     "float32": ("float", "f32", "fp32", "c10::float32"),
@@ -95,6 +95,15 @@ def collective_kind(word: str) -> str | None:
     """
     letters = _NOISE.sub("", word.lower())
     return next((kind for stem, kind in _STEMS if stem in letters), None)
+
+
+def copy_name(kind: int) -> str:
+    """The name of a copy whose tool names only its direction, as Kineto writes it.
+
+    >>> copy_name(CopyKind.H2D), copy_name(CopyKind.UNKNOWN)
+    ('Memcpy HtoD', 'Memcpy')
+    """
+    return "Memcpy" if kind == CopyKind.UNKNOWN else f"Memcpy {CopyKind(kind).name.replace('2', 'to')}"
 
 
 def overhead_kind(name: str) -> HostKind:

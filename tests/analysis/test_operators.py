@@ -36,7 +36,7 @@ def part() -> RankPart:
 
 
 def test_kernels_are_operators_with_their_own_time(part: RankPart) -> None:
-    kernels, _ = unpack_tables(part.tables)
+    kernels, _ = unpack_tables(part)
     rows = {name: row for name, _, _, *row in kernels}
     assert rows["aten::mm"] == [2, 33, 5, 28]
     assert rows["aten::t"] == [1, 2, 2, 2]
@@ -48,7 +48,7 @@ def test_kinds_devices_phases_and_ranges_count_operators_too(part: RankPart) -> 
     assert next(k for k in device.kinds if k.kind == "gemm").count == 3
     assert part.phases["forward"][:2] == (2, 22)
     assert part.phases["backward"][:2] == (1, 8 + 5)
-    _, ranges = unpack_tables(part.tables)
+    _, ranges = unpack_tables(part)
     assert ranges["forward"][2] == 2
 
 
@@ -81,7 +81,7 @@ def test_autograds_operators_tell_the_phases_of_a_program_without_ranges() -> No
     (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
     told = {phase: count for phase, (count, *_) in part.phases.items()}
     assert told == {"forward": 4 * 3, "backward": 4 * 2, "optimizer": 4, "data loading": 4, "other": 4}
-    _, ranges = unpack_tables(part.tables)
+    _, ranges = unpack_tables(part)
     assert ranges["forward (by its operators)"][:2] == (8, 4 * ((23 - 8) + (50 - 40)))
     assert ranges["backward (by its operators)"][:2] == (8, 4 * ((35 - 23) + (72 - 50)))
 
@@ -93,4 +93,4 @@ def test_a_programs_own_ranges_of_backward_are_not_doubled() -> None:
     made.range(19, 31, "## backward ##")
     made.step(0, 50, 0)
     (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
-    assert list(unpack_tables(part.tables)[1]) == ["## backward ##", "ProfilerStep#"]
+    assert list(unpack_tables(part)[1]) == ["## backward ##", "ProfilerStep#"]

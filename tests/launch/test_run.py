@@ -25,7 +25,6 @@ from harness.launch.submit import Start, prepare, submit, this_machine
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
-from harness.traces.many import worker_count
 from tests.exercises.launching import UNHURRIED
 from tests.launch.launch_shared import ROOT, Harness, a_run
 
@@ -308,4 +307,3 @@ def test_cores_are_counted_where_the_system_does_not_list_those_of_the_process(m
     """Like macOS."""
     monkeypatch.delattr(os, "sched_getaffinity")
     assert this_machine().cores == usable_cores() == os.cpu_count()
-    assert worker_count([Path("rank0.json")] * 999, memory_budget_bytes=1 << 50) == os.cpu_count()

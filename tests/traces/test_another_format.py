@@ -10,13 +10,14 @@ import pytest
 from harness.cli.main import main
 from harness.traces import Trace, find_traces
 from harness.traces import open as opening
-from harness.traces.open import HowToRead, TraceFormat
+from harness.traces.open import TraceFormat
+from harness.traces.progress import OnProgress
 from tests.synthetic.columns import Made
 
 LINES = "0 100 ampere_sgemm_128x64_nn\n150 250 ampere_sgemm_128x64_nn\n"
 
 
-def read_lines(path: Path, how: HowToRead) -> Trace:
+def read_lines(path: Path, _workers: int, _progress: OnProgress) -> Trace:
     """Our own format of this test: start and end in nanoseconds, and a kernel's name."""
     made = Made(path=str(path))
     for line in path.read_text().splitlines():

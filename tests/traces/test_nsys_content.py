@@ -389,11 +389,6 @@ def test_the_version_is_found_under_its_old_name_too(tmp_path: Path) -> None:
     assert open_trace(path).identity.tool_version == "2024.6.1.90"
 
 
-def test_the_host_side_can_be_left_out(tmp_path: Path) -> None:
-    trace = open_trace(nsys.nsys_step().saved(tmp_path / "t.sqlite"), host=False)
-    assert (len(trace.events), len(trace.calls), len(trace.ranges)) == (4, 0, 0)
-
-
 def test_ranges_that_nsys_ended_with_its_recording_are_cut_off(tmp_path: Path) -> None:
     """Seen with nsys 2022.4: at `nsys stop` all open ranges of a thread end in one nanosecond."""
     made = Nsys()

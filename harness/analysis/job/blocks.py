@@ -15,6 +15,7 @@ from harness.analysis.process.part import RankPart, unpack_rows
 from harness.traces.trace import I32, I64
 
 Chosen = NDArray[np.bool_ | np.int64] | slice
+_TABLES = ("bytes", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
@@ -40,25 +41,12 @@ class Block:
 
     def columns(self, chosen: Chosen) -> Block:
         """The chosen collectives of every rank, by slice, mask or index."""
-        return replace(
-            self,
-            key=self.key[chosen],
-            phase=self.phase[chosen],
-            row=self.row[chosen],
-            bytes=self.bytes[:, chosen],
-            start_ns=self.start_ns[:, chosen],
-            end_ns=self.end_ns[:, chosen],
-        )
+        found: dict[str, Any] = {name: getattr(self, name)[chosen] for name in ("key", "phase", "row")}
+        return replace(self, **found, **{name: getattr(self, name)[:, chosen] for name in _TABLES})
 
     def ranks(self, chosen: Chosen) -> Block:
         """Every collective of the chosen lines."""
-        return replace(
-            self,
-            rank=self.rank[chosen],
-            bytes=self.bytes[chosen],
-            start_ns=self.start_ns[chosen],
-            end_ns=self.end_ns[chosen],
-        )
+        return replace(self, **{name: getattr(self, name)[chosen] for name in ("rank", *_TABLES)})
 
     def inside(self, window_ns: I64) -> NDArray[np.bool_]:
         """(r, n): started inside the rank's window. window_ns: (2, parts), where the window of each part begins and
@@ -70,7 +58,7 @@ class Block:
 
 def blocks_of(parts: Sequence[RankPart]) -> list[Block]:
     """The collectives of parts, which are numbered by their place."""
-    return joined(_alone(number, unpack_rows(part.collectives)) for number, part in enumerate(parts))
+    return joined(_alone(number, unpack_rows(part)) for number, part in enumerate(parts))
 
 
 def _alone(number: int, rows: CollectiveRows) -> Block:
@@ -96,12 +84,11 @@ def joined(blocks: Iterable[Block]) -> list[Block]:
 
 def _stacked(blocks: Sequence[Block]) -> Block:
     """The ranks of several blocks of one shape, in order."""
-    rank = np.concatenate([block.rank for block in blocks])
-    size, start, end = (
-        np.concatenate([getattr(block, name) for block in blocks]) for name in ("bytes", "start_ns", "end_ns")
-    )
-    whole = replace(blocks[0], rank=rank, bytes=size, start_ns=start, end_ns=end)
-    return whole if (np.diff(rank) > 0).all() else whole.ranks(np.argsort(rank, kind="stable"))
+    found: dict[str, Any] = {
+        name: np.concatenate([getattr(block, name) for block in blocks]) for name in ("rank", *_TABLES)
+    }
+    whole = replace(blocks[0], **found)
+    return whole if (np.diff(whole.rank) > 0).all() else whole.ranks(np.argsort(whole.rank, kind="stable"))
 
 
 def renumbered(blocks: Iterable[Block], place: I64) -> list[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
 
@@ -17,21 +17,12 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import Clock, Collective, CollectiveFit, CollectivePhase, MessageSize, Straggler, Withheld
 from harness.common.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
-from harness.traces.trace import I64
+from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
 CHANCE = 0.01  # a rank is a straggler if chance alone makes it last this often with a lower probability
 MUCH_MORE = 1.5  # times as often as if all ranks took turns
 NOTICEABLE = 0.1  # and when the skew is at least this share of the collectives' time
-
-
-@dataclass
-class _Unmatched:
-    """The collectives of one rank that cannot be matched with those of other ranks, which may be the same ones."""
-
-    count: int = 0
-    bytes: int = 0
-    duration_ns: int = 0
 
 
 @dataclass
@@ -52,7 +43,8 @@ class _Sums:
     last: Counter[int] = field(default_factory=Counter)
     hosts: set[str] = field(default_factory=set)
     of_rank: Counter[tuple[int, str, int]] = field(default_factory=Counter)  # its calls
-    unmatched: dict[tuple[int, str, int], _Unmatched] = field(default_factory=dict)
+    # By rank, count, bytes and nanoseconds of those that cannot be matched with other ranks', which may be the same.
+    unmatched: dict[tuple[int, str, int], tuple[int, int, int]] = field(default_factory=dict)
 
 
 def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
@@ -84,9 +76,15 @@ def _with_size(key: Key, m: MatchedGroup) -> Key:
 def _add_matched(s: _Sums, m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> None:
     duration = m.end_ns[:, chosen] - m.start_ns[:, chosen]
     fastest = duration.min(axis=0)
-    _count(s, m, m.bytes[chosen], duration)
+    size = m.bytes[chosen]
+    s.ranks.update(m.processes)
+    s.of_rank.update(dict.fromkeys(m.processes, size.size))
+    s.hosts |= {part.source.host for part in m.parts if part.source.host is not None}
+    s.bytes_known &= bool((size >= 0).all())
+    s.duration_ns += int(duration.sum())
+    s.spans += duration.size
     s.count += len(chosen)
-    s.bytes += int(np.maximum(m.bytes[chosen], 0).sum())
+    s.bytes += int(np.maximum(size, 0).sum())
     s.transfer_time_ns += int(fastest.sum())
     if len(m.parts) > 1 and m.complete:
         own, waits = ~m.of_profiler[chosen], (duration - fastest).sum(axis=0)
@@ -96,16 +94,10 @@ def _add_matched(s: _Sums, m: MatchedGroup, chosen: I64, clocks: dict[str, Clock
         if start is not None:
             s.skew_ns += int((start.max(axis=0) - start.min(axis=0)).sum())
             s.skewed += start.shape[1]
-            _count_last(s, m, start)
-
-
-def _count(s: _Sums, m: MatchedGroup, size: I64, duration: I64) -> None:
-    s.ranks.update(m.processes)
-    s.of_rank.update(dict.fromkeys(m.processes, size.size))
-    s.hosts |= {part.source.host for part in m.parts if part.source.host is not None}
-    s.bytes_known &= bool((size >= 0).all())
-    s.duration_ns += int(duration.sum())
-    s.spans += duration.size
+            lasts = np.bincount(start.argmax(axis=0), minlength=len(m.parts)).tolist()
+            for part, count in zip(m.parts, lasts, strict=True):
+                if count and part.source.rank is not None:
+                    s.last[part.source.rank] += count
 
 
 def _aligned_starts(m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> I64 | None:
@@ -115,13 +107,6 @@ def _aligned_starts(m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> I
     offset = np.array([clocks[clock].offset_ns for clock in m.clocks])[:, None]
     aligned: I64 = m.start_ns[:, chosen] - offset
     return aligned
-
-
-def _count_last(s: _Sums, m: MatchedGroup, start: I64) -> None:
-    for i, count in zip(*np.unique(start.argmax(axis=0), return_counts=True), strict=True):
-        rank = m.parts[int(i)].source.rank
-        if rank is not None:
-            s.last[rank] += int(count)
 
 
 def _add_unmatched(s: _Sums, parts: Sequence[RankPart], rows: Block, chosen: NDArray[np.bool_]) -> None:
@@ -134,32 +119,20 @@ def _add_unmatched(s: _Sums, parts: Sequence[RankPart], rows: Block, chosen: NDA
     columns = (column.sum(axis=1).tolist() for column in table)
     for i, count, size, ns in zip(rows.rank.tolist(), *columns, strict=True):
         if count:
-            _add_unmatched_of(s, parts[i], _Unmatched(count, size, ns))
-
-
-def _add_unmatched_of(s: _Sums, part: RankPart, more: _Unmatched) -> None:
-    s.ranks.add(part.key)
-    s.of_rank[part.key] += more.count
-    if part.source.host is not None:
-        s.hosts.add(part.source.host)
-    own = s.unmatched.setdefault(part.key, _Unmatched())
-    own.count += more.count
-    own.bytes += more.bytes
-    own.duration_ns += more.duration_ns
+            key, host = parts[i].key, parts[i].source.host
+            s.ranks.add(key)
+            s.of_rank[key] += count
+            s.hosts |= {host} - {None}
+            own = s.unmatched.get(key, (0, 0, 0))
+            s.unmatched[key] = (own[0] + count, own[1] + size, own[2] + ns)
 
 
 def _with_unmatched(kind: str, s: _Sums) -> _Sums:
     """With the unmatched rows: a collective counts once, with the numbers of the rank that did most of them, and not
     once for each rank; sends and receives count for each rank."""
-    own = list(s.unmatched.values())
-    if kind not in POINT_TO_POINT:
-        own = sorted(own, key=lambda a: (a.count, a.bytes, a.duration_ns))[-1:]
-    return replace(
-        s,
-        count=s.count + sum(a.count for a in own),
-        bytes=s.bytes + sum(a.bytes for a in own),
-        transfer_time_ns=s.transfer_time_ns + sum(a.duration_ns for a in own),
-    )
+    own = sorted(s.unmatched.values())
+    count, size, ns = map(sum, zip((0, 0, 0), *(own if kind in POINT_TO_POINT else own[-1:]), strict=True))
+    return replace(s, count=s.count + count, bytes=s.bytes + size, transfer_time_ns=s.transfer_time_ns + ns)
 
 
 def _row(key: Key, s: _Sums) -> Collective:
@@ -206,29 +179,21 @@ def message_sizes(job: JobCollectives) -> list[MessageSize]:
         key = np.broadcast_to(rows.key, inside.shape)[inside]
         columns = (key, rows.bytes[inside], (rows.end_ns - rows.start_ns)[inside])
         _collect(times, rows.keys, columns, waits=True)
-    table = []
-    for (kind, size, count, waits), lists in times.items():
-        values = np.concatenate(lists)
-        table.append(
-            MessageSize(
-                kind=kind,
-                group_size=size,
-                bytes=count,
-                count=len(values),
-                median_transfer_ns=round(float(np.median(values))),
-                includes_waiting=waits,
-            )
+    table = [
+        MessageSize(
+            kind=kind,
+            group_size=group_size,
+            bytes=size,
+            count=sum(map(len, lists)),
+            median_transfer_ns=round(float(np.median(np.concatenate(lists)))),
+            includes_waiting=waits,
         )
+        for (kind, group_size, size, waits), lists in times.items()
+    ]
     return sorted(table, key=lambda t: (t.kind, t.group_size or 0, t.bytes, t.includes_waiting))
 
 
-def _collect(
-    times: dict[_Message, list[I64]],
-    keys: list[Key],
-    columns: tuple[np.ndarray[tuple[int], np.dtype[np.int32]], I64, I64],
-    *,
-    waits: bool,
-) -> None:
+def _collect(times: dict[_Message, list[I64]], keys: list[Key], columns: tuple[I32, I64, I64], *, waits: bool) -> None:
     key, size, duration = columns
     for i, k in enumerate(keys):
         for b in np.unique(size[(key == i) & (size > 0)]).tolist():
@@ -260,12 +225,14 @@ def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]
                 share[rank] += len(chosen) / len(m.parts)
     if skew < NOTICEABLE * time:
         return []
-    found = [
-        _straggler(rank, count[rank], took_part[rank], lateness[rank] // took_part[rank])
-        for rank in count
-        if count[rank] > MUCH_MORE * share[rank]
-        and chance_of(count[rank], took_part[rank], share[rank] / took_part[rank]) < CHANCE
-    ]
+    found = []
+    for rank, last in count.items():
+        of, late_ns = took_part[rank], lateness[rank] // took_part[rank]
+        if last > MUCH_MORE * share[rank] and chance_of(last, of, share[rank] / of) < CHANCE:
+            seen = f"last to arrive at {last} of {of} collectives, {late_ns / 1e6:.3f} ms after the first on average"
+            found.append(
+                Straggler(rank=rank, last_arrivals=last, collectives=of, mean_lateness_ns=late_ns, evidence=seen)
+            )
     return sorted(found, key=lambda s: (-s.last_arrivals, s.rank))
 
 
@@ -283,16 +250,6 @@ def chance_of(successes: int, trials: int, probability: float) -> float:
         return float(np.exp(-(deviation**2) / 2))
     return sum(
         comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(successes, trials + 1)
-    )
-
-
-def _straggler(rank: int, last: int, of: int, mean_ns: int) -> Straggler:
-    return Straggler(
-        rank=rank,
-        last_arrivals=last,
-        collectives=of,
-        mean_lateness_ns=mean_ns,
-        evidence=f"last to arrive at {last} of {of} collectives, {mean_ns / 1e6:.3f} ms after the first on average",
     )
 
 
@@ -317,36 +274,23 @@ def collective_phases(job: JobCollectives, steps: int) -> list[CollectivePhase]:
     return sorted(rows, key=lambda r: (-r.duration_ns, r.kind, r.phase))
 
 
-def fits(sizes: Sequence[MessageSize]) -> list[CollectiveFit]:
-    """α (latency) and β (time per byte) of every kind and group size with enough different message sizes."""
-    return [fit for fit, _ in _judged(sizes)]
-
-
-def withheld_fits(sizes: Sequence[MessageSize]) -> list[Withheld]:
-    """The α and β that are not given, and why."""
-    return [
-        Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=f"{_described(fit)}: {why}")
-        for fit, why in _judged(sizes)
-        if why
-    ]
-
-
-def _described(fit: CollectiveFit) -> str:
-    waiting = ", waiting included" if fit.includes_waiting else ""
-    group = f"{fit.group_size} ranks" if fit.group_size else "groups of unknown size"
-    return f"{fit.kind} of {group}{waiting}"
-
-
-def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]:
-    """Every fit, and the reason why its α and β are not given; empty where they are given."""
-    groups: dict[tuple[str, int | None, bool], list[MessageSize]] = {}
+def fits(sizes: Sequence[MessageSize]) -> tuple[list[CollectiveFit], list[Withheld]]:
+    """α (latency) and β (time per byte) of every kind and group size with enough different message sizes; those that
+    are not given, and why."""
+    groups: defaultdict[tuple[str, int | None, bool], list[MessageSize]] = defaultdict(list)
     for row in sizes:
-        groups.setdefault((row.kind, row.group_size, row.includes_waiting), []).append(row)
+        groups[row.kind, row.group_size, row.includes_waiting].append(row)
+    found, withheld = [], []
     for (kind, group_size, waits), rows in groups.items():
         line = fit_alpha_beta([r.bytes for r in rows], [r.median_transfer_ns for r in rows])
-        if line is not None:
-            why = _objection(line)
-            fit = CollectiveFit(
+        if line is None:
+            continue
+        if why := _objection(line):
+            group = f"{group_size} ranks" if group_size else "groups of unknown size"
+            reason = f"{kind} of {group}{', waiting included' * waits}: {why}"
+            withheld.append(Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=reason))
+        found.append(
+            CollectiveFit(
                 kind=kind,
                 group_size=group_size,
                 points=line.points,
@@ -355,7 +299,8 @@ def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]
                 r_squared=line.r2_log,
                 includes_waiting=waits,
             )
-            yield fit, why
+        )
+    return found, withheld
 
 
 def _objection(line: AlphaBeta) -> str:

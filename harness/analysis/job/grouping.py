@@ -15,7 +15,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.process.view import views
-from harness.analysis.summary import Clock, Problem, RecordingVerdict, problem_texts
+from harness.analysis.summary import Clock, Problem, problem_texts
 from harness.traces.trace import I64, Trace
 
 
@@ -146,8 +146,7 @@ def _left_out(helper: RankPart) -> Problem:
         f"process {helper.source.pid} ({PurePath(helper.source.path).name}): "
         f"{kernel_ns / 1e6:.2f} ms of work on device {where}"
     )
-    what = problem_texts.NO_RANK
-    return Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)
+    return Problem.remark(problem_texts.NO_RANK, evidence)
 
 
 def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
@@ -195,42 +194,34 @@ def judge_job(
 
 def _unmatched(collectives: JobCollectives) -> list[Problem]:
     """Groups with a name that do not match are a doubt; without names several groups are mixed, which is no fault."""
-    what = problem_texts.UNMATCHED
     reasons = sorted({r for r in collectives.reasons if not r.startswith("point-to-point")})
-    return [
-        Problem(severity=RecordingVerdict.GOOD, what=what, evidence=r) if NAMELESS in r else Problem.doubt(what, r)
-        for r in reasons
-    ]
+    return [(Problem.remark if NAMELESS in r else Problem.doubt)(problem_texts.UNMATCHED, r) for r in reasons]
 
 
-def _missing(parts: Sequence[RankPart], size: int | None) -> list[Problem]:
+def _missing(parts: Sequence[RankPart], size: int | None) -> Iterator[Problem]:
     ranks = {part.source.rank for part in parts} - {None}
-    if size is None or size <= 1 or not ranks or len(ranks) >= size:
-        return []
-    missing = list(islice((rank for rank in range(size) if rank not in ranks), 9))
-    shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-    return [Problem.doubt(problem_texts.RANKS_MISSING, f"{len(ranks)} of {size} ranks were read; missing: {shown}")]
+    if size is not None and size > 1 and 0 < len(ranks) < size:
+        missing = list(islice((rank for rank in range(size) if rank not in ranks), 9))
+        shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+        yield Problem.doubt(problem_texts.RANKS_MISSING, f"{len(ranks)} of {size} ranks were read; missing: {shown}")
 
 
-def _twice(parts: Sequence[RankPart]) -> list[Problem]:
+def _twice(parts: Sequence[RankPart]) -> Iterator[Problem]:
     counts = Counter(part.source.rank for part in parts if part.source.rank is not None)
-    return [
-        Problem.doubt(problem_texts.RANK_TWICE, f"rank {rank}: {count} recordings in one job")
-        for rank, count in sorted(counts.items())
-        if count > 1
-    ]
+    for rank, count in sorted(counts.items()):
+        if count > 1:
+            yield Problem.doubt(problem_texts.RANK_TWICE, f"rank {rank}: {count} recordings in one job")
 
 
-def _several_kinds_of_step(parts: Sequence[RankPart]) -> list[Problem]:
+def _several_kinds_of_step(parts: Sequence[RankPart]) -> Iterator[Problem]:
     """Steps of one rank that are not the steps of another cannot be put into one distribution."""
     found = Counter(part.steps.source for part in parts if part.steps.durations_ns)
-    if len(found) < 2:
-        return []
-    evidence = "; ".join(f"{source} in {count} of {len(parts)} processes" for source, count in found.items())
-    return [Problem.doubt(problem_texts.UNLIKE_STEPS, evidence)]
+    if len(found) > 1:
+        evidence = "; ".join(f"{source} in {count} of {len(parts)} processes" for source, count in found.items())
+        yield Problem.doubt(problem_texts.UNLIKE_STEPS, evidence)
 
 
-def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[Problem]:
+def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> Iterator[Problem]:
     """Recording windows that start more than half a step apart are not about the same steps."""
     steps = [median(part.steps.durations_ns) for part in parts if part.steps.durations_ns]
     starts = [
@@ -238,11 +229,9 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[
         for part in parts
         if part.clock in clocks and part.steps.durations_ns
     ]
-    if len(starts) < 2 or max(starts) - min(starts) <= median(steps) / 2:
-        return []
-    apart, step = (max(starts) - min(starts)) / 1e6, median(steps) / 1e6
-    evidence = f"windows start {apart:.2f} ms apart, a step is {step:.2f} ms"
-    return [Problem.doubt(problem_texts.UNEVEN, evidence)]
+    if len(starts) > 1 and (apart_ns := max(starts) - min(starts)) > median(steps) / 2:
+        evidence = f"windows start {apart_ns / 1e6:.2f} ms apart, a step is {median(steps) / 1e6:.2f} ms"
+        yield Problem.doubt(problem_texts.UNEVEN, evidence)
 
 
 def _first_mark_ns(part: RankPart) -> int:
@@ -251,7 +240,7 @@ def _first_mark_ns(part: RankPart) -> int:
     return part.window_start_ns + behind
 
 
-def _several_clocks(collectives: JobCollectives) -> list[Problem]:
+def _several_clocks(collectives: JobCollectives) -> Iterator[Problem]:
     """Ranks with one recorded clock that really have several: a collective in which every member needs the data of all
     others ended on one rank before it began on another. Ends that lie apart are no sign: on a busy machine a rank waits
     for a core before it can record the end."""
@@ -263,16 +252,17 @@ def _several_clocks(collectives: JobCollectives) -> list[Problem]:
         if before > APART_NS:
             apart = f"{before / 1e6:.2f} ms before it begins on another"
             evidence = f"{m.parts[0].clock}: a collective ends on one rank {apart}"
-            return [Problem.doubt(problem_texts.CLOCKS_OF_ONE_HOST, evidence)]
-    return []
+            yield Problem.doubt(problem_texts.CLOCKS_OF_ONE_HOST, evidence)
+            return
 
 
-def _clock_doubts(parts: Sequence[RankPart], collectives: JobCollectives, clocks: dict[str, Clock]) -> list[Problem]:
-    found: list[Problem] = []
+def _clock_doubts(
+    parts: Sequence[RankPart], collectives: JobCollectives, clocks: dict[str, Clock]
+) -> Iterator[Problem]:
     missing = sorted({part.clock for part in parts} - set(clocks))
     if missing and len(parts) > 1:
         evidence = f"{len(missing)} clocks share no matched collective with the first rank's: {missing[0]}"
-        found.append(Problem.doubt(problem_texts.CLOCKS_UNKNOWN, evidence))
+        yield Problem.doubt(problem_texts.CLOCKS_UNKNOWN, evidence)
     lengths = [
         int(m.end_ns[0, i] - m.start_ns[0, i]) for m in collectives.matched for i in range(min(m.end_ns.shape[1], 200))
     ]
@@ -280,5 +270,4 @@ def _clock_doubts(parts: Sequence[RankPart], collectives: JobCollectives, clocks
     for clock in clocks.values():
         if usual_ns is not None and clock.residual_ns > usual_ns:
             evidence = f"{clock.host}: ends of collectives scatter by {clock.residual_ns / 1e3:.1f} µs after alignment"
-            found.append(Problem.doubt(problem_texts.CLOCKS_ROUGH, evidence))
-    return found
+            yield Problem.doubt(problem_texts.CLOCKS_ROUGH, evidence)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,6 @@ class Group:
     only: tuple[str, str | None, int | None] | None = None  # kind, element type, size
 
     @property
-    def point_to_point(self) -> bool:
-        return self.only is not None and self.only[0] in POINT_TO_POINT
-
-    @property
     def nameless(self) -> bool:
         return self.name is None and self.ranks is None
 
@@ -61,7 +58,7 @@ class MatchedGroup:
     row: I64  # (r, n) each rank's own numbers of the rows
     phase: NDArray[np.int8]  # (n,) of the first rank, an index into phases.PHASES
     of_profiler: NDArray[np.bool_]  # (n,) waits for a rank's profiler, not for its work; see profiler_waits.py
-    whole_job: bool = True  # every rank of the job was read, as far as its world size is recorded
+    whole_job: bool  # every rank of the job was read, as far as its world size is recorded
 
     @cached_property
     def clocks(self) -> list[str]:
@@ -95,7 +92,18 @@ class JobCollectives:
     @cached_property
     def window_ns(self) -> I64:
         """(2, parts): where the window of each part begins and ends, on its own clock."""
-        return _windows(self.parts)
+        return np.array([[p.window_start_ns for p in self.parts], [p.window_end_ns for p in self.parts]], np.int64)
+
+    @cached_property
+    def epoch_ns(self) -> I64:
+        """(parts,): the unix time of the 0 of each part's clock."""
+        return np.array([part.epoch_ns or 0 for part in self.parts], np.int64)
+
+    @cached_property
+    def clock(self) -> I64:
+        """(parts,): each part's clock as a number."""
+        index: dict[str, int] = {}
+        return np.array([index.setdefault(part.clock, len(index)) for part in self.parts], np.int64)
 
 
 def match_collectives(
@@ -113,42 +121,21 @@ def match_collectives(
         _add_phases(result.phases, block.ranks(stepped[block.rank]), result.window_ns)
         for group, own in _by_group(block):
             groups.setdefault(group, []).append(own)
-    clocks = _numbered_clocks(parts)
     for group, members in groups.items():
         reason = _obstacle(group, members, world_size)
-        aligned = None if reason else _align_sequences(members, clocks)
+        aligned = None if reason else _align_sequences(members, result)
         if aligned is None:
             result.unmatched += members
             if sum(len(own.rank) for own in members) > 1:
                 result.reasons.append(reason or _differ(group))
         else:
-            whole = world_size is None or len(parts) >= world_size
-            matched = replace(_tables(group, aligned, result), whole_job=whole)
+            matched = _tables(group, aligned, result, whole_job=world_size is None or len(parts) >= world_size)
             if group.nameless and not _meets(matched):
                 result.unmatched += members
                 result.reasons.append(_differ(group))
             else:
                 result.matched.append(matched)
     return result
-
-
-def _windows(parts: Sequence[RankPart]) -> I64:
-    begin, end = ([getattr(p, f"window_{name}_ns") for p in parts] for name in ("start", "end"))
-    return np.array([begin, end], np.int64)
-
-
-@dataclass(frozen=True)
-class _Clocks:
-    """Each part's clock as a number, and the unix time of its 0."""
-
-    number: I64
-    epoch_ns: I64
-
-
-def _numbered_clocks(parts: Sequence[RankPart]) -> _Clocks:
-    index: dict[str, int] = {}
-    number = [index.setdefault(part.clock, len(index)) for part in parts]
-    return _Clocks(np.array(number, np.int64), np.array([part.epoch_ns or 0 for part in parts], np.int64))
 
 
 def _add_phases(sums: Counter[tuple[str, int, str]], block: Block, window_ns: I64) -> None:
@@ -189,7 +176,7 @@ def _group(key: Key) -> Group:
 
 def _obstacle(group: Group, members: list[Block], world_size: int | None) -> str | None:
     """Why a group cannot be matched at all; None where it is worth trying."""
-    if group.point_to_point:
+    if group.only is not None and group.only[0] in POINT_TO_POINT:
         return "point-to-point transfers have no common instance"
     count = sum(len(own.rank) for own in members)
     sizes = [size for own in members if (size := own.keys[int(own.key[0])].group_size) is not None]
@@ -203,15 +190,11 @@ def _obstacle(group: Group, members: list[Block], world_size: int | None) -> str
     return None
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """Members whose first collective stands at `shift` in the longest member's sequence (negative: before it)."""
-
-    rows: Block
-    shift: int
+# Members, and where in the longest one's sequence their first collective stands (negative: before it).
+_Placed = tuple[Block, int]
 
 
-def _align_sequences(members: list[Block], clocks: _Clocks) -> list[_Placed] | None:
+def _align_sequences(members: list[Block], job: JobCollectives) -> list[_Placed] | None:
     """Every member at its place; None without a match.
 
     Two sequences match where kinds, element types and sizes agree in the stretch that they share. Neighbours that began
@@ -225,10 +208,10 @@ def _align_sequences(members: list[Block], clocks: _Clocks) -> list[_Placed] | N
     lead = rows.ranks(slice(0, 1))
     placed: list[_Placed] = []
     for own, code in alike:
-        for some, place in _places(lead, reference, own, code, clocks):
+        for some, place in _places(lead, reference, own, code, job):
             if place is None:
                 return None
-            placed.append(_Placed(_in_order(some, reference, code, place), place))
+            placed.append((_in_order(some, reference, code, place), place))
     return placed
 
 
@@ -242,9 +225,11 @@ def _alike(own: Block, codes: I64) -> Iterable[tuple[Block, I64]]:
         yield own.ranks(which.reshape(-1) == i), codes[at]
 
 
-def _places(lead: Block, reference: I64, own: Block, code: I64, clocks: _Clocks) -> Iterable[tuple[Block, int | None]]:
+def _places(
+    lead: Block, reference: I64, own: Block, code: I64, job: JobCollectives
+) -> Iterable[tuple[Block, int | None]]:
     """The ranks of a block by their place in the reference. Ranks on the lead's clock are looked at one by one."""
-    one_clock = clocks.number[own.rank] == clocks.number[lead.rank[0]]
+    one_clock = job.clock[own.rank] == job.clock[lead.rank[0]]
     if not one_clock.all():
         yield own.ranks(~one_clock), _only_place(reference, code, partly=True)
     for i in np.flatnonzero(one_clock).tolist():
@@ -252,7 +237,7 @@ def _places(lead: Block, reference: I64, own: Block, code: I64, clocks: _Clocks)
         if alone.rank[0] == lead.rank[0]:
             yield alone, 0
             continue
-        ahead = int(clocks.epoch_ns[alone.rank[0]] - clocks.epoch_ns[lead.rank[0]])
+        ahead = int(job.epoch_ns[alone.rank[0]] - job.epoch_ns[lead.rank[0]])
         place = _place_by_ends((reference, code), lead, alone, ahead)
         yield alone, _only_place(reference, code, partly=False) if place is None else place
 
@@ -340,14 +325,13 @@ def _only_place(reference: I64, own: I64, partly: bool) -> int | None:
 
 def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
     """The first two places where at least `least` collectives agree: two are enough to see that there are several."""
-    agreeing: list[int] = []
-    for shift in places.tolist():
-        if len(agreeing) == 2:
-            break
-        theirs, ours = _shared(len(reference), len(own), shift)
-        if ours.stop - ours.start >= least and _agreement(reference[theirs], own[ours]) is not None:
-            agreeing.append(shift)
-    return agreeing
+    shared = ((shift, *_shared(len(reference), len(own), shift)) for shift in places.tolist())
+    agreeing = (
+        shift
+        for shift, theirs, ours in shared
+        if ours.stop - ours.start >= least and _agreement(reference[theirs], own[ours]) is not None
+    )
+    return list(islice(agreeing, 2))
 
 
 def _meets(m: MatchedGroup) -> bool:
@@ -363,20 +347,19 @@ def _meets(m: MatchedGroup) -> bool:
     return float(together.mean()) >= MEETING_SHARE
 
 
-def _tables(group: Group, placed: list[_Placed], job: JobCollectives) -> MatchedGroup:
-    first = max(p.shift for p in placed)
-    n = max(min(p.shift + len(p.rows.key) for p in placed) - first, 0)
-    cut = [p.rows.columns(slice(first - p.shift, first - p.shift + n)) for p in placed]
+def _tables(group: Group, placed: list[_Placed], job: JobCollectives, whole_job: bool) -> MatchedGroup:
+    first = max(shift for _, shift in placed)
+    n = max(min(shift + len(rows.key) for rows, shift in placed) - first, 0)
+    cut = [rows.columns(slice(first - shift, first - shift + n)) for rows, shift in placed]
     rank = np.concatenate([rows.rank for rows in cut])
     order = np.argsort(rank, kind="stable")
     lead = min(cut, key=lambda rows: int(rows.rank[0]))
     start, end = (np.concatenate([getattr(rows, name) for rows in cut])[order] for name in ("start_ns", "end_ns"))
-    parts = [job.parts[i] for i in rank[order].tolist()]
-    epoch = np.array([part.epoch_ns or 0 for part in parts])[:, None]
+    epoch = job.epoch_ns[rank[order], None]
     begun, ended = job.window_ns[:, rank[order], None]
     return MatchedGroup(
         group,
-        parts,
+        [job.parts[i] for i in rank[order].tolist()],
         lead.keys,
         lead.key,
         np.max([rows.bytes.max(axis=0) for rows in cut], axis=0),
@@ -386,4 +369,5 @@ def _tables(group: Group, placed: list[_Placed], job: JobCollectives) -> Matched
         np.concatenate([np.broadcast_to(rows.row, rows.start_ns.shape) for rows in cut])[order],
         lead.phase,
         np.zeros(n, np.bool_),
+        whole_job,
     )

@@ -46,20 +46,15 @@ def outlying(behind: F64) -> I64:
         candidates = candidates[usual[candidates] - np.median(usual) >= FAR * spread]
     k = ceil(PERSISTENT * steps)
     ordered = np.sort(known, axis=0)
-    named = [i for i in candidates if places * _by_chance(_standing(known[i], ordered), k) <= CHANCE]
+    smallest = {i: float(np.sort(_standing(known[i], ordered))[k - 1]) for i in candidates}
+    named = [i for i, q in smallest.items() if places * at_least(k, steps, q) <= CHANCE]
     return np.array(sorted(named, key=lambda i: -usual[i]), np.int64)
 
 
 def _standing(line: F64, ordered: F64) -> F64:
     """Per step the share of places at least as slow as this one."""
     faster = np.array([np.searchsorted(ordered[:, i], value) for i, value in enumerate(line)])
-    found: F64 = 1 - faster / len(ordered)
-    return found
-
-
-def _by_chance(standing: F64, k: int) -> float:
-    """The probability that the k-th smallest of as many uniform numbers is no larger than here."""
-    return at_least(k, len(standing), float(np.sort(standing)[k - 1]))
+    return 1 - faster / len(ordered)
 
 
 def at_least(k: int, n: int, q: float) -> float:
@@ -72,11 +67,8 @@ def at_least(k: int, n: int, q: float) -> float:
         return 1.0
     if q <= 0:
         return 0.0
-    return min(1.0, sum(exp(_log_choose(n, i) + i * log(q) + (n - i) * log(1 - q)) for i in range(k, n + 1)))
-
-
-def _log_choose(n: int, i: int) -> float:
-    return lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1)
+    log_choose = (lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) for i in range(k, n + 1))
+    return min(1.0, sum(exp(c + i * log(q) + (n - i) * log(1 - q)) for i, c in enumerate(log_choose, k)))
 
 
 MOST_STEPS = 400  # compared; of more these many, evenly spaced
@@ -222,7 +214,8 @@ def pacing(
     table = pace_table(parts, clocks)
     if table is None:
         return None
-    switch = [_switch_of(node, switches or {}) for node in table.node]
+    known = switches or {}  # by a node's name, or by its first word where one of the two has the whole domain
+    switch = [None if node is None else known.get(node, known.get(node.partition(".")[0])) for node in table.node]
     nodes = _by(table, switch, table.node)
     ranks = _by(table, switch, list(range(len(table.rank))))
     many = len(set(table.node) - {None}) >= MANY_NODES
@@ -239,13 +232,8 @@ def pacing(
         places=_places(table, nodes if many else ranks, shares),
         outlier_count=len(outliers),
         outliers=outliers[:MOST_OUTLIERS],
-        heat=_heat(table, switch, *shares),
+        heat=_heat(table, nodes, ranks, shares),
     )
-
-
-def _switch_of(node: str | None, switches: Mapping[str, str]) -> str | None:
-    """By the node's name, or by its first word where one of the two has the whole domain."""
-    return None if node is None else switches.get(node, switches.get(node.partition(".")[0]))
 
 
 def _by(table: PaceTable, switch: Sequence[str | None], key: Sequence[object]) -> _Group:
@@ -350,17 +338,16 @@ def _variation(step_ns: F64) -> F64:
     count = (~np.isnan(step_ns)).sum(axis=1)
     mean = np.nansum(step_ns, axis=1) / np.maximum(count, 1)
     squares = np.nansum((step_ns - mean[:, None]) ** 2, axis=1)
-    found: F64 = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
-    return found
+    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
 
 
-def _heat(table: PaceTable, switch: Sequence[str | None], step: F64, own: F64) -> PaceHeat:
-    rows, what, labels = _rows(table, switch)
+def _heat(table: PaceTable, nodes: _Group, ranks: _Group, shares: tuple[F64, F64]) -> PaceHeat:
+    rows, what, labels = _rows(table, nodes, ranks)
     each = -(-len(table.steps) // MOST_COLUMNS)
     count = len(rows)
     whole = ~np.isnan(table.end_ns).any(axis=0)
     lag = np.where(whole, table.end_ns - np.min(table.end_ns, axis=0), np.nan)
-    shown = [largest(layer, rows.of, count) for layer in (step, own, lag / 1e3)]  # the last in microseconds
+    shown = [largest(layer, rows.of, count) for layer in (*shares, lag / 1e3)]  # the last in microseconds
     layers = [_columns(layer, each) for layer in (*map(_recentred, shown[:2]), shown[2])]
     return PaceHeat(
         row=what,
@@ -387,14 +374,12 @@ def _cells(layer: F64, row: int, digits: int) -> list[float | None]:
     return [None if np.isnan(x) else round(x, digits) for x in layer[row].tolist()]
 
 
-def _rows(table: PaceTable, switch: Sequence[str | None]) -> tuple[_Group, str, list[str]]:
+def _rows(table: PaceTable, nodes: _Group, ranks: _Group) -> tuple[_Group, str, list[str]]:
     """Ranks, or nodes, or neighbouring nodes of one switch, as few together as fit; what a row is; labels."""
-    ranks = _by(table, switch, list(range(len(table.rank))))
     if len(ranks) <= MOST_ROWS:
         place = np.argsort(ranks.of, kind="stable")
         labels = [f"rank {table.rank[i]}" if table.rank[i] >= 0 else f"process {i}" for i in place]
         return ranks, "rank", labels
-    nodes = _by(table, switch, table.node)
     if len(nodes) == 1:
         return _joined(ranks, [f"rank {rank}" for rank in sorted(table.rank)], "ranks")
     names = [node or "node not known" for node in nodes.nodes]
@@ -420,8 +405,7 @@ def _columns(layer: F64, each: int) -> F64:
     filled = np.pad(layer, ((0, 0), (0, -layer.shape[1] % each)), constant_values=np.nan)
     cells = filled.reshape(len(layer), -1, each)
     count = (~np.isnan(cells)).sum(axis=2)
-    found: F64 = np.where(count > 0, np.nansum(cells, axis=2) / np.maximum(count, 1), np.nan)
-    return found
+    return np.where(count > 0, np.nansum(cells, axis=2) / np.maximum(count, 1), np.nan)
 
 
 def _median(line: F64) -> float | None:

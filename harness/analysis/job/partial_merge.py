@@ -8,9 +8,10 @@ outermost keep what tells one rank's story: each step, each kind of work, the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
+from statistics import median
 
 import numpy as np
 from msgspec.structs import fields
@@ -24,6 +25,7 @@ MOST_DETAILED = 1024  # ranks of which each keeps its details: a summary of them
 OUTERMOST = 8  # ranks at either end of each measure that keep theirs in a larger job
 DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, host_activities"
 _OF_HOST = "host_activities"
+_SUMMED: dict[str, object] = {"tables": b"", "collectives": b"", "graph": b"", "phases": {}, "copies": []}
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class JobMerge:
 def merge_parts(parts: Sequence[RankPart]) -> JobMerge:
     """A leaf of the tree: the parts of some ranks, each of them once."""
     parts = sorted(parts, key=lambda part: part.key)
-    return JobMerge(_bounded([_without_sums(part) for part in parts]), sums_of(parts), blocks_of(parts))
+    return JobMerge(_bounded([part.model_copy(update=_SUMMED) for part in parts]), sums_of(parts), blocks_of(parts))
 
 
 def join_merges(several: Sequence[JobMerge]) -> JobMerge:
@@ -66,10 +68,6 @@ def undetailed(ranks: Sequence[RankPart]) -> list[Withheld]:
     return [Withheld(field=DETAILS, reason=reason)]
 
 
-def _without_sums(part: RankPart) -> RankPart:
-    return part.model_copy(update={"tables": b"", "collectives": b"", "graph": b"", "phases": {}, "copies": []})
-
-
 def _bounded(ranks: list[RankPart]) -> list[RankPart]:
     if len(ranks) <= MOST_DETAILED:
         return ranks
@@ -80,37 +78,28 @@ def _bounded(ranks: list[RankPart]) -> list[RankPart]:
 def _outermost(ranks: Sequence[RankPart]) -> set[int]:
     """The places of the ranks with the smallest and largest of each measure; of equal ranks the first."""
     found: set[int] = set()
-    for measure in _MEASURES:
-        values = [(value, i) for i, part in enumerate(ranks) if (value := measure(part)) is not None]
+    for of_ranks in zip(*map(_measures, ranks), strict=True):
+        values = [(value, i) for i, value in enumerate(of_ranks) if value is not None]
         found |= {i for _, i in nsmallest(OUTERMOST, values)}
         found |= {i for _, i in nlargest(OUTERMOST, values, key=lambda each: (each[0], -each[1]))}
     return found
 
 
-def _step(part: RankPart) -> float | None:
-    ordered = sorted(part.steps.durations_ns)
-    middle = len(ordered) // 2
-    return (ordered[middle] + ordered[-middle - 1]) / 2 if ordered else None
-
-
-def _of_devices(name: str) -> Callable[[RankPart], float | None]:
-    def total(part: RankPart) -> float | None:
+def _measures(part: RankPart) -> Iterator[float | None]:
+    yield median(part.steps.durations_ns) if part.steps.durations_ns else None
+    for name in ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns"):
         values = [getattr(device, name) for device in part.devices]
-        return sum(values) if values and None not in values else None
-
-    return total
-
-
-_MEASURES: tuple[Callable[[RankPart], float | None], ...] = (
-    _step,
-    *map(_of_devices, ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")),
-)
+        yield sum(values) if values and None not in values else None
 
 
 def _without_details(part: RankPart) -> RankPart:
     if not _has_details(part):
         return part
-    rows = {field: list(map(_without_tables, rows)) for field, rows in part.rows.items() if field != _OF_HOST}
+    rows = {
+        field: [{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows]
+        for field, rows in part.rows.items()
+        if field != _OF_HOST
+    }
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})
     return part.model_copy(update={"source": source, "devices": devices, "rows": rows, "hta": None})
@@ -123,7 +112,3 @@ def _has_details(part: RankPart) -> bool:
     return bool(part.source.device_names or part.rows.get(_OF_HOST)) or any(
         getattr(device, name) for device in part.devices for name in _OF_DEVICE
     )
-
-
-def _without_tables(row: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in row.items() if not isinstance(value, list)}

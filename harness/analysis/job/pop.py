@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -149,23 +149,21 @@ def with_ideal_network(efficiency: PopEfficiency, ideal_elapsed_ns: int) -> PopE
     Both stay None, with the reason in `split_unknown`, where one of them would exceed 1: the replay takes longer than
     the run did, or it also saves idle time, which is no part of communication efficiency.
     """
-    e = efficiency
-    reason = ""
+    e, transfer, serialisation, reason = efficiency, None, None, None
     if ideal_elapsed_ns > e.elapsed_ns:
         reason = "with an ideal network the replay takes longer than the run did: it is not exact enough"
     elif Fraction(ideal_elapsed_ns, e.elapsed_ns) < Fraction(e.max_useful_ns, e.max_active_ns):
         reason = "an ideal network also saves idle time, which does not belong to communication efficiency"
-    if reason:
-        unknown = {"serialisation": None, "transfer": None, "split_unknown": reason}
-        return e.model_copy(update={**unknown, "ideal_elapsed_ns": ideal_elapsed_ns})
-    transfer = ideal_elapsed_ns / e.elapsed_ns
-    serialisation = (e.max_useful_ns * e.elapsed_ns) / (e.max_active_ns * ideal_elapsed_ns)
-    known = {"serialisation": serialisation, "transfer": transfer, "split_unknown": None}
-    return e.model_copy(update={**known, "ideal_elapsed_ns": ideal_elapsed_ns})
+    else:
+        transfer = ideal_elapsed_ns / e.elapsed_ns
+        serialisation = (e.max_useful_ns * e.elapsed_ns) / (e.max_active_ns * ideal_elapsed_ns)
+    split = {"serialisation": serialisation, "transfer": transfer, "split_unknown": reason}
+    return e.model_copy(update={**split, "ideal_elapsed_ns": ideal_elapsed_ns})
 
 
 Label = tuple[str, str | None]  # kind, precision
 Kernel = tuple[str, str, str | None]  # name, kind, precision
+AnyKey = TypeVar("AnyKey", str, Label)
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ class Sums:
     kernels: dict[Kernel, list[int]] = field(default_factory=dict)
     ranges: RangeSums = field(default_factory=dict)
     phases: PhaseSums = field(default_factory=dict)
-    kinds: dict[Label, tuple[int, int]] = field(default_factory=dict)
+    kinds: dict[Label, tuple[int, ...]] = field(default_factory=dict)
     causes: Counter[str] = field(default_factory=Counter)
     copies: list[Copy] = field(default_factory=list)
     times: DeviceTimes = field(default_factory=DeviceTimes)
@@ -185,16 +183,15 @@ def sums_of(parts: Sequence[RankPart]) -> Sums:
     """The sums of parts; the names of one rank in memory at a time."""
     sums = Sums()
     for part in parts:
-        kernels, ranges = unpack_tables(part.tables)
+        kernels, ranges = unpack_tables(part)
         _add_kernels(sums.kernels, kernels)
-        _add_ranges(sums.ranges, ranges.items())
+        _add_rows(sums.ranges, ranges.items())
         _add_phases(sums.phases, part.phases.items())
         for device in part.devices:
-            _add_kinds(sums.kinds, (((k.kind, k.precision), (k.count, k.duration_ns)) for k in device.kinds))
+            _add_rows(sums.kinds, (((k.kind, k.precision), (k.count, k.duration_ns)) for k in device.kinds))
             sums.causes.update({cause.cause: cause.duration_ns for cause in device.idle_causes})
-    sums.copies.extend(merge_copies([part.copies for part in parts]))
     times = device_times([device for part in parts for device in part.devices])
-    return Sums(sums.kernels, sums.ranges, sums.phases, sums.kinds, sums.causes, sums.copies, times)
+    return replace(sums, copies=merge_copies([part.copies for part in parts]), times=times)
 
 
 def added(of: Sequence[Sums]) -> Sums:
@@ -202,12 +199,12 @@ def added(of: Sequence[Sums]) -> Sums:
     total = Sums()
     for sums in of:
         _add_kernels(total.kernels, ((*name, *row) for name, row in sums.kernels.items()))
-        _add_ranges(total.ranges, sums.ranges.items())
+        _add_rows(total.ranges, sums.ranges.items())
         _add_phases(total.phases, sums.phases.items())
-        _add_kinds(total.kinds, sums.kinds.items())
+        _add_rows(total.kinds, sums.kinds.items())
         total.causes.update(sums.causes)
-    copies, times = merge_copies([sums.copies for sums in of]), joined_times([sums.times for sums in of])
-    return Sums(total.kernels, total.ranges, total.phases, total.kinds, total.causes, copies, times)
+    times = joined_times([sums.times for sums in of])
+    return replace(total, copies=merge_copies([sums.copies for sums in of]), times=times)
 
 
 def _add_kernels(sums: dict[Kernel, list[int]], more: Iterable[tuple[Any, ...]]) -> None:
@@ -223,10 +220,10 @@ def _add_kernels(sums: dict[Kernel, list[int]], more: Iterable[tuple[Any, ...]])
         row[3] = max(row[3], high)
 
 
-def _add_ranges(sums: RangeSums, more: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    for name, numbers in more:
-        before = sums.get(name)
-        sums[name] = tuple(map(add, before, numbers)) if before else tuple(numbers)
+def _add_rows(sums: dict[AnyKey, tuple[int, ...]], more: Iterable[tuple[AnyKey, tuple[int, ...]]]) -> None:
+    for key, numbers in more:
+        before = sums.get(key)
+        sums[key] = tuple(map(add, before, numbers)) if before else tuple(numbers)
 
 
 def _add_phases(sums: PhaseSums, more: Iterable[tuple[str, tuple[int, int, int | None, int | None]]]) -> None:
@@ -238,9 +235,3 @@ def _add_phases(sums: PhaseSums, more: Iterable[tuple[str, tuple[int, int, int |
 def _added(a: int | None, b: int | None) -> int | None:
     """The sum; None where one of the ranks has no number."""
     return None if a is None or b is None else a + b
-
-
-def _add_kinds(sums: dict[Label, tuple[int, int]], more: Iterable[tuple[Label, tuple[int, int]]]) -> None:
-    for label, (count, ns) in more:
-        before = sums.get(label, (0, 0))
-        sums[label] = (before[0] + count, before[1] + ns)

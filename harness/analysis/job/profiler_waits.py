@@ -52,8 +52,7 @@ class _Spread:
         """The group's first recorded instances, as long as their spread is that of the windows' starts. After an
         earlier one, outside the window, every profiler would run already."""
         explained = self.meets & (self.left_apart_ns <= EXPLAINED * self.starts_apart_ns)
-        leading: Mask = np.logical_and.accumulate(explained)
-        return leading
+        return np.logical_and.accumulate(explained)
 
     @property
     def others(self) -> I64:

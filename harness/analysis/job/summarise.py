@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from harness.analysis.job import collective_table, grouping
-from harness.analysis.job.collective_table import collective_phases, fits, withheld_fits
+from harness.analysis.job.collective_table import collective_phases, fits
 from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pacing import pacing
@@ -41,6 +41,7 @@ from harness.analysis.summary import (
     Summary,
     Withheld,
 )
+from harness.traces.trace import I64
 
 TOP_UNCLASSIFIED = 30
 MOST_NAMED = 64  # problems of one kind in a job of very many ranks
@@ -80,9 +81,11 @@ def summarise_merge(
     kernels = _kernel_rows(sums.kernels)
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(job)
+    fitted, without_fit = fits(sizes)
     collectives = collective_table.tabulate(job, clocks)
     pipe = _pipeline(parts, clocks, size)
-    obstacle = _kind_without_causes(parts) or _unread(parts, size, devices)
+    no_causes = (why for part in parts for field, why in part.withheld if field == "idle_causes")  # for its kind
+    obstacle = next(no_causes, "") or _unread(parts, size, devices)
     pop, without_pop = pop_efficiency(sums.times, parts[0].window, obstacle)
     return Summary(
         quality=_quality(
@@ -90,7 +93,7 @@ def summarise_merge(
             [*grouping.judge_job(parts, size, job, clocks), *of_profilers],
             [
                 *_withheld(parts, job, size, collectives),
-                *withheld_fits(sizes),
+                *without_fit,
                 *withheld_theory(pipe),
                 *without_pop,
                 *undetailed(parts),
@@ -107,7 +110,7 @@ def summarise_merge(
         network=_network(parts),
         devices=devices,
         pop=pop,
-        kinds=kind_table([(*label, *row) for label, row in sums.kinds.items()]),
+        kinds=kind_table([(*label, count, ns) for label, (count, ns) in sums.kinds.items()]),
         kernels=kernels[:TOP_KERNELS],
         unclassified=[row for row in kernels if row.kind == "other"][:TOP_UNCLASSIFIED],
         idle_causes=cause_table(sums.causes),
@@ -116,7 +119,7 @@ def summarise_merge(
         collectives=collectives,
         collective_phases=collective_phases(job, sum(len(p.steps.durations_ns) for p in parts)),
         message_sizes=sizes,
-        collective_fits=fits(sizes),
+        collective_fits=fitted,
         stragglers=collective_table.stragglers(job, clocks),
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,
@@ -166,11 +169,6 @@ def _withheld(
         yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
 
 
-def _kind_without_causes(parts: Sequence[RankPart]) -> str:
-    """The kind of a recording that carries no cause of idle time; empty: none is of such a kind."""
-    return next((why for part in parts for field, why in part.withheld if field == "idle_causes"), "")
-
-
 def _unread(parts: Sequence[RankPart], world_size: int | None, devices: Sequence[Device]) -> str:
     """How many ranks were not read, as a reason; empty: all were, as far as is known."""
     if len(parts) < (world_size or 1):
@@ -211,7 +209,7 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
     )
 
 
-def spread(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Spread:
+def spread(values: I64) -> Spread:
     """A distribution in five numbers; percentiles interpolate linearly and round to whole nanoseconds."""
     low, middle, high = (round(float(q)) for q in np.quantile(values, (0.1, 0.5, 0.9)))
     return Spread(

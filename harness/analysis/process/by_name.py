@@ -20,5 +20,4 @@ def matching(codes: I32, names: list[str], wanted: Callable[[str], object]) -> N
     table = np.zeros(len(names) + 1, np.bool_)
     for i in used(codes):
         table[i] = bool(wanted(names[i]))
-    chosen: NDArray[np.bool_] = table[codes]
-    return chosen
+    return table[codes]

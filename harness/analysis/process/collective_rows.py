@@ -12,6 +12,7 @@ from harness.analysis.process.intervals import EMPTY, Intervals, Nesting
 from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.view import View
+from harness.traces.columns import distinct_columns
 from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import collective_kind
 
@@ -68,7 +69,12 @@ def rows(
     end = np.concatenate([recorded.end_ns, events.end_ns[bare_at]])
     order = np.argsort(start, kind="stable")
     event = np.concatenate([recorded.event, bare_at])[order]
-    phase = _phases(view, *ranges, (event, start[order]), between) if ranges else np.zeros(len(order), np.int8)
+    phase = np.zeros(len(order), np.int8)
+    if ranges is not None:
+        launch = np.where(event >= 0, np.append(events.launch_ns, -1)[event], -1)
+        moment = np.where(launch >= 0, launch, start[order])
+        of_range = phases(view.ranges, view.names, ranges[0])
+        phase = phase_of_moments(launchers(*ranges, event, start[order]), of_range, moment, between)
     row = np.arange(len(order))
     return CollectiveRows(list(keys), key[order], size[order], start[order], end[order], phase, row, peer[order])
 
@@ -81,18 +87,12 @@ def row_events(view: View, kinds: Kinds) -> I64:
     return event[np.argsort(start, kind="stable")]
 
 
-def row_owners(view: View, kinds: Kinds, nesting: Nesting, owner: I64) -> I64:
-    """The range of each row of `rows`, in its order; -1 without a range. owner: of each event."""
-    start = np.concatenate([view.collectives.start_ns, view.events.start_ns[_without_arguments(view, kinds)]])
-    return _owners(nesting, owner, (row_events(view, kinds), np.sort(start)))
-
-
-def _owners(nesting: Nesting, owner: I64, moments: tuple[I64, I64]) -> I64:
-    """The range that launched each collective; without a recorded launch, the main thread's when it began."""
-    event, start = moments
+def launchers(nesting: Nesting, owner: I64, event: I64, start_ns: I64) -> I64:
+    """The range that launched each collective, which is this event and began then; without a recorded launch, the main
+    thread's range at its begin; -1 without a range. owner: of each event."""
     by_launch = np.where(event >= 0, np.append(owner, -1)[event], -1)
     if nesting.main is not None:
-        by_launch = np.where(by_launch >= 0, by_launch, nesting.main.of(start))
+        by_launch = np.where(by_launch >= 0, by_launch, nesting.main.of(start_ns))
     return by_launch
 
 
@@ -104,25 +104,11 @@ def _without_arguments(view: View, kinds: Kinds) -> I64:
     return np.flatnonzero(bare)
 
 
-def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64], between: Intervals) -> I8:
-    """The phase that launched each collective; without a recorded launch, the main thread's phase when it began."""
-    event, start = moments
-    by_launch = _owners(nesting, owner, moments)
-    launch = np.where(event >= 0, np.append(view.events.launch_ns, -1)[event], -1)
-    moment = np.where(launch >= 0, launch, start)
-    return phase_of_moments(by_launch, phases(view.ranges, view.names, nesting), moment, between)
-
-
 def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
     recorded, names = view.collectives, view.names
-    columns = (recorded.kind, recorded.group, recorded.group_size, recorded.dtype)
-    mixed = np.zeros(len(recorded.kind), np.int64)
-    for column in columns:
-        mixed = mixed * (int(column.max(initial=0)) + 2) + column + 1
-    _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
-    code = np.empty(len(first), np.int64)
-    for i, row in enumerate(first):
-        kind, group, size, dtype = (int(column[row]) for column in columns)
+    found, which = distinct_columns((recorded.kind, recorded.group, recorded.group_size, recorded.dtype))
+    code = np.empty(found.shape[1], np.int64)
+    for i, (kind, group, size, dtype) in enumerate(found.T.tolist()):
         name = names[group] if group >= 0 else None
         members = view.trace.groups.get(name) if name is not None else None
         known_size = size if size > 0 else len(members) if members else None
@@ -134,7 +120,7 @@ def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
             tuple(members) if members else None,
         )
         code[i] = keys.setdefault(key, len(keys))
-    return code[inverse.reshape(-1)]
+    return code[which]
 
 
 def _bare_keys(view: View, at: I64, keys: dict[Key, int]) -> I64:

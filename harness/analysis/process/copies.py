@@ -7,8 +7,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.idle import Busy
-from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, length, merge, union
+from harness.analysis.process.intervals import EMPTY, clip, difference, length, merge, union
 from harness.analysis.process.kinds import MEMSET, copy_label
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Copy, CopySize
@@ -26,7 +25,7 @@ Key = tuple[str, str | None]  # direction, memory
 
 
 def copy_table(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Copy]:
-    """The copies and sets among `chosen`, per direction and memory. Bandwidth: bytes over the sum of durations."""
+    """The copies and sets among `chosen`, per direction and memory."""
     events = measured.view.events
     groups = _groups(events, chosen)
     exposed = dict.fromkeys(groups, 0)
@@ -34,7 +33,9 @@ def copy_table(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Cop
         left = EMPTY  # what a group before has been given already
         start, end = measured.windows[device]
         for key, of in groups.items():
-            own = _exposed(events, rows, of, measured.busy[device])
+            mine = of[rows]
+            copied = union(events.start_ns[rows][mine], events.end_ns[rows][mine])
+            own = difference(copied, measured.busy[device].working)
             exposed[key] += length(clip(difference(own, left), start, end))
             left = merge(left, own)
     return [_copy(key, events, of, exposed[key]) for key, of in groups.items()]
@@ -58,12 +59,6 @@ def _memory(kind: int, memory: int) -> str | None:
     return "device" if kind in _ON_DEVICE else None
 
 
-def _exposed(events: Events, rows: slice, of: NDArray[np.bool_], busy: Busy) -> Intervals:
-    """When these copies of one device ran, and neither compute nor communication did."""
-    mine = of[rows]
-    return difference(union(events.start_ns[rows][mine], events.end_ns[rows][mine]), busy.working)
-
-
 def _copy(key: Key, events: Events, of: NDArray[np.bool_], exposed_ns: int) -> Copy:
     duration = (events.end_ns - events.start_ns)[of]
     size = np.maximum(events.bytes[of], 0)
@@ -80,45 +75,40 @@ def _copy(key: Key, events: Events, of: NDArray[np.bool_], exposed_ns: int) -> C
         if (here := (classes == i) & known).any()
     ]
     small = known & (size < SMALL_BYTES)
-    return with_bandwidth(
-        Copy(
-            direction=key[0],
-            memory=key[1],
-            count=len(duration),
-            bytes=int(size.sum()),
-            duration_ns=int(duration.sum()),
-            exposed_ns=exposed_ns,
-            small_count=int(small.sum()),
-            small_ns=int(duration[small].sum()),
-            largest_bytes=int(size.max(initial=0)),
-            sizes=by_size,
-        )
+    return Copy(
+        direction=key[0],
+        memory=key[1],
+        count=len(duration),
+        bytes=int(size.sum()),
+        duration_ns=int(duration.sum()),
+        exposed_ns=exposed_ns,
+        small_count=int(small.sum()),
+        small_ns=int(duration[small].sum()),
+        largest_bytes=int(size.max(initial=0)),
+        sizes=by_size,
     )
 
 
-def with_bandwidth(copy: Copy) -> Copy:
-    """The same row with its achieved bandwidth, 10⁹ bytes per second (bytes per nanosecond)."""
-    known = copy.bytes > 0 and copy.duration_ns > 0
-    return copy.model_copy(update={"bandwidth_gb_per_s": copy.bytes / copy.duration_ns if known else None})
-
-
 def merge_copies(tables: list[list[Copy]]) -> list[Copy]:
-    """One table of several: sums per direction and memory, largest time first."""
+    """One table of several: sums per direction and memory, largest time first. Bandwidth: bytes over the sum of
+    durations, 10⁹ bytes per second (bytes per nanosecond)."""
     groups: defaultdict[Key, list[Copy]] = defaultdict(list)
     for row in (row for table in tables for row in table):
         groups[row.direction, row.memory].append(row)
-    merged = [
-        with_bandwidth(
+    merged = []
+    for (direction, memory), rows in groups.items():
+        sums: dict[str, int] = {field: sum(getattr(row, field) for row in rows) for field in _SUMS}
+        known = sums["bytes"] > 0 and sums["duration_ns"] > 0
+        merged.append(
             Copy(
                 direction=direction,
                 memory=memory,
                 largest_bytes=max(row.largest_bytes for row in rows),
                 sizes=_merged_sizes(rows),
-                **{field: sum(getattr(row, field) for row in rows) for field in _SUMS},
+                bandwidth_gb_per_s=sums["bytes"] / sums["duration_ns"] if known else None,
+                **sums,
             )
         )
-        for (direction, memory), rows in groups.items()
-    ]
     return sorted(merged, key=lambda c: (-c.duration_ns, c.direction, c.memory or ""))
 
 

@@ -64,15 +64,10 @@ def _row(m: MeasuredProcess, device: int, number: int, start: I64, end: I64) -> 
         rank=m.view.rank,
         device=device,
         idle_ns=int((end - start).sum()),
-        count=_stretches(start, end),
+        count=len(start) - int(np.count_nonzero(start[1:] == end[:-1])),  # pieces that touch are one stretch
         longest_ns=int((end - start).max()),
         first_ns=int(start[0]),
     )
-
-
-def _stretches(start: I64, end: I64) -> int:
-    """Pieces that touch are one stretch."""
-    return len(start) - int(np.count_nonzero(start[1:] == end[:-1]))
 
 
 def named(m: MeasuredProcess, device: int, number: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@ recorded; knows no reader and no other rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,14 +37,13 @@ from harness.analysis.process.phases import PHASES, phase_of_moments, phases
 from harness.analysis.process.ranges import range_label
 from harness.analysis.process.steps import ProcessSteps, counts_steps
 from harness.analysis.process.view import View
+from harness.traces.columns import distinct_columns
 from harness.traces.trace import I32, I64, U8, HostKind, RangeKind
 
 NAMED_NS = 100_000  # on a CPU: a shorter piece between operators is the interpreter's
 KINDS = ("", "call", "operator", "python", "sample", "os call", "wait", "range", "collector", "profiler")
 NOTHING, CALL, OPERATOR, PYTHON, SAMPLE, OS_CALL, WAIT, RANGE, COLLECTOR, PROFILER = range(len(KINDS))
 _KIND_OF_SPAN = np.array((OPERATOR, PYTHON, OS_CALL, SAMPLE, COLLECTOR, PROFILER, WAIT))  # by HostKind
-_COLUMNS = 9
-_SPARSEST, _SMALL = 8, 1 << 20  # slots of a table in which numbers are looked up: per number, and in any case
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,9 @@ class IdleTime:
     def within(self, gaps: Intervals) -> tuple[U8, I32]:
         """For each of some stretches the cause and the row with most of its time."""
         own = Intervals(self.start_ns, self.end_ns)
-        found = [self._most(*overlaps(some, own), some) for some in _chunks(gaps)]
+        chunks = (slice(at, at + CHUNK) for at in range(0, len(gaps.start), CHUNK))  # whose columns fit the memory
+        some_gaps = (Intervals(gaps.start[some], gaps.end[some]) for some in chunks)
+        found = [self._most(*overlaps(some, own), some) for some in some_gaps]
         if not found:
             return np.empty(0, np.uint8), np.empty(0, np.int32)
         causes, rows = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -126,12 +126,6 @@ def _labels(view: View) -> I64:
     return table[view.ranges.name]
 
 
-def _chunks(gaps: Intervals) -> Iterator[Intervals]:
-    """The gaps, so many at a time that their columns do not fill the memory."""
-    for at in range(0, len(gaps.start), CHUNK):
-        yield Intervals(gaps.start[at : at + CHUNK], gaps.end[at : at + CHUNK])
-
-
 class HostWatch:
     """What a process's host did, asked for the gaps of one device at a time."""
 
@@ -139,7 +133,7 @@ class HostWatch:
         self._view, self._kinds, self._nesting, self._owner = view, kinds, nesting, owner
         self._between = steps.between
         feeding = feeding_threads(view, nesting)
-        self._stacks = HostStacks(view, nesting, feeding)
+        self.stacks = HostStacks(view, nesting, feeding)
         self._told = self._told_of_host(feeding)
         self._phase = phases(view.ranges, view.names, nesting)
         self._hidden = matching(view.ranges.name, view.names, set(steps.names).__contains__)
@@ -173,7 +167,7 @@ class HostWatch:
     def _operators_of_calls(self, rows: I64) -> I64:
         calls = self._view.calls
         at = Intervals(calls.start_ns[rows], calls.end_ns[rows])
-        return self._stacks.mostly(HostKind.OPERATOR, calls.thread[rows], at)
+        return self.stacks.mostly(HostKind.OPERATOR, calls.thread[rows], at)
 
     def _following(self, gaps: Intervals, rows: slice) -> NextEvent:
         """What ended each gap."""
@@ -211,24 +205,24 @@ class HostWatch:
         columns = self._names_of(rows.at(at))
         if not on_cpu:
             rows.cause[at] = columns[0]
-        distinct, code = _distinct(columns)
+        distinct, code = distinct_columns(columns)
         phase = self._phases_of_launches(rows, plain)
         occurring = np.flatnonzero(np.bincount(phase, minlength=len(PHASES)))
         row = np.full(len(rows.start), -1, np.int32)
         row[at] = code
         row[plain] = (distinct.shape[1] + np.searchsorted(occurring, np.arange(len(PHASES))))[phase]
-        launches = np.full((_COLUMNS, len(occurring)), -1)
+        launches = np.full((len(columns), len(occurring)), -1)
         launches[0], launches[1], launches[-1] = Cause.LAUNCH, NOTHING, occurring
         distinct = np.concatenate([distinct, launches], axis=1)
         return IdleTime(rows.start, rows.end, rows.cause, row, Activities(*distinct))
 
     def _cut_by_operators(self, rows: _Rows) -> _Rows:
         """Host work of threads without Python functions, cut at the outermost operators."""
-        operators = self._stacks.operators
+        operators = self.stacks.operators
         if not len(operators.start_ns):
             return rows
         host = np.flatnonzero((rows.cause == Cause.HOST) & (rows.told < 0))
-        with_python = [thread for thread in self._threads if self._stacks.has_python(thread)]
+        with_python = [thread for thread in self._threads if self.stacks.has_python(thread)]
         host = host[~np.isin(self._threads_of(rows.at(host)), with_python)]
         if not len(host):
             return rows
@@ -264,9 +258,9 @@ class HostWatch:
     def _phase_of(self, ranges: I64, start: I64, end: I64) -> NDArray[np.int8]:
         return phase_of_moments(ranges, self._phase, (start + end) // 2, self._between)
 
-    def _names_of(self, rows: _Rows) -> I64:
+    def _names_of(self, rows: _Rows) -> list[I64]:
         """The columns of Activities for pieces in which more is known, or could be."""
-        at, stacks = self._stretches(rows), self._stacks
+        at, stacks = self._stretches(rows), self.stacks
         kind, what, call = self._told_names(rows)
         thread = self._threads_of(rows)
         main = np.full(len(thread), self._main)
@@ -293,7 +287,7 @@ class HostWatch:
             unnamed &= ~now
         cause = rows.cause.astype(np.int64)
         cause[unnamed & (cause == Cause.HOST)] = Cause.NOT_RECORDED
-        return np.stack([cause, kind, what, call, operator, function, where, label, phase])
+        return [cause, kind, what, call, operator, function, where, label, phase.astype(np.int64)]
 
     def _stretches(self, rows: _Rows) -> Intervals:
         """Each piece; of a call, also for what follows it, the call."""
@@ -331,9 +325,9 @@ class HostWatch:
         for which in (thread, *map(np.asarray, self._threads)):
             for each in np.unique(which).tolist():
                 mine = np.flatnonzero(open_ & (which == each))
-                if not len(mine) or not self._stacks.has_python(each):
+                if not len(mine) or not self.stacks.has_python(each):
                     continue
-                found, place, waits = self._stacks.functions(each, Intervals(at.start[mine], at.end[mine]))
+                found, place, waits = self.stacks.functions(each, Intervals(at.start[mine], at.end[mine]))
                 use = (found >= 0) & ((function[mine] < 0) | ~waits)
                 function[mine[use]], where[mine[use]] = found[use], place[use]
                 open_[mine] = (function[mine] < 0) | waits
@@ -346,13 +340,8 @@ class HostWatch:
             for each in np.unique(which).tolist():
                 mine = np.flatnonzero((found < 0) & (which == each))
                 some = Intervals(at.start[mine], at.end[mine])
-                found[mine] = self._stacks.range_rows(each, some, self._hidden)
+                found[mine] = self.stacks.range_rows(each, some, self._hidden)
         return found
-
-    @property
-    def stacks(self) -> HostStacks:
-        """The recorded functions, for a row's innermost one."""
-        return self._stacks
 
 
 class _Rows(NamedTuple):
@@ -372,24 +361,3 @@ class _Rows(NamedTuple):
 def _joined(parts: list[_Rows]) -> _Rows:
     columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return _Rows(*columns)
-
-
-def _distinct(columns: I64) -> tuple[I64, I64]:
-    """The distinct columns of a matrix, and of each column its place among them."""
-    code = np.zeros(columns.shape[1], np.int64)
-    for values in columns:
-        place = _compact(values + 1)
-        code = _compact(code * (int(place.max(initial=0)) + 1) + place)
-    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
-    return columns[:, first], code
-
-
-def _compact(code: I64) -> I64:
-    """Numbers that are not below 0 as numbers of the same order without those that do not occur."""
-    size = int(code.max(initial=-1)) + 1
-    if size > _SPARSEST * len(code) + _SMALL:
-        return np.unique(code, return_inverse=True)[1].astype(np.int64)
-    occurs = np.zeros(size, np.bool_)
-    occurs[code] = True
-    return (np.cumsum(occurs) - 1)[code]

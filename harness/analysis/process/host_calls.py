@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -18,41 +18,33 @@ from harness.analysis.process.view import View
 from harness.traces.columns import distinct
 from harness.traces.trace import I64, U8, Activity, Calls, Events, HostKind
 
-CAUSES = (
-    "data loading",
-    "garbage collection",
-    "profiler",
-    "synchronisation",
-    "blocking copy",
-    "allocation",
-    "first use",
-    "graph capture",
-    "launch-bound",
-    "host work",
-    "not recorded",
-    "communication",
-    "other",
-)
-
 
 class Cause(IntEnum):
-    """Index into CAUSES."""
+    """Index into CAUSES, with the cause's name."""
 
-    DATA = 0
-    COLLECTOR = 1
-    PROFILER = 2
-    SYNCHRONISATION = 3
-    COPY = 4
-    ALLOCATION = 5
-    FIRST_USE = 6
-    CAPTURE = 7
-    LAUNCH = 8
-    HOST = 9
-    NOT_RECORDED = 10
-    COMMUNICATION = 11
-    OTHER = 12
+    label: str
+
+    DATA = 0, "data loading"
+    COLLECTOR = 1, "garbage collection"
+    PROFILER = 2, "profiler"
+    SYNCHRONISATION = 3, "synchronisation"
+    COPY = 4, "blocking copy"
+    ALLOCATION = 5, "allocation"
+    FIRST_USE = 6, "first use"
+    CAPTURE = 7, "graph capture"
+    LAUNCH = 8, "launch-bound"
+    HOST = 9, "host work"
+    NOT_RECORDED = 10, "not recorded"
+    COMMUNICATION = 11, "communication"
+    OTHER = 12, "other"
+
+    def __new__(cls, number: int, label: str) -> Cause:
+        cause = int.__new__(cls, number)
+        cause._value_, cause.label = number, label
+        return cause
 
 
+CAUSES = tuple(cause.label for cause in Cause)
 LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
 FIRST_USE_NS = 1_000_000  # a launch that takes so long, and is the first one of its kernel, loads the kernel
 _FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
@@ -125,8 +117,8 @@ class Told:
     cause: U8
     source: U8
     row: I64
-    long_start_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    long_end_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    long_start_ns: I64
+    long_end_ns: I64
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -178,9 +170,11 @@ def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[
     calls = _calls(view, feeding, operators)
     of = calls.cause == Cause.COPY
     copies = _Layer(calls.start_ns[of], calls.end_ns[of], calls.cause[of], calls.source, calls.row[of])
-    layers = [copies, *_spans(view, nesting, feeding), _captures(view), calls]
-    start, end = _long_launches(view.calls, view.names)
-    return _layered(layers, start, end)
+    first, last = captures(view.calls, view.names)
+    captured = _layer(view.calls.start_ns[first], view.calls.end_ns[last], Cause.CAPTURE, Source.CALL, first)
+    layers = [copies, *_spans(view, nesting, feeding), captured, calls]
+    long = np.flatnonzero(view.calls.end_ns - view.calls.start_ns >= LONG_CALL_NS)
+    return _layered(layers, view.calls.start_ns[long], view.calls.end_ns[long])
 
 
 def told_on_cpu(view: View, nesting: Nesting, feeding: I64, dispatch: Intervals) -> Told:
@@ -209,7 +203,8 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
     """Data loading of the main thread, without workers that prefetch; the collector, which holds every thread of
     Python; the profiler; the driver, which loads code."""
     ranges, host, names = view.ranges, view.host, view.names
-    data = np.flatnonzero(matching(ranges.name, names, _is_data_loading) & _on_main(ranges.thread, nesting))
+    loads = matching(ranges.name, names, lambda name: _DATA.search(name) or _DATA_CODE.search(name))
+    data = np.flatnonzero(loads & _on_main(ranges.thread, nesting))
     layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], Cause.DATA, Source.RANGE, data)]
     if not len(host):
         return layers
@@ -226,22 +221,18 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
     return layers
 
 
-def _is_data_loading(name: str) -> bool:
-    return bool(_DATA.search(name) or _DATA_CODE.search(name))
-
-
-def _captures(view: View) -> _Layer:
-    """From the start of each capture of a graph to its end on the same thread."""
-    calls, names = view.calls, view.names
-    begins = np.flatnonzero(matching(calls.name, names, re.compile("StreamBeginCapture").search))
-    ends = np.flatnonzero(matching(calls.name, names, re.compile("StreamEndCapture").search))
-    pairs = []
-    for begin in begins.tolist():
-        closing = ends[(ends > begin) & (calls.thread[ends] == calls.thread[begin])]
-        if len(closing):
-            pairs.append((begin, int(closing[0])))
-    first, last = np.array(pairs, np.int64).reshape(-1, 2).T
-    return _layer(calls.start_ns[first], calls.end_ns[last], Cause.CAPTURE, Source.CALL, first)
+def captures(calls: Calls, names: list[str]) -> tuple[I64, I64]:
+    """The calls with which each capture of a graph begins and ends: the next end on the same thread."""
+    begins = matching(calls.name, names, re.compile("StreamBeginCapture").search)
+    ends = matching(calls.name, names, re.compile("StreamEndCapture").search)
+    rows = np.flatnonzero(begins | ends)
+    rows = rows[np.lexsort((calls.start_ns[rows], calls.thread[rows]))]
+    end = np.where(ends[rows], np.arange(len(rows)), len(rows))
+    next_end = np.minimum.accumulate(end[::-1])[::-1]
+    first = np.flatnonzero(begins[rows] & (next_end < len(rows)))
+    first, last = rows[first], rows[next_end[first]]
+    same = calls.thread[first] == calls.thread[last]
+    return first[same], last[same]
 
 
 def _calls(view: View, feeding: I64, operators: Callable[[I64], I64]) -> _Layer:
@@ -283,11 +274,6 @@ def _first_of_its_kernel(events: Events, calls: Calls, rows: I64) -> NDArray[np.
     chosen: NDArray[np.bool_] = found & (at < len(firsts))
     chosen[chosen] = firsts[at[chosen]] == calls.start_ns[rows][chosen]
     return chosen
-
-
-def _long_launches(calls: Calls, names: list[str]) -> tuple[I64, I64]:
-    rows = np.flatnonzero(calls.end_ns - calls.start_ns >= LONG_CALL_NS)
-    return calls.start_ns[rows], calls.end_ns[rows]
 
 
 def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 = EMPTY.end) -> Told:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from harness.analysis.process.intervals import Intervals, Nesting, Owners, conta
 from harness.analysis.process.view import View
 from harness.analysis.summary import CodeLocation
 from harness.traces.python_functions import Owner, python_function
-from harness.traces.trace import I64, HostKind, HostSpans
+from harness.traces.trace import I64, HostKind
 
 MOST, HALF = 0.9, 0.5  # shares of a stretch
 _FLAT = (HostKind.OPERATOR, HostKind.SAMPLE, HostKind.OS_CALL, HostKind.WAIT)
@@ -33,14 +32,20 @@ class HostStacks:
     def __init__(self, view: View, nesting: Nesting, feeding: I64) -> None:
         self._host, self._names, self._nesting = view.host, view.names, nesting
         self._ranges = view.ranges
-        self._python = dict(_owners(self._host, HostKind.PYTHON, feeding))
+        self._threads: list[int] = feeding.tolist()
+        self._python: dict[int, Owners] = {}
+        functions = (view.host.kind == HostKind.PYTHON) & (view.host.end_ns > view.host.start_ns)
+        for thread in self._threads:
+            rows = np.flatnonzero(functions & (view.host.thread == thread))
+            if len(rows):
+                end = view.host.end_ns[rows]
+                self._python[thread] = Owners(view.host.start_ns[rows], end, containing(end), rows)
         count = len(self._names) + 1
         self._owner, self._waits = np.full(count, -1, np.int8), np.zeros(count, np.bool_)
         for i in used(self._host.name[self._host.kind == HostKind.PYTHON]):
             found = python_function(self._names[i])
             self._owner[i] = found.owner if found.file else -1
             self._waits[i] = bool(_WAITS.search(self._names[i]))
-        self._threads = [int(thread) for thread in feeding]
         self._flat = {(kind, thread): self._outermost(kind, [thread]) for kind in _FLAT for thread in self._threads}
         self.operators = self._outermost(HostKind.OPERATOR, self._threads)
 
@@ -147,11 +152,3 @@ class Flat:
             covered = lengths_within(Intervals(self.start_ns[own], self.end_ns[own]), at.start[mine], at.end[mine])
             found[mine[covered <= HALF * (at.end - at.start)[mine]]] = -1
         return found
-
-
-def _owners(host: HostSpans, kind: HostKind, threads: Iterable[int]) -> Iterable[tuple[int, Owners]]:
-    for thread in threads:
-        rows = np.flatnonzero((host.kind == kind) & (host.thread == thread) & (host.end_ns > host.start_ns))
-        if len(rows):
-            end = host.end_ns[rows]
-            yield int(thread), Owners(host.start_ns[rows], end, containing(end), rows)

@@ -104,15 +104,13 @@ def distinct(*moments: I64) -> I64:
     """Each moment once, in order. np.unique hashes, which takes ten times as long as sorting what is nearly sorted."""
     times = np.concatenate(moments)
     times.sort(kind="stable")
-    found: I64 = times[np.diff(times, prepend=times[:1] - 1) > 0]
-    return found
+    return times[np.diff(times, prepend=times[:1] - 1) > 0]
 
 
 def contains(a: Intervals, moment: I64) -> NDArray[np.bool_]:
     """Which of n moments the set covers."""
     at = np.searchsorted(a.start, moment, side="right") - 1
-    inside: NDArray[np.bool_] = (at >= 0) & (moment < np.append(a.end, 0)[at])
-    return inside
+    return (at >= 0) & (moment < np.append(a.end, 0)[at])
 
 
 def lengths_within(a: Intervals, start: I64, end: I64) -> I64:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import msgspec.yaml
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
-from harness.traces.trace import I32, I64, U8, Activity, CopyKind, Events
+from harness.traces.columns import distinct_rows
+from harness.traces.trace import I32, U8, Activity, CopyKind, Events
 
 RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER = "host", "other"
@@ -25,6 +27,7 @@ KINDS = ("gemm", "attention", "communication", "normalisation", "optimizer", "em
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
 MEMSET = "memset"
+_FEW_KEYS = 1 << 20  # of a table in which they are looked up
 
 
 class _KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +107,7 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Kinds:
-    """The kind of each of n events: `code` indexes `labels`, (kind, precision); classes are those of breakdown.py."""
+    """The kind of each of n events: `code` indexes `labels`, (kind, precision); classes are those of idle.py."""
 
     code: I32
     event_class: U8
@@ -124,38 +127,20 @@ def classify(events: Events, names: list[str], rules: Rules) -> Kinds:
     return Kinds(code[inverse], event_class[inverse], list(labels))
 
 
-def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], I64]:
+def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], NDArray[np.integer]]:
     """The distinct (name, activity, dtype, direction) and which of them each event is. No sort."""
-    columns = (events.name, events.activity, events.dtype, events.copy_kind)
+    columns: tuple[NDArray[np.integer], ...] = (events.name, events.activity, events.dtype, events.copy_kind)
     key = np.zeros(len(events), np.int64)
-    widths: list[tuple[int, int]] = []
-    for column in columns:
-        low = int(column.min(initial=0))
-        span = int(column.max(initial=0)) - low + 1
-        widths.append((low, span))
+    lows = [int(column.min(initial=0)) for column in columns]
+    spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    for column, low, span in zip(columns, lows, spans, strict=True):
         if span > 1 or low:
             key *= span
             key += column
             key -= low
-    size = int(np.prod([span for _, span in widths], dtype=np.float64))
-    if size <= max(4 * len(events), 1 << 20):
-        present = np.zeros(size, np.bool_)
-        present[key] = True
-        distinct = np.flatnonzero(present)
-        rank = np.cumsum(present, dtype=np.int64) - 1
-        inverse = rank[key]
-    else:
-        distinct, inverse = np.unique(key, return_inverse=True)
-    return [_decode(int(k), widths) for k in distinct], inverse
-
-
-def _decode(key: int, widths: list[tuple[int, int]]) -> tuple[int, int, int, int]:
-    values: list[int] = []
-    for low, span in reversed(widths):
-        key, rest = divmod(key, span)
-        values.append(rest + low)
-    name, activity, dtype, direction = reversed(values)
-    return name, activity, dtype, direction
+    distinct, inverse = distinct_rows(key, _FEW_KEYS)
+    found = zip(np.unravel_index(distinct, spans), lows, strict=True)
+    return list(zip(*((column + low).tolist() for column, low in found), strict=True)), inverse
 
 
 def copy_label(direction: int) -> str:

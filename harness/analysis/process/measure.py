@@ -13,12 +13,13 @@ from harness.analysis.process import collective_rows, copies, device, pipeline, 
 from harness.analysis.process.by_name import used
 from harness.analysis.process.intervals import intersection, length, union
 from harness.analysis.process.kinds import Rules, classify
-from harness.analysis.process.part import KernelSums, RankPart, StepsPart, pack_rows, pack_tables
+from harness.analysis.process.part import KernelSums, RankPart, StepsPart, Tables
 from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process, range_of_events
 from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import View, views
+from harness.analysis.serialize import serialize
 from harness.analysis.summary import Device, HtaSplit, NodeNetwork, TraceSource, Window
 from harness.traces.operators import counted
 from harness.traces.trace import Activity, Events, RangeKind, Trace
@@ -120,7 +121,7 @@ def unmeasured(view: View, rules: Rules) -> RankPart:
         window_end_ns=0,
         epoch_ns=view.epoch_ns,
         events=len(view.events),
-        collectives=pack_rows(rows),
+        collectives=serialize(rows),
     )
 
 
@@ -140,12 +141,12 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         devices=devices,
         rows=rows_of_process(measured, chosen),
         copies=copies.copy_table(measured, chosen),
-        stage=_stage(measured),
+        stage=next((pipeline.stage_of(measured, d) for d in measured.rows), None),  # the first device is the worker
         dropped_events=view.trace.dropped_events,
         backend=view.trace.identity.backend,
         phases=_phases(measured, chosen),
-        tables=pack_tables(_kernels(measured, chosen), _ranges(measured, chosen)),
-        collectives=pack_rows(_collectives(measured)),
+        tables=serialize(Tables(_kernels(measured, chosen), _ranges(measured, chosen))),
+        collectives=serialize(measured.collectives),
     )
     return quality.judge_part(part, measured)
 
@@ -191,11 +192,6 @@ def _own_work(devices: Sequence[Device]) -> list[int]:
     return [max(of_step) for of_step in zip(*(each for each in known if len(each) == count), strict=True)]
 
 
-def _stage(m: MeasuredProcess) -> pipeline.StagePart | None:
-    first = next(iter(m.rows), None)
-    return None if first is None else pipeline.stage_of(m, first)
-
-
 def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
     """Sums per kernel name and kind; on a CPU the operators and collectives."""
     events, kinds = m.view.events, m.kinds
@@ -219,10 +215,6 @@ def _phases(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> PhaseSums:
     of_ranges = phases(m.view.ranges, m.view.names, m.nesting)
     phase = phase_of_moments(range_of_events(m), of_ranges, began, m.steps.between)
     return phase_sums(events, phase, m.kinds.event_class, chosen)
-
-
-def _collectives(m: MeasuredProcess) -> collective_rows.CollectiveRows:
-    return collective_rows.rows(m.view, m.kinds, (m.nesting, m.owner), m.steps.between)
 
 
 def _ranges(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> ranges.RangeSums:

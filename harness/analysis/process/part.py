@@ -5,18 +5,14 @@ columns of other ranks (collectives, pipeline iterations)."""
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
-import msgspec
-import numpy as np
-
-from harness.analysis.process.collective_rows import CollectiveRows, Key
+from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.pipeline import StagePart
 from harness.analysis.process.ranges import RangeSums
 from harness.analysis.process.rows import RowsByField
+from harness.analysis.serialize import deserialize
 from harness.analysis.summary import Copy, Device, HtaSplit, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
 KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
@@ -66,8 +62,8 @@ class RankPart(SummaryPart, kw_only=True):
     backend: str | None = None
     hta: HtaSplit | None = None
     phases: dict[str, tuple[int, int, int | None, int | None]] = {}
-    tables: bytes = b""
-    collectives: bytes = b""
+    tables: bytes = b""  # of Tables, serialized: the names of a thousand ranks must not fill the memory
+    collectives: bytes = b""  # of CollectiveRows
     graph: bytes = b""  # as harness/replay packs it
 
     @property
@@ -82,45 +78,21 @@ class RankPart(SummaryPart, kw_only=True):
         return self.source.path if self.epoch_ns is None else self.source.host or "unknown host"
 
 
-def pack_tables(kernels: KernelSums, ranges: RangeSums) -> bytes:
-    """The tables, compressed: the kernel names of a thousand ranks must not fill the memory."""
-    return zlib.compress(json.dumps([kernels, ranges]).encode(), 1)
+class Tables(NamedTuple):
+    """The kernels and ranges of one process, by name."""
+
+    kernels: KernelSums
+    ranges: RangeSums
 
 
-def unpack_tables(packed: bytes) -> tuple[KernelSums, RangeSums]:
-    """The inverse of `pack_tables`."""
-    if not packed:
-        return [], {}
-    kernels, ranges = msgspec.json.decode(zlib.decompress(packed))
-    return [tuple(row) for row in kernels], {k: tuple(v) for k, v in ranges.items()}
+def unpack_tables(part: RankPart) -> Tables:
+    """A part's tables; empty where the part has been merged."""
+    return deserialize(part.tables, Tables) if part.tables else Tables([], {})
 
 
-def pack_rows(rows: CollectiveRows) -> bytes:
-    """The rows of collectives, as compressed columns."""
-    keys: list[Any] = [[k.kind, k.group, k.group_size, k.dtype, k.ranks] for k in rows.keys]
-    head = json.dumps(keys).encode()
-    columns = [
-        rows.key.astype(np.int64),
-        rows.bytes,
-        np.diff(rows.start_ns, prepend=0),
-        rows.end_ns - rows.start_ns,
-        rows.phase.astype(np.int64),
-        rows.peer.astype(np.int64),
-    ]
-    body = np.concatenate(columns).astype("<i8").tobytes()
-    return zlib.compress(len(head).to_bytes(4, "little") + head + body, 1)
-
-
-def unpack_rows(packed: bytes) -> CollectiveRows:
-    """The inverse of `pack_rows`."""
-    raw = zlib.decompress(packed)
-    size = int.from_bytes(raw[:4], "little")
-    keys = [Key(k, g, n, d, tuple(r) if r else None) for k, g, n, d, r in json.loads(raw[4 : 4 + size])]
-    columns = np.frombuffer(raw[4 + size :], "<i8").astype(np.int64).reshape(6, -1)
-    start = np.cumsum(columns[2])
-    phase, peer = columns[4].astype(np.int8), columns[5].astype(np.int32)
-    row = np.arange(len(start))
-    return CollectiveRows(keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase, row, peer)
+def unpack_rows(part: RankPart) -> CollectiveRows:
+    """A part's collectives."""
+    return deserialize(part.collectives, CollectiveRows)
 
 
 def merge_parts(*groups: Sequence[RankPart]) -> list[RankPart]:

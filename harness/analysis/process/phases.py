@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,16 +23,17 @@ from harness.traces.operators import counted, operators
 from harness.traces.trace import I64, U8, Activity, Events, RangeKind, Ranges
 
 PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "between steps", "other")
-DATA, BETWEEN, OTHER = 3, 5, 6  # indices into PHASES
+FORWARD, BACKWARD, OPTIMIZER, DATA, TRANSFER, BETWEEN, OTHER = range(len(PHASES))
 _PATTERNS = (
-    (0, re.compile(r"^(## )?forward|\.forward$|^pre_forward", re.IGNORECASE)),
-    (1, re.compile(r"^(## )?backward|\.backward$|^autograd", re.IGNORECASE)),
-    (2, re.compile(r"^(## )?(optimizer|zero_grad|scheduler)|Optimizer\.(step|zero_grad)", re.IGNORECASE)),
-    (3, re.compile(r"data[ _]?load|DataLoader", re.IGNORECASE)),
-    (4, re.compile(r"^(send|recv)", re.IGNORECASE)),
+    (FORWARD, re.compile(r"^(## )?forward|\.forward$|^pre_forward", re.IGNORECASE)),
+    (BACKWARD, re.compile(r"^(## )?backward|\.backward$|^autograd", re.IGNORECASE)),
+    (OPTIMIZER, re.compile(r"^(## )?(optimizer|zero_grad|scheduler)|Optimizer\.(step|zero_grad)", re.IGNORECASE)),
+    (DATA, re.compile(r"data[ _]?load|DataLoader", re.IGNORECASE)),
+    (TRANSFER, re.compile(r"^(send|recv)", re.IGNORECASE)),
 )
 
 
+@lru_cache(maxsize=1 << 16)  # several analyses ask, of every rank's names
 def phase_of_name(name: str) -> int:
     """Index into PHASES of a range's own name.
 
@@ -92,8 +94,7 @@ def phase_of_moments(owner: I64, phase: NDArray[np.int8], moment_ns: I64, betwee
     return found
 
 
-_BACKWARD = PHASES.index("backward")
-_BORDERS = (PHASES.index("optimizer"), PHASES.index("data loading"))  # a forward pass begins after these
+_BORDERS = (OPTIMIZER, DATA)  # a forward pass begins after these
 INFERRED = " (by its operators)"  # how the names of such phases end
 _INFERRED = (f"forward{INFERRED}", f"backward{INFERRED}")
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
@@ -115,7 +116,7 @@ def with_inferred_phases(view: View) -> View:
     """The process with ranges for its forward and backward passes, where autograd's operators show them and no range
     does."""
     ranges, names = view.ranges, view.names
-    if matching(ranges.name, names, lambda name: phase_of_name(name) == _BACKWARD).any():
+    if matching(ranges.name, names, lambda name: phase_of_name(name) == BACKWARD).any():
         return view
     acts = _on_cpu(view) if view.on_cpu else _on_gpu(view)
     if acts is None:

@@ -79,22 +79,22 @@ def stage_of(m: MeasuredProcess, device: int) -> StagePart | None:
     steps, found = m.steps, microbatches(m.view, m.nesting, m.owner)
     if found is None or steps.window is None:
         return None
-    transfers = _transfers(m.view) if m.view.on_cpu else _sets(m, device, _sends_or_receives(m.view))
-    work = _work(m, device, found, transfers)
-    iterations = [
-        iteration
-        for i in np.flatnonzero(steps.counted)
-        if (
-            iteration := _iteration(
-                found, found.of_step(steps, int(steps.start_ns[i]), int(steps.end_ns[i])), work, transfers
-            )
-        )
-    ]
+    moves = _sends_or_receives(m.view)
+    moving = _sets(m, device, moves)
+    if m.view.on_cpu:  # it works in its forward and backward ranges, with the interpreter
+        transfers = _transfers(m.view)
+        work = difference(union(found.start_ns, found.end_ns), transfers)
+    else:
+        transfers, work = moving, _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~moves)
+    counted = np.flatnonzero(steps.counted)
+    passes = (found.of_step(steps, int(steps.start_ns[i]), int(steps.end_ns[i])) for i in counted)
+    iterations = [it for mine in passes if (it := _iteration(found, mine, work, transfers)) is not None]
     if not iterations:
         return None
     start, end = steps.window
     alone = communicating_alone(m, device)
-    beside = difference(intersection(_sets(m, device, _sends_or_receives(m.view)), alone), _others(m, device))
+    other_messages = _sets(m, device, (m.kinds.event_class == COMMUNICATION) & ~moves)
+    beside = difference(intersection(moving, alone), other_messages)
     iterations = _with_communication(iterations, difference(alone, work), intersection(beside, work))
     return StagePart(
         stages=sorted(set(found.stage.tolist())),
@@ -142,7 +142,12 @@ def _transfers(view: View) -> Intervals:
 def _sends_or_receives(view: View) -> NDArray[np.bool_]:
     """Which events are sends or receives: by their arguments, else by their names."""
     events, rows = view.events, view.collectives
-    chosen = matching(events.name, view.names, _is_transfer)
+
+    def is_transfer(name: str) -> bool:
+        """A kernel of NCCL, or a span of gloo."""
+        return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
+
+    chosen = matching(events.name, view.names, is_transfer)
     has_event = rows.event >= 0
     chosen[rows.event[has_event]] = _are_point_to_point(view)[has_event]
     return chosen
@@ -154,22 +159,10 @@ def _are_point_to_point(view: View) -> NDArray[np.bool_]:
     return np.isin(kind, [i for i in np.unique(kind) if i >= 0 and view.names[i] in POINT_TO_POINT])
 
 
-def _is_transfer(name: str) -> bool:
-    """Whether the name is of a send or a receive: a kernel of NCCL or a span of gloo."""
-    return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
-
-
 def _sets(m: MeasuredProcess, device: int, chosen: NDArray[np.bool_]) -> Intervals:
     rows, events = m.rows[device], m.view.events
     mine = chosen[rows]
     return union(events.start_ns[rows][mine], events.end_ns[rows][mine])
-
-
-def _work(m: MeasuredProcess, device: int, found: Microbatches, transfers: Intervals) -> Intervals:
-    """When the stage works. On a CPU this is the time of the forward and backward ranges, with the interpreter's."""
-    if m.view.on_cpu:
-        return difference(union(found.start_ns, found.end_ns), transfers)
-    return _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~_sends_or_receives(m.view))
 
 
 def _iteration(found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals) -> Iteration | None:
@@ -190,11 +183,6 @@ def _iteration(found: Microbatches, mine: NDArray[np.bool_], work: Intervals, tr
         warmup_ns=first_backward - start,
         cooldown_ns=max(end - last_forward, 0),
     )
-
-
-def _others(m: MeasuredProcess, device: int) -> Intervals:
-    """Communication other than sends and receives."""
-    return _sets(m, device, (m.kinds.event_class == COMMUNICATION) & ~_sends_or_receives(m.view))
 
 
 def _with_communication(iterations: list[Iteration], alone: Intervals, beside: Intervals) -> list[Iteration]:

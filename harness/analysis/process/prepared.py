@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process import collective_rows
+from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.host_activity import HostWatch, IdleTime
 from harness.analysis.process.host_stacks import HostStacks
 from harness.analysis.process.idle import NOT_WORK, Busy, busy
@@ -34,6 +37,11 @@ class MeasuredProcess:
     windows: dict[int, tuple[int, int]]  # by device
     idle: dict[int, IdleTime]  # by device, inside its window
     host_stacks: HostStacks
+
+    @cached_property
+    def collectives(self) -> CollectiveRows:
+        """The process's collectives with their phases."""
+        return collective_rows.rows(self.view, self.kinds, (self.nesting, self.owner), self.steps.between)
 
 
 def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import PurePath
 
 import numpy as np
@@ -88,12 +89,10 @@ def _whole_graphs(m: MeasuredProcess) -> tuple[int, float]:
     return int(graphs.sum()), float(duration[graphs].sum() / max(int(duration[kernels].sum()), 1))
 
 
-def _graphs(part: RankPart, graphs: int, share: float) -> list[Problem]:
-    if not graphs:
-        return []
-    evidence = f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
-    what = problem_texts.WHOLE_GRAPHS
-    return [Problem.doubt(what, evidence)]
+def _graphs(part: RankPart, graphs: int, share: float) -> Iterator[Problem]:
+    if graphs:
+        seen = f"{graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
+        yield Problem.doubt(problem_texts.WHOLE_GRAPHS, f"{_who(part)}: {seen}")
 
 
 def _without_communication(device: Device) -> Device:
@@ -128,16 +127,13 @@ def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:
     return [Problem(severity=RecordingVerdict.UNUSABLE, what=problem_texts.NO_WORK, evidence=evidence)]
 
 
-def _steps(part: RankPart) -> list[Problem]:
-    found: list[Problem] = []
+def _steps(part: RankPart) -> Iterator[Problem]:
     steps = part.steps
     if steps.empty:
-        evidence = f"{_who(part)}: {steps.empty} of {steps.found} steps have no work on any device"
-        found.append(Problem.doubt(problem_texts.EMPTY_STEPS, evidence))
+        seen = f"{steps.empty} of {steps.found} steps have no work on any device"
+        yield Problem.doubt(problem_texts.EMPTY_STEPS, f"{_who(part)}: {seen}")
     if steps.found and not steps.durations_ns:
-        evidence = f"{_who(part)}: {steps.found} found, none complete with work"
-        found.append(Problem.doubt(problem_texts.NO_STEP, evidence))
-    return found
+        yield Problem.doubt(problem_texts.NO_STEP, f"{_who(part)}: {steps.found} found, none complete with work")
 
 
 def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Problem]:
@@ -150,9 +146,7 @@ def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Problem]:
             seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
             evidence = f"{_who(part)}: {seen}; {m.steps.source}"
             return [Problem.doubt(problem_texts.LAYERS, evidence)]
-    what = problem_texts.UNMARKED_STEPS
-    evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
-    return [Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
+    return [Problem.remark(problem_texts.UNMARKED_STEPS, f"{_who(part)}: {periods} periods; {m.steps.source}")]
 
 
 def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
@@ -167,36 +161,29 @@ def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
     return modules
 
 
-def _tool(part: RankPart) -> list[Problem]:
-    who = _who(part)
-    what = problem_texts.READ_IN_PART
-    found = [Problem.doubt(what, f"{who}: {note}") for note in part.source.notes]
+def _tool(part: RankPart) -> Iterator[Problem]:
+    for note in part.source.notes:
+        yield Problem.doubt(problem_texts.READ_IN_PART, f"{_who(part)}: {note}")
     if part.dropped_events:
-        found.append(Problem.doubt(problem_texts.EVENTS_DROPPED, f"{who}: {part.dropped_events} dropped"))
-    return found
+        yield Problem.doubt(problem_texts.EVENTS_DROPPED, f"{_who(part)}: {part.dropped_events} dropped")
 
 
-def _launches(m: MeasuredProcess) -> list[Problem]:
+def _launches(m: MeasuredProcess) -> Iterator[Problem]:
     """Idle causes, ranges and HTA's trimming all need the call that launched a kernel."""
     events = m.view.events
     kernels = (events.activity == Activity.KERNEL) & inside(m)
     count = int(np.count_nonzero(kernels))
     known = int(np.count_nonzero(kernels & (events.launch_ns >= 0)))
-    if count == 0 or known >= KNOWN_LAUNCH_SHARE * count:
-        return []
-    evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
-    return [Problem.doubt(problem_texts.LAUNCHES_MISSING, evidence)]
+    if known < KNOWN_LAUNCH_SHARE * count:
+        evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
+        yield Problem.doubt(problem_texts.LAUNCHES_MISSING, evidence)
 
 
-def _tail(part: RankPart) -> list[Problem]:
-    return [
-        Problem.doubt(
-            problem_texts.WORK_AFTER_STEPS,
-            f"{_who(part)}, device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window",
-        )
-        for d in part.devices
-        if d.work_after_window_ns > AFTER_WINDOW_SHARE * d.window_ns
-    ]
+def _tail(part: RankPart) -> Iterator[Problem]:
+    for d in part.devices:
+        if d.work_after_window_ns > AFTER_WINDOW_SHARE * d.window_ns:
+            seen = f"device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window"
+            yield Problem.doubt(problem_texts.WORK_AFTER_STEPS, f"{_who(part)}, {seen}")
 
 
 def _who(part: RankPart) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ def without_arguments(name: str) -> str:
     return _ARGUMENTS.sub("", name)
 
 
+@lru_cache(maxsize=1 << 16)
 def range_label(name: str) -> str:
     """A name that all instances share: without arguments, and with `#` in place of counters.
 

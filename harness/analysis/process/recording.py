@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
+from harness.analysis.process.host_calls import captures
 from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.intervals import (
     Intervals,
@@ -58,7 +59,8 @@ def kinds_of(m: MeasuredProcess) -> list[Kind]:
     use of kernels in it."""
     if m.view.on_cpu:
         return _cut_off(m)
-    captured = _captures(m)
+    begin, end = captures(m.view.calls, m.view.names)
+    captured = union(m.view.calls.start_ns[begin], m.view.calls.end_ns[end])
     first = next((kind for rule in _RULES if (kind := rule(m, captured)) is not None), None)
     used = None if first else _first_use(m, captured)
     return [*_cut_off(m), *(kind for kind in (first, used) if kind is not None)]
@@ -71,17 +73,6 @@ def _cut_off(m: MeasuredProcess) -> list[Kind]:
     found, counted = len(m.steps.names), int(m.steps.counted.sum())
     seen = f"{counted} of {_counted(found, 'step')} can be counted" if found else "no step was found in it"
     return [Kind(problem_texts.CUT_OFF, f"{seen}; {_counted(len(m.view.events), 'event')} of work")]
-
-
-def _captures(m: MeasuredProcess) -> Intervals:
-    """When the host captured a CUDA graph: from a thread's begin to its next end."""
-    calls, names = m.view.calls, m.view.names
-    begins = matching(calls.name, names, lambda name: "StreamBeginCapture" in name)
-    rows = np.flatnonzero(begins | matching(calls.name, names, lambda name: "StreamEndCapture" in name))
-    rows = rows[np.lexsort((calls.start_ns[rows], calls.thread[rows]))]
-    first, last = rows[:-1], rows[1:]
-    pairs = begins[first] & ~begins[last] & (calls.thread[first] == calls.thread[last])
-    return union(calls.start_ns[first[pairs]], calls.end_ns[last[pairs]])
 
 
 def _launches(m: MeasuredProcess) -> NDArray[np.intp]:

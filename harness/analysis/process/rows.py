@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -36,9 +35,5 @@ def rows_of_job(processes: Iterable[RowsByField]) -> dict[str, Any]:
     for process in processes:
         for field, of_process in process.items():
             rows.setdefault(field, []).extend(of_process)
-    return {field: msgspec.convert(found, _type_of(field)) for field, found in rows.items()}
-
-
-@cache
-def _type_of(field: str) -> Any:
-    return next(each.type for each in msgspec.structs.fields(Summary) if each.name == field)
+    types = {field.name: field.type for field in msgspec.structs.fields(Summary)}
+    return {field: msgspec.convert(found, types[field]) for field, found in rows.items()}

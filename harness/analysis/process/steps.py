@@ -37,10 +37,6 @@ _PERIODICITY = "periodicity"
 _TRUST = ("iteration", "iter", "global", "train", "step", "batch")  # the outer unit first
 
 
-def _none() -> I64:
-    return np.empty(0, np.int64)
-
-
 @dataclass(frozen=True)
 class ProcessSteps:
     """Steps of one process in time order. `counted` marks the steps that every number is about. All length n.
@@ -59,11 +55,11 @@ class ProcessSteps:
     mark_end_ns: I64
     warmup: int = 0
     cut_off: int = 0
-    empty_rows: I64 = field(default_factory=_none)  # steps without work on any device
+    empty_rows: I64 = field(default_factory=lambda: EMPTY.start)  # steps without work on any device
     thread: int | None = None  # the thread with the marks
     between: Intervals = EMPTY  # on the host, from a mark's end to the start of the next
     on_device: bool = False
-    first_event: I64 = field(default_factory=_none)  # -1: it launched nothing there
+    first_event: I64 = field(default_factory=lambda: EMPTY.start)  # -1: it launched nothing there
     last_event: int = -1
 
     @property
@@ -103,7 +99,7 @@ class ProcessSteps:
         return after
 
 
-NO_STEPS = ProcessSteps("none", [], _none(), _none(), np.empty(0, np.bool_), _none(), _none())
+NO_STEPS = ProcessSteps("none", [], *EMPTY, np.empty(0, np.bool_), *EMPTY)
 
 
 def counts_steps(name: str) -> bool:
@@ -146,7 +142,10 @@ def find_steps(
     if found is None:
         return NO_STEPS
     steps = _judge(found, events, busy, until_ns)
-    return _without_warmup(steps if until_ns is not None else _on_device(steps, events, names))
+    steps = steps if until_ns is not None else _on_device(steps, events, names)
+    warmup, counted = leading_warmup(steps.durations_ns), steps.counted.copy()
+    counted[np.flatnonzero(counted)[:warmup]] = False
+    return replace(steps, counted=counted, warmup=warmup)
 
 
 def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
@@ -185,8 +184,7 @@ def _follow(labels: list[str]) -> NDArray[np.bool_]:
     apart = np.diff(numbers)
     up = apart[apart > 0]
     known = (numbers[1:] >= 0) & (numbers[:-1] >= 0) & (len(up) > 0)
-    follow: NDArray[np.bool_] = ~known | (apart <= (np.median(up) if len(up) else 0))
-    return follow
+    return ~known | (apart <= (np.median(up) if len(up) else 0))
 
 
 def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
@@ -234,16 +232,7 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
 def _launched_work(steps: ProcessSteps, events: Events) -> NDArray[np.bool_]:
     """Which steps launched work: it may run when they are over."""
     launched = np.sort(events.launch_ns[_is_launched(events)])
-    some: NDArray[np.bool_] = np.searchsorted(launched, steps.end_ns) > np.searchsorted(launched, steps.start_ns)
-    return some
-
-
-def _without_warmup(steps: ProcessSteps) -> ProcessSteps:
-    """The same without leading steps that are warm-up."""
-    warmup = leading_warmup(steps.durations_ns)
-    counted = steps.counted.copy()
-    counted[np.flatnonzero(counted)[:warmup]] = False
-    return replace(steps, counted=counted, warmup=warmup)
+    return np.searchsorted(launched, steps.end_ns) > np.searchsorted(launched, steps.start_ns)
 
 
 def _on_device(steps: ProcessSteps, events: Events, names: list[str]) -> ProcessSteps:
@@ -264,8 +253,7 @@ def _on_device(steps: ProcessSteps, events: Events, names: list[str]) -> Process
 def _is_launched(events: Events) -> NDArray[np.bool_]:
     """Which events are work of a device that began after its known launch."""
     on_device = events.activity <= Activity.MEMSET
-    found: NDArray[np.bool_] = on_device & (events.launch_ns >= 0) & (events.launch_ns <= events.start_ns)
-    return found
+    return on_device & (events.launch_ns >= 0) & (events.launch_ns <= events.start_ns)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process import collective_rows
+from harness.analysis.process.collective_rows import launchers, row_events
 from harness.analysis.process.intervals import difference, lengths_within
 from harness.analysis.process.phases import OTHER, PHASES, phases
 from harness.analysis.process.prepared import MeasuredProcess
@@ -22,14 +22,12 @@ def of_process(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Tra
     window, steps = measured.steps.window, int(measured.steps.counted.sum())
     if window is None or measured.windows == {}:
         return []
-    table = collective_rows.rows(
-        measured.view, measured.kinds, (measured.nesting, measured.owner), measured.steps.between
-    )
-    owner = collective_rows.row_owners(measured.view, measured.kinds, measured.nesting, measured.owner)
+    table, event = measured.collectives, row_events(measured.view, measured.kinds)
     inside = np.flatnonzero((table.start_ns >= window[0]) & (table.start_ns < window[1]))
     if not len(inside):
         return []
-    table, owner = table.at(inside), owner[inside]
+    table = table.at(inside)
+    owner = launchers(measured.nesting, measured.owner, event[inside], table.start_ns)
     columns = np.stack([table.key.astype(np.int64), table.phase.astype(np.int64), table.bytes])
     alike, first, row = np.unique(columns, axis=1, return_index=True, return_inverse=True)
     row, n = row.reshape(-1), alike.shape[1]

@@ -5,7 +5,7 @@ An nsys report holds every process of a node; all analyses work on one process a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
 from harness.common.ranks import rank_in_range
+from harness.traces.columns import distinct
 from harness.traces.trace import Activity, Calls, Collectives, Events, HostSpans, Ranges, Trace
 
 _Columns = TypeVar("_Columns", Events, Calls, Ranges, Collectives, HostSpans)
@@ -52,7 +53,9 @@ class View:
 def views(trace: Trace) -> list[View]:
     """One view per process that did something on a device, else per process with ranges; in the order of their pids."""
     pids = _working(trace)
-    if len(pids) > 1 or (pids and _others(trace, pids[0])):
+    # Others may have left ranges or calls beside the one that worked, as a data loader's workers do.
+    alone = not pids or pids[0] < 0 or all(bool((p.process == pids[0]).all()) for p in (trace.ranges, trace.calls))
+    if len(pids) > 1 or not alone:
         return [view_of(trace, pid) for pid in pids]
     pid = trace.identity.pid if not pids or pids[0] < 0 else pids[0]
     everything = (trace.events, trace.calls, trace.ranges, trace.collectives, trace.host)
@@ -62,7 +65,7 @@ def views(trace: Trace) -> list[View]:
 
 def processes(trace: Trace) -> list[int]:
     """The pids of all processes with work or ranges, without a launcher that only made calls."""
-    return sorted({*_pids(trace.events.process), *_pids(trace.ranges.process)})
+    return sorted({*distinct(trace.events.process), *distinct(trace.ranges.process)})
 
 
 def process_rank(trace: Trace, pid: int) -> int | None:
@@ -80,19 +83,7 @@ def process_rank(trace: Trace, pid: int) -> int | None:
 
 
 def _working(trace: Trace) -> list[int]:
-    return _pids(trace.events.process) or _pids(trace.ranges.process)
-
-
-def _others(trace: Trace, pid: int) -> bool:
-    """Whether other processes left ranges or calls beside the one that worked, as a data loader's workers do."""
-    return pid >= 0 and any(bool((part.process != pid).any()) for part in (trace.ranges, trace.calls))
-
-
-def _pids(process: NDArray[np.integer]) -> list[int]:
-    if len(process) == 0:
-        return []
-    changes = np.flatnonzero(process[1:] != process[:-1]) + 1
-    return sorted({int(p) for p in process[np.append(0, changes)]})
+    return distinct(trace.events.process) or distinct(trace.ranges.process)
 
 
 def view_of(trace: Trace, pid: int) -> View:
@@ -116,9 +107,7 @@ def _collectives_of(collectives: Collectives, mine: RowIndex, events: int) -> Co
     new_index = np.full(events, -1, np.int64)
     new_index[mine] = np.arange(len(new_index[mine]))
     own = np.where(collectives.event >= 0, new_index[np.maximum(collectives.event, 0)], -1)
-    rows = select_rows(collectives, rows_of(own >= 0))
-    columns = {f.name: getattr(rows, f.name) for f in fields(rows)} | {"event": own[own >= 0]}
-    return Collectives(**columns)
+    return replace(select_rows(collectives, rows_of(own >= 0)), event=own[own >= 0])
 
 
 def _epoch(trace: Trace) -> int | None:

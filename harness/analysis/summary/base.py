@@ -193,6 +193,11 @@ class Problem(SummaryPart, kw_only=True):
         """A problem that makes the numbers doubtful."""
         return cls(severity=RecordingVerdict.DOUBTFUL, what=what, evidence=evidence)
 
+    @classmethod
+    def remark(cls, what: str, evidence: str) -> Problem:
+        """A problem that leaves the numbers good."""
+        return cls(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)
+
 
 class Quality(SummaryPart, kw_only=True):
     """How reliable the recording is. Read this first."""

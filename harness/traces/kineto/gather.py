@@ -198,11 +198,8 @@ class Gathered:
     def joined(self, other: Gathered) -> Gathered:
         """This, followed by what was gathered of a later part of the same file."""
         index = self.names.indices(other.names.texts)
-        self.device.append(other.device, index)
-        self.calls.append(other.calls, index)
-        self.ranges.append(other.ranges, index)
-        self.operators.append(other.operators, index)
-        self.host.append(other.host, index)
+        for name in ("device", "calls", "ranges", "operators", "host"):
+            getattr(self, name).append(getattr(other, name), index)
         self.device_messages |= {self._rows + row: args for row, args in other.device_messages.items()}
         self.host_messages += other.host_messages
         for device, peak in other.peak_memory_bytes.items():

@@ -44,13 +44,6 @@ class RecordBatch:
 
 _head = msgspec.json.Decoder(Head)
 _heads = msgspec.json.Decoder(list[Head])
-
-
-def head_of(record: bytes | msgspec.Raw) -> Head:
-    """A record's phase, category and name."""
-    return decoded(_head, record)
-
-
 _SPAN = "X"
 MESSAGE_OPERATOR = "record_param_comms"
 _LONG = re.compile(LONG_US)
@@ -93,7 +86,7 @@ def _heads_of(records: list[msgspec.Raw]) -> list[Head]:
     try:
         return plainly(_heads, b"[" + b",".join(records) + b"]")
     except msgspec.DecodeError:
-        return [head_of(record) for record in records]
+        return [decoded(_head, record) for record in records]
 
 
 _DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
@@ -239,7 +232,7 @@ class Picker:
             if self._is_old(texts[RecordKind.CALL]):
                 maybe += self._records_with(b"#", text)
         for record in maybe:
-            head = head_of(record)
+            head = decoded(_head, record)
             is_operator = KIND_OF_CATEGORY.get(head.cat) is RecordKind.OPERATOR
             if is_operator and (kind := kind_of(head, self._operators)) not in (None, RecordKind.HOST):
                 texts.setdefault(kind, []).append(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from harness.traces.kineto.fill import About, gathered_from, identity, names_no_
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
 from harness.traces.nccl_calls import Message, collectives
-from harness.traces.progress import OnProgress, silent
+from harness.traces.progress import OnProgress
 from harness.traces.trace import (
     SHORTEST_HOST_NS,
     Calls,
@@ -31,13 +32,10 @@ _NOTHING = "the trace holds no work: no kernels, no operators and no ranges were
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
 
-def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> Trace:
-    """Read one rank's trace.
+def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
+    """Read one rank's trace. Raises TraceError: the file cannot be read as a trace.
 
     A GPU's work becomes the events; without a GPU the operators are the events, and gloo's spans the communication.
-
-    Raises:
-        TraceError: the file cannot be read as a trace.
     """
     no_gpu = names_no_gpu(path)
     gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu)
@@ -51,9 +49,10 @@ def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> 
     if host_only:
         events, communication = _host_parts(gathered, about)
     else:
-        events, communication = _device_parts(gathered, calls, about)
+        events = device_events(gathered, calls)
+        events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _ranges(gathered)
-    notes = _notes(records, about, gathered, host_only)
+    notes = list(_notes(records, about, gathered, host_only))
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
@@ -74,28 +73,24 @@ def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> 
     )
 
 
-def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> list[str]:
+def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> Iterator[str]:
     """What was salvaged or is missing."""
-    notes = []
     if records.truncated:
-        notes.append(f"{records.truncated}; the events before that were read")
+        yield f"{records.truncated}; the events before that were read"
     elif not about.whole:
-        notes.append(_DAMAGED_HEADER)
+        yield _DAMAGED_HEADER
     elif host_only and about.devices:
-        notes.append(_HOST_STANDS_IN)
+        yield _HOST_STANDS_IN
     processes = max(map(len, gathered.pids.values()), default=0)
     if processes > 1:
-        notes.append(
+        yield (
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
             "process than the work; give a file for each process"
         )
     if gathered.timeless:
-        notes.append(f"{gathered.timeless} records without a valid duration were left out")
+        yield f"{gathered.timeless} records without a valid duration were left out"
     if gathered.unreadable:
-        notes.append(
-            f"{gathered.unreadable} records that cannot be read were left out (the first: {gathered.why_unreadable})"
-        )
-    return notes
+        yield f"{gathered.unreadable} records that cannot be read were left out (the first: {gathered.why_unreadable})"
 
 
 def _ranges(gathered: Gathered) -> Ranges:
@@ -123,11 +118,6 @@ def _host(gathered: Gathered, host_only: bool) -> HostSpans:
         operators["kind"] = constant(HostKind.OPERATOR, len(long), np.uint8)
         columns = {name: np.concatenate([column, operators[name][long]]) for name, column in columns.items()}
     return sorted_spans(HostSpans(**columns, process=constant(gathered.pid, len(columns["kind"]))))
-
-
-def _device_parts(gathered: Gathered, calls: Calls, about: About) -> tuple[Events, Collectives]:
-    events = device_events(gathered, calls)
-    return _in_order(events, kernel_messages(gathered, events), gathered, about)
 
 
 def _host_parts(gathered: Gathered, about: About) -> tuple[Events, Collectives]:

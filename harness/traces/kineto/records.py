@@ -92,18 +92,6 @@ class ShapeArgs(msgspec.Struct, gc=False):
     types: tuple[str, ...] | None = msgspec.field(name="Input type", default=None)
 
 
-class OperatorRecord(msgspec.Struct, gc=False):
-    """An operator or a user's range on a host thread."""
-
-    cat: str
-    name: str
-    ts: msgspec.Raw = msgspec.Raw(b"")
-    dur: msgspec.Raw = msgspec.Raw(b"")
-    pid: Whole | str = -1
-    tid: Whole | str = -1
-    args: ShapeArgs = msgspec.field(default_factory=ShapeArgs)
-
-
 class HostRecord(msgspec.Struct, gc=False):
     """A span of the host that may explain why a device had no work."""
 
@@ -113,6 +101,12 @@ class HostRecord(msgspec.Struct, gc=False):
     dur: msgspec.Raw = msgspec.Raw(b"")
     pid: Whole | str = -1
     tid: Whole | str = -1
+
+
+class OperatorRecord(HostRecord, gc=False):
+    """An operator or a user's range on a host thread."""
+
+    args: ShapeArgs = msgspec.field(default_factory=ShapeArgs)
 
 
 class MessageArgs(msgspec.Struct, gc=False):

@@ -12,19 +12,18 @@ from numpy.typing import NDArray
 
 from harness.traces.columns import (
     AnyColumn,
+    Columns,
     NameTable,
-    constant,
     device_numbers,
     joined,
-    launches,
-    reordered,
     sorted_calls,
-    sorting_order,
-    unknown,
+    sorted_events,
+    work,
 )
 from harness.traces.database import Database, whole
 from harness.traces.nsys.devices import Devices, names_of, process_of, process_of_one, thread_of
-from harness.traces.trace import I64, Activity, Calls, CopyKind, Events, HostMemory, MetricSeries, NicSamples
+from harness.traces.trace import I32, I64, Activity, Calls, CopyKind, Events, HostMemory, MetricSeries, NicSamples
+from harness.traces.vocabulary import copy_name
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -45,49 +44,30 @@ _DIRECTIONS = {
     **dict.fromkeys((5, 6, 7, 8, 13), CopyKind.D2D),
     10: CopyKind.P2P,
 }
-_COPY_NAMES = {
-    CopyKind.H2D: "Memcpy HtoD",
-    CopyKind.D2H: "Memcpy DtoH",
-    CopyKind.D2D: "Memcpy DtoD",
-    CopyKind.P2P: "Memcpy PtoP",
-    CopyKind.UNKNOWN: "Memcpy",
-}
-
-EventColumns = dict[str, AnyColumn]
 
 
 def device_events(database: Database, names: NameTable, calls: Calls, devices: Devices) -> Events:
     """All work on GPUs, sorted as `Events` requires."""
     table = joined([part(database, names) for part in (_kernels, _graphs, _copies, _sets)])
     table["device"] = devices.of_cuda(table["process"], table["device"])
-    order = sorting_order(table["start_ns"], table["device"])
-    if order is not None:
-        for name in table:  # one column at a time: all at once would take twice the memory
-            table[name] = reordered(table[name], order)
-    launch_ns, launch_thread = launches(table["correlation"], table["process"], calls)
-    dtype = constant(-1, len(launch_ns), np.int32)
-    return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
+    return sorted_events(table, calls)
 
 
-def _part(raw: EventColumns, activity: Activity, name: AnyColumn, **more: AnyColumn) -> EventColumns:
-    n = len(name)
-    return {
-        "start_ns": raw.pop("start"),
-        "end_ns": raw.pop("end"),
-        "device": device_numbers(raw.pop("deviceId")),
-        "stream": raw.pop("streamId"),
-        "correlation": raw.pop("correlationId"),
-        "process": process_of(raw.pop("globalPid")),
-        "name": name,
-        "activity": constant(activity, n, np.uint8),
-        "bytes": unknown(n),
-        "copy_kind": constant(-1, n, np.int32),
-        "host_memory": constant(0, n, np.uint8),
+def _part(raw: Columns, activity: Activity, name: I32, **more: AnyColumn) -> Columns:
+    return work(
+        activity,
+        name,
+        start_ns=raw.pop("start"),
+        end_ns=raw.pop("end"),
+        device=device_numbers(raw.pop("deviceId")),
+        stream=raw.pop("streamId"),
+        correlation=raw.pop("correlationId"),
+        process=process_of(raw.pop("globalPid")),
         **more,
-    }
+    )
 
 
-def _kernels(database: Database, names: NameTable) -> EventColumns:
+def _kernels(database: Database, names: NameTable) -> Columns:
     label, *others = [name for name in _LABELS if name in database.columns(KERNELS)] or _LABELS[:1]
     raw = database.integers(KERNELS, *_COMMON, label)
     text = raw.pop(label)
@@ -111,23 +91,23 @@ def without_names(events: Events, names: NameTable) -> str | None:
     return f"{unnamed.sum()} kernels ({share:.0%} of kernel time) have no name, so communication among them is not seen"
 
 
-def _graphs(database: Database, names: NameTable) -> EventColumns:
+def _graphs(database: Database, names: NameTable) -> Columns:
     """Whole CUDA graphs: nsys records them in place of their kernels, unless it is asked for nodes."""
     raw = database.integers(GRAPHS, *_COMMON, "graphId")
     name = names.indices(f"CUDA graph {number}" for number in raw["graphId"].tolist())
     return _part(raw, Activity.KERNEL, name)
 
 
-def _copies(database: Database, names: NameTable) -> EventColumns:
+def _copies(database: Database, names: NameTable) -> Columns:
     raw = database.integers(COPIES, *_COMMON, "bytes", "copyKind", "srcKind", "dstKind")
     kind = np.array([_DIRECTIONS.get(k, CopyKind.UNKNOWN) for k in raw["copyKind"].tolist()], np.int32)
     side = np.select([kind == CopyKind.H2D, kind == CopyKind.D2H], [raw["srcKind"], raw["dstKind"]], -1)
     memory = np.array([_HOST_MEMORY.get(k, HostMemory.UNKNOWN) for k in side.tolist()], np.uint8)
-    name = names.indices(_COPY_NAMES[CopyKind(k)] for k in kind.tolist())
+    name = names.indices(map(copy_name, kind.tolist()))
     return _part(raw, Activity.MEMCPY, name, bytes=raw["bytes"], copy_kind=kind, host_memory=memory)
 
 
-def _sets(database: Database, names: NameTable) -> EventColumns:
+def _sets(database: Database, names: NameTable) -> Columns:
     raw = database.integers(SETS, *_COMMON, "bytes")
     name = names.indices("Memset" for _ in range(len(raw["start"])))
     return _part(raw, Activity.MEMSET, name, bytes=raw["bytes"])
@@ -166,8 +146,6 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     kinds = ((whole(kind), number, name) for kind, number, name in listed)
     name_of = {(kind & _GPU_BITS, number): str(name) for kind, number, name in kinds if kind is not None}
     device, metric = raw["typeId"] & _GPU_BITS, raw["metricId"]
-    order = np.lexsort((raw["timestamp"], metric, device))
-    changes = (np.diff(device[order]) != 0) | (np.diff(metric[order]) != 0)
     return [
         MetricSeries(
             name=name_of.get((int(device[rows[0]]), int(metric[rows[0]])), f"metric {metric[rows[0]]}"),
@@ -175,7 +153,7 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
             time_ns=raw["timestamp"][rows],
             value=raw["value"][rows].astype(np.float64),
         )
-        for rows in np.split(order, np.flatnonzero(changes) + 1)
+        for rows in _series(raw["timestamp"], device, metric)
     ]
 
 
@@ -240,7 +218,7 @@ def nic_samples(database: Database) -> tuple[list[NicSamples], str | None]:
     raw, value = database.measured(_SAMPLES, *wanted, value="value", only=("metricsIdx", numbers))
     names = _device_names(database)
     found: dict[tuple[int, int], dict[str, list[NicSamples]]] = defaultdict(lambda: defaultdict(list))
-    for rows in _series(raw):
+    for rows in _series(raw["start"], *(raw[name] for name in _KEYS)):
         device, port, listed, number = (int(raw[name][rows[0]]) for name in _KEYS)
         metric = metrics.get((listed, number))
         if metric is None:
@@ -253,12 +231,10 @@ def nic_samples(database: Database) -> tuple[list[NicSamples], str | None]:
     return [one for families in found.values() for one in max(families.values(), key=_moved)], None
 
 
-def _series(raw: dict[str, I64]) -> list[NDArray[np.intp]]:
-    """The rows of each metric of each port, in order of time."""
-    order = np.lexsort((raw["start"], *(raw[name] for name in reversed(_KEYS))))
-    changes = np.zeros(max(len(order) - 1, 0), bool)
-    for name in _KEYS:
-        changes |= np.diff(raw[name][order]) != 0
+def _series(time_ns: I64, *keys: I64) -> list[NDArray[np.intp]]:
+    """The rows with the same keys, each in order of time."""
+    order = np.lexsort((time_ns, *reversed(keys)))
+    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     return np.split(order, np.flatnonzero(changes) + 1) if len(order) else []
 
 

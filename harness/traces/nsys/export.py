@@ -62,15 +62,19 @@ def too_new(report: Path, said: str, nsys: Sequence[str], environ: Mapping[str, 
 
 
 def _version(nsys: Sequence[str], environ: Mapping[str, str] | None) -> Version:
-    argv = [*nsys, "--version"]
+    found = _VERSION.search(_said([*nsys, "--version"], environ))
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _said(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
+    """What a command prints; empty if it does not start or does not end."""
     try:
         done = subprocess.run(
             argv, env=environ, capture_output=True, text=True, errors="replace", timeout=_MOST_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ()
-    found = _VERSION.search(done.stdout)
-    return tuple(map(int, found.groups())) if found else ()
+        return ""
+    return done.stdout + done.stderr
 
 
 def _dotted(version: Version) -> str:
@@ -84,11 +88,8 @@ _SPARE_BYTES = 256 << 20  # of the disk, which are left to others
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """A temporary plain copy of the gzipped `path`.
-
-    Raises:
-        TraceError: the compressed file is damaged, or its content is too much for the disk or for any export.
-    """
+    """A temporary plain copy of the gzipped `path`. Raises TraceError: the compressed file is damaged, or its content
+    is too much for the disk or for any export."""
     with tempfile.TemporaryDirectory(prefix="harness-") as folder:
         plain = Path(folder) / "export.sqlite"
         with path.open("rb") as packed, plain.open("wb", buffering=0) as target:
@@ -131,27 +132,23 @@ def _no_room(folder: Path, size: int) -> str:
 
 _HASH_BYTES = 8
 _MOST_OUTPUT = 4096
-_MOST_HELP_S = 60
 # Without it newer versions leave out NCCL's message sizes; older versions do not know it.
 _JSON = "--include-json"
 _PER_CENT = re.compile(r"(\d+)%")
 
 
 def exported(report: Path, progress: OnProgress = silent) -> Path:
-    """The export of `report`, made now or earlier.
+    """The export of `report`, made now or earlier. Raises TraceError: nsys is not installed or cannot export it.
 
     The export's name has a hash of the report, so a changed report is exported again.
     If the folder is not writable, the export goes to the user's cache.
-
-    Raises:
-        TraceError: nsys is not installed or cannot export the report.
     """
     stem = f"{report.name}.{_content_hash(report)}"
     plain, full = f"{stem}.sqlite", f"{stem}.json.sqlite"
     if kept := _kept(report, full):
         return kept
     nsys = _installed()
-    if nsys is not None and _knows_json(nsys):
+    if nsys is not None and _JSON in _said([nsys, "export", "--help"]):
         return _export(nsys, [f"{_JSON}=true"], report, full, progress)
     if kept := _kept(report, plain):
         return kept
@@ -174,14 +171,6 @@ def _kept(report: Path, name: str) -> Path | None:
     """An export that was made earlier."""
     places = (folder / name for folder in (report.parent, _cache_folder()))
     return next((place for place in places if place.is_file()), None)
-
-
-def _knows_json(nsys: str) -> bool:
-    try:
-        help_text = subprocess.run([nsys, "export", "--help"], capture_output=True, timeout=_MOST_HELP_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return _JSON.encode() in help_text.stdout + help_text.stderr
 
 
 _WITHOUT_NSYS = (
@@ -218,10 +207,12 @@ def _export(nsys: str, options: list[str], report: Path, name: str, progress: On
         code, output = _run(command, report, progress)
         if code == 0 and fresh.is_file():
             return fresh.replace(folder / name)
-    newer = too_new(report, " ".join(output.split()), [nsys])
+    said = " ".join(output.split())
+    newer = too_new(report, said, [nsys])
     if newer and (beside := _beside(report)):
         return beside
-    raise TraceError(report, newer or _why(nsys, code, output))
+    refused = f"cannot be exported by {nsys} (exit code {code}: {said[-200:] or 'no message'})"
+    raise TraceError(report, newer or refused)
 
 
 def _run(command: list[str], report: Path, progress: OnProgress) -> tuple[int, str]:
@@ -237,8 +228,3 @@ def _run(command: list[str], report: Path, progress: OnProgress) -> tuple[int, s
     except OSError as error:
         raise TraceError(report, f"cannot be read: nsys does not start ({error.strerror})") from error
     return process.returncode, output
-
-
-def _why(nsys: str, code: int, output: str) -> str:
-    output = " ".join(output.split())
-    return f"cannot be exported by {nsys} (exit code {code}: {output[-200:] or 'no message'})"

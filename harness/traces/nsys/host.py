@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.traces.columns import (
-    AnyColumn,
+    Columns,
     NameTable,
     constant,
     distinct,
@@ -53,15 +53,9 @@ class Says(IntEnum):
     COLLECTS = 6
 
 
-class Named(NamedTuple):
-    """Of each of n samples: its name and kind; -1: its chain says nothing."""
-
-    name: I32
-    kind: U8
-
-
-def sample_names(database: Database, names: NameTable, samples: I64) -> Named:
-    """The function that says most in the chain of each of `samples`, which are ascending ids: the innermost one."""
+def _sample_names(database: Database, names: NameTable, samples: I64) -> tuple[I32, U8]:
+    """Name and kind of the function that says most in the chain of each of `samples`, which are ascending ids: the
+    innermost one; -1: its chain says nothing."""
     found = _functions(database, samples)
     pairs = found.functions.tolist()
     texts = string_ids(database, {part for pair in pairs for part in divmod(pair, found.modules)})
@@ -73,7 +67,7 @@ def sample_names(database: Database, names: NameTable, samples: I64) -> Named:
         best[found.sample[rows]] = found.function[rows]  # of several, the last one is kept
     index = np.append(names.indices(name for _, name in said), np.int32(-1))
     kinds = np.array([*(_KINDS.get(level, HostKind.SAMPLE) for level, _ in said), 0], np.uint8)
-    return Named(index[best], kinds[best])
+    return index[best], kinds[best]
 
 
 class _Functions(NamedTuple):
@@ -134,9 +128,6 @@ _PERIODS = 2  # of sampling; for longer than that without a sample, a thread did
 _COLLECTION_NAMES = re.compile(r"(?:python )?(?:gc|garbage collect(?:ion|or)?)(?:[.: ].*)?", re.IGNORECASE)
 _THREAD_BITS = 24
 
-_Columns = dict[str, AnyColumn]
-_Good = NDArray[np.bool_]
-
 
 def host_spans(database: Database, names: NameTable, calls: Calls, ranges: Ranges) -> HostSpans:
     """Long spans of the threads that call CUDA or have ranges, and all of the profiler's work in their processes."""
@@ -163,20 +154,19 @@ def _thread_ids(process: I64, thread: I64) -> I64:
     return (process << _THREAD_BITS) | thread
 
 
-def _os_calls(database: Database, names: NameTable, threads: I64) -> _Columns:
+def _os_calls(database: Database, names: NameTable, threads: I64) -> Columns:
     raw = _long(database, _OS_CALLS)
     raw = _kept(raw, np.isin(_thread_ids(raw["process"], raw["thread"]), threads))
     name = names_of(database, names, raw.pop("nameId"), "[unnamed call]")
     return {**raw, "name": name, "kind": constant(HostKind.OS_CALL, len(name), np.uint8)}
 
 
-def _waits(database: Database, names: NameTable, threads: I64) -> _Columns:
+def _waits(database: Database, names: NameTable, threads: I64) -> Columns:
     """The stretches in which a thread ran on no core, by the kernel's scheduler."""
     raw = database.integers("SCHED_EVENTS", "start", "isSchedIn", "globalTid")
     raw = {"process": process_of(raw["globalTid"]), "thread": thread_of(raw["globalTid"]), **raw}
     raw = _kept(raw, np.isin(_thread_ids(raw["process"], raw["thread"]), threads))
-    order = np.lexsort((raw["start"], raw["globalTid"]))
-    raw = {name: column[order] for name, column in raw.items()}
+    raw = _kept(raw, np.lexsort((raw["start"], raw["globalTid"])))
     left = (raw["isSchedIn"][:-1] == 0) & (raw["isSchedIn"][1:] != 0) & (np.diff(raw["globalTid"]) == 0)
     out = np.flatnonzero(left & (np.diff(raw["start"]) >= SHORTEST_HOST_NS))
     placed = {name: raw[name][out] for name in ("thread", "process")}
@@ -185,7 +175,7 @@ def _waits(database: Database, names: NameTable, threads: I64) -> _Columns:
     return {"start_ns": raw["start"][out], "end_ns": raw["start"][out + 1], **placed, "name": name, "kind": kind}
 
 
-def _overhead(database: Database, names: NameTable, table: str, processes: I64) -> _Columns:
+def _overhead(database: Database, names: NameTable, table: str, processes: I64) -> Columns:
     raw = _long(database, table)
     raw = _kept(raw, np.isin(raw["process"], processes))
     name = names_of(database, names, raw.pop("nameId"), "[unnamed overhead]")
@@ -193,23 +183,22 @@ def _overhead(database: Database, names: NameTable, table: str, processes: I64) 
     return {**raw, "name": name, "kind": kind}
 
 
-def _long(database: Database, table: str) -> _Columns:
+def _long(database: Database, table: str) -> Columns:
     """The spans of a table that are not short, with `nameId` for a name."""
     raw = database.integers(table, "start", "end", "globalTid", "nameId")
     raw = _kept(raw, raw["end"] - raw["start"] >= SHORTEST_HOST_NS)
     return {**_placed(raw["start"], raw["end"], raw["globalTid"]), "nameId": raw["nameId"]}
 
 
-def _placed(start: I64, end: I64, thread_id: I64) -> _Columns:
-    placed = {"thread": thread_of(thread_id), "process": process_of(thread_id)}
-    return {"start_ns": start, "end_ns": end, **placed}
+def _placed(start: I64, end: I64, thread_id: I64) -> Columns:
+    return {"start_ns": start, "end_ns": end, "thread": thread_of(thread_id), "process": process_of(thread_id)}
 
 
-def _kept(columns: _Columns, keep: _Good) -> _Columns:
+def _kept(columns: Columns, keep: NDArray[np.bool_ | np.intp]) -> Columns:
     return {name: column[keep] for name, column in columns.items()}
 
 
-def _collections(ranges: Ranges, texts: list[str]) -> _Columns:
+def _collections(ranges: Ranges, texts: list[str]) -> Columns:
     """Collections of Python's collector, which nsys and programs mark with a range or a domain of that name."""
     collects = np.array([bool(_COLLECTION_NAMES.fullmatch(text)) for text in texts] + [False], bool)
     rows = np.flatnonzero(collects[ranges.name] | collects[ranges.domain])
@@ -217,23 +206,22 @@ def _collections(ranges: Ranges, texts: list[str]) -> _Columns:
     return {**columns, "kind": constant(HostKind.COLLECTOR, len(rows), np.uint8)}
 
 
-def _samples(database: Database, names: NameTable, threads: I64) -> _Columns:
+def _samples(database: Database, names: NameTable, threads: I64) -> Columns:
     """Each sample up to its thread's next one; neighbours of the same name are one span."""
     raw = database.integers(SAMPLES, "id", "start", "globalTid")
     thread_ids = _thread_ids(process_of(raw["globalTid"]), thread_of(raw["globalTid"]))
     raw = _kept(raw, np.isin(thread_ids, threads))
     by_id = np.argsort(raw["id"], kind="stable")
-    named = sample_names(database, names, raw["id"][by_id])
-    raw |= {"name": np.empty_like(named.name), "kind": np.empty_like(named.kind)}
-    raw["name"][by_id], raw["kind"][by_id] = named.name, named.kind
-    order = np.lexsort((raw["start"], raw["globalTid"]))
-    raw = {name: column[order] for name, column in raw.items()}
+    name, kind = _sample_names(database, names, raw["id"][by_id])
+    raw |= {"name": np.empty_like(name), "kind": np.empty_like(kind)}
+    raw["name"][by_id], raw["kind"][by_id] = name, kind
+    raw = _kept(raw, np.lexsort((raw["start"], raw["globalTid"])))
     end = _ends(raw["start"], raw["globalTid"])
     follows = np.zeros(len(end), bool)
     follows[1:] = (end[:-1] == raw["start"][1:]) & (np.diff(raw["globalTid"]) == 0) & (np.diff(raw["name"]) == 0)
     first = np.flatnonzero(~follows)
     last = np.append(first[1:], len(end)) - 1 if len(first) else first
-    columns = {**_placed(raw["start"][first], end[last], raw["globalTid"][first])}
+    columns = _placed(raw["start"][first], end[last], raw["globalTid"][first])
     columns |= {name: raw[name][first] for name in ("name", "kind")}
     return _kept(columns, columns["name"] >= 0)
 

@@ -15,7 +15,15 @@ from harness.common.ranks import rank_in_file, rank_in_range
 from harness.traces.columns import NameTable, compacted, distinct, distinct_rows, sorted_spans
 from harness.traces.database import Database, json_object, whole
 from harness.traces.nccl_calls import OF_ONE_RANK, Message, collectives_of_calls
-from harness.traces.nsys.devices import Devices, process_of, process_of_one, string_ids, thread_of, thread_of_one
+from harness.traces.nsys.devices import (
+    Devices,
+    names_of,
+    process_of,
+    process_of_one,
+    string_ids,
+    thread_of,
+    thread_of_one,
+)
 from harness.traces.trace import I32, I64, Collectives, Events, Identity, RangeKind, Ranges
 
 TABLE = "NVTX_EVENTS"
@@ -60,9 +68,7 @@ def _closed_by_nsys(raw: dict[str, I64]) -> NDArray[np.bool_]:
 
 def _names(database: Database, names: NameTable, text_id: I64) -> I32:
     """A range's name is its own text, or a registered string."""
-    present, rows = distinct_rows(text_id)
-    registered = string_ids(database, present.tolist())
-    index: I32 = names.indices(registered.get(number, "") for number in present.tolist())[rows]
+    index = names_of(database, names, text_id, "")
     own = database.rows(TABLE, "text", only=("eventType", RANGES))
     own_index = np.array([-1 if text is None else names[str(text)] for (text,) in own], np.int32)
     return np.where(own_index >= 0, own_index, index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from harness.traces.columns import NameTable, distinct, empty
+from harness.traces.columns import NameTable, distinct
 from harness.traces.database import Database, opened
 from harness.traces.errors import TraceError
 from harness.traces.nccl_calls import is_nccl_call
@@ -29,22 +29,19 @@ from harness.traces.nsys.identity import (
     ranks_in_ranges,
     read_payloads,
 )
-from harness.traces.progress import OnProgress, silent
-from harness.traces.trace import Calls, Ranges, Trace, no_host_spans
+from harness.traces.progress import OnProgress
+from harness.traces.trace import Ranges, Trace
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _MOST_PROCESSES = 1024  # of one node, with those that load data
 _NO_SIZES = "message sizes were not exported (export with --include-json=true)"
 
 
-def read_nsys(path: Path, host: bool, progress: OnProgress = silent) -> Trace:
-    """Read a report (.nsys-rep) or an export (.sqlite, .sqlite.gz).
-
-    Raises:
-        TraceError: the file is not nsys', or nsys cannot export the report.
-    """
+def read_nsys(path: Path, progress: OnProgress) -> Trace:
+    """Read a report (.nsys-rep) or an export (.sqlite, .sqlite.gz). Raises TraceError: the file is not nsys', or nsys
+    cannot export the report."""
     with _plain(path, progress) as plain, opened(plain, progress) as database:
-        return _trace(path, database, host)
+        return _trace(path, database)
 
 
 def _plain(path: Path, progress: OnProgress) -> AbstractContextManager[Path]:
@@ -60,16 +57,16 @@ def _plain(path: Path, progress: OnProgress) -> AbstractContextManager[Path]:
     return unpacked(path)
 
 
-def _trace(path: Path, database: Database, host: bool) -> Trace:
+def _trace(path: Path, database: Database) -> Trace:
     """The content of an open export; `path` is the file that the trace is named after."""
     export = export_metadata(database)
     if "StringIds" not in database.tables and not export:
         raise TraceError(path, "is an SQLite database, but not an export of nsys: it has no StringIds table")
     names, devices = NameTable(), read_devices(database)
-    calls = api_calls(database, names) if host else empty(Calls)
+    calls = api_calls(database, names)
     events = device_events(database, names, calls, devices)
     last_ns = max((int(column.max()) for column in (events.end_ns, calls.end_ns) if len(column)), default=0)
-    ranges = nvtx_ranges(database, names, last_ns) if host else empty(Ranges)
+    ranges = nvtx_ranges(database, names, last_ns)
     payloads = read_payloads(database)
     processes = {pid for part in (events, ranges) for pid in distinct(part.process) if pid >= 0}
     if len(processes) > _MOST_PROCESSES:
@@ -77,7 +74,9 @@ def _trace(path: Path, database: Database, host: bool) -> Trace:
     own_ranks = ranks_in_ranges(ranges, names.texts)
     nics, without_nics = nic_samples(database)
     sizes = _sizes(export, ranges, names.texts, payloads)
-    notes = (_open(ranges), without_names(events, names), sizes, without_nics)
+    still_open = int(ranges.is_open.sum())
+    cut_off = f"{still_open} NVTX ranges never ended; they are cut off at the last event" if still_open else None
+    notes = (cut_off, without_names(events, names), sizes, without_nics)
     return Trace(
         identity=identity(database, export, path, processes, own_ranks, payloads=payloads, devices=devices),
         names=names.texts,
@@ -85,18 +84,13 @@ def _trace(path: Path, database: Database, host: bool) -> Trace:
         calls=calls,
         ranges=ranges,
         collectives=device_collectives(ranges, events, names, payloads),
-        host=host_spans(database, names, calls, ranges) if host else no_host_spans(),
+        host=host_spans(database, names, calls, ranges),
         metrics=metric_series(database, devices),
         nics=nics,
         peak_memory_bytes=peak_memory_bytes(database, devices),
         dropped_events=dropped_events(database),
         notes=[note for note in notes if note],
     )
-
-
-def _open(ranges: Ranges) -> str | None:
-    still_open = int(ranges.is_open.sum())
-    return f"{still_open} NVTX ranges never ended; they are cut off at the last event" if still_open else None
 
 
 def _sizes(export: dict[str, object], ranges: Ranges, texts: list[str], payloads: Payloads) -> str | None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.traces.errors import TraceError
 from harness.traces.kineto.framing import Blocks, Records
-from harness.traces.open import LFS_MAGIC, beginning
+from harness.traces.open import beginning, checked_beginning
 from harness.traces.operations.table import (
     EVENTS,
     MOST_ROWS,
@@ -131,11 +131,8 @@ def places_in(text: str) -> dict[str, float]:
 
 
 def read_events(path: Path, progress: OnProgress = silent) -> Table:
-    """The operations among a file's Chrome events, whose times are microseconds.
-
-    Raises:
-        TraceError: the file cannot be read.
-    """
+    """The operations among a file's Chrome events, whose times are microseconds. Raises TraceError: the file cannot be
+    read."""
     gathered, records = _Gathered(), Records(Blocks(path, progress))
     for event in _events(path, records):
         gathered.add(event)
@@ -167,16 +164,10 @@ def read_operations(path: Path, progress: OnProgress = silent) -> Operations:
         TablesNeeded: it is Parquet, and pyarrow is not installed.
         TraceError: it cannot be read.
     """
-    start = beginning(path)
-    if not start:
-        raise TraceError(path, "is empty")
-    if start.startswith(LFS_MAGIC):
-        raise TraceError(path, "is a Git LFS pointer, not the timeline itself: fetch it with `git lfs pull`")
-    if path.name.endswith(EVENTS):
-        return operations_of(read_events(path, progress))
-    if path.name.endswith(".parquet"):
-        return operations_of(read_parquet(path, progress))
-    return operations_of(read_csv(path, progress))
+    checked_beginning(path, "timeline")
+    is_parquet = path.name.endswith(".parquet")
+    read = read_events if path.name.endswith(EVENTS) else read_parquet if is_parquet else read_csv
+    return operations_of(read(path, progress))
 
 
 def is_meant_as_timeline(path: Path) -> bool:

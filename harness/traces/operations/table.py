@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
@@ -67,22 +67,22 @@ class Table:
 
 
 def columns_among(path: Path, heads: Sequence[str]) -> dict[str, tuple[int, float | None]]:
-    """Of each column of a timeline the position of its head and its unit in nanoseconds, if the head names it.
-
-    Raises:
-        ColumnsError: a column is missing that every timeline has.
-    """
+    """Of each column of a timeline the position of its head and its unit in nanoseconds, if the head names it. Raises
+    ColumnsError: a column is missing that every timeline has."""
     found: dict[str, tuple[int, float | None]] = {}
     for position, head in enumerate(heads):
         named = column_of(head)
         if named is not None and _is_better(heads, named[0], head, found):
             found[named[0]] = position, named[1]
-    missing = [name for name in ("operation", "start") if name not in found]
-    missing += [] if "duration" in found or "end" in found else ["duration"]
-    missing += [] if any(name in found for name in ("rank", "dp_rank", "stage")) else ["rank"]
-    if missing:
+    if missing := _missing(found):
         raise lacks(path, missing, heads)
     return found
+
+
+def _missing(found: Iterable[str]) -> list[str]:
+    """Of each column that every timeline has, and that is not found, the first that it may be."""
+    choices = (("operation",), ("start",), ("duration", "end"), ("rank", "dp_rank", "stage"))
+    return [any_of[0] for any_of in choices if not {*any_of} & {*found}]
 
 
 def _is_better(heads: Sequence[str], column: str, head: str, found: Mapping[str, tuple[int, float | None]]) -> bool:
@@ -97,11 +97,8 @@ def _is_better(heads: Sequence[str], column: str, head: str, found: Mapping[str,
 def table_of(
     path: Path, names: list[str], operation: I64, numbers: dict[str, F64], units_ns: Mapping[str, float | None]
 ) -> Table:
-    """The table of columns as a file has them. units_ns: of each time, None where the file does not name it.
-
-    Raises:
-        TraceError: no row has a start and a duration, or they are longer than any training.
-    """
+    """The table of columns as a file has them. units_ns: of each time, None where the file does not name it. Raises
+    TraceError: no row has a start and a duration, or they are longer than any training."""
     if not len(operation):
         raise TraceError(path, "holds no operation")
     numbers, notes = dict(numbers), []
@@ -160,7 +157,7 @@ def is_timeline(path: Path, start: bytes) -> bool:
         return _are_operations(start)
     if path.name.endswith(".parquet"):
         return _names_columns(path)
-    return path.name.endswith(TABLES) and _has_columns(heads_of(start))
+    return path.name.endswith(TABLES) and _are_columns(heads_of(start))
 
 
 def heads_of(start: bytes) -> Sequence[str]:
@@ -179,10 +176,8 @@ def delimiter_of(line: str) -> str:
     return max(DELIMITERS, key=line.count)
 
 
-def _has_columns(heads: Sequence[str]) -> bool:
-    named = {named[0] for head in heads if (named := column_of(head))}
-    times = {"duration", "end"} & named
-    return {"operation", "start"} <= named and bool(times) and bool({"rank", "dp_rank", "stage"} & named)
+def _are_columns(heads: Iterable[str]) -> bool:
+    return not _missing([named[0] for head in heads if (named := column_of(head))])
 
 
 def _names_columns(path: Path) -> bool:
@@ -194,7 +189,7 @@ def _names_columns(path: Path) -> bool:
     except (OSError, BoundedReadError):
         return False
     names = re.findall(rb"[A-Za-z_]{2,24}", footer) if footer.endswith(_PARQUET) else []
-    return _has_columns([name.decode("ascii") for name in dict.fromkeys(names)])
+    return _are_columns(name.decode("ascii") for name in dict.fromkeys(names))
 
 
 _NAME = re.compile(rb'"name"\s*:\s*"([\w \-]{3,40})"')
@@ -307,15 +302,14 @@ def read_parquet(path: Path, progress: OnProgress = silent) -> Table:
     return table_of(path, names, operation, numbers, {n: columns[n][1] for n in TIMES if n in columns})
 
 
-def _coded(column: Any) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+def _coded(column: Any) -> tuple[list[str], I64]:
     """A column of texts as its distinct ones and each row's index."""
-    values = column.to_pylist()
     index: dict[str, int] = {}
-    codes = [index.setdefault(str(value), len(index)) for value in values]
+    codes = [index.setdefault(str(value), len(index)) for value in column.to_pylist()]
     return list(index), np.array(codes, np.int64)
 
 
-def _column(column: Any) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _column(column: Any) -> F64:
     try:
         return as_numbers(column.to_numpy())
     except (NotImplementedError, ValueError):

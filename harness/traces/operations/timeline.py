@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +92,7 @@ class Operations:
     @property
     def role(self) -> U8:
         """Each operation's role."""
-        found: U8 = np.array(self.roles, np.uint8)[self.kind]
-        return found
+        return np.array(self.roles, np.uint8)[self.kind]
 
 
 def operations_of(table: Table) -> Operations:
@@ -245,19 +242,10 @@ def _chunks(rows: Rows, roles: NDArray[np.int64]) -> I64:
         return np.maximum(rows["chunk"], 0)
     chunk = np.zeros(len(rows["kind"]), np.int64)
     role = roles[rows["kind"]]
-    for which, mine in _passes_with_micro_batch(role, rows["micro_batch"]):
+    for which in (Role.FORWARD, Role.BACKWARD):
+        mine = np.flatnonzero((role == which) & (rows["micro_batch"] >= 0))
         key = np.stack([rows[name][mine] for name in ("step", "dp_rank", "stage", "micro_batch")])
         _, group, count = np.unique(key, axis=1, return_inverse=True, return_counts=True)
         place = _order_within(group.ravel(), np.arange(len(mine)))
         chunk[mine] = place if which == Role.FORWARD else count[group.ravel()] - 1 - place
     return chunk
-
-
-def _passes_with_micro_batch(role: NDArray[np.int64], micro_batch: I64) -> Iterator[tuple[Role, NDArray[np.intp]]]:
-    for which in (Role.FORWARD, Role.BACKWARD):
-        yield which, np.flatnonzero((role == which) & (micro_batch >= 0))
-
-
-def path_of(operations: Operations) -> Path:
-    """The file that they were read from."""
-    return Path(operations.path)

@@ -9,23 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.traces.columns import (
-    AnyColumn,
-    NameTable,
-    constant,
-    device_numbers,
-    distinct,
-    empty,
-    joined,
-    launches,
-    reordered,
-    sorting_order,
-    unknown,
-)
+from harness.traces.columns import AnyColumn, Columns, NameTable, device_numbers, distinct, joined, sorted_events, work
 from harness.traces.database import Database, Kind, opened, whole
 from harness.traces.errors import TraceError
 from harness.traces.nccl_calls import OF_ONE_RANK, Message, MessageOf, collectives_of_calls, communication_kernels
-from harness.traces.progress import OnProgress, silent
+from harness.traces.progress import OnProgress
 from harness.traces.rocpd.tables import (
     RCCL,
     RCCL_DOMAIN,
@@ -40,8 +28,8 @@ from harness.traces.rocpd.tables import (
     read_agents,
     recordings,
 )
-from harness.traces.trace import I64, Activity, Calls, CopyKind, Events, Ranges, Trace
-from harness.traces.vocabulary import dtype_bytes, dtype_name
+from harness.traces.trace import I32, I64, Activity, Calls, CopyKind, Events, Trace
+from harness.traces.vocabulary import copy_name, dtype_bytes, dtype_name
 
 _COUNTS = ("count", "sendcount", "recvcount")
 _WANTED = (*_COUNTS, "datatype")
@@ -106,26 +94,12 @@ KERNELS, COPIES = "kernel_dispatch", "memory_copy"
 _COMMON = ("start", "end", "pid", "stream_id", "queue_id", "event_id")
 _OBJECT = re.compile(r"( \[clone)? ?\.kd\]?$")  # of a kernel's descriptor, whose name is the kernel's and this
 _UNNAMED = "[unnamed kernel]"
-_COPY_NAMES = {
-    CopyKind.H2D: "Memcpy HtoD",
-    CopyKind.D2H: "Memcpy DtoH",
-    CopyKind.D2D: "Memcpy DtoD",
-    CopyKind.P2P: "Memcpy PtoP",
-    CopyKind.UNKNOWN: "Memcpy",
-}
-
-Columns = dict[str, AnyColumn]
 
 
 def device_events(recorded: list[tuple[Recording, Agents]], names: NameTable, calls: Calls) -> Events:
     """All work on GPUs, sorted as `Events` requires."""
-    table = joined([part(recording, agents, names) for recording, agents in recorded for part in (_kernels, _copies)])
-    order = sorting_order(table["start_ns"], table["device"])
-    if order is not None:
-        table = {name: reordered(column, order) for name, column in table.items()}
-    launch_ns, launch_thread = launches(table["correlation"], table["process"], calls)
-    dtype = constant(-1, len(launch_ns), np.int32)
-    return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
+    parts = [part(recording, agents, names) for recording, agents in recorded for part in (_kernels, _copies)]
+    return sorted_events(joined(parts), calls)
 
 
 def _kernels(recording: Recording, agents: Agents, names: NameTable) -> Columns:
@@ -148,35 +122,27 @@ def _copies(recording: Recording, agents: Agents, names: NameTable) -> Columns:
     kind = np.select(
         [~from_gpu[keep], ~to_gpu[keep], source == target], [CopyKind.H2D, CopyKind.D2H, CopyKind.D2D], CopyKind.P2P
     ).astype(np.int32)
-    name = names.indices(_COPY_NAMES[CopyKind(k)] for k in kind.tolist())
+    name = names.indices(map(copy_name, kind.tolist()))
     device = np.where(from_gpu[keep], source, target)
     return _part(recording, raw, Activity.MEMCPY, name, device=device, bytes=raw["size"], copy_kind=kind)
 
 
 def _part(
-    recording: Recording, raw: dict[str, I64], activity: Activity, name: AnyColumn, device: I64, **more: AnyColumn
+    recording: Recording, raw: dict[str, I64], activity: Activity, name: I32, device: I64, **more: AnyColumn
 ) -> Columns:
-    n = len(name)
     call = recording.events.of(raw["event_id"], "stack_id")
-    return {
-        "start_ns": raw["start"],
-        "end_ns": raw["end"],
-        "device": device_numbers(device),
-        "stream": _stream(raw),
-        "correlation": np.where(call > 0, call, -1),
-        "process": recording.pids(raw["pid"]),
-        "name": name,
-        "activity": constant(activity, n, np.uint8),
-        "bytes": unknown(n),
-        "copy_kind": constant(-1, n, np.int32),
-        "host_memory": constant(0, n, np.uint8),
+    has_streams = (raw["stream_id"] > 0).any()  # others than the default one; else the hardware's queues count
+    return work(
+        activity,
+        name,
+        start_ns=raw["start"],
+        end_ns=raw["end"],
+        device=device_numbers(device),
+        stream=raw["stream_id"] if has_streams else raw["queue_id"],
+        correlation=np.where(call > 0, call, -1),
+        process=recording.pids(raw["pid"]),
         **more,
-    }
-
-
-def _stream(raw: dict[str, I64]) -> I64:
-    """The HIP stream; where none but the default one was recorded, the hardware queue."""
-    return raw["stream_id"] if (raw["stream_id"] > 0).any() else raw["queue_id"]
+    )
 
 
 _KIND = Kind("a database of rocprofv3", "as rocprofv3 writes it", "record it again")
@@ -189,35 +155,33 @@ _NEEDED = {
 _NO_CALLS = "which collective each RCCL kernel carries out was not recorded (record with rocprofv3 --rccl-trace)"
 
 
-def read_rocpd(path: Path, host: bool, progress: OnProgress = silent) -> Trace:
-    """Read a database of rocprofv3, of one process or of several of one machine.
-
-    Raises:
-        TraceError: the file is not rocprofv3's, or of a schema that is not known.
-    """
+def read_rocpd(path: Path, progress: OnProgress) -> Trace:
+    """Read a database of rocprofv3, of one process or of several of one machine. Raises TraceError: the file is not
+    rocprofv3's, or of a schema that is not known."""
     with opened(path, progress, _KIND) as database:
-        return _trace(path, database, host)
+        return _trace(path, database)
 
 
-def _trace(path: Path, database: Database, host: bool) -> Trace:
+def _trace(path: Path, database: Database) -> Trace:
     recorded = recordings(database)
     _check(path, recorded)
     names = NameTable()
-    regions = [Regions(recording) for recording in recorded] if host else []
-    calls = hip_calls(regions, names) if host else empty(Calls)
-    ranges = host_ranges(regions, names) if host else empty(Ranges)
+    regions = [Regions(recording) for recording in recorded]
+    calls, ranges = hip_calls(regions, names), host_ranges(regions, names)
     agents = [read_agents(recording) for recording in recorded]
     events = device_events(list(zip(recorded, agents, strict=True)), names, calls)
     device_names = {number: name for each in agents for number, name in each.names.items()}
+    worked = distinct(events.device)
+    used = {number: name for number, name in device_names.items() if number in worked}
     has_rccl = RCCL_DOMAIN in names and bool((ranges.domain == names[RCCL_DOMAIN]).any())
     return Trace(
-        identity=identity(path, recorded, _used(device_names, events), "nccl" if has_rccl else None),
+        identity=identity(path, recorded, used or device_names, "nccl" if has_rccl else None),
         names=names.texts,
         events=events,
         calls=calls,
         ranges=ranges,
         collectives=collectives_of_calls(ranges, events, names, messages_of(regions)),
-        notes=[_NO_CALLS] if host and not has_rccl and len(communication_kernels(names.texts, events)) else [],
+        notes=[_NO_CALLS] if not has_rccl and len(communication_kernels(names.texts, events)) else [],
     )
 
 
@@ -236,9 +200,3 @@ def _check(path: Path, recorded: list[Recording]) -> None:
                     f"has a schema that is not known: {recording.table(table)} has no column {missing[0]} "
                     "(read are rocpd's versions 3.0.0 to 3.0.5)",
                 )
-
-
-def _used(names: dict[int, str], events: Events) -> dict[int, str]:
-    """The devices on which work was recorded; all of the machine's where there is none."""
-    used = set(distinct(events.device))
-    return {number: name for number, name in names.items() if number in used} or names

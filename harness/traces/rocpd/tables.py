@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from functools import cached_property
@@ -105,12 +104,8 @@ def named(ids: I64, texts: dict[int, str], names: NameTable, default: str) -> I3
 
 def recordings(database: Database) -> list[Recording]:
     """The recordings in a database, by the names of its tables."""
-    return [Recording(database, suffix) for suffix in sorted(_suffixes(database.tables))]
-
-
-def _suffixes(tables: Iterable[str]) -> list[str]:
-    found = (_METADATA.fullmatch(table) for table in tables)
-    return [match.group(1) or "" for match in found if match]
+    found = map(_METADATA.fullmatch, database.tables)
+    return [Recording(database, suffix) for suffix in sorted(match[1] or "" for match in found if match)]
 
 
 class Agents(NamedTuple):
@@ -139,11 +134,8 @@ _MOST_DIGITS = 9  # no rank has ten
 
 def identity(path: Path, recorded: list[Recording], device_names: dict[int, str], backend: str | None) -> Identity:
     """The identity of all recordings in a file. Ranks are those of the processes' environment (RANK, WORLD_SIZE),
-    of which nothing else is read: it may hold secrets.
-
-    Raises:
-        TraceError: the recordings are of several machines, whose clocks have nothing in common.
-    """
+    of which nothing else is read: it may hold secrets. Raises TraceError: the recordings are of several machines, whose
+    clocks have nothing in common."""
     hosts = _hosts(path, recorded)
     environments = {pid: found for each in recorded for pid, found in _environments(each)}
     ranks = {pid: rank for pid, (rank, _) in environments.items() if rank is not None}
@@ -185,16 +177,8 @@ def _environments(recording: Recording) -> Iterable[tuple[int, tuple[int | None,
     """Rank and world size by pid."""
     for pid, text in recording.database.rows(recording.table("info_process"), "pid", "environment"):
         if whole(pid) is not None:
-            values = _object(text)
+            values = json_object(text) if isinstance(text, str) else {}
             yield pid, (_count(values.get("RANK")), _count(values.get("WORLD_SIZE")))
-
-
-def _object(text: object) -> dict[str, Any]:
-    try:
-        values = json.loads(text) if isinstance(text, str) else {}
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _count(text: object) -> int | None:
