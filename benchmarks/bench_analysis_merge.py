@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from harness.analysis.job.summarise import summarise_job
-from harness.analysis.process.part import RankPart, merge_parts
+from harness.analysis.process.part import RankPart, in_order
 from harness.analysis.summary import Window
 from harness.measure.paths import measure_files
 
@@ -40,7 +40,7 @@ def measured(real: list[RankPart], ranks: int) -> None:
     before, start = held_mb(), time.process_time()
     texts = [msgspec.json.encode([shifted(real[i % len(real)], i, ranks)]) for i in range(ranks)]
     wrote = time.process_time()
-    parts = merge_parts(*(msgspec.json.decode(text, type=list[RankPart]) for text in texts))
+    parts = in_order(part for text in texts for part in msgspec.json.decode(text, type=list[RankPart]))
     merged = time.process_time()
     summary = summarise_job(parts)
     done = time.process_time()

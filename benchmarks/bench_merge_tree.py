@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from bench_analysis_merge import shifted  # noqa: E402  it lies beside this file
 
 from harness.analysis.job.summarise import summarise_job  # noqa: E402  found by the path above
-from harness.analysis.process.part import RankPart, merge_parts  # noqa: E402
+from harness.analysis.process.part import RankPart, in_order  # noqa: E402
 from harness.analysis.summary import Problem, Summary, Window  # noqa: E402
 from harness.measure.partial_merge import (  # noqa: E402
     join_partial_merges,
@@ -81,7 +81,7 @@ def tree(real: Sequence[RankPart], world: int, each: int, workers: int, folder: 
 
 def flat(real: Sequence[RankPart], world: int) -> Summary:
     """All parts in one process, merged at once."""
-    return summarise_job(merge_parts(replicated(real, range(world), world)))
+    return summarise_job(in_order(replicated(real, range(world), world)))
 
 
 def measured(make: Callable[[], Summary], workers: int, out: Path | None) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.measure import measured_processes
-from harness.analysis.process.part import RankPart, merge_parts
+from harness.analysis.process.part import RankPart, in_order
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.view import View
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
@@ -119,7 +119,7 @@ def measure_files(
         else:
             parts += [part.model_copy(update={"run": run_of(file)}) for part in outcome[0]]
             page_data += outcome[1]
-    return MeasuredFiles(merge_parts(parts), broken, page_data)
+    return MeasuredFiles(in_order(parts), broken, page_data)
 
 
 def _measure_trace(

@@ -1,11 +1,9 @@
-"""Any split of the ranks over tasks, in any order, gives the same summary; a thousand ranks merge without
-effort."""
+"""Ranks in any order give the same summary (in any split: test_tree.py); a thousand ranks merge without effort."""
 
 from __future__ import annotations
 
 import resource
 from functools import cache
-from itertools import pairwise
 
 import msgspec
 from hypothesis import given
@@ -15,7 +13,7 @@ from harness.analysis.job.grouping import group
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.part import RankPart, merge_parts
+from harness.analysis.process.part import RankPart, in_order
 from harness.analysis.summary import Summary, TraceSource, Window
 from tests.synthetic.columns import Made
 
@@ -43,21 +41,18 @@ def text(found: list[RankPart]) -> str:
     return summarise_job(found).model_dump_json()
 
 
-@given(st.permutations(range(RANKS)), st.lists(st.integers(0, RANKS), max_size=3))
-def test_any_order_and_any_split_give_the_same_summary(order: list[int], cuts: list[int]) -> None:
-    shuffled = [parts()[i] for i in order]
-    bounds = [0, *sorted(cuts), RANKS]
-    chunks = [shuffled[a:b] for a, b in pairwise(bounds)]
-    assert text(merge_parts(*chunks)) == text(list(parts()))
+@given(st.permutations(range(RANKS)))
+def test_any_order_gives_the_same_summary(order: list[int]) -> None:
+    assert text(in_order(parts()[i] for i in order)) == text(list(parts()))
 
 
 @given(st.integers(0, RANKS), st.integers(0, RANKS))
 def test_merging_is_associative_commutative_and_idempotent(i: int, j: int) -> None:
     everything = list(parts())
     a, b, c = everything[:i], everything[i:j], everything[j:]
-    assert merge_parts(merge_parts(a, b), c) == merge_parts(a, merge_parts(b, c))
-    assert merge_parts(a, b) == merge_parts(b, a)
-    assert merge_parts(a, a, b) == merge_parts(a, b)
+    assert in_order([*in_order([*a, *b]), *c]) == in_order([*a, *in_order([*b, *c])])
+    assert in_order([*a, *b]) == in_order([*b, *a])
+    assert in_order([*a, *a, *b]) == in_order([*a, *b])
 
 
 def test_a_part_survives_the_way_through_a_file() -> None:
@@ -87,7 +82,7 @@ def test_a_thousand_ranks_merge_in_flat_memory() -> None:
     one = measure_trace(rank(0, 1000).trace(), Window.STEPS, RULES)[0]
     summarise_job([shifted(one, i, 10) for i in range(10)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    thousand = merge_parts(*([shifted(one, i, 1000)] for i in range(1000)))
+    thousand = in_order(shifted(one, i, 1000) for i in range(1000))
     found = summarise_job(thousand)
     grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert (len(found.ranks), found.collectives[0].ranks, found.collectives[0].count) == (1000, 1000, 3)

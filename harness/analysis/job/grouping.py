@@ -13,7 +13,7 @@ import numpy as np
 from harness.analysis.job.matching import NAMELESS, JobCollectives, MatchedGroup, match_collectives
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
-from harness.analysis.process.part import RankPart, merge_parts
+from harness.analysis.process.part import RankPart, in_order
 from harness.analysis.process.view import views
 from harness.analysis.summary import Clock, Problem, problem_texts
 from harness.traces.trace import I64, Trace
@@ -102,7 +102,7 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
-    for part in merge_parts(list(parts)):
+    for part in in_order(parts):
         size = part.source.world_size
         if part.run is not None:
             runs.setdefault(part.run, []).append(part)

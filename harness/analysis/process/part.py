@@ -5,7 +5,7 @@ columns of other ranks (collectives, pipeline iterations)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from harness.analysis.process.collective_rows import CollectiveRows
@@ -95,10 +95,8 @@ def unpack_rows(part: RankPart) -> CollectiveRows:
     return deserialize(part.collectives, CollectiveRows)
 
 
-def merge_parts(*groups: Sequence[RankPart]) -> list[RankPart]:
-    """All parts of several groups in one canonical order. Associative, commutative, and idempotent.
-
-    The same process of the same file counts once, so that measuring a chunk twice changes nothing.
-    """
-    by_key = {part.key: part for group in groups for part in group}
+def in_order(parts: Iterable[RankPart]) -> list[RankPart]:
+    """The parts in one canonical order. The same process of the same file counts once, so that measuring a chunk twice
+    changes nothing."""
+    by_key = {part.key: part for part in parts}
     return [by_key[key] for key in sorted(by_key)]
