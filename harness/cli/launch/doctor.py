@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import RUN, columns
+from harness.cli.command_line import RUN, columns, declared, read_launch
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.common.errors import RequestError
 from harness.common.printable import printable
+from harness.experiment.exercises import Own
+from harness.site.site import Site, override
 
 if TYPE_CHECKING:
     from harness.doctor.surroundings import CheckLine
     from harness.experiment.own import Own
     from harness.site.detection import SiteChoice
-    from harness.site.site import Site
 
 WIDTH = 120  # without a terminal
 LEFT, NAME = 13, 15  # characters of the level and of the check's name
@@ -113,7 +114,6 @@ def command(
     from harness.doctor.in_job import Wanted, look_after, nodes_for
     from harness.doctor.surroundings import Course, Level, look_around, paths_of, worst
     from harness.site.detection import choose_site
-    from harness.site.site import override
     from harness.study.lessons import course_experiments
 
     if nodes is not None and not in_job:
@@ -147,9 +147,7 @@ def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
 
     Raises RequestError: it is no such launch.
     """
-    from harness.cli.command_line import declared, read_launch
     from harness.cli.launch.launch import request_of
-    from harness.experiment.exercises import Own
     from harness.launch.exercises.base import launch_of
 
     at_site = ["--site", site] if site is not None else []

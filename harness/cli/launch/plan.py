@@ -11,6 +11,7 @@ from harness.cli.command_line import RUN, declared, read_launch
 from harness.cli.launch.plan_short import shown
 from harness.cli.page import Page, as_text
 from harness.common.errors import RequestError
+from harness.common.format import aligned
 
 if TYPE_CHECKING:
     from harness.study.plan.numbers import Section
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def page(_: list[str]) -> str:
-    """The help page."""
     return as_text(
         Page(
             usage=["plan -e EXERCISE [FLAGS OF A LAUNCH]"],
@@ -86,11 +86,7 @@ def _page(found: LaunchPlan) -> list[str]:
 
 def _rows(section: Section, sources: dict[str, int]) -> list[str]:
     texts = [(row.label, shown(row), _mark(row.source, sources), row.formula) for row in section.rows]
-    widths = [max((len(each[column]) for each in texts), default=0) for column in range(3)]
-    return [
-        f"  {label:<{widths[0]}}  {value:>{widths[1]}}  {source:<{widths[2]}}  {formula}".rstrip()
-        for label, value, source, formula in texts
-    ]
+    return [f"  {line}" for line in aligned(texts, {0, 2, 3})]
 
 
 def _mark(source: str, sources: dict[str, int]) -> str:

@@ -15,11 +15,17 @@ from harness.cli.options import JsonOption
 from harness.common.errors import HarnessError, RequestError
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.export import nsys2prv
+from harness.export.nsys2prv import TYPES, check_types, convert, installed
+from harness.export.paraver import write_paraver
+from harness.monitor.samples import Recording, find, read
+from harness.monitor.source import MonitorError
+from harness.run import FINAL, Run, find_run, read_json_lines
+from harness.traces.find import search
+from harness.traces.many import map_traces
+from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
     from harness.launch.argv import Word
-    from harness.monitor.samples import Recording
-    from harness.run import Run
     from harness.traces.trace import Trace
 
 TokensArgument = Annotated[
@@ -64,9 +70,6 @@ class Sources:
 
     def open(self) -> list[Trace]:
         """All traces, read. Raises TraceError: for the first that cannot be read."""
-        from harness.traces.many import map_traces
-        from harness.traces.progress import Progress
-
         with Progress("reading traces") as progress:
             # Here, not in worker processes: a whole trace would travel back from them.
             read = map_traces(self.traces, lambda trace: trace, workers=1, progress=progress)
@@ -77,8 +80,6 @@ class Sources:
 
 def _lines_of(metrics: Path) -> list[dict[str, Any]]:
     """Empty where the file cannot be read: then a rank's node has no name, as in a trace from elsewhere."""
-    from harness.run import read_json_lines
-
     try:
         return list(read_json_lines(metrics))
     except (OSError, ValueError):
@@ -87,10 +88,6 @@ def _lines_of(metrics: Path) -> list[dict[str, Any]]:
 
 def sources(tokens: list[str]) -> Sources:
     """The traces that the command line names. Raises RequestError: a token names nothing, or there is no trace."""
-    from harness.run import Run, find_run
-    from harness.traces.find import search
-    from harness.traces.progress import Progress
-
     run: Run | None = None
     places: list[Path] = []
     for token in tokens:
@@ -134,8 +131,6 @@ def paraver(
     as_json: JsonOption = False,
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
-    from harness.export.nsys2prv import TYPES, check_types, installed
-
     wanted = tuple(types.split(",")) if types else TYPES
     check_types(wanted)
     if out is not None:
@@ -180,7 +175,6 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     from harness.launch.job import python_of
     from harness.launch.submit import state_of, this_machine
     from harness.launch.untrusted import find_untrusted
-    from harness.run import FINAL, find_run
 
     run = find_run(tokens[0])
     if len(tokens) != 1:
@@ -209,8 +203,6 @@ def _paraver_nsys2prv(
     notes: list[str],
     as_json: bool,
 ) -> int:
-    from harness.export.nsys2prv import convert
-
     done = convert(found.reports, prefix, types=types, image=image)
     made = {
         "engine": "nsys2prv",
@@ -225,8 +217,6 @@ def _paraver_nsys2prv(
 
 
 def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) -> int:
-    from harness.export.paraver import write_paraver
-
     done = write_paraver(found.open(), prefix, found.hosts())
     made = {
         "engine": "own",
@@ -243,8 +233,6 @@ def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     from harness.export.perfetto import write_perfetto
-    from harness.monitor.samples import find, read
-    from harness.monitor.source import MonitorError
 
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
     suffixes = nsys2prv.AS_GIVEN if out is not None and out.name.endswith(".gz") else nsys2prv.PERFETTO

@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
-
-if TYPE_CHECKING:
-    from harness.experiment.exercises import Experiment
-    from harness.run import Run
-    from harness.site.site import Site
-    from harness.study.lessons import ExperimentPair, FoundPair, Lesson
+from harness.experiment.exercises import Experiment
+from harness.launch.backends.registry import backend_of
+from harness.launch.check import site_lacks_training
+from harness.run import Run, all_runs
+from harness.site.detection import choose_site, visible_gpus
+from harness.site.site import Site
+from harness.study.lessons import (
+    ExperimentPair,
+    FoundPair,
+    Lesson,
+    at_site,
+    find_pair,
+    lesson_command,
+    lesson_names,
+    load_lesson,
+    pair_with,
+    shell_command,
+)
 
 
 class LessonAtSite(NamedTuple):
@@ -30,8 +42,6 @@ class LessonAtSite(NamedTuple):
 
     def command(self, experiment: Experiment) -> str:
         """The command of one arm; if no flag can undo a default of the site, the lesson's own `--run`."""
-        from harness.study.lessons import lesson_command, shell_command
-
         typed = shell_command(experiment, self.site_given, self.site.defaults)
         return typed or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
 
@@ -63,10 +73,6 @@ def lesson(
 ) -> int:
     """List the lessons, or do one: print its question, make its two runs if they are missing, give hints and the
     answer."""
-    from harness.launch.check import site_lacks_training
-    from harness.site.detection import choose_site
-    from harness.study.lessons import FoundPair, lesson_command, lesson_names, load_lesson
-
     if again and run is False:
         raise RequestError("--again starts both runs, and --no-run starts none: drop one")
     if reference is not None:
@@ -117,8 +123,6 @@ def _lacks_gpus(lesson: Lesson, here: Site) -> bool:
 
 
 def _needs_gpus(lesson: Lesson, here: Site) -> str:
-    from harness.study.lessons import lesson_command
-
     read = lesson_command(lesson.name, None)
     return (
         f"lesson {lesson.name} needs GPUs, and site {here.name} runs on CPUs: use a --site with GPUs "
@@ -138,8 +142,6 @@ def _next_hint(hints: int, given: int) -> str:
 
 def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, FoundPair]:
     """The experiments of both arms, and the runs found of them; a missing arm gets the settings of the other."""
-    from harness.study.lessons import at_site, find_pair, pair_with
-
     cpu = _on_cpu(here)
     pair, usual = lesson.pair(cpu), dict(here.defaults)
     if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
@@ -151,8 +153,6 @@ def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair
 
 def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
     """Runs here cost nothing and are started; runs on a cluster cost the account, so a person is asked."""
-    from harness.launch.backends.registry import backend_of
-
     if asked is not None or only_reading:
         return bool(asked)
     return backend_of(site).RUNS_HERE or (
@@ -162,8 +162,6 @@ def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
 
 def ended_runs() -> dict[str, list[Run]]:
     """The runs in each state in which runs of lessons end, oldest first."""
-    from harness.run import all_runs
-
     found: dict[str, list[Run]] = {"completed": [], "stuck": [], "failed": []}
     for run in all_runs():
         if (own := run.status()) is not None and own.state in found:
@@ -172,14 +170,10 @@ def ended_runs() -> dict[str, list[Run]]:
 
 
 def _on_cpu(site: Site) -> bool:
-    from harness.site.detection import visible_gpus
-
     return site.device == "cpu" or (site.device == "auto" and not visible_gpus())
 
 
 def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
-    from harness.study.lessons import FoundPair, lesson_command
-
     runs = ended_runs()
     rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in lessons]
     if as_json:
@@ -234,9 +228,7 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
     """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
     from harness.cli.launch.plan_short import announced
     from harness.cli.watch.follow import complete
-    from harness.launch.backends.registry import backend_of
     from harness.launch.submit import prepare
-    from harness.study.lessons import FoundPair
     from harness.study.start import start_run
 
     runs, unfinished = [], []
@@ -261,7 +253,6 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
 
 def _answer(asked: LessonAtSite, found: FoundPair, as_json: bool) -> int:
     from harness.cli.study.lesson_answer import give_answer
-    from harness.study.lessons import lesson_command
 
     if found.a is None or found.b is None:
         arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))

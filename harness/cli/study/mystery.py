@@ -15,14 +15,25 @@ from harness.cli.command_line import Declared, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
 from harness.cli.page import Page, as_text, of_function
 from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
+from harness.study.mysteries import (
+    Level,
+    Subject,
+    draw,
+    draw_ending,
+    faults_of,
+    level_text,
+    place_of,
+    subject_of,
+    with_mystery,
+)
 
 if TYPE_CHECKING:
     from harness.common.faults import Fault
     from harness.experiment.base import Experiment
     from harness.experiment.training import Mystery, Training
-    from harness.study.mysteries import Level, Subject
     from harness.study.mystery_grades import Result
 
 PARTS = {
@@ -73,8 +84,6 @@ def mystery(arguments: list[str]) -> int:
 
 def _show(token: str) -> int:
     """Print the public facts of a mystery, and the answers so far."""
-
-    from harness.study.mysteries import level_text, subject_of
 
     asked = asked_of(token)
     level = asked.mystery.level
@@ -132,7 +141,6 @@ class _OwnFlags(NamedTuple):
 def _start(arguments: list[str]) -> int:
     from harness.cli.launch.launch import behaviour_of, go, request_of
     from harness.launch.submit import prepare
-    from harness.study.mysteries import draw, draw_ending, place_of, with_mystery
 
     line = read_line(arguments, declared() | {name: own for own in OWN for name in own.names})
     asked = _own(line)
@@ -184,8 +192,6 @@ def _of_launch(line: LaunchLine, subject: Subject) -> LaunchLine:
 
 def _training(experiment: Experiment) -> Training:
     """Raises RequestError: the exercise trains nothing, or not by our own script."""
-    from harness.experiment.exercises import Megatron, Training
-
     if not isinstance(experiment, Training):
         raise RequestError(f"-e {experiment.exercise}: a mystery is a training: use -e 1, -e 2 or -e 3")
     if isinstance(experiment, Megatron) and experiment.uses_megatron_lm:
@@ -222,8 +228,6 @@ class GradedMystery(NamedTuple):
     @property
     def ends(self) -> bool:
         """Whether it hangs or dies, and is not only slow."""
-        from harness.study.mysteries import subject_of
-
         return subject_of(self.faults) != "slow"
 
     @property
@@ -264,9 +268,6 @@ def asked_of(token: str) -> GradedMystery:
     Raises:
         RequestError: there is no such run, it is no mystery, or its secret was changed.
     """
-    from harness.experiment.exercises import Training
-    from harness.study.mysteries import faults_of
-
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:

@@ -31,10 +31,13 @@ from harness.cli.study.series import (
     state_rows,
 )
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.paths import PROGRAM
+from harness.common.paths import PROGRAM, expanded
+from harness.experiment.options import options_of
+from harness.site.detection import SiteChoice, choose_site
+from harness.site.site import Site, override
+from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
-    from harness.site.detection import SiteChoice
     from harness.study.reference.record import Recording, StoredReference
     from harness.study.series.runner import SeriesOutcome
 
@@ -166,10 +169,6 @@ def _recording(asked: Arguments) -> Recording:
 
 def _site(asked: Arguments) -> SiteChoice:
     """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
-    from harness.experiment.options import options_of
-    from harness.site.detection import SiteChoice, choose_site
-    from harness.site.site import Site, override
-
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     if unknown := [name for name in asked.launch if name not in fields]:
         raise RequestError(f"{unknown[0]}: the list has the experiments: write your own list, or drop it")
@@ -203,7 +202,6 @@ def _run(recording: Recording, plan: SeriesPlan, asked: Arguments) -> int:
 
 def _keep(recording: Recording, outcome: SeriesOutcome, asked: Arguments) -> int:
     from harness.study.reference.record import keep
-    from harness.traces.progress import Progress
 
     with Progress("keeping", unit="runs") as progress:
         kept = keep(recording, "--no-traces" not in asked.further, progress)
@@ -248,10 +246,8 @@ def package_command(
 ) -> int:
     """Make the archive that students copy: reports, traces, and a page of all variants with their lessons."""
     from harness.common.format import amount
-    from harness.common.paths import expanded
     from harness.measure.references import reference_folder
     from harness.study.reference.package import plan_package, refuse_output, write_package
-    from harness.traces.progress import Progress
 
     file = expanded(str(output))
     refuse_output(file)

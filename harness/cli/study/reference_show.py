@@ -11,17 +11,26 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.errors import WorkError
-from harness.common.format import duration, metric_text
+from harness.common.format import aligned, amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
+from harness.measure.references import (
+    Environment,
+    Reference,
+    own_place,
+    read_reference,
+    reference_folder,
+    reference_folders,
+)
+from harness.run import when
 from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
+from harness.study.reference.collect import Row, rows
 from harness.study.reference.differences import StepTimeChange
+from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.measure.references import Environment, Reference
     from harness.study.reference.check import ReferenceChecked
-    from harness.study.reference.collect import Row
 
 HEAD = ("variant", "runs", "step", "exposed", "memory", "tokens/s", "lessons")
 
@@ -31,9 +40,6 @@ def show_command(
     as_json: JsonOption = False,
 ) -> int:
     """List the stored references, or the variants of one with their step times."""
-    from harness.measure.references import read_reference, reference_folder
-    from harness.study.reference.collect import rows
-
     if name is None:
         return _list(as_json)
     folder = reference_folder(name)
@@ -48,9 +54,6 @@ def show_command(
 
 
 def _list(as_json: bool) -> int:
-    from harness.measure.references import own_place, read_reference, reference_folders
-    from harness.run import when
-
     rows: list[dict[str, Any]] = []
     for folder in reference_folders():
         try:
@@ -80,14 +83,12 @@ def _list(as_json: bool) -> int:
 
 
 def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
-    from harness.run import when
-
     lines = [
         f"{found.name}: {found.variants_from}, recorded {when(found.created_ns)} on {found.site}",
         f"  {folder}",
         *(f"  {_made_with(each)}" for each in found.environments),
         "",
-        *_aligned([HEAD, *map(_cells, table)]),
+        *aligned([HEAD, *map(_cells, table)], {0, len(HEAD) - 1}),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
         *["step of exercise 0: what its largest messages took."] * any(v.asked.exercise == 0 for v in found.variants),
@@ -108,8 +109,6 @@ def _made_with(each: Environment) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    from harness.common.format import amount, duration, percent
-
     return (
         row.variant,
         str(row.runs),
@@ -119,19 +118,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         amount(row.tokens_per_s, "").strip(),
         ", ".join(row.lessons) or "–",
     )
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Names to the left, numbers to the right."""
-    wide = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    left = {0, len(HEAD) - 1}
-    return [
-        "  ".join(
-            f"{cell:<{size}}" if column in left else f"{cell:>{size}}"
-            for column, (cell, size) in enumerate(zip(row, wide, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def check_command(
@@ -150,8 +136,6 @@ def check_command(
     as_json: JsonOption = False,
 ) -> int:
     """What changed since a reference was recorded, and the likely reason."""
-    from harness.study.reference.request import checked_reference, checked_runs, reference_named
-
     arguments = new or ["last"]
     folder = reference_named(arguments[0]) if len(arguments) == 1 else None
     found = checked_runs(arguments, against) if folder is None else checked_reference(folder, against, traces)
@@ -161,7 +145,6 @@ def check_command(
 def _answer(found: ReferenceChecked, as_json: bool) -> int:
     from harness.cli.command_line import columns
     from harness.report.tables.table import WIDTH
-    from harness.study.reference.request import likely_reasons
 
     reasons = likely_reasons(found)
     if as_json:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.cli.command_line import Declared
+from harness.cli.command_line import Declared, columns
 from harness.cli.page import Page, as_text
 from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of, state_rows
 from harness.cli.study.sweep import Series, checked_series, parted, run_series, site_of
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
+from harness.experiment.exercises import EXERCISES, Experiment, Own, listing
+from harness.experiment.parse import flags_as_fields
+from harness.site.site import override
+from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep
+from harness.study.sweeps.stored import all_series, stored_request
 
 if TYPE_CHECKING:
     from harness.analysis.scaling import Size
-    from harness.experiment.exercises import Experiment
-    from harness.study.scaling import Axis, Mode, Study
     from harness.study.series.runner import SeriesOutcome
     from harness.study.sweeps.axes import Sweep
 
@@ -70,8 +73,6 @@ def page(_: list[str]) -> str:
 
 
 def _stored(name: str) -> Sweep:
-    from harness.study.sweeps.stored import all_series, stored_request
-
     found = stored_request(name)
     if found is None or found.kind != "scaling":
         near = nearest(name, all_series())
@@ -82,10 +83,6 @@ def _stored(name: str) -> Sweep:
 
 def _sweep(arguments: Arguments) -> Sweep:
     """The study that the flags ask for, as a sweep."""
-    from harness.site.site import override
-    from harness.study.scaling import study_sweep
-    from harness.study.sweeps.stored import stored_request
-
     axis, sizes = _sizes(arguments)
     flags = parted(arguments)
     stored = stored_request(arguments.wanted.name) if arguments.wanted.name else None
@@ -96,8 +93,6 @@ def _sweep(arguments: Arguments) -> Sweep:
 
 def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
     """The axis and its sizes; they are taken from the launch's flags."""
-    from harness.study.scaling import sizes_of
-
     nodes, gpus = str(arguments.launch.get("--nodes", "")), arguments.further.get("--gpus")
     if "," in nodes and gpus is not None:
         raise RequestError("--nodes and --gpus both name sizes: a study has one of them")
@@ -112,10 +107,6 @@ def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
 
 
 def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
-    from harness.experiment.exercises import EXERCISES, Own, listing
-    from harness.experiment.parse import flags_as_fields
-    from harness.study.scaling import Study
-
     number = str(arguments.launch.get("--exercise", ""))
     cls: type[Experiment] = Own
     own = _own(arguments.script) if arguments.script is not None else {}
@@ -158,7 +149,6 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int
 
 
 def _print(series: Series, found: list[Size], said: str) -> None:
-    from harness.cli.command_line import columns
     from harness.report.sweeps import scaling_table, why_table
     from harness.report.tables.table import WIDTH, Screen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.cli.all_flags import behaviour_rows
 from harness.cli.command_line import Declared, LaunchLine, declared, read_launch
@@ -13,10 +13,9 @@ from harness.common.errors import RequestError, nearest_or_list
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.common.whole_number import whole_number
-
-if TYPE_CHECKING:
-    from harness.study.series.points import Estimate, ObservedRun, Task, TaskStatus
-    from harness.study.series.runner import Change, Limits, SeriesOutcome
+from harness.launch.backends.registry import backend_of
+from harness.study.series.points import Estimate, ObservedRun, Task, TaskStatus, counts, estimate, hours
+from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make
 
 OWN = (
     Declared(("--name",), True, "name of the series (default: from the request)"),
@@ -100,9 +99,6 @@ def _spelled(each: Declared) -> str:
 
 def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:
     """The limits that the flags ask for. Raises RequestError: one is not a number above zero."""
-    from harness.launch.backends.registry import backend_of
-    from harness.study.series.runner import Limits
-
     here = any(backend_of(task.point.site).RUNS_HERE for task in tasks)
     at_once = _positive("--max-parallel", wanted.max_parallel, whole=True)
     hours = _positive("--max-gpu-hours", wanted.max_gpu_hours, whole=False)
@@ -133,22 +129,16 @@ class SeriesPlan(NamedTuple):
     @property
     def to_make(self) -> list[Task]:
         """The tasks that a call would start."""
-        from harness.study.series.runner import to_make
-
         return to_make(self.places, self.limits.retry_failed)
 
     @property
     def estimate(self) -> Estimate:
         """What it took and may take."""
-        from harness.study.series.points import estimate
-
         return estimate(self.places, self.runs, self.to_make)
 
 
 def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> SeriesPlan:
     """The present state of the series. Raises RequestError: it was made with other settings."""
-    from harness.study.series.runner import survey
-
     return SeriesPlan(series, tasks, *survey(series, tasks), limits)
 
 
@@ -164,8 +154,6 @@ def hour_word(tasks: Sequence[Task]) -> str:
 
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     """The runs that exist, the runs to make, and their cost."""
-    from harness.study.series.points import counts, hours
-
     told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
     if told.spent_ns or told.running_ns:
@@ -214,9 +202,7 @@ def carried_out(
 
     again: the command that continues after Ctrl-C. allowed: asked before. begin: called before the first run.
     """
-    from harness.launch.backends.registry import backend_of
     from harness.launch.check import require_training
-    from harness.study.series.runner import SeriesOutcome, carry_out
 
     to_make = plan.to_make
     if not to_make and all(place.status != "running" for place in plan.places):
@@ -294,8 +280,6 @@ def repeats_of(word: str) -> int:
 
 def close(outcome: SeriesOutcome, again: str, before: Sequence[str], after: Sequence[str]) -> int:
     """Say what failed and how many runs are done, with what a command says before and after; returns the exit code."""
-    from harness.study.series.points import counts
-
     lines = [*before, *closing_lines(outcome, again), *after, count_text(counts(outcome.places))]
     print("\n".join(lines), file=sys.stderr)
     return 0 if outcome.complete else 1

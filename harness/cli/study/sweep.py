@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.cli.command_line import Declared
+from harness.cli.command_line import Declared, columns
 from harness.cli.launch.untrusted import may_launch, show_request
 from harness.cli.page import Page, as_text
 from harness.cli.study.series import (
@@ -30,18 +30,28 @@ from harness.cli.study.series import (
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.common.secrets import masked_words
+from harness.experiment.options import options_of
+from harness.experiment.parse import flags_as_fields
+from harness.site.detection import SiteChoice, choose_site
+from harness.site.site import Site
+from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sweep, sweep_names
+from harness.study.sweeps.expand import Expanded, expand
+from harness.study.sweeps.stored import (
+    Kind,
+    Stored,
+    all_series,
+    asked_sweep,
+    refuse_another,
+    request_file,
+    store_request,
+    stored_request,
+)
 
 if TYPE_CHECKING:
     from harness.analysis.scaling import PointValues
     from harness.experiment.exercises import Experiment
     from harness.launch.untrusted import Source
-    from harness.site.detection import SiteChoice
-    from harness.site.site import Site
     from harness.study.series.runner import SeriesOutcome
-    from harness.study.sweeps.axes import Sweep
-    from harness.study.sweeps.expand import Expanded
-    from harness.study.sweeps.stored import Kind, Stored
-
 _NAMED = 3  # points that a line names
 FURTHER = (
     Declared(("--repeats",), True, "runs per point; default: the file's"),
@@ -83,9 +93,6 @@ def page(_: list[str]) -> str:
 
 
 def _list(as_json: bool) -> int:
-    from harness.study.sweeps.axes import read_sweep, shipped_sweep, sweep_names
-    from harness.study.sweeps.stored import all_series, stored_request
-
     shipped = {name: read_sweep(path).title for name in sweep_names() if (path := shipped_sweep(name))}
     began = {name: request.sweep.title for name in all_series() if (request := stored_request(name))}
     if as_json:
@@ -101,8 +108,6 @@ def _list(as_json: bool) -> int:
 
 
 def _sweep(word: str, arguments: Arguments) -> int:
-    from harness.study.sweeps.stored import asked_sweep
-
     if arguments.script is not None:
         raise RequestError(
             "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/sweeps.md)"
@@ -118,9 +123,6 @@ def _sweep(word: str, arguments: Arguments) -> int:
 
 def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
     """The sweep with a launch's flags in its base. Raises RequestError: a flag is not one of the exercise's."""
-    from harness.experiment.parse import flags_as_fields
-    from harness.study.sweeps.axes import exercise_of
-
     given, wrong = flags_as_fields(exercise_of(sweep), flags)
     wrong += [f"{name} varies in this sweep: drop its flag" for name in given if name in sweep.axes]
     if any(name in ("-e", "--exercise") for name, _ in flags):
@@ -158,7 +160,6 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
 
 
 def _print_table(found: Expanded, points: list[PointValues], metrics: list[str]) -> None:
-    from harness.cli.command_line import columns
     from harness.report.sweeps import lines
     from harness.report.tables.table import WIDTH, Screen
 
@@ -218,9 +219,6 @@ class Flags(NamedTuple):
 
 def parted(arguments: Arguments) -> Flags:
     """The flags of a launch among the words."""
-    from harness.experiment.options import options_of
-    from harness.site.site import Site
-
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     return Flags(
         {fields[name]: value for name, value in arguments.launch.items() if name in fields},
@@ -230,8 +228,6 @@ def parted(arguments: Arguments) -> Flags:
 
 def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, str | None]:
     """The site where the series began, else the chosen one; and the word for it after --site."""
-    from harness.site.detection import SiteChoice, choose_site
-
     word = arguments.wanted.site
     if stored is not None and word is None:
         return SiteChoice(stored.site, "where the series began"), stored.site_word
@@ -244,8 +240,6 @@ def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, ki
     Raises RequestError: a line for each thing that is wrong.
     """
     from harness.study.series.folder import checked_name
-    from harness.study.sweeps.expand import expand
-    from harness.study.sweeps.stored import Stored, refuse_another, stored_request
 
     checked_name(name, "--name")
     stored = stored_request(name)
@@ -295,7 +289,6 @@ def _print_plan(series: Series, plan: SeriesPlan) -> None:
 def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experiment], Site | None] | None:
     """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
     from harness.launch.untrusted import Source
-    from harness.study.sweeps.stored import request_file
 
     file, word = request_file(series.name), series.request.site_word
     if not file.is_file():
@@ -328,8 +321,6 @@ def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
 
 def run_series(series: Series, arguments: Arguments, answer: Callable[[SeriesOutcome], int]) -> int:
     """Plan the series, then show it or run it, as the flags say, and answer; returns the exit code."""
-    from harness.study.sweeps.stored import store_request
-
     plan = plan_of(series.name, series.found.tasks, limits_of(arguments.wanted, series.found.tasks))
     if not arguments.wanted.json:
         _print_plan(series, plan)

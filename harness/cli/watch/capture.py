@@ -27,6 +27,8 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
 from harness.experiment.exercises import Own, Profiled, read_experiment
+from harness.launch.job import reports_of
+from harness.launch.submit import look_at
 from harness.run import FINAL, Run, find_run, write_atomically
 
 PAUSE_S = 0.5
@@ -67,8 +69,6 @@ def capture(
 
 def _refuse(run: Run) -> None:
     """Raises RequestError: this run cannot be recorded now, or not by this user."""
-    from harness.launch.submit import look_at
-
     owner = owner_of(run.record_file)
     if owner is not None and os.geteuid() != 0:
         raise RequestError(f"{run.job_id} belongs to {owner}: only {owner} can record it")
@@ -94,8 +94,6 @@ def _reports(run: Run) -> list[str]:
     """The names of the reports that nsys writes of each recording; none where torch.profiler records."""
     if run.record.job.get("profiler") != "nsys":
         return []
-    from harness.launch.job import reports_of
-
     asked = read_experiment(run.record.job["experiment"])
     own = reports_of(asked, "nsys") if isinstance(asked, Own) else []  # not expected: it may end before its window
     return [Path(path).stem for path in run.record.job["expects"] or own]
@@ -131,8 +129,6 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
 
     Raises WorkError: the run ended, or the time is over, and some are missing.
     """
-    from harness.launch.submit import look_at
-
     folder, all_of_them = folder_of(run.path, number), _writers(run)
     end_s, looked_s = time.monotonic() + wait_s, time.monotonic()
     while _is_open(run, number):

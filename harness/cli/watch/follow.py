@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
+from harness.common.format import amount
 from harness.common.printable import printable_lines, unguarded
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import cancel, look_at, state_of
@@ -86,8 +87,6 @@ class Tail:
         """Where the text begins that is shown: at a line's start."""
         if size <= MOST_BYTES:
             return 0
-        from harness.common.format import amount
-
         begin = size - MOST_BYTES
         file.seek(begin)
         begin += file.read(_LONGEST_LINE).find(b"\n") + 1

@@ -23,14 +23,14 @@ from harness.launch.backends.registry import BACKENDS, backend_of_run
 from harness.launch.submit import Cancelled, look_at, state_of
 from harness.launch.submit import cancel as cancel_run
 from harness.live.hang import Hang, read_hang
-from harness.live.notes import first_bad_loss
+from harness.live.notes import Note, first_bad_loss, time_limit
+from harness.live.read import Reader
 from harness.live.text import span
 from harness.live.view import RunState
 from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:
     from harness.cli.watch.follow import Tail
-    from harness.live.notes import Note
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
@@ -196,9 +196,6 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
 def _time_limit(run: Run) -> Note | None:
     """What is to be said if the time limit of a run comes before its last step, as far as its heartbeats tell."""
-    from harness.live.notes import time_limit
-    from harness.live.read import Reader
-
     live = Reader(run.path, run.job_id).read()
     if live.progress().remaining_s is None:
         return None
