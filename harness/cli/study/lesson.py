@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.launch.untrusted import YesOption, may_launch, source_of
+from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
 from harness.experiment.exercises import Experiment
@@ -155,9 +155,7 @@ def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
     """Runs here cost nothing and are started; runs on a cluster cost the account, so a person is asked."""
     if asked is not None or only_reading:
         return bool(asked)
-    return backend_of(site).RUNS_HERE or (
-        sys.stdin.isatty() and typer.confirm(f"\nsubmit what is missing at {site.name}?", err=True)
-    )
+    return backend_of(site).RUNS_HERE or (sys.stdin.isatty() and agreed(f"\nsubmit what is missing at {site.name}?"))
 
 
 def ended_runs() -> dict[str, list[Run]]:

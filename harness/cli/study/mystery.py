@@ -64,11 +64,8 @@ UNTRACED = "--no-profile"
 
 
 def mystery(arguments: list[str]) -> int:
-    """Start a mystery, or one of its parts; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """Start a mystery, or one of its parts; returns the exit code. Raises RequestError: a sentence for each thing that
+    is wrong."""
     if arguments and arguments[0] in PARTS:
         return run_command(f"mystery {arguments[0]}", resolve_name(PARTS[arguments[0]][0]), arguments[1:])
     if not arguments:
@@ -77,14 +74,12 @@ def mystery(arguments: list[str]) -> int:
     if arguments[0].startswith("-"):
         return _start(arguments)
     if (arguments[0] != "last" and nearest(arguments[0], PARTS)) or len(arguments) > 1:
-        hint = nearest_or_list(arguments[0], PARTS, "slurm.sh help mystery lists all")
-        raise RequestError(f"mystery: there is no part {arguments[0]!r}{hint}; to start a mystery, begin with -e 1")
+        raise RequestError(_no_part(arguments[0]))
     return _show(arguments[0])
 
 
 def _show(token: str) -> int:
     """Print the public facts of a mystery, and the answers so far."""
-
     asked = asked_of(token)
     level = asked.mystery.level
     print(f"{asked.run.job_id}: a mystery of level {level}: {level_text(subject_of(asked.faults), level)}")
@@ -130,36 +125,25 @@ def _no_part(word: str) -> str:
     return f"mystery: there is no part {word!r}{hint}; to start a mystery, begin with -e 1"
 
 
-class _OwnFlags(NamedTuple):
-    """The values of the mystery's own flags."""
-
-    level: Level
-    seed: int
-    subject: Subject
-
-
 def _start(arguments: list[str]) -> int:
     from harness.cli.launch.launch import behaviour_of, go, request_of
     from harness.launch.submit import prepare
 
     line = read_line(arguments, declared() | {name: own for own in OWN for name in own.names})
-    asked = _own(line)
-    launch = _of_launch(line, asked.subject)
+    level, seed, subject = _own(line)
+    launch = _of_launch(line, subject)
     experiment, choice = request_of(launch, [name for own in OWN for name in own.names])
     training = _training(experiment)
     job = prepare(training, choice.site).job
     resolved = _training(job.experiment)
     place = place_of(resolved, job.device, job.model)
-    if asked.subject == "slow":
-        secret = draw(asked.seed, asked.level, place)
-    else:
-        secret = draw_ending(asked.seed, asked.level, asked.subject, place)
-    hidden = with_mystery(training, asked.level, secret, resolved)
+    secret = draw(seed, level, place) if subject == "slow" else draw_ending(seed, level, subject, place)
+    hidden = with_mystery(training, level, secret, resolved)
     return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *arguments])
 
 
-def _own(line: LaunchLine) -> _OwnFlags:
-    """Raises RequestError: a flag of the mystery has a value that it does not take."""
+def _own(line: LaunchLine) -> tuple[Level, int, Subject]:
+    """Level, seed and kind. Raises RequestError: a flag of the mystery has a value that it does not take."""
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     subject = str(line.given.get("--kind", "slow"))
     if subject not in SUBJECTS:
@@ -172,7 +156,7 @@ def _own(line: LaunchLine) -> _OwnFlags:
     if seed is not None and len(seed) > MOST_DIGITS:
         raise RequestError(f"--seed takes a whole number of at most {MOST_DIGITS} digits, not of {len(seed)}")
     drawn_by = secrets.randbits(64) if seed is None else int(seed)
-    return _OwnFlags(int(level), drawn_by, subject)  # type: ignore[arg-type]  # both were checked
+    return int(level), drawn_by, subject  # type: ignore[return-value]  # both were checked
 
 
 def _of_launch(line: LaunchLine, subject: Subject) -> LaunchLine:
@@ -232,7 +216,6 @@ class GradedMystery(NamedTuple):
 
     @property
     def result(self) -> Result:
-        """All answers graded."""
         from harness.study.mystery_grades import result
 
         return result(self.faults, self.answers, self.world_size)
@@ -250,10 +233,9 @@ class GradedMystery(NamedTuple):
 
     def line(self, answer: Answer | None) -> AnswerLine:
         """A line of the answers file, of now."""
-        record = self.run.record
         return AnswerLine(
             unix_ns=time.time_ns(),
-            student=record.user,
+            student=self.run.record.user,
             run=self.run.name,
             exercise=self.experiment.exercise,
             world_size=self.world_size,
@@ -263,11 +245,7 @@ class GradedMystery(NamedTuple):
 
 
 def asked_of(token: str) -> GradedMystery:
-    """The mystery of a run.
-
-    Raises:
-        RequestError: there is no such run, it is no mystery, or its secret was changed.
-    """
+    """The mystery of a run. Raises RequestError: there is no such run, it is no mystery, or its secret was changed."""
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:

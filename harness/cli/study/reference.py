@@ -33,7 +33,7 @@ from harness.cli.study.series import (
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import PROGRAM, expanded
 from harness.experiment.options import options_of
-from harness.site.detection import SiteChoice, choose_site
+from harness.site.detection import choose_site
 from harness.site.site import Site, override
 from harness.traces.progress import Progress
 
@@ -60,11 +60,7 @@ PARTS = {
 
 
 def reference(arguments: list[str]) -> int:
-    """One of the parts; returns its exit code.
-
-    Raises:
-        RequestError: there is no such part.
-    """
+    """One of the parts; returns its exit code. Raises RequestError: there is no such part."""
     if not arguments:
         print(page(arguments))
         return 0
@@ -117,11 +113,8 @@ _NOT_HERE = {"csv": "--csv", "png": "--png"}
 
 
 def record(arguments: list[str]) -> int:
-    """Run what is missing of a list and keep it, or say what would run; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """Run what is missing of a list and keep it, or say what would run; returns the exit code. Raises RequestError: a
+    sentence for each thing that is wrong."""
     asked = read_arguments(arguments, "reference record", FURTHER)
     wanted = asked.wanted
     recording = _recording(asked)
@@ -130,17 +123,20 @@ def record(arguments: list[str]) -> int:
         raise RequestError("--max-parallel: runs at the same time on this machine slow each other down: drop it")
     plan = plan_of(recording.series, recording.tasks, limits)
     if not wanted.json:
-        print(
-            f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}", file=sys.stderr
-        )
-        print("\n".join(plan_lines(plan)), file=sys.stderr)
+        what = f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}"
+        print("\n".join([what, *plan_lines(plan)]), file=sys.stderr)
     if wanted.dry_run or wanted.status:
         return _show(recording, plan, wanted)
-    return _run(recording, plan, asked)
+    again = _again(recording)
+    outcome = carried_out(plan, wanted, again)
+    if outcome is None:
+        return 0
+    for line in closing_lines(outcome, again):
+        print(line, file=sys.stderr)
+    return _keep(recording, outcome, asked)
 
 
 def record_page() -> str:
-    """The help page."""
     left_out = tuple(_NOT_HERE.values())
     return as_text(
         Page(
@@ -161,20 +157,19 @@ def _recording(asked: Arguments) -> Recording:
     wanted, further = asked.wanted, asked.further
     if unused := [flag for name, flag in _NOT_HERE.items() if getattr(wanted, name) is not None]:
         raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
-    choice = _site(asked)
-    given = further.get("--list") or ("miniatures" if device_of(choice.site) == "cpu" else "workshop")
+    site = _site(asked)
+    given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")
     only = [name for name in further.get("--only", "").split(",") if name]
-    return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), choice.site)
+    return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), site)
 
 
-def _site(asked: Arguments) -> SiteChoice:
+def _site(asked: Arguments) -> Site:
     """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     if unknown := [name for name in asked.launch if name not in fields]:
         raise RequestError(f"{unknown[0]}: the list has the experiments: write your own list, or drop it")
-    choice = choose_site(asked.wanted.site)
     changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
-    return SiteChoice(site=override(choice.site, changes), reason=choice.reason)
+    return override(choose_site(asked.wanted.site).site, changes)
 
 
 def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
@@ -188,16 +183,6 @@ def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
     else:
         print("\n".join(state_lines(plan)))
     return 0
-
-
-def _run(recording: Recording, plan: SeriesPlan, asked: Arguments) -> int:
-    again = _again(recording)
-    outcome = carried_out(plan, asked.wanted, again)
-    if outcome is None:
-        return 0
-    for line in closing_lines(outcome, again):
-        print(line, file=sys.stderr)
-    return _keep(recording, outcome, asked)
 
 
 def _keep(recording: Recording, outcome: SeriesOutcome, asked: Arguments) -> int:
@@ -219,8 +204,7 @@ def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
     found = kept.reference
     runs = sum(each.runs for each in found.variants)
     what = f"{_counted(runs, 'run')} of {_counted(len(found.variants), 'variant')}"
-    lines = [f"{found.name}: kept {what} in {kept.folder}"]
-    lines += found.missing_lines()
+    lines = [f"{found.name}: kept {what} in {kept.folder}", *found.missing_lines()]
     if not found.complete:
         lines.append(f"continue with: {_again(recording)}")
     show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))

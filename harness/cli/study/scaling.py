@@ -11,7 +11,7 @@ from harness.cli.study.series import Arguments, close, flag_rows, read_arguments
 from harness.cli.study.sweep import Series, checked_series, parted, run_series, site_of
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
-from harness.experiment.exercises import EXERCISES, Experiment, Own, listing
+from harness.experiment.exercises import EXERCISES, Own, listing
 from harness.experiment.parse import flags_as_fields
 from harness.site.site import override
 from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep
@@ -32,11 +32,8 @@ REPEATS = 3
 
 
 def scaling(arguments: list[str]) -> int:
-    """Run a scaling study, continue it, or show it; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """Run a scaling study, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each
+    thing that is wrong."""
     if not arguments:
         print(page(arguments))
         return 0
@@ -54,7 +51,6 @@ def scaling(arguments: list[str]) -> int:
 
 
 def page(_: list[str]) -> str:
-    """The help page."""
     return as_text(
         Page(
             usage=[
@@ -84,11 +80,10 @@ def _stored(name: str) -> Sweep:
 def _sweep(arguments: Arguments) -> Sweep:
     """The study that the flags ask for, as a sweep."""
     axis, sizes = _sizes(arguments)
-    flags = parted(arguments)
+    of_site, flags = parted(arguments)
     stored = stored_request(arguments.wanted.name) if arguments.wanted.name else None
-    site = override(site_of(arguments, stored)[0].site, flags.site)
-    study = _asked(arguments, flags.experiment, axis, sizes)
-    return study_sweep(study, site)
+    site = override(site_of(arguments, stored)[0].site, of_site)
+    return study_sweep(_asked(arguments, flags, axis, sizes), site)
 
 
 def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
@@ -108,12 +103,10 @@ def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
 
 def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
     number = str(arguments.launch.get("--exercise", ""))
-    cls: type[Experiment] = Own
     own = _own(arguments.script) if arguments.script is not None else {}
     if not own and number not in map(str, EXERCISES):
         raise RequestError(f"-e/--exercise: got {number!r}, there are {listing()}, or a training of your own after --")
-    if not own:
-        cls = EXERCISES[int(number)]
+    cls = Own if own else EXERCISES[int(number)]
     given, wrong = flags_as_fields(cls, flags)
     modes = [mode for mode in ("strong", "weak") if f"--{mode}" in arguments.further]
     if len(modes) > 1:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from harness.cli.all_flags import behaviour_rows
 from harness.cli.command_line import Declared, LaunchLine, declared, read_launch
+from harness.cli.launch.untrusted import agreed
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
@@ -62,11 +63,8 @@ class Arguments(NamedTuple):
 
 
 def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Arguments:
-    """The arguments after the command's name.
-
-    Raises:
-        RequestError: a sentence for each flag that is unknown or lacks its value.
-    """
+    """The arguments after the command's name. Raises RequestError: a sentence for each flag that is unknown or lacks
+    its value."""
     own = {name: each for each in (*OWN, *further) for name in each.names}
     known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
     line: LaunchLine = read_launch(list(arguments), known)
@@ -80,10 +78,9 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
 
 
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
-    is_flag = word.startswith("-")
-    what = "unknown flag" if is_flag else "unexpected word"
+    what, near = ("unknown flag", known) if word.startswith("-") else ("unexpected word", ())
     where = f"slurm.sh help {command} lists all flags"
-    return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], known if is_flag else (), where)
+    return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], near, where)
 
 
 def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
@@ -99,10 +96,14 @@ def _spelled(each: Declared) -> str:
 
 def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:
     """The limits that the flags ask for. Raises RequestError: one is not a number above zero."""
-    here = any(backend_of(task.point.site).RUNS_HERE for task in tasks)
     at_once = _positive("--max-parallel", wanted.max_parallel, whole=True)
     hours = _positive("--max-gpu-hours", wanted.max_gpu_hours, whole=False)
-    return Limits(int(at_once or (1 if here else IN_QUEUE)), hours, wanted.retry_failed)
+    return Limits(int(at_once or (1 if _here(tasks) else IN_QUEUE)), hours, wanted.retry_failed)
+
+
+def _here(tasks: Sequence[Task]) -> bool:
+    """Whether a task runs on this machine."""
+    return any(backend_of(task.point.site).RUNS_HERE for task in tasks)
 
 
 def _positive(flag: str, word: str | None, whole: bool) -> float | None:
@@ -168,27 +169,18 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     cap = plan.limits.cap_ns
     if make and cap is not None:
         enough = told.spent_ns + told.running_ns + told.worst_ns <= cap
-        held = (
-            "and the worst case stays below it"
-            if enough
-            else "and it stops before that, because the worst case is above"
-        )
-        yield f"  cap: {hours(cap)} {word}, {held}"
+        above = "it stops before that, because the worst case is above"
+        yield f"  cap: {hours(cap)} {word}, and {'the worst case stays below it' if enough else above}"
 
 
 def _confirmed(runs: int, wanted: Wanted) -> bool:
     """Whether to start: --yes, or a person says so. Raises RequestError: there is no terminal to ask at."""
-    import typer
-
     if wanted.yes:
         return True
     what = f"{runs} run{'s' * (runs != 1)}"
     if not sys.stdin.isatty():
         raise RequestError(f"add --yes to start {what}: there is no terminal to ask at (nothing was started)")
-    try:
-        return typer.confirm(f"start {what}?", err=True)
-    except typer.Abort:  # Ctrl-C or Ctrl-D
-        raise KeyboardInterrupt from None
+    return agreed(f"start {what}?")
 
 
 def carried_out(
@@ -215,7 +207,7 @@ def carried_out(
     begin()
     if to_make:
         require_training(to_make[0].prepared.job, os.environ)
-    if plan.limits.most_at_once > 1 and any(backend_of(task.point.site).RUNS_HERE for task in plan.tasks):
+    if plan.limits.most_at_once > 1 and _here(plan.tasks):
         print("warning: --max-parallel: runs that share this machine slow each other down", file=sys.stderr)
     try:
         return carry_out(plan.series, plan.tasks, plan.limits, _tell)

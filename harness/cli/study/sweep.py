@@ -61,19 +61,14 @@ FURTHER = (
 
 
 def sweep(arguments: list[str]) -> int:
-    """Run a sweep, continue it, or show it; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """Run a sweep, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each thing that
+    is wrong."""
     if not arguments or arguments[0].startswith("-"):
-        wanted = read_arguments(arguments, "sweep", FURTHER).wanted
-        return _list(wanted.json)
+        return _list(read_arguments(arguments, "sweep", FURTHER).wanted.json)
     return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
 
 
 def page(_: list[str]) -> str:
-    """The help page."""
     return as_text(
         Page(
             usage=[
@@ -113,7 +108,7 @@ def _sweep(word: str, arguments: Arguments) -> int:
             "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/sweeps.md)"
         )
     asked = asked_sweep(word, arguments.wanted.name)
-    changed = _with_flags(asked.sweep, parted(arguments).experiment)
+    changed = _with_flags(asked.sweep, parted(arguments)[1])
     if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
     series = checked_series(asked.series, changed, arguments, f"slurm.sh sweep {asked.series}")
@@ -142,14 +137,8 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
     if arguments.wanted.json:
-        points = [point.model_dump() for point in told.points]
-        states = state_rows(outcome.places)
-        print(
-            json.dumps(
-                {"series": series.name, "points": points, "states": states, "stopped": outcome.stopped or None},
-                indent=1,
-            )
-        )
+        data = {"series": series.name, "points": [point.model_dump() for point in told.points]}
+        print(json.dumps({**data, "states": state_rows(outcome.places), "stopped": outcome.stopped or None}, indent=1))
     elif told.points:
         _print_table(found, told.points, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
@@ -170,17 +159,14 @@ def _print_table(found: Expanded, points: list[PointValues], metrics: list[str])
 def _write_files(
     found: Expanded, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
 ) -> list[str]:
+    from harness.report.sweeps import plot_series, write_csv
     from harness.study.sweeps.results import known_metric
 
     wanted, written = arguments.wanted, list[str]()
     if wanted.csv is not None:
-        from harness.report.sweeps import write_csv
-
         write_csv(points, expanded(wanted.csv))
         written.append(f"the table: {wanted.csv}")
     if wanted.png is not None:
-        from harness.report.sweeps import plot_series
-
         metric = arguments.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
         known_metric(metric, points, "--plot")
         plot_series(found.sweep.title, points, metric, against, expanded(wanted.png))
@@ -210,20 +196,11 @@ class Series(NamedTuple):
     again: str
 
 
-class Flags(NamedTuple):
-    """A launch's flags, parted: the site's options by field, and the experiment's as typed."""
-
-    site: dict[str, Any]
-    experiment: list[tuple[str, Any]]
-
-
-def parted(arguments: Arguments) -> Flags:
-    """The flags of a launch among the words."""
+def parted(arguments: Arguments) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """The flags of a launch among the words: the site's options by field, and the experiment's as typed."""
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
-    return Flags(
-        {fields[name]: value for name, value in arguments.launch.items() if name in fields},
-        [(name, value) for name, value in arguments.launch.items() if name not in fields],
-    )
+    of_site = {fields[name]: value for name, value in arguments.launch.items() if name in fields}
+    return of_site, [(name, value) for name, value in arguments.launch.items() if name not in fields]
 
 
 def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, str | None]:
@@ -245,7 +222,7 @@ def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, ki
     stored = stored_request(name)
     choice, word = site_of(arguments, stored)
     refuse_another(name, stored, sweep, choice.site)
-    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments).site)
+    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments)[0])
     for flag, path in (("--csv", arguments.wanted.csv), ("--png", arguments.wanted.png)):
         if path is not None:
             _check_target(expanded(path), flag)
