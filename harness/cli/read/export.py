@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,12 +38,7 @@ OutOption = Annotated[
 ]
 
 
-class ParaverEngine(str, Enum):
-    """Which program writes the Paraver trace."""
-
-    auto = "auto"
-    nsys2prv = "nsys2prv"
-    own = "own"
+ParaverEngine = Literal["auto", "nsys2prv", "own"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +109,7 @@ def paraver(
     engine: Annotated[
         ParaverEngine,
         typer.Option("--engine", help="auto: nsys2prv for nsys reports if it is installed, else the harness's own"),
-    ] = ParaverEngine.auto,
+    ] = "auto",
     types: Annotated[
         str | None, typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)")
     ] = None,
@@ -141,10 +135,10 @@ def paraver(
     found = sources(tokens)
     prefix, notes = nsys2prv.prefix_for(out, found.folder(), nsys2prv.PARAVER)
     only_nsys = len(found.reports) == len(found.traces)
-    if engine is ParaverEngine.nsys2prv and not only_nsys:
+    if engine == "nsys2prv" and not only_nsys:
         raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
-    automatic = engine is ParaverEngine.auto and only_nsys and (container or installed())
-    if engine is ParaverEngine.nsys2prv or automatic:
+    automatic = engine == "auto" and only_nsys and (container or installed())
+    if engine == "nsys2prv" or automatic:
         image = (container_command, container) if container else None
         try:
             return _paraver_nsys2prv(found, prefix, wanted, image, notes=notes, as_json=as_json)
@@ -160,7 +154,7 @@ def _as_options(
 ) -> list[str]:
     """The same request as arguments of a command line that is run in another folder."""
     given = {
-        "--engine": engine.value,
+        "--engine": engine,
         "--out": out.absolute() if out else None,
         "--types": types,
         "--container": container.absolute() if container else None,
