@@ -12,6 +12,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.errors import HarnessError, RequestError
+from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.export import nsys2prv
 from harness.export.nsys2prv import TYPES, check_types, convert, installed
@@ -141,12 +142,22 @@ def paraver(
     if engine == "nsys2prv" or automatic:
         image = (container_command, container) if container else None
         try:
-            return _paraver_nsys2prv(found, prefix, wanted, image, notes=notes, as_json=as_json)
+            return _print(as_json, *_by_nsys2prv(convert(found.reports, prefix, types=wanted, image=image), notes))
         except HarnessError as error:
             if not automatic:
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
-    return _paraver_own(found, prefix, notes, as_json)
+    done = write_paraver(found.open(), prefix, found.hosts())
+    made = {
+        "engine": "own",
+        "prv": str(done.prv),
+        "tasks": done.tasks,
+        "threads": done.threads,
+        "nodes": done.nodes,
+        "records": done.records,
+        "duration_ns": done.end_ns,
+    }
+    return _print(as_json, made, notes + done.notes)
 
 
 def _as_options(
@@ -188,16 +199,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     return 0
 
 
-def _paraver_nsys2prv(
-    found: Sources,
-    prefix: Path,
-    types: tuple[str, ...],
-    image: tuple[str, Path] | None,
-    *,
-    notes: list[str],
-    as_json: bool,
-) -> int:
-    done = convert(found.reports, prefix, types=types, image=image)
+def _by_nsys2prv(done: nsys2prv.Converted, notes: list[str]) -> tuple[dict[str, Any], list[str]]:
     made = {
         "engine": "nsys2prv",
         "prv": str(done.prv),
@@ -207,21 +209,7 @@ def _paraver_nsys2prv(
         "events": done.contents.events,
         "duration_ns": done.contents.end_ns,
     }
-    return _print(as_json, made, notes + done.notes)
-
-
-def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) -> int:
-    done = write_paraver(found.open(), prefix, found.hosts())
-    made = {
-        "engine": "own",
-        "prv": str(done.prv),
-        "tasks": done.tasks,
-        "threads": done.threads,
-        "nodes": done.nodes,
-        "records": done.records,
-        "duration_ns": done.end_ns,
-    }
-    return _print(as_json, made, notes + done.notes)
+    return made, notes + done.notes
 
 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
@@ -257,8 +245,6 @@ def _amount(name: str, value: float | str) -> str:
     >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
     ('1 task', '32,660 records', '684 ms', '0.29 MB')
     """
-    from harness.common.format import duration
-
     if isinstance(value, str):
         return f"{value} {name}"
     if name == "duration_ns":

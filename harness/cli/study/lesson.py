@@ -45,6 +45,10 @@ class LessonAtSite(NamedTuple):
         typed = shell_command(experiment, self.site_given, self.site.defaults)
         return typed or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
 
+    def arms(self, found: FoundPair) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
+        """Each arm's experiment, with its run."""
+        return (self.pair.a, found.a), (self.pair.b, found.b)
+
 
 def lesson(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; default: list all")] = None,
@@ -193,21 +197,17 @@ def _row(lesson: Lesson, found: FoundPair) -> dict[str, object]:
         "name": lesson.name,
         "title": lesson.title,
         "needs": "gpu" if lesson.needs_gpus else None,
-        "a": _id(found.a),
-        "b": _id(found.b),
+        "a": found.a.job_id if found.a else None,
+        "b": found.b.job_id if found.b else None,
     }
 
 
-def _id(run: Run | None) -> str | None:
-    return run.job_id if run is not None else None
-
-
 def _question(asked: LessonAtSite, found: FoundPair) -> None:
-    lesson, pair = asked.lesson.here(_on_cpu(asked.site)), asked.pair
+    lesson = asked.lesson.here(_on_cpu(asked.site))
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     if _lacks_gpus(asked.lesson, asked.site):
         print(f"This lesson needs GPUs, and site {asked.site.name} runs on CPUs: choose another --site.\n")
-    for arm, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
+    for arm, (experiment, run) in zip("ab", asked.arms(found), strict=True):
         state = f"run {run.job_id}" if run else "not run yet"
         print(f"  {arm}: {asked.command(experiment):<60} {state}")
     print("\nlook at")
@@ -217,8 +217,7 @@ def _question(asked: LessonAtSite, found: FoundPair) -> None:
 
 def _may_start(asked: LessonAtSite, found: FoundPair, made: list[Run], yes: bool) -> bool:
     """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
-    arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-    missing = [experiment for experiment, run in arms if run is None]
+    missing = [experiment for experiment, run in asked.arms(found) if run is None]
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
@@ -230,7 +229,7 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
     from harness.study.start import start_run
 
     runs, unfinished = [], []
-    arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    arms = asked.arms(found)
     # Both before the first starts: an arm that cannot run makes the other's run useless.
     ready = [prepare(experiment, asked.site) if run is None else None for experiment, run in arms]
     for (experiment, run), prepared in zip(arms, ready, strict=True):
@@ -253,11 +252,8 @@ def _answer(asked: LessonAtSite, found: FoundPair, as_json: bool) -> int:
     from harness.cli.study.lesson_answer import give_answer
 
     if found.a is None or found.b is None:
-        arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-        needed = " and of: ".join(asked.command(experiment) for experiment, run in arms if run is None)
-        name = asked.lesson.name
-        raise RequestError(
-            f"lesson {name} needs a run of: {needed} (or {lesson_command(name, asked.site_given)} --run)"
-        )
+        needed = " and of: ".join(asked.command(experiment) for experiment, run in asked.arms(found) if run is None)
+        itself = lesson_command(asked.lesson.name, asked.site_given)
+        raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {itself} --run)")
     give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
     return 0
