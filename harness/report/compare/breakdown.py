@@ -17,7 +17,7 @@ from harness.analysis.metrics import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.common.format import duration, percent, rate
-from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letter, letters
+from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letter, others
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
@@ -154,15 +154,15 @@ def _difference(run: StepParts, base: StepParts, name: str) -> str:
 
 
 def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Table:
-    others, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
+    compared, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
     rows = []
     for name in shown:
-        differences = (_difference(run, found[0], name) for run in others)
+        differences = (_difference(run, found[0], name) for run in compared)
         rows.append([part_label(name, cpu), *(_value(run, name) for run in found), *differences])
-    differences = (signed(run.whole - found[0].whole) for run in others)
+    differences = (signed(run.whole - found[0].whole) for run in compared)
     rows.append(["step", *(rate(run.whole) for run in found), *differences])
     names = (letter(run.index) for run in found)
-    head = ("", *names, *(f"{letter(run.index)} − a" for run in others))
+    head = ("", *names, *(f"{letter(run.index)} − a" for run in compared))
     return Table(f"Parts of the median step, {unit}", head, rows)
 
 
@@ -238,7 +238,7 @@ def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
         return Section("steps", "Step time")
     ratios = [
         (i, other, pair, pair.step_time)
-        for i, (other, pair) in enumerate(zip(letters(pairs)[1:], pairs, strict=True), 1)
+        for i, (other, pair) in enumerate(others(pairs), 1)
         if pair.step_time is not None
     ]
     rows = [
@@ -300,11 +300,10 @@ def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
         }
         for i, label, r in ratios
     ]  # fmt: skip
-    one = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
     low, high = min(1.0, *(r.low for *_, r in ratios)), max(1.0, *(r.high for *_, r in ratios))
     room = 0.08 * (high - low)
     x = plotly_json.axis("median step / median step of a (ratio)", range=[low - room, high + room])
-    shapes = [one | {"line": {"color": "#888888", "width": 1.5, "dash": "dash"}}]
+    shapes = [plotly_json.upright(1, "#888888", "dash", 1.5)]
     words = "Ratio of the median step time to a's, with its 95 % interval: " + "; ".join(
         f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {r.verdict}" for _, label, r in ratios
     )

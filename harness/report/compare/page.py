@@ -31,17 +31,19 @@ from harness.report.compare.tables import (
     letters,
     moved_section,
     network_section,
+    others,
     pacing_section,
     remarks,
     result_table,
 )
-from harness.report.elements import Page, Section, table
+from harness.report.elements import Page, Section, Table, table
 from harness.report.page.compose import docs_from, render_page
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.timeline_model import ShownRanks, choose, draw
 from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
 
+_SAME_SETTINGS = "All recorded settings are the same."
 _RANKS_EACH = 2  # of each run: the first and the last that all runs have
 _PROCESSES_EACH = 4  # of runs whose traces do not give the rank
 
@@ -67,7 +69,10 @@ def timelines(labels: Sequence[str], summaries: Sequence[Summary], progress: OnP
         tracks, texts = _of_run(summary, ranks, len(summaries), progress)
         drawn += [replace(track, run=label) for track in tracks]
         notes += [f"{label}: {note}" for note in texts]
-        absent += [] if tracks else [_why(label, summary)]
+        if not tracks:
+            absent.append(
+                f"the traces of {label} were not found" if summary.devices else f"no work of {label} was recorded"
+            )
     missing = "; ".join(absent)
     if len(summaries) - len(absent) < 2:
         return Timelines(b"", f"The timelines are not drawn: {missing}. All numbers are from the summaries.")
@@ -94,16 +99,10 @@ def _of_run(
         return [], []
     ranks = shared or _ends(s.ranks) or None
     choice = choose(s, ranks, runs)
-    only = s.model_copy(
-        update={"sources": [x for x in s.sources if ranks is None or x.rank is None or x.rank in ranks]}
-    )
+    sources = [x for x in s.sources if ranks is None or x.rank is None or x.rank in ranks]
+    only = s.model_copy(update={"sources": sources})
     tracks = draw(only, choice, progress=progress).tracks[:_PROCESSES_EACH]
     return _from_zero(tracks, {c.host: c.offset_ns for c in s.clocks}), list(_left_out(s, choice, tracks))
-
-
-def _why(label: str, s: Summary) -> str:
-    """Why a run has no tracks."""
-    return f"the traces of {label} were not found" if s.devices else f"no work of {label} was recorded"
 
 
 def _left_out(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
@@ -148,11 +147,6 @@ class Compared:
             for letter, name, s in zip(letters(self.pairs), self.names, self.summaries, strict=True)
         ]
 
-    @property
-    def others(self) -> list[tuple[str, Comparison]]:
-        """The letter of every run but the first, with its comparison to the first."""
-        return list(zip(letters(self.pairs)[1:], self.pairs, strict=True))
-
 
 def write_comparison(compared: Compared, path: Path, progress: OnProgress = silent) -> None:
     """Write the page. Raises WorkError: it cannot be written."""
@@ -164,14 +158,15 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
     """The content of the page, without HTML."""
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
     found, per_token = steps_in_parts(labels, summaries, pairs), is_per_token(summaries, pairs)
+    differing = _with_rows(configuration_table(pairs))
     before = [
         _quality(compared, "" if drawn.packed else drawn.missing),
-        _configuration(compared),
+        Section("configuration", "Configuration", tables=differing, note="" if differing else _SAME_SETTINGS),
         steps_section(labels, summaries, pairs),
         pacing_section(labels, summaries),
         network_section(labels, summaries),
         split_section(found, per_token),
-        _results(compared),
+        Section("results", "Results", tables=_with_rows(result_table(pairs))),
         _efficiency(compared),
     ]
     after = [
@@ -181,11 +176,9 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
         kernels_section(pairs),
     ]
     return Page(
-        title="Comparison of " + " and ".join(compared.labels),
+        title="Comparison of " + " and ".join(labels),
         subtitle="Run a is the base. A ratio is the other run's value divided by a's value.",
-        sentences=[
-            _sentence(x, pair, explained(found, i, per_token)) for i, (x, pair) in enumerate(compared.others, 1)
-        ],
+        sentences=[_sentence(x, pair, explained(found, i, per_token)) for i, (x, pair) in enumerate(others(pairs), 1)],
         command=None,
         before=[section for section in before if section.has_content],
         after=[section for section in after if section.has_content],
@@ -219,15 +212,8 @@ def _quality(compared: Compared, undrawn: str) -> Section:
     return Section("quality", "Comparability", how, tables=tables, note=" ".join(notes))
 
 
-def _configuration(compared: Compared) -> Section:
-    shown = configuration_table(compared.pairs)
-    note = "" if shown.rows else "All recorded settings are the same."
-    return Section("configuration", "Configuration", tables=[shown] if shown.rows else [], note=note)
-
-
-def _results(compared: Compared) -> Section:
-    shown = result_table(compared.pairs)
-    return Section("results", "Results", tables=[shown] if shown.rows else [])
+def _with_rows(shown: Table) -> list[Table]:
+    return [shown] if shown.rows else []
 
 
 def _efficiency(compared: Compared) -> Section:

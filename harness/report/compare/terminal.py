@@ -32,6 +32,7 @@ from harness.report.compare.tables import (
     letters,
     medians,
     moved_in_short,
+    others,
     precision_table,
     remarks,
     result_table,
@@ -41,25 +42,25 @@ from harness.report.tables.table import WIDTH, Screen, table
 from harness.report.tables.terminal import place_of
 
 _KERNEL_WIDTH = 70
+_SAME_SETTINGS = "Configuration: all recorded settings are the same"
+_MOVED = "Ranges and kernels with the largest change from a to {}, per rank and step"
 
 
 def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
     """The comparison for a terminal: one column for each run, b, c, … against a. With the runs' summaries it also
     names the part of the step that makes the difference."""
-    others = list(zip(letters(pairs)[1:], pairs, strict=True))
+    known, names = others(pairs), [pairs[0].a, *(pair.b for pair in pairs)]
+    steps = [_step_time(pair, other) + why for (other, pair), why in zip(known, _whys(pairs, summaries), strict=True)]
     blocks = [
-        "\n".join(f"{x}: {name}" for x, name in zip(letters(pairs), names(pairs), strict=True)),
-        _configuration(pairs),
-        "\n".join(
-            _step_time(pair, other) + why for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
-        )
-        + _how_sure(pairs),
+        "\n".join(f"{x}: {name}" for x, name in zip(letters(pairs), names, strict=True)),
+        _titled("Configuration that differs", configuration_table(pairs)) or _SAME_SETTINGS,
+        "\n".join(steps) + _how_sure(pairs),
         _titled("Results", result_table(pairs)),
         _efficiency(pairs, summaries),
         _titled("Collectives, per rank and step", collective_table(pairs)),
-        *(_moved(pair, other) for other, pair in others),
-        *(_precisions(pair, other) for other, pair in others),
-        *(_kernels(pair, other) for other, pair in others),
+        *(_titled(_MOVED.format(other), moved_in_short(pair, other)) for other, pair in known),
+        *(_precisions(pair, other) for other, pair in known),
+        *(_kernels(pair, other) for other, pair in known),
         "\n".join(f"note: {note}" for note in remarks(pairs)),
     ]
     return "\n\n".join(b for b in blocks if b) + "\n"
@@ -78,24 +79,9 @@ def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
     return "\n".join([*legend, *screen.block(series_table(short, known, rows)), *notes]) + "\n"
 
 
-def names(pairs: Pairs) -> list[str]:
-    """The names of the base and of every run against it."""
-    return [pairs[0].a, *(pair.b for pair in pairs)]
-
-
-def _configuration(pairs: Pairs) -> str:
-    text = _titled("Configuration that differs", configuration_table(pairs))
-    return text or "Configuration: all recorded settings are the same"
-
-
 def _precisions(pair: Comparison, other: str) -> str:
     shown = replace(precision_table(pair, other), head=("", "", "a", other))
     return _titled("Precision that changed, share of the kind's time", shown)
-
-
-def _moved(pair: Comparison, other: str) -> str:
-    title = f"Ranges and kernels with the largest change from a to {other}, per rank and step"
-    return _titled(title, moved_in_short(pair, other))
 
 
 def _step_time(comparison: Comparison, other: str) -> str:

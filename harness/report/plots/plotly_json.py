@@ -43,6 +43,12 @@ def band(low: float, high: float, color: str) -> dict[str, Any]:
     return {"type": "rect", **ends, "fillcolor": color, "opacity": 0.16, "line": {"width": 0}, "layer": "below"}
 
 
+def upright(at: float, color: str, dash: str, width: float) -> dict[str, Any]:
+    """A line across the plot at a place of the x axis."""
+    ends = {"xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1}
+    return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": width}}
+
+
 def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
     """Horizontal bars, one per label, in milliseconds unless `hovertemplate` says otherwise."""
     return {
