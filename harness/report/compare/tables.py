@@ -77,15 +77,10 @@ def _label(pairs: Pairs, label: str) -> str:
 
 def collective_table(pairs: Pairs) -> Table:
     """Per kind and run: calls, MB and milliseconds of one rank in one step."""
-    rows = [
-        (
-            kind,
-            *map(per_step, in_every_run(pairs, f"{kind}_count")),
-            *_sizes(pairs, kind),
-            *_millions(pairs, f"{kind}_ns"),
-        )
-        for kind in collective_kinds(pairs)
-    ]
+    rows = []
+    for kind in collective_kinds(pairs):
+        calls = map(per_step, in_every_run(pairs, f"{kind}_count"))
+        rows.append((kind, *calls, *_sizes(pairs, kind), *_millions(pairs, f"{kind}_ns")))
     head = ("", *(f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)))
     return Table("Collectives, per rank and step", head, rows)
 
