@@ -131,11 +131,8 @@ def _by_place(results: Sequence[Result]) -> _Found:
 
 def _missing(wanted: dict[int, list[str]], found: _Found) -> dict[int, list[str]]:
     """The groups with a scope for which no result was found."""
-    return {
-        ranks: scopes
-        for ranks, scopes in wanted.items()
-        if scopes and not any((scope, ranks) in found for scope in scopes)
-    }
+    lacks = {ranks for ranks, scopes in wanted.items() if not any((scope, ranks) in found for scope in scopes)}
+    return {ranks: scopes for ranks, scopes in wanted.items() if scopes and ranks in lacks}
 
 
 def _layout(summary: Summary) -> NodeLayout | None:
@@ -312,6 +309,7 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
     """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
     scripts = [_part(name) for name in ("bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
     plotly = _plotly()
+    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
     return (
         _environment()
         .get_template("report.html.j2")
@@ -324,16 +322,10 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
             scripts=scripts,
             timeline=packed(page.timeline) if page.timeline else "",
             colors=[*KINDS.items(), *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items())],
-            figures=packed(_drawn(page).encode()),
+            figures=packed(printable_json(json.dumps(drawn)).encode()),
             plotly=plotly.packed,
         )
     )
-
-
-def _drawn(page: Page) -> str:
-    """Every figure by its id, as JSON."""
-    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
-    return printable_json(json.dumps(drawn))
 
 
 def figures(page: Page) -> list[Figure]:
