@@ -3,7 +3,7 @@ the cell gives the range."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.analysis.metrics import Number
