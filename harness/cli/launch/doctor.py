@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from harness.cli.page import as_text, of_function
 from harness.common.errors import RequestError
 from harness.common.printable import printable
 from harness.experiment.exercises import Own
-from harness.site.site import Site, override
+from harness.site.site import override
 
 if TYPE_CHECKING:
     from harness.doctor.surroundings import CheckLine
@@ -72,7 +72,6 @@ def doctor(arguments: list[str]) -> int:
 
 
 def page(_: list[str]) -> str:
-    """The help page."""
     return as_text(of_function("doctor", command, examples=EXAMPLES, docs="docs/doctor.md"))
 
 
@@ -135,7 +134,11 @@ def command(
         wanted = Wanted(place, nodes or (own.nodes if own else nodes_for(place)), course, 60.0 * patience, own, paths)
         for line in look_after(lines, around, wanted, lambda said: print(said, file=sys.stderr, flush=True)):
             _show(line, lines, as_json)
-    print(json.dumps(_as_json(place, lines), indent=1) if as_json else _sum(lines))
+    if as_json:
+        rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]
+        print(json.dumps({"site": place.name, "worst": worst(lines).value, "lines": rows}, indent=1))
+    else:
+        print(_sum(lines))
     return 1 if worst(lines) is Level.PROBLEM else 0
 
 
@@ -177,10 +180,3 @@ def _sum(lines: list[CheckLine]) -> str:
     return "\n" + ", ".join(
         f"{counts[level]} {names.get(level, level + 's' * (counts[level] > 1))}" for level in levels
     )
-
-
-def _as_json(site: Site, lines: list[CheckLine]) -> dict[str, Any]:
-    from harness.doctor.surroundings import worst
-
-    rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]
-    return {"site": site.name, "worst": worst(lines).value, "lines": rows}

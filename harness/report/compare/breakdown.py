@@ -178,7 +178,8 @@ def rows_of(pairs: Sequence[Comparison]) -> list[Scaling]:
 def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> Table:
     """A column per run. With `rows` also its devices and work, and what follows from the smallest run's compute."""
     of_runs: list[tuple[str, list[str]]] = [
-        (efficiency_label(field, "· "), [_metric(s, field) for s in summaries]) for field in METRICS
+        (efficiency_label(field, "· "), [_or_unknown(getattr(s.pop, field, None), percent) for s in summaries])
+        for field in METRICS
     ]
     if rows:
         unit = f"{rows[0].unit} per step" if rows[0].unit else "work per step"
@@ -190,10 +191,6 @@ def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Seque
             *((f"· {label}", cells) for label, cells in of_runs),
         ]
     return Table(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
-
-
-def _metric(s: Summary, field: str) -> str:
-    return _or_unknown(getattr(s.pop, field) if s.pop is not None else None, percent)
 
 
 def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:

@@ -291,7 +291,8 @@ def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
     rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
     numbers = Table("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
     figure = _grouped("kinds", words, data, numbers)
-    return Section("kinds", title, figures=[figure], tables=_precisions(pairs))
+    precisions = (precision_table(pair, other) for other, pair in others(pairs))
+    return Section("kinds", title, figures=[figure], tables=[shown for shown in precisions if shown.rows])
 
 
 def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> Section:
@@ -326,8 +327,3 @@ def _grouped(name: str, words: str, data: list[dict[str, Any]], numbers: Table |
     axes = plotly_json.layout("time per step and rank (ms)", plotly_json.NAMES, barmode="group")
     height = plotly_json.bars_height(max(len(data[0]["y"]) * (len(data) + 1) // 2, 2))
     return Figure(name, words, data, axes, height, numbers, wide=True)
-
-
-def _precisions(pairs: Sequence[Comparison]) -> list[Table]:
-    found = (precision_table(pair, other) for other, pair in others(pairs))
-    return [shown for shown in found if shown.rows]

@@ -383,11 +383,8 @@ def _prose(text: str) -> Markup:
 def _breakable(text: str) -> Markup:
     """A text whose long names may end a line after a sign, so that no word in them is cut in two."""
     parts = _LONG_NAME.split(printable(text))
-    return Markup("").join(_at_signs(part) if i % 2 else escape(part) for i, part in enumerate(parts))
-
-
-def _at_signs(name: str) -> Markup:
-    return Markup("<wbr>").join(map(escape, _AFTER_SIGN.split(name)))
+    pieces = (_AFTER_SIGN.split(part) if i % 2 else [part] for i, part in enumerate(parts))
+    return Markup("").join(Markup("<wbr>").join(map(escape, each)) for each in pieces)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, count
 from statistics import median
 from typing import Any
@@ -57,11 +57,13 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
 def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:
     """Lines and boxes, or one bar per rank if no rank has enough steps for them."""
     if max(map(len, by_rank.values())) > 2:
-        return [_traced(by_rank), _distribution(by_rank)]
+        series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
+        words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
+        axes = plotly_json.layout(_step_axis("counted step", series), "step time (ms)")
+        return [Figure("step-time", words, _lines(series), axes), _distribution(by_rank)]
     ranks = list(by_rank)
     data = [plotly_json.bars("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
-    words = "Median duration of the counted steps of each rank, milliseconds. "
-    words += _range_in_words({r: ([0], v) for r, v in by_rank.items()})
+    words = "Median duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
     axes = plotly_json.layout("step time (ms)", plotly_json.NAMES, showlegend=False)
     return [Figure("step-time", words, data, axes, plotly_json.bars_height(len(ranks)))]
 
@@ -83,18 +85,12 @@ def _over_steps(recorded: dict[str, list[StepRecord]], changes: Sequence[PaceCha
     onsets, marks = _onsets(changes)
     return Figure(
         "step-time",
-        "Step time of each rank over the steps of the training, milliseconds. " + _range_in_words(series),
+        "Step time of each rank over the steps of the training, milliseconds. "
+        + _range_in_words(y for _, y in series.values()),
         [*_lines(series), *bands, *marks],
         plotly_json.layout(_step_axis("step", series), "step time (ms)", shapes=[*shapes, *onsets], showlegend=True),
         table=_phase_table(recorded),
     )
-
-
-def _traced(by_rank: dict[str, list[float]]) -> Figure:
-    series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
-    words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(series)
-    axes = plotly_json.layout(_step_axis("counted step", series), "step time (ms)")
-    return Figure("step-time", words, _lines(series), axes)
 
 
 def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
@@ -103,11 +99,9 @@ def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> 
     return plotly_json.axis(title, **({"dtick": 1} if few else {}))
 
 
-def _range_in_words(series: dict[str, tuple[list[int], list[float]]]) -> str:
-    values = [v for _, y in series.values() for v in y]
-    if not values:
-        return ""
-    return f"From {min(values):.4g} to {max(values):.4g} ms, median {median(values):.4g} ms."
+def _range_in_words(series: Iterable[Sequence[float]]) -> str:
+    values = list(chain(*series))
+    return "" if not values else f"From {min(values):.4g} to {max(values):.4g} ms, median {median(values):.4g} ms."
 
 
 def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, Any]]:

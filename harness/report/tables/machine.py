@@ -109,13 +109,10 @@ COUNTERS = TableOf[tuple[MetricAverage, Device]](
 )
 
 
-def _own_clock(s: Summary) -> str:
-    phase = (s.training[0].phase_counted if s.training else None) or "all"
-    return f"Training's own clock, medians of {phase} steps"
-
-
 TRAINING = TableOf[RankTraining](
-    caption=_own_clock,
+    caption=lambda s: (
+        f"Training's own clock, medians of {next((t.phase_counted for t in s.training), None) or 'all'} steps"
+    ),
     rows=lambda s: s.training,
     columns=(
         Column("rank", lambda t: str(t.rank)),
