@@ -109,6 +109,11 @@ COUNTERS = TableOf[tuple[MetricAverage, Device]](
 )
 
 
+def _own_clock(s: Summary) -> str:
+    phase = next((t.phase_counted for t in s.training), None)
+    return f"Training's own clock, medians of {phase or 'all'} steps"
+
+
 TRAINING = TableOf[RankTraining](
     caption=lambda s: (
         f"Training's own clock, medians of {next((t.phase_counted for t in s.training), None) or 'all'} steps"
