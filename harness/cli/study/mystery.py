@@ -18,17 +18,7 @@ from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
-from harness.study.mysteries import (
-    Level,
-    Subject,
-    draw,
-    draw_ending,
-    faults_of,
-    level_text,
-    place_of,
-    subject_of,
-    with_mystery,
-)
+from harness.study import mysteries
 
 if TYPE_CHECKING:
     from harness.common.faults import Fault
@@ -82,7 +72,8 @@ def _show(token: str) -> int:
     """Print the public facts of a mystery, and the answers so far."""
     asked = asked_of(token)
     level = asked.mystery.level
-    print(f"{asked.run.job_id}: a mystery of level {level}: {level_text(subject_of(asked.faults), level)}")
+    text = mysteries.level_text(mysteries.subject_of(asked.faults), level)
+    print(f"{asked.run.job_id}: a mystery of level {level}: {text}")
     following = NEXT_OF_ENDING if asked.ends else NEXT
     print(f"  its commitment (SHA-256): {asked.mystery.commitment}")
     print("\n".join([*asked.answer_lines(), f"next: {following.replace('RUN', asked.run.job_id)}"]))
@@ -136,13 +127,15 @@ def _start(arguments: list[str]) -> int:
     training = _training(experiment)
     job = prepare(training, choice.site).job
     resolved = _training(job.experiment)
-    place = place_of(resolved, job.device, job.model)
-    secret = draw(seed, level, place) if subject == "slow" else draw_ending(seed, level, subject, place)
-    hidden = with_mystery(training, level, secret, resolved)
+    place = mysteries.place_of(resolved, job.device, job.model)
+    secret = (
+        mysteries.draw(seed, level, place) if subject == "slow" else mysteries.draw_ending(seed, level, subject, place)
+    )
+    hidden = mysteries.with_mystery(training, level, secret, resolved)
     return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *arguments])
 
 
-def _own(line: LaunchLine) -> tuple[Level, int, Subject]:
+def _own(line: LaunchLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
     """Level, seed and kind. Raises RequestError: a flag of the mystery has a value that it does not take."""
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     subject = str(line.given.get("--kind", "slow"))
@@ -159,7 +152,7 @@ def _own(line: LaunchLine) -> tuple[Level, int, Subject]:
     return int(level), drawn_by, subject  # type: ignore[return-value]  # both were checked
 
 
-def _of_launch(line: LaunchLine, subject: Subject) -> LaunchLine:
+def _of_launch(line: LaunchLine, subject: mysteries.Subject) -> LaunchLine:
     """The line without the mystery's own flags. Raises RequestError: a flag does not go with a mystery."""
     given: dict[str, Any] = dict(line.given)
     for own in OWN:
@@ -212,7 +205,7 @@ class GradedMystery(NamedTuple):
     @property
     def ends(self) -> bool:
         """Whether it hangs or dies, and is not only slow."""
-        return subject_of(self.faults) != "slow"
+        return mysteries.subject_of(self.faults) != "slow"
 
     @property
     def result(self) -> Result:
@@ -250,5 +243,5 @@ def asked_of(token: str) -> GradedMystery:
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:
         raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh mystery -e 1")
-    faults = faults_of(experiment.mystery)
+    faults = mysteries.faults_of(experiment.mystery)
     return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

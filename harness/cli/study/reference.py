@@ -15,21 +15,7 @@ from harness.cli.command_line import Declared
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import Page, as_text, of_function
-from harness.cli.study.series import (
-    Arguments,
-    SeriesPlan,
-    Wanted,
-    carried_out,
-    closing_lines,
-    flag_rows,
-    limits_of,
-    plan_lines,
-    plan_of,
-    read_arguments,
-    repeats_of,
-    state_lines,
-    state_rows,
-)
+from harness.cli.study import series
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import PROGRAM, expanded
 from harness.experiment.options import options_of
@@ -115,23 +101,23 @@ _NOT_HERE = {"csv": "--csv", "png": "--png"}
 def record(arguments: list[str]) -> int:
     """Run what is missing of a list and keep it, or say what would run; returns the exit code. Raises RequestError: a
     sentence for each thing that is wrong."""
-    asked = read_arguments(arguments, "reference record", FURTHER)
+    asked = series.read_arguments(arguments, "reference record", FURTHER)
     wanted = asked.wanted
     recording = _recording(asked)
-    limits = limits_of(wanted, recording.tasks)
+    limits = series.limits_of(wanted, recording.tasks)
     if recording.runs_here and limits.most_at_once > 1:
         raise RequestError("--max-parallel: runs at the same time on this machine slow each other down: drop it")
-    plan = plan_of(recording.series, recording.tasks, limits)
+    plan = series.plan_of(recording.series, recording.tasks, limits)
     if not wanted.json:
         what = f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}"
-        print("\n".join([what, *plan_lines(plan)]), file=sys.stderr)
+        print("\n".join([what, *series.plan_lines(plan)]), file=sys.stderr)
     if wanted.dry_run or wanted.status:
         return _show(recording, plan, wanted)
     again = _again(recording)
-    outcome = carried_out(plan, wanted, again)
+    outcome = series.carried_out(plan, wanted, again)
     if outcome is None:
         return 0
-    for line in closing_lines(outcome, again):
+    for line in series.closing_lines(outcome, again):
         print(line, file=sys.stderr)
     return _keep(recording, outcome, asked)
 
@@ -143,14 +129,14 @@ def record_page() -> str:
             usage=["reference record [FLAGS]"],
             about="Run a whole list of variants and store the result. The same command again continues: a run that is "
             "done is not repeated.",
-            flags=[row for row in flag_rows(FURTHER) if not row[0].startswith(left_out)],
+            flags=[row for row in series.flag_rows(FURTHER) if not row[0].startswith(left_out)],
             examples=[("reference record --dry-run", "the runs that would be made")],
             docs="docs/references.md",
         )
     )
 
 
-def _recording(asked: Arguments) -> Recording:
+def _recording(asked: series.Arguments) -> Recording:
     from harness.study.reference.record import plan_recording
     from harness.study.reference.variants import device_of
 
@@ -160,10 +146,10 @@ def _recording(asked: Arguments) -> Recording:
     site = _site(asked)
     given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")
     only = [name for name in further.get("--only", "").split(",") if name]
-    return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), site)
+    return plan_recording(wanted.name, given, only, series.repeats_of(further.get("--repeats", "1")), site)
 
 
-def _site(asked: Arguments) -> Site:
+def _site(asked: series.Arguments) -> Site:
     """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     if unknown := [name for name in asked.launch if name not in fields]:
@@ -172,20 +158,22 @@ def _site(asked: Arguments) -> Site:
     return override(choose_site(asked.wanted.site).site, changes)
 
 
-def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
+def _show(recording: Recording, plan: series.SeriesPlan, wanted: series.Wanted) -> int:
     if wanted.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
-        print(json.dumps(head | {"runs": state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1))
+        print(
+            json.dumps(head | {"runs": series.state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1)
+        )
     elif wanted.dry_run:
         rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
         width = max(map(len, rows), default=0)
         print("\n".join(f"{name:<{width}}  {command}" for name, command in rows.items()))
     else:
-        print("\n".join(state_lines(plan)))
+        print("\n".join(series.state_lines(plan)))
     return 0
 
 
-def _keep(recording: Recording, outcome: SeriesOutcome, asked: Arguments) -> int:
+def _keep(recording: Recording, outcome: SeriesOutcome, asked: series.Arguments) -> int:
     from harness.study.reference.record import keep
 
     with Progress("keeping", unit="runs") as progress:

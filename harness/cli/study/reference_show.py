@@ -13,14 +13,7 @@ from harness.cli.options import JsonOption
 from harness.common.errors import WorkError
 from harness.common.format import aligned, amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
-from harness.measure.references import (
-    Environment,
-    Reference,
-    own_place,
-    read_reference,
-    reference_folder,
-    reference_folders,
-)
+from harness.measure import references
 from harness.run import when
 from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
 from harness.study.reference.collect import Row, rows
@@ -42,8 +35,8 @@ def show_command(
     """List the stored references, or the variants of one with their step times."""
     if name is None:
         return _list(as_json)
-    folder = reference_folder(name)
-    found = read_reference(folder)
+    folder = references.reference_folder(name)
+    found = references.read_reference(folder)
     table = rows(folder, found)
     if as_json:
         shown = found.model_dump(mode="json", exclude={"variants"})
@@ -55,9 +48,9 @@ def show_command(
 
 def _list(as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
-    for folder in reference_folders():
+    for folder in references.reference_folders():
         try:
-            found = read_reference(folder)
+            found = references.read_reference(folder)
         except WorkError as error:
             rows.append({"name": folder.name, "folder": str(folder), "damaged": str(error)})
             continue
@@ -71,7 +64,7 @@ def _list(as_json: bool) -> int:
         print(json.dumps(rows, indent=1))
         return 0
     if not rows:
-        print(f"there are no references yet in {own_place()}; record one: {PROGRAM} reference record")
+        print(f"there are no references yet in {references.own_place()}; record one: {PROGRAM} reference record")
     for row in rows:
         said = row.get("damaged") or (
             f"{row['variants']} variants on {row['site']} ({row['device']}), {row['recorded']}, {row['state']}"
@@ -82,7 +75,7 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
+def _shown(found: references.Reference, folder: Path, table: list[Row]) -> list[str]:
     lines = [
         f"{found.name}: {found.variants_from}, recorded {when(found.created_ns)} on {found.site}",
         f"  {folder}",
@@ -98,7 +91,7 @@ def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
     return [*lines, *([] if found.complete else [f"next: {again} records the missing runs"])]
 
 
-def _made_with(each: Environment) -> str:
+def _made_with(each: references.Environment) -> str:
     hardware = each.hardware
     cores = f", {hardware.cores} cores" if hardware.cores else ""
     known = each.software | each.tools

@@ -11,18 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from harness.cli.watch.status import RunArgument
-from harness.common.captures import (
-    MOST_STEPS,
-    STEPS,
-    CaptureRequest,
-    answer_file,
-    as_text,
-    folder_of,
-    given_up_file,
-    read_request,
-    request_file,
-    stop_file,
-)
+from harness.common import captures
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
@@ -39,7 +28,9 @@ def capture(
         Literal["start", "stop"], typer.Argument(metavar="start|stop", help="start a recording, or end it early")
     ],
     run: RunArgument = "last",
-    steps: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="steps to record; a step is a batch")] = STEPS,
+    steps: Annotated[
+        int, typer.Option(min=1, max=captures.MOST_STEPS, help="steps to record; a step is a batch")
+    ] = captures.STEPS,
     wait_s: Annotated[int, typer.Option("--wait-s", min=0, help="seconds to wait for the traces of all ranks")] = 300,
 ) -> int:
     """Record some steps of a running training, on every rank, without a restart.
@@ -49,20 +40,20 @@ def capture(
     """
     found = find_run(run)
     _refuse(found)
-    last = read_request(found.path)
+    last = captures.read_request(found.path)
     if what == "stop":
         if last is None or not _is_open(found, last.number):
             raise RequestError(f"capture stop: no recording of {found.job_id} is in progress")
-        stop_file(found.path, last.number).touch()
+        captures.stop_file(found.path, last.number).touch()
         return _wait(found, last.number, wait_s)
     if last is not None and _is_open(found, last.number):
         raise RequestError(
             f"capture start: recording {last.number} of {found.job_id} is not complete: wait, or "
             f"{PROGRAM} capture stop {found.job_id}"
         )
-    asked = CaptureRequest(1 if last is None else last.number + 1, steps, len(_reports(found)))
-    request_file(found.path).parent.mkdir(exist_ok=True)
-    write_atomically(request_file(found.path), as_text(asked))
+    asked = captures.CaptureRequest(1 if last is None else last.number + 1, steps, len(_reports(found)))
+    captures.request_file(found.path).parent.mkdir(exist_ok=True)
+    write_atomically(captures.request_file(found.path), captures.as_text(asked))
     print(f"asked {found.job_id} to record {steps} steps", file=sys.stderr)
     return _wait(found, asked.number, wait_s)
 
@@ -115,13 +106,13 @@ def _there(run: Run, number: int) -> int:
     """How many files of a recording are written. Where a report is, nsys may still be at it."""
     reports = _reports(run)
     if reports:
-        return sum(answer_file(run.path, number, report, "done").exists() for report in reports)
-    return sum((folder_of(run.path, number) / trace).exists() for trace in _traces(run))
+        return sum(captures.answer_file(run.path, number, report, "done").exists() for report in reports)
+    return sum((captures.folder_of(run.path, number) / trace).exists() for trace in _traces(run))
 
 
 def _is_open(run: Run, number: int) -> bool:
     """Whether something is asked for, or being recorded."""
-    return _there(run, number) < len(_traces(run)) and not given_up_file(run.path, number).exists()
+    return _there(run, number) < len(_traces(run)) and not captures.given_up_file(run.path, number).exists()
 
 
 def _wait(run: Run, number: int, wait_s: int) -> int:
@@ -129,7 +120,7 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
 
     Raises WorkError: the run ended, or the time is over, and some are missing.
     """
-    folder, all_of_them = folder_of(run.path, number), _writers(run)
+    folder, all_of_them = captures.folder_of(run.path, number), _writers(run)
     end_s, looked_s = time.monotonic() + wait_s, time.monotonic()
     while _is_open(run, number):
         if time.monotonic() > end_s:
@@ -140,7 +131,7 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
             if state in FINAL and _is_open(run, number):
                 return _when_ended(run, number, f"{run.job_id} is {state}")
         time.sleep(PAUSE_S)
-    if given_up_file(run.path, number).exists():
+    if captures.given_up_file(run.path, number).exists():
         print(f"nothing was recorded: recording {number} of {run.job_id} had not started")
         return 0
     return _say_recorded(folder)
@@ -148,7 +139,7 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
 
 def _when_ended(run: Run, number: int, state: str) -> int:
     """Of a run that has ended, what is there is all there will be."""
-    folder = folder_of(run.path, number)
+    folder = captures.folder_of(run.path, number)
     there = sum((folder / trace).exists() for trace in _traces(run))
     if there < len(_traces(run)):
         raise WorkError(f"{state}: only {there} of {_writers(run)} were recorded")
@@ -177,9 +168,9 @@ def _why(run: Run, number: int) -> str:
 
 def _answer(run: Run, number: int, report: str) -> str | None:
     """What nsys last said of a request; empty: it is ready for it."""
-    if answer_file(run.path, number, report, "ready").exists():
+    if captures.answer_file(run.path, number, report, "ready").exists():
         return ""
     try:
-        return answer_file(run.path, number, report, "busy").read_text(encoding="utf-8")
+        return captures.answer_file(run.path, number, report, "busy").read_text(encoding="utf-8")
     except OSError:
         return None

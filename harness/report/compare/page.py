@@ -11,31 +11,7 @@ from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.common.format import middle
 from harness.measure.page_data import ProcessTrack
-from harness.report.compare.breakdown import (
-    explained,
-    is_per_token,
-    rows_of,
-    series_notes,
-    series_table,
-    split_section,
-    steps_in_parts,
-    steps_section,
-)
-from harness.report.compare.tables import (
-    collectives_section,
-    conclusion,
-    configuration_table,
-    is_clear,
-    kernels_section,
-    kinds_section,
-    letters,
-    moved_section,
-    network_section,
-    others,
-    pacing_section,
-    remarks,
-    result_table,
-)
+from harness.report.compare import breakdown, tables
 from harness.report.elements import Page, Section, Table, table
 from harness.report.page.compose import docs_from, render_page
 from harness.report.timeline.encode import pack_to_fit
@@ -144,7 +120,7 @@ class Compared:
         """The runs' names in plots: the letter, and the job's id or a shortened name."""
         return [
             f"{letter} · {job}" if (job := str((s.run or {}).get("job_id") or middle(name, 30))) else letter
-            for letter, name, s in zip(letters(self.pairs), self.names, self.summaries, strict=True)
+            for letter, name, s in zip(tables.letters(self.pairs), self.names, self.summaries, strict=True)
         ]
 
 
@@ -157,28 +133,31 @@ def write_comparison(compared: Compared, path: Path, progress: OnProgress = sile
 def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
     """The content of the page, without HTML."""
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
-    found, per_token = steps_in_parts(labels, summaries, pairs), is_per_token(summaries, pairs)
-    differing = _with_rows(configuration_table(pairs))
+    found, per_token = breakdown.steps_in_parts(labels, summaries, pairs), breakdown.is_per_token(summaries, pairs)
+    differing = _with_rows(tables.configuration_table(pairs))
     before = [
         _quality(compared, "" if drawn.packed else drawn.missing),
         Section("configuration", "Configuration", tables=differing, note="" if differing else _SAME_SETTINGS),
-        steps_section(labels, summaries, pairs),
-        pacing_section(labels, summaries),
-        network_section(labels, summaries),
-        split_section(found, per_token),
-        Section("results", "Results", tables=_with_rows(result_table(pairs))),
+        breakdown.steps_section(labels, summaries, pairs),
+        tables.pacing_section(labels, summaries),
+        tables.network_section(labels, summaries),
+        breakdown.split_section(found, per_token),
+        Section("results", "Results", tables=_with_rows(tables.result_table(pairs))),
         _efficiency(compared),
     ]
     after = [
-        collectives_section(labels, pairs),
-        kinds_section(labels, summaries, pairs),
-        moved_section(pairs),
-        kernels_section(pairs),
+        tables.collectives_section(labels, pairs),
+        tables.kinds_section(labels, summaries, pairs),
+        tables.moved_section(pairs),
+        tables.kernels_section(pairs),
     ]
     return Page(
         title="Comparison of " + " and ".join(labels),
         subtitle="Run a is the base. A ratio is the other run's value divided by a's value.",
-        sentences=[_sentence(x, pair, explained(found, i, per_token)) for i, (x, pair) in enumerate(others(pairs), 1)],
+        sentences=[
+            _sentence(x, pair, breakdown.explained(found, i, per_token))
+            for i, (x, pair) in enumerate(tables.others(pairs), 1)
+        ],
         command=None,
         before=[section for section in before if section.has_content],
         after=[section for section in after if section.has_content],
@@ -195,21 +174,22 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
     if pair.periods:
         takes = f"{letter}: its median period takes {ratio.ratio:.3f} × a's {interval}."
         return f"{takes} Nothing marks the steps of these traces, so there is no verdict on steps."
-    text = f"{conclusion(ratio, letter, bool(pair.doubts))}; its median step takes {ratio.ratio:.3f} × a's {interval}."
-    return f"{text} {why}".rstrip() if is_clear(ratio) else f"{letter}: {text}"
+    concluded = tables.conclusion(ratio, letter, bool(pair.doubts))
+    text = f"{concluded}; its median step takes {ratio.ratio:.3f} × a's {interval}."
+    return f"{text} {why}".rstrip() if tables.is_clear(ratio) else f"{letter}: {text}"
 
 
 def _quality(compared: Compared, undrawn: str) -> Section:
     """Each run's recording, and the limits of the comparison. undrawn: why there are no timelines."""
     rows = []
-    for letter, name, s in zip(letters(compared.pairs), compared.names, compared.summaries, strict=True):
+    for letter, name, s in zip(tables.letters(compared.pairs), compared.names, compared.summaries, strict=True):
         findings = "; ".join(dict.fromkeys(f.what for f in s.quality.problems))
         rows.append([letter, name, s.quality.verdict.value, findings or "–"])
     how = "; ".join(dict.fromkeys(f"Compared {p.normalisation}: {p.why_normalised}" for p in compared.pairs))
-    limits = "; ".join(remarks(compared.pairs))
+    limits = "; ".join(tables.remarks(compared.pairs))
     notes = filter(None, (limits and f"{limits}.", undrawn))
-    tables = table("The runs; a is the base", ("", "run", "recording", "problems"), rows, left=4)
-    return Section("quality", "Comparability", how, tables=tables, note=" ".join(notes))
+    runs = table("The runs; a is the base", ("", "run", "recording", "problems"), rows, left=4)
+    return Section("quality", "Comparability", how, tables=runs, note=" ".join(notes))
 
 
 def _with_rows(shown: Table) -> list[Table]:
@@ -221,6 +201,6 @@ def _efficiency(compared: Compared) -> Section:
     title, pairs = "Efficiency over the series", compared.pairs
     if not pairs[0].scaling:
         return Section("efficiency", title)
-    rows = rows_of(pairs)
-    lead = " ".join(f"{note}." for note in series_notes(letters(pairs), compared.summaries, rows))
-    return Section("efficiency", title, lead, tables=[series_table(letters(pairs), compared.summaries, rows)])
+    runs = tables.letters(pairs), compared.summaries, breakdown.rows_of(pairs)
+    lead = " ".join(f"{note}." for note in breakdown.series_notes(*runs))
+    return Section("efficiency", title, lead, tables=[breakdown.series_table(*runs)])

@@ -31,25 +31,9 @@ from harness.explain.answer import answer
 from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Link, Page, Section
 from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
+from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.run import host_section, machine_section, quality_section, run_section, title
-from harness.report.page.sections import (
-    code_of,
-    efficiency_section,
-    help_section,
-    memory_section,
-    pipeline_section,
-    split_section,
-    stragglers_section,
-    work_section,
-)
-from harness.report.page.steps import (
-    answer_sentences,
-    communication_section,
-    steps_section,
-    tests_section,
-    transport_section,
-)
 from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.plots import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
@@ -201,14 +185,14 @@ DOCS = {"numbers": "metrics.md", "what would help": "whatif.md", "finding a caus
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
-_HELP: tuple[Make, ...] = (tests_section, help_section, stragglers_section)
-_TIME: tuple[Make, ...] = (steps_section, split_section, efficiency_section)
+_HELP: tuple[Make, ...] = (steps.tests_section, sections.help_section, sections.stragglers_section)
+_TIME: tuple[Make, ...] = (steps.steps_section, sections.split_section, sections.efficiency_section)
 _FOLDED: tuple[Make, ...] = (
-    work_section,
-    communication_section,
-    transport_section,
-    pipeline_section,
-    memory_section,
+    sections.work_section,
+    steps.communication_section,
+    steps.transport_section,
+    sections.pipeline_section,
+    sections.memory_section,
     host_section,
     machine_section,
 )
@@ -267,7 +251,7 @@ def read_inputs(
 def compose(summary: Summary, inputs: Inputs) -> Page:
     """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
-    diagnosis, tested = answer(summary), answer_sentences(inputs)
+    diagnosis, tested = answer(summary), steps.answer_sentences(inputs)
     first, time, folded = (
         [_plotted(make(summary, inputs), summary) for make in part] for part in (_HELP, _TIME, _FOLDED)
     )
@@ -286,7 +270,7 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
         timeline=inputs.timeline,
         after=[section for section in after if section.has_content],
         on_cpu=are_cpus(summary.devices),
-        code={said: [code_of(summary, line) for line in lines] for said, lines in diagnosis.lines.items()},
+        code={said: [sections.code_of(summary, line) for line in lines] for said, lines in diagnosis.lines.items()},
     )
 
 
