@@ -25,22 +25,8 @@ from harness.common.secrets import masked_words
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
 from harness.report.tables.table import WIDTH, setting, table
+from harness.study.check import series
 from harness.study.check.result import ArmValues, Checked, Differing, Question, check_arms
-from harness.study.check.series import (
-    ARMS,
-    CheckArm,
-    Launch,
-    Launches,
-    arms_of_runs,
-    block_of,
-    known_series,
-    launch_of_arm,
-    make_runs,
-    measured,
-    new_series,
-    slots,
-    tasks_of,
-)
 from harness.study.series.points import Task
 from harness.study.series.runner import Change, SeriesOutcome
 
@@ -132,10 +118,10 @@ def command(
     asked += ["--metric", metric] if metric is not None else []
     if all(launches):
         asked_for = launches_of([shlex.split(word) for word in (a, b)])
-        arms, series = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
-        asked += ["--resume", series]
+        arms, name = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
+        asked += ["--resume", name]
     else:
-        arms = arms_of_runs((a, b))
+        arms = series.arms_of_runs((a, b))
     checked = check_arms(*arms, question)
     checked = checked.model_copy(update={"next": _next(checked, arms, asked)})
     print(checked.model_dump_json(indent=1) if as_json else "\n".join(lines_of(checked, columns(WIDTH))))
@@ -157,9 +143,9 @@ def _share(text: str) -> float:
     )
 
 
-def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> str | None:
+def _next(checked: Checked, arms: Sequence[series.CheckArm], asked: Sequence[str]) -> str | None:
     """The command whose runs would tell; None if it is told, or an arm is no launch of ours."""
-    launches = [launch for arm in arms if (launch := launch_of_arm(arm)) is not None]
+    launches = [launch for arm in arms if (launch := series.launch_of_arm(arm)) is not None]
     if checked.needed_runs is None or len(launches) < len(arms):
         return None
     return shlex.join([PROGRAM, "check", *launches, "--runs", str(checked.needed_runs), *asked])
@@ -168,15 +154,15 @@ def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> s
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 
 
-def launches_of(arguments: Sequence[Sequence[str]]) -> Launches:
+def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
     """Both arms from the arguments of their launches, program name first. Raises RequestError: a sentence for each
     thing that is wrong, with its arm."""
     if not IN_CHECKOUT:
         raise RequestError("check: launching needs the checkout: run `bash slurm.sh check` there, or give runs")
-    return {arm: _launch(arm, each) for arm, each in zip(ARMS, arguments, strict=True)}
+    return {arm: _launch(arm, each) for arm, each in zip(series.ARMS, arguments, strict=True)}
 
 
-def _launch(arm: str, arguments: Sequence[str]) -> Launch:
+def _launch(arm: str, arguments: Sequence[str]) -> series.Launch:
     argv = list(arguments[arguments.index(PROGRAM) + 1 :])
     is_run = argv[:1] == [RUN]
     line = read_launch(argv[is_run:], declared(), is_run)
@@ -187,12 +173,12 @@ def _launch(arm: str, arguments: Sequence[str]) -> Launch:
         launch_of(experiment).refuse_ambiguous(experiment, line.given)
     except RequestError as error:
         raise RequestError("\n".join(f"{arm.upper()}: {each}" for each in str(error).splitlines())) from None
-    return Launch(argv, experiment, choice.site)
+    return series.Launch(argv, experiment, choice.site)
 
 
 def make_arms(
-    launches: Launches, each: int, resume: str | None, options: Sequence[str]
-) -> tuple[tuple[CheckArm, CheckArm], str]:
+    launches: series.Launches, each: int, resume: str | None, options: Sequence[str]
+) -> tuple[tuple[series.CheckArm, series.CheckArm], str]:
     """The runs of both arms, and the name of their series.
 
     Raises:
@@ -200,26 +186,26 @@ def make_arms(
         TrainingNeeded: this machine trains, and only the training packages are missing.
         WorkError: fewer than two runs of an arm completed.
     """
-    tasks = tasks_of(launches, each)
-    for task in tasks[: len(ARMS)]:
+    tasks = series.tasks_of(launches, each)
+    for task in tasks[: len(series.ARMS)]:
         require_training(task.prepared.job, os.environ)
-    series = known_series(resume) if resume else new_series()
+    name = series.known_series(resume) if resume else series.new_series()
     arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
-    again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", series])
-    order = " ".join(slot.key.upper() for slot in slots(each))
-    print(f"{series}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
-    outcome = _made(series, tasks, again)
-    arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, arguments, strict=True)]
-    if few := [arm for arm, made in zip(ARMS, arms, strict=True) if len(made.runs) < 2]:
+    again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", name])
+    order = " ".join(slot.key.upper() for slot in series.slots(each))
+    print(f"{name}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
+    outcome = _made(name, tasks, again)
+    arms = [_arm(arm, word, outcome) for arm, word in zip(series.ARMS, arguments, strict=True)]
+    if few := [arm for arm, made in zip(series.ARMS, arms, strict=True) if len(made.runs) < 2]:
         notes = [note for arm in arms for note in arm.notes]
         which = " and ".join(few).upper()
         raise WorkError("\n".join([*notes, f"{which}: fewer than two runs completed; continue with: {again}"]))
-    return (arms[0], arms[1]), series
+    return (arms[0], arms[1]), name
 
 
-def _made(series: str, tasks: list[Task], again: str) -> SeriesOutcome:
+def _made(name: str, tasks: list[Task], again: str) -> SeriesOutcome:
     try:
-        return make_runs(series, tasks, lambda change: _tell(change, len(tasks)))
+        return series.make_runs(name, tasks, lambda change: _tell(change, len(tasks)))
     except (KeyboardInterrupt, HarnessError) as error:
         if not isinstance(error, RequestError):
             print(f"its runs are kept; continue with: {again}", file=sys.stderr)
@@ -233,14 +219,14 @@ def _tell(change: Change, of: int) -> None:
     print(f"{change.counts['done']} of {of} done; {place} {change.what}{run}{note}", file=sys.stderr)
 
 
-def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
-    made = CheckArm(arguments, [], [])
+def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> series.CheckArm:
+    made = series.CheckArm(arguments, [], [])
     for place in outcome.places:
         slot = place.task.point.slot
         if slot.key != arm:
             continue
         if place.status == "done" and place.run is not None:
-            made.runs.append(measured(place.run.path, block=block_of(slot.repeat)))
+            made.runs.append(series.measured(place.run.path, block=series.block_of(slot.repeat)))
         else:
             which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
             logs = f" ({PROGRAM} logs {which})" if place.run else ""

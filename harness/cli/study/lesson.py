@@ -18,34 +18,23 @@ from harness.launch.check import site_lacks_training
 from harness.run import Run, all_runs
 from harness.site.detection import choose_site, visible_gpus
 from harness.site.site import Site
-from harness.study.lessons import (
-    ExperimentPair,
-    FoundPair,
-    Lesson,
-    at_site,
-    find_pair,
-    lesson_command,
-    lesson_names,
-    load_lesson,
-    pair_with,
-    shell_command,
-)
+from harness.study import lessons
 
 
 class LessonAtSite(NamedTuple):
     """A lesson, with its experiments as they run at one site."""
 
-    lesson: Lesson
-    pair: ExperimentPair  # open settings are those of the run that was found, else the defaults of the site
+    lesson: lessons.Lesson
+    pair: lessons.ExperimentPair  # open settings are those of the run that was found, else the defaults of the site
     site: Site
     site_given: str | None  # --site
 
     def command(self, experiment: Experiment) -> str:
         """The command of one arm; if no flag can undo a default of the site, the lesson's own `--run`."""
-        typed = shell_command(experiment, self.site_given, self.site.defaults)
-        return typed or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
+        typed = lessons.shell_command(experiment, self.site_given, self.site.defaults)
+        return typed or f"bash {lessons.lesson_command(self.lesson.name, self.site_given)} --run"
 
-    def arms(self, found: FoundPair) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
+    def arms(self, found: lessons.FoundPair) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
         """Each arm's experiment, with its run."""
         return (self.pair.a, found.a), (self.pair.b, found.b)
 
@@ -85,8 +74,8 @@ def lesson(
         return answer_from(reference, name, hint, bool(again or run), as_json)
     here = choose_site(site).site
     if name is None:
-        return _list([load_lesson(n) for n in lesson_names()], here, site, as_json)
-    chosen = load_lesson(name)
+        return _list([lessons.load_lesson(n) for n in lessons.lesson_names()], here, site, as_json)
+    chosen = lessons.load_lesson(name)
     pair, found = _paired(chosen, ended_runs()[chosen.ends], here)
     asked = LessonAtSite(chosen, pair, here, site)
     lesson_here = chosen.here(_on_cpu(here))
@@ -105,7 +94,7 @@ def lesson(
             print(f"hint {number} of {len(hints)}: {text}")
     made = [each for each in found if each is not None]
     if again:
-        found = FoundPair(None, None)
+        found = lessons.FoundPair(None, None)
     if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
@@ -118,16 +107,16 @@ def lesson(
     else:
         then = "--run" if missing else _next(len(hints), hint)
         then = _next_hint(len(hints), hint) if lacks_gpus else then
-        print(f"\nnext: {lesson_command(chosen.name, site)} {then}" * bool(then))
+        print(f"\nnext: {lessons.lesson_command(chosen.name, site)} {then}" * bool(then))
     return 0
 
 
-def _lacks_gpus(lesson: Lesson, here: Site) -> bool:
+def _lacks_gpus(lesson: lessons.Lesson, here: Site) -> bool:
     return lesson.needs_gpus and _on_cpu(here)
 
 
-def _needs_gpus(lesson: Lesson, here: Site) -> str:
-    read = lesson_command(lesson.name, None)
+def _needs_gpus(lesson: lessons.Lesson, here: Site) -> str:
+    read = lessons.lesson_command(lesson.name, None)
     return (
         f"lesson {lesson.name} needs GPUs, and site {here.name} runs on CPUs: use a --site with GPUs "
         f"({read} --no-run shows the question, {read} --reference NAME answers from stored runs on GPUs)"
@@ -144,15 +133,15 @@ def _next_hint(hints: int, given: int) -> str:
     return " ".join(["--hint"] * (given + 1)) if given < hints else ""
 
 
-def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, FoundPair]:
+def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lessons.ExperimentPair, lessons.FoundPair]:
     """The experiments of both arms, and the runs found of them; a missing arm gets the settings of the other."""
     cpu = _on_cpu(here)
     pair, usual = lesson.pair(cpu), dict(here.defaults)
     if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
         usual["gpus_per_node"] = lesson.gpus_per_node
-    plain = at_site(pair, usual)
-    found = find_pair(pair, runs, plain, here.name)
-    return pair_with(pair, found, plain), found
+    plain = lessons.at_site(pair, usual)
+    found = lessons.find_pair(pair, runs, plain, here.name)
+    return lessons.pair_with(pair, found, plain), found
 
 
 def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
@@ -175,24 +164,24 @@ def _on_cpu(site: Site) -> bool:
     return site.device == "cpu" or (site.device == "auto" and not visible_gpus())
 
 
-def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
+def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bool) -> int:
     runs = ended_runs()
-    rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in lessons]
+    rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in every]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
-    width = max(len(each.title) for each in lessons)
-    for row, each in sorted(zip(rows, lessons, strict=True), key=lambda pair: pair[1].further):
+    width = max(len(each.title) for each in every)
+    for row, each in sorted(zip(rows, every, strict=True), key=lambda pair: pair[1].further):
         done = sum(row[arm] is not None for arm in ("a", "b"))
         state = {0: "not started", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
-        if done < len(FoundPair._fields) and _lacks_gpus(each, here):
+        if done < len(lessons.FoundPair._fields) and _lacks_gpus(each, here):
             state = "needs GPUs"
         print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")
-    print(f"next: {lesson_command('1a', site)} · --hint · --answer")
+    print(f"next: {lessons.lesson_command('1a', site)} · --hint · --answer")
     return 0
 
 
-def _row(lesson: Lesson, found: FoundPair) -> dict[str, object]:
+def _row(lesson: lessons.Lesson, found: lessons.FoundPair) -> dict[str, object]:
     return {
         "name": lesson.name,
         "title": lesson.title,
@@ -202,7 +191,7 @@ def _row(lesson: Lesson, found: FoundPair) -> dict[str, object]:
     }
 
 
-def _question(asked: LessonAtSite, found: FoundPair) -> None:
+def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
     lesson = asked.lesson.here(_on_cpu(asked.site))
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     if _lacks_gpus(asked.lesson, asked.site):
@@ -215,13 +204,13 @@ def _question(asked: LessonAtSite, found: FoundPair) -> None:
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
 
 
-def _may_start(asked: LessonAtSite, found: FoundPair, made: list[Run], yes: bool) -> bool:
+def _may_start(asked: LessonAtSite, found: lessons.FoundPair, made: list[Run], yes: bool) -> bool:
     """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
     missing = [experiment for experiment, run in asked.arms(found) if run is None]
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
-def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPair:
+def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> lessons.FoundPair:
     """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
     from harness.cli.launch.plan_short import announced
     from harness.cli.watch.follow import complete
@@ -245,15 +234,15 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
         runs.append(run)
     for run in unfinished:
         complete(run, quiet, asked.lesson.ends)
-    return FoundPair(*runs)
+    return lessons.FoundPair(*runs)
 
 
-def _answer(asked: LessonAtSite, found: FoundPair, as_json: bool) -> int:
+def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool) -> int:
     from harness.cli.study.lesson_answer import give_answer
 
     if found.a is None or found.b is None:
         needed = " and of: ".join(asked.command(experiment) for experiment, run in asked.arms(found) if run is None)
-        itself = lesson_command(asked.lesson.name, asked.site_given)
+        itself = lessons.lesson_command(asked.lesson.name, asked.site_given)
         raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {itself} --run)")
     give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
     return 0
