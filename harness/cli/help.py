@@ -41,10 +41,8 @@ MORE: Rows = [
 
 
 def asked_page(argv: Sequence[str]) -> str | None:
-    """The page that the words ask for; None: they ask for something else.
-
-    Raises RequestError: help of a command that there is not.
-    """
+    """The page that the words ask for; None: they ask for something else. Raises RequestError: help of a command that
+    there is not."""
     first, rest = (argv[0] if argv else ""), list(argv[1:])
     named = bool(rest) and not rest[0].startswith("-")
     if not argv:
@@ -95,10 +93,8 @@ def commands_page() -> str:
 
 
 def command_page(words: Sequence[str]) -> str:
-    """The page of a command, or of one of its parts. words: its name, and what was typed after it.
-
-    Raises RequestError: there is no such command.
-    """
+    """The page of a command, or of one of its parts. words: its name, and what was typed after it. Raises RequestError:
+    there is no such command."""
     name = words[0]
     if name not in COMMANDS:
         hint = nearest_or_list(name, COMMANDS, f"{PROGRAM} help lists all commands")

@@ -38,13 +38,9 @@ class ParaverFiles:
 def write_paraver(
     traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, when: datetime | None = None
 ) -> ParaverFiles:
-    """Write `out`.prv, .pcf and .row; each appears whole or not at all, the .prv last.
-
-    `hosts`: node name by rank, for traces that do not name their node; `when`: the date in the header.
-
-    Raises:
-        WorkError: there is nothing to write, or the folder cannot be written.
-    """
+    """Write `out`.prv, .pcf and .row; each appears whole or not at all, the .prv last. `hosts`: node name by rank, for
+    traces that do not name their node; `when`: the date in the header. Raises WorkError: there is nothing to write, or
+    the folder cannot be written."""
     model = build_object_model(traces, hosts)
     labels = Labels.of(model.tasks)
     blocks = [

@@ -191,11 +191,8 @@ class Written(NamedTuple):
 
 
 def check_notebook(asked: str, tokens: Sequence[str]) -> None:
-    """Check the request before anything is measured. `asked`: a file's name, empty for the usual one.
-
-    Raises:
-        RequestError: it is a folder, an existing file or no notebook's name, or a run has nothing for a notebook.
-    """
+    """Check the request before anything is measured. `asked`: a file's name, empty for the usual one. Raises
+    RequestError: it is a folder, an existing file or no notebook's name, or a run has nothing for a notebook."""
     for token in tokens:
         if is_comm_run(resolve_path(token)):
             raise RequestError(
@@ -218,13 +215,8 @@ def check_notebook(asked: str, tokens: Sequence[str]) -> None:
 
 def write_notebook(tokens: Sequence[str], summaries: Sequence[Summary], window: Window, asked: str) -> Written:
     """Write the notebook: to `asked`, else as report.ipynb into the run, or into this folder if it is not of one run.
-
-    If a file with the usual name differs, for example because a student changed it, the new name gets a number.
-
-    Raises:
-        RequestError: a file with the requested name appeared meanwhile.
-        WorkError: it cannot be written.
-    """
+    If a file with the usual name differs, for example because a student changed it, the new name gets a number. Raises
+    RequestError: a file with the requested name appeared meanwhile. WorkError: it cannot be written."""
     paths = [resolve_path(token) for token in tokens]
     text = notebook(loads(paths, summaries), summaries, window)
     if asked:

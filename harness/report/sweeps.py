@@ -100,11 +100,8 @@ def lines(title: str, points: Sequence[PointValues], metrics: Sequence[str], scr
 
 
 def write_csv(points: Sequence[PointValues], path: Path) -> None:
-    """Every measured value of every point: its mean, the ends of its interval, and of how many runs.
-
-    Raises:
-        WorkError: the file cannot be written.
-    """
+    """Every measured value of every point: its mean, the ends of its interval, and of how many runs. Raises WorkError:
+    the file cannot be written."""
     axes = list(points[0].settings) if points else []
     metrics = list(dict.fromkeys(name for point in points for name in point.values))
     ends = ("", "_low", "_high", "_n")
@@ -136,11 +133,8 @@ def number(text: str) -> float | None:
 
 
 def plot_series(title: str, points: Sequence[PointValues], metric: str, against: str, path: Path) -> None:
-    """Write the plot: `metric` against the option `against`, one line for each setting of the other options.
-
-    Raises:
-        WorkError: the file cannot be written.
-    """
+    """Write the plot: `metric` against the option `against`, one line for each setting of the other options. Raises
+    WorkError: the file cannot be written."""
     known = [point for point in points if metric in point.values]
     ends = [value for point in known for value in _ends(point.values[metric])]
     scale = scale_of(metric, max(map(abs, ends), default=0.0))

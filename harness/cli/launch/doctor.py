@@ -146,10 +146,8 @@ command.__doc__ = HELP
 
 
 def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
-    """The training of the user's own that comes behind the doctor's flags, and its site.
-
-    Raises RequestError: it is no such launch.
-    """
+    """The training of the user's own that comes behind the doctor's flags, and its site. Raises RequestError: it is no
+    such launch."""
     from harness.cli.launch.launch import request_of
     from harness.launch.exercises.base import launch_of
 

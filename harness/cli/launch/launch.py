@@ -36,10 +36,8 @@ class Behaviour(NamedTuple):
 
 
 def launch_argv(argv: list[str], is_run: bool = False) -> int:
-    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code.
-
-    Raises RequestError: a sentence for each thing that is wrong.
-    """
+    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code. Raises RequestError: a sentence
+    for each thing that is wrong."""
     line = read_launch(argv, declared(), is_run)
     given: dict[str, Any] = line.given
     if "--help" in given:
@@ -78,9 +76,7 @@ def page(arguments: list[str]) -> str:
 
 def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
     """The experiment and the site that a command line asks for. further: the command's own flags, for suggestions.
-
-    Raises RequestError: a sentence for each thing that is wrong.
-    """
+    Raises RequestError: a sentence for each thing that is wrong."""
     given: dict[str, Any] = line.given
     site_fields = {name: o.field for o in options_of(Site) for name in o.flag.names}
     own = {name for d in BEHAVIOUR for name in d.names}
@@ -108,10 +104,7 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
 
 
 def own_fields(script: tuple[str, ...]) -> dict[str, Any]:
-    """What the words after `--` say of a training of the user's own.
-
-    Raises RequestError: no program begins there.
-    """
+    """What the words after `--` say of a training of the user's own. Raises RequestError: no program begins there."""
     if not script:
         raise RequestError(f"nothing comes after --: name your script there, as in {HOW_TO_TYPE}")
     if script[0].startswith("-") and (script[0] != "-m" or len(script) == 1):

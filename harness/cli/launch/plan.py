@@ -41,10 +41,8 @@ def page(_: list[str]) -> str:
 
 
 def plan(arguments: list[str]) -> int:
-    """Print the plan of a launch; returns the exit code.
-
-    Raises RequestError: the launch is not valid; with --strict also a sentence for each warning.
-    """
+    """Print the plan of a launch; returns the exit code. Raises RequestError: the launch is not valid; with --strict
+    also a sentence for each warning."""
     if not arguments:
         print(page(arguments))
         return 0

@@ -49,13 +49,9 @@ EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 
 
 def check(arguments: list[str]) -> int:
-    """`slurm.sh check` from its arguments; returns the exit code.
-
-    A launch in quotes is one word, and begins with a dash as an option does: it gets the program's name before it.
-
-    Raises:
-        WorkError: its runs failed. Its exit code is that of `cannot tell`, because 1 says that B is worse.
-    """
+    """`slurm.sh check` from its arguments; returns the exit code. A launch in quotes is one word, and begins with a
+    dash as an option does: it gets the program's name before it. Raises WorkError: its runs failed. Its exit code is
+    that of `cannot tell`, because 1 says that B is worse."""
     try:
         return run_command("check", command, [_as_argument(word) for word in arguments])
     except WorkError as error:
@@ -179,13 +175,9 @@ def _launch(arm: str, arguments: Sequence[str]) -> series.Launch:
 def make_arms(
     launches: series.Launches, each: int, resume: str | None, options: Sequence[str]
 ) -> tuple[tuple[series.CheckArm, series.CheckArm], str]:
-    """The runs of both arms, and the name of their series.
-
-    Raises:
-        RequestError: a run cannot be made, or `resume` names no such check.
-        TrainingNeeded: this machine trains, and only the training packages are missing.
-        WorkError: fewer than two runs of an arm completed.
-    """
+    """The runs of both arms, and the name of their series. Raises RequestError: a run cannot be made, or `resume` names
+    no such check. TrainingNeeded: this machine trains, and only the training packages are missing. WorkError: fewer
+    than two runs of an arm completed."""
     tasks = series.tasks_of(launches, each)
     for task in tasks[: len(series.ARMS)]:
         require_training(task.prepared.job, os.environ)

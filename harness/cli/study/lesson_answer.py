@@ -120,11 +120,8 @@ def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
 
 def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_json: bool) -> int:
     """Print the answer; with hints asked for, the question and the hints instead. Returns the exit code. runs: whether
-    --run or --again was given.
-
-    Raises RequestError: there is no such reference or lesson, or the reference has no runs for it. WorkError: a file of
-    the reference is damaged.
-    """
+    --run or --again was given. Raises RequestError: there is no such reference or lesson, or the reference has no runs
+    for it. WorkError: a file of the reference is damaged."""
     if name is None:
         asked = f"{PROGRAM} lesson 2a --reference {reference}"
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")

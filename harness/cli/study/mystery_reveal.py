@@ -52,12 +52,8 @@ def reveal_command(run: RunArgument, start: RunFlag = None, yes: YesOption = Fal
 
 
 def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
-    """Print the solution and, if asked, run the training without the faults; returns the exit code.
-
-    Raises:
-        RequestError: the run has not ended.
-        WorkError: the training without the faults did not complete.
-    """
+    """Print the solution and, if asked, run the training without the faults; returns the exit code. Raises
+    RequestError: the run has not ended. WorkError: the training without the faults did not complete."""
     from harness.measure.request import load_summary
 
     if state_of(asked.run) not in (*FINAL, "unknown"):

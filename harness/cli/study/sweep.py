@@ -212,10 +212,8 @@ def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, st
 
 
 def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: Kind = "sweep") -> Series:
-    """The series at its site, every point valid, and the same as it was when it began.
-
-    Raises RequestError: a line for each thing that is wrong.
-    """
+    """The series at its site, every point valid, and the same as it was when it began. Raises RequestError: a line for
+    each thing that is wrong."""
     from harness.study.series.folder import checked_name
 
     checked_name(name, "--name")

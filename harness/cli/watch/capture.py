@@ -116,10 +116,8 @@ def _is_open(run: Run, number: int) -> bool:
 
 
 def _wait(run: Run, number: int, wait_s: int) -> int:
-    """Wait until every file of a recording is written; returns the exit code.
-
-    Raises WorkError: the run ended, or the time is over, and some are missing.
-    """
+    """Wait until every file of a recording is written; returns the exit code. Raises WorkError: the run ended, or the
+    time is over, and some are missing."""
     folder, all_of_them = captures.folder_of(run.path, number), _writers(run)
     end_s, looked_s = time.monotonic() + wait_s, time.monotonic()
     while _is_open(run, number):

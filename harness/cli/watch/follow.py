@@ -178,10 +178,7 @@ def watch(run: Run, quiet: bool) -> State:
 
 
 def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
-    """Wait until the run has ended, and write its report.
-
-    Raises WorkError: it did not end in the state `ends`.
-    """
+    """Wait until the run has ended, and write its report. Raises WorkError: it did not end in the state `ends`."""
     state = watch(run, quiet)
     print(f"{state}: {run.path}", file=sys.stderr)
     if state != ends:

@@ -207,12 +207,9 @@ def write_page(
     *,
     progress: OnProgress = silent,
 ) -> None:
-    """Write the page of one job. `run`: its directory when it is one of ours. `ranks`: the ranks in the timeline;
-    None: a choice is made. `page_data`: data kept from measuring the traces; other traces are read again.
-
-    Raises:
-        WorkError: the page cannot be written, or Plotly's script is not installed.
-    """
+    """Write the page of one job. `run`: its directory when it is one of ours. `ranks`: the ranks in the timeline; None:
+    a choice is made. `page_data`: data kept from measuring the traces; other traces are read again. Raises WorkError:
+    the page cannot be written, or Plotly's script is not installed."""
     inputs = read_inputs(run, summary, ranks, page_data, progress=progress)
     write_atomically(path, render_page(compose(summary, inputs), docs_from(path.parent)))
 

@@ -41,11 +41,8 @@ _Trace = dict[str, Any]
 
 
 def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> list[Path]:
-    """Write `folder`/<prefix><id>.png of each figure; returns the paths.
-
-    Raises:
-        WorkError: the folder cannot be written.
-    """
+    """Write `folder`/<prefix><id>.png of each figure; returns the paths. Raises WorkError: the folder cannot be
+    written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(figure, folder / f"{prefix}{figure.id}.png") for figure in figures]
