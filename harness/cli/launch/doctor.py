@@ -89,19 +89,13 @@ def command(
         bool, typer.Option("--in-job", help="check on the compute nodes too, in a job of one minute")
     ] = False,
     students: Annotated[
-        int,
-        typer.Option(
-            "--students", min=1, max=1_000_000, help="students who share this disk, for the space that they need"
-        ),
+        int, typer.Option(min=1, max=1_000_000, help="students who share this disk, for the space that they need")
     ] = 1,
     nodes: Annotated[
         int | None, typer.Option("-n", "--nodes", min=1, max=10_000, help="nodes to check with --in-job [2]")
     ] = None,
     patience: Annotated[
-        int,
-        typer.Option(
-            "--patience", min=1, max=10_080, metavar="MINUTES", help="how long --in-job may wait in the queue"
-        ),
+        int, typer.Option(min=1, max=10_080, metavar="MINUTES", help="how long --in-job may wait in the queue")
     ] = 10,
     account: Annotated[str | None, typer.Option("-a", "--account", help="as for a launch")] = None,
     partition: Annotated[str | None, typer.Option("-p", "--partition", help="as for a launch")] = None,

@@ -108,8 +108,7 @@ def paraver(
     *,
     out: OutOption = None,
     engine: Annotated[
-        ParaverEngine,
-        typer.Option("--engine", help="auto: nsys2prv for nsys reports if it is installed, else the harness's own"),
+        ParaverEngine, typer.Option(help="auto: nsys2prv for nsys reports if it is installed, else the harness's own")
     ] = "auto",
     types: Annotated[
         str | None, typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)")
@@ -117,9 +116,7 @@ def paraver(
     container: Annotated[
         Path | None, typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys")
     ] = None,
-    container_command: Annotated[
-        str, typer.Option("--container-command", help="singularity or apptainer")
-    ] = "singularity",
+    container_command: Annotated[str, typer.Option(help="singularity or apptainer")] = "singularity",
     submit: Annotated[
         bool, typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs")
     ] = False,

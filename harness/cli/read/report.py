@@ -41,30 +41,21 @@ def report(
         bool, typer.Option("--hta-compatible", help="print the numbers of HolisticTraceAnalysis 0.5.0 instead")
     ] = False,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="DIR", help="also write every table as CSV")] = None,
-    parquet: Annotated[
-        Path | None, typer.Option("--parquet", metavar="DIR", help="also write every table as Parquet")
-    ] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="DIR", help="also write every table as Parquet")] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="write the page here (default for a run: report.html in its folder)"
-        ),
+        typer.Option(metavar="FILE", help="write the page here (default for a run: report.html in its folder)"),
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
-    png: Annotated[
-        Path | None, typer.Option("--png", metavar="DIR", help="also write every plot as PNG, for slides")
-    ] = None,
+    png: Annotated[Path | None, typer.Option(metavar="DIR", help="also write every plot as PNG, for slides")] = None,
     notebook: Annotated[
         str | None,
         typer.Option(
-            "--notebook",
             metavar="[FILE.ipynb]",
             help="also write a notebook that you can change (default: report.ipynb in the run's folder, or here)",
         ),
     ] = None,
-    ranks: Annotated[
-        str | None, typer.Option("--ranks", metavar="0,3,…", help="ranks whose timeline the page shows")
-    ] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="0,3,…", help="ranks whose timeline the page shows")] = None,
     executor: Annotated[
         ExecutorChoice, typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array")
     ] = "local",
@@ -77,9 +68,7 @@ def report(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            "--resume", metavar="DIR", help="continue a job array that lost tasks, from the folder that it left"
-        ),
+        typer.Option(metavar="DIR", help="continue a job array that lost tasks, from the folder that it left"),
     ] = None,
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads

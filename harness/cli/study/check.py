@@ -82,21 +82,14 @@ def command(
         ),
     ],
     *,
-    fail_above: Annotated[
-        str, typer.Option("--fail-above", metavar="P%", help="how much worse B may be")
-    ] = USUAL_SHARE,
-    metric: Annotated[
-        str | None, typer.Option("--metric", metavar="NAME", help="the number to judge [step_time]")
-    ] = None,
+    fail_above: Annotated[str, typer.Option(metavar="P%", help="how much worse B may be")] = USUAL_SHARE,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="the number to judge [step_time]")] = None,
     runs: Annotated[
-        int | None,
-        typer.Option("--runs", metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch [{USUAL_RUNS}]"),
+        int | None, typer.Option(metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch [{USUAL_RUNS}]")
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(
-            "--resume", metavar="SERIES", help="keep the runs of this check, and make the missing ones; for launches"
-        ),
+        typer.Option(metavar="SERIES", help="keep the runs of this check, and make the missing ones; for launches"),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:

@@ -55,9 +55,7 @@ def lesson(
     again: Annotated[
         bool, typer.Option("--again", help="start both runs once more, for example because the machine was busy")
     ] = False,
-    site: Annotated[
-        str | None, typer.Option("--site", metavar="NAME|FILE", help="where to run, as for a launch")
-    ] = None,
+    site: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="where to run, as for a launch")] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="NAME", help="the answer from stored runs; starts nothing")
     ] = None,

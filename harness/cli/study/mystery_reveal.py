@@ -218,7 +218,6 @@ def answer_command(
     cause: Annotated[
         str,
         typer.Option(
-            "--cause",
             metavar="NAME",
             help="the cause: a name of slurm.sh faults; of a hang or crash a kind of slurm.sh faults hang|crash",
         ),
@@ -228,9 +227,7 @@ def answer_command(
         typer.Option("--ms", help="time that it costs in one affected step, on one affected rank", show_default=False),
     ] = None,
     rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the affected ranks")] = "all",
-    phase: Annotated[
-        str | None, typer.Option("--phase", help="phase of a host stall: forward, backward or optimizer")
-    ] = None,
+    phase: Annotated[str | None, typer.Option(help="phase of a host stall: forward, backward or optimizer")] = None,
     every: Annotated[int, typer.Option("--every", metavar="K", help="it affects every K-th step")] = 1,
     step: Annotated[
         int | None, typer.Option("--step", help="of a hang or crash: the step in which it came", show_default=False)

@@ -120,8 +120,7 @@ def check_command(
     ] = None,
     *,
     against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="NAME", help="the stored reference; default: the one with the same request"),
+        str | None, typer.Option(metavar="NAME", help="the stored reference; default: the one with the same request")
     ] = None,
     traces: Annotated[
         bool, typer.Option("--traces", help="compare the checksums of the traces; default: their sizes")
