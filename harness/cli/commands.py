@@ -38,7 +38,6 @@ class Entry(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Its group, one of `GROUPS`."""
         return self.function.split(".")[2]
 
 

@@ -112,7 +112,6 @@ def _drafted(cls: type[Experiment], given: Given) -> tuple[Experiment, set[str],
 
 @cache
 def _numbers_of(cls: type[Experiment]) -> tuple[str, ...]:
-    """The fields that are numbers."""
     kinds = {option.field: option.info.annotation for option in options_of(cls)}
     return tuple(name for name, kind in kinds.items() if not _choices(kind) and {int, float} & {*_leaves(kind)})
 

@@ -125,7 +125,6 @@ _WIDE = 8  # times the smallest value: from there on an axis is logarithmic
 
 
 def number(text: str) -> float | None:
-    """The option's value as a number, if it is one."""
     try:
         return float(text)
     except ValueError:
@@ -206,7 +205,6 @@ def with_bars(axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor
 
 
 def canvas_of(width: float, height: float) -> Figure:
-    """An empty picture, in inches."""
     canvas = Figure(figsize=(width, height), dpi=160, layout="constrained")
     FigureCanvasAgg(canvas)
     return canvas

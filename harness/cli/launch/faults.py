@@ -46,7 +46,6 @@ def _named(name: str) -> FaultKind:
 
 
 def as_data(kind: FaultKind) -> dict[str, Any]:
-    """A fault as JSON has it."""
     shown = ("name", "usage", "meaning", "recorded", "exercises", "devices")
     return {name: getattr(kind, name) for name in shown} | {
         "keys": [asdict(key) | {"takes": key.takes} for key in kind.keys]
@@ -54,7 +53,6 @@ def as_data(kind: FaultKind) -> dict[str, Any]:
 
 
 def where(kind: FaultKind) -> tuple[str, str]:
-    """The exercises and the devices, for a table."""
     return " ".join(map(str, kind.exercises)), " ".join(DEVICES[device] for device in kind.devices)
 
 

@@ -57,7 +57,6 @@ run = partial(launch_argv, is_run=True)
 
 
 def behaviour_of(line: LaunchLine) -> Behaviour:
-    """How the command line wants the command to behave."""
     given: dict[str, Any] = line.given
     return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
 

@@ -90,7 +90,6 @@ def _end(asked: GradedMystery) -> None:
 
 
 def _ending(asked: GradedMystery, as_json: bool) -> int:
-    """Why a training hung or died, and what the harness says of it; returns the exit code."""
     from harness.study.lessons import ending_of
 
     told = ending_of(asked.run).sentence or "nothing: nobody saw its end"

@@ -204,7 +204,6 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _again(recording: Recording) -> str:
-    """The command that makes what is missing."""
     arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
     arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
     return shlex.join([PROGRAM, *arguments])

@@ -129,12 +129,10 @@ class SeriesPlan(NamedTuple):
 
     @property
     def to_make(self) -> list[Task]:
-        """The tasks that a call would start."""
         return to_make(self.places, self.limits.retry_failed)
 
     @property
     def estimate(self) -> Estimate:
-        """What it took and may take."""
         return estimate(self.places, self.runs, self.to_make)
 
 
@@ -149,7 +147,6 @@ def count_text(found: dict[str, int]) -> str:
 
 
 def hour_word(tasks: Sequence[Task]) -> str:
-    """The name of the device hours."""
     return "GPU hours" if any(task.prepared.job.device == "cuda" for task in tasks) else "process hours"
 
 
@@ -251,7 +248,6 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
 
 
 def state_lines(plan: SeriesPlan) -> Iterator[str]:
-    """The table of points and states."""
     from harness.report.tables.table import table
 
     rows = []

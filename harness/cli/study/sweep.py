@@ -128,7 +128,6 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
 
 
 def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
-    """Print the table, write the files, and say what failed."""
     from harness.report.tables.catalogue import numbers
     from harness.study.sweeps.results import results
 

@@ -91,7 +91,6 @@ def _reports(run: Run) -> list[str]:
 
 
 def _traces(run: Run) -> list[str]:
-    """The names of a recording's files."""
     asked = run.record.job["experiment"]
     ranks = range(int(asked["nodes"]) * int(asked["gpus_per_node"] or 1))
     return [f"{name}.nsys-rep" for name in _reports(run)] or [f"rank{rank}.json.gz" for rank in ranks]

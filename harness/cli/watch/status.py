@@ -206,7 +206,6 @@ def _time_limit(run: Run) -> Note | None:
 
 
 def _of_hang(hang: Hang) -> list[str]:
-    """Who is, or was, stuck where."""
     if hang.until_ns is not None:
         seconds = (hang.until_ns - hang.since_ns) / 1e9
         return [f"  it was stuck for {span(seconds)} {hang.sentence}"]
@@ -247,7 +246,6 @@ def _why_it_ended(run: Run) -> str:
 
 
 def _unreadable(outputs: list[Tail]) -> int:
-    """Say which logs cannot be read; returns the exit code."""
     for tail in outputs:
         if tail.trouble:
             print(f"{PROGRAM}: {tail.trouble}", file=sys.stderr)

@@ -84,7 +84,6 @@ def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
 
 
 def _words(name: str, cpu: bool) -> str:
-    """A part's name inside a sentence."""
     cause = name.removeprefix("idle: ")
     return f"idle ({cause_word(cause, cpu)})" if cause != name else name
 

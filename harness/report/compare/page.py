@@ -58,7 +58,6 @@ def timelines(labels: Sequence[str], summaries: Sequence[Summary], progress: OnP
 
 
 def _ends(ranks: Collection[int]) -> frozenset[int]:
-    """The first and the last."""
     return frozenset(sorted(ranks)[:: max(len(ranks) - 1, 1)][:_RANKS_EACH])
 
 
@@ -82,7 +81,6 @@ def _of_run(
 
 
 def _left_out(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
-    """The parts of the run that are not drawn."""
     processes = len({(d.source, d.rank, d.pid) for d in s.devices})
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if len(tracks) < processes:

@@ -146,12 +146,10 @@ def doubts(pairs: Pairs) -> list[str]:
 
 
 def is_clear(ratio: Ratio) -> bool:
-    """Whether one of the two runs is the faster one."""
     return ratio.verdict in ("slower", "faster")
 
 
 def medians(comparison: Comparison, ratio: Ratio) -> str:
-    """The two medians with their unit."""
     per = "" if comparison.normalisation == "per step" else " per token"
     return f"{duration(ratio.a_ns)}{per} → {duration(ratio.b_ns)}{per}"
 
@@ -313,7 +311,6 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
 
 
 def kernels_section(pairs: Sequence[Comparison]) -> Section:
-    """Kernels that appeared or vanished."""
     rows = [row for other, pair in others(pairs) for row in kernel_rows(pair, other, _KERNELS, _KERNEL_WIDTH)]
     more = sum(len(pair.kernels) for pair in pairs) - len(rows)
     caption = "The share is of the time of all kernels in the run that launched it"

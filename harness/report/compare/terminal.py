@@ -94,7 +94,6 @@ def _whys(pairs: tables.Pairs, summaries: Sequence[Summary]) -> list[str]:
 
 
 def _indented(text: str) -> str:
-    """The text in indented lines below a title."""
     return "".join(f"\n  {line}" for line in wrap(text, WIDTH - 2))
 
 

@@ -310,7 +310,6 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
 
 
 def figures(page: Page) -> list[Figure]:
-    """Every figure, top to bottom."""
     return [f for section in (*page.before, *page.after) for f in section.figures]
 
 

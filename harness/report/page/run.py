@@ -290,5 +290,4 @@ def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:
 
 
 def host_section(s: Summary, inputs: Inputs) -> Section:
-    """How the host feeds the devices: launches, blocking calls, copies."""
     return Section("host", "How the host feeds the devices", tables=page_tables(s, "host"))

@@ -64,7 +64,6 @@ def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, 
 
 
 def percent_bars(name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
-    """Horizontal bars in per cent."""
     hover = f"%{{y}}: %{{x:.1f}} %<extra>{escape(name)}</extra>"
     return bars(name, percents, labels, color, hovertemplate=hover, **more)
 
@@ -78,7 +77,6 @@ def part_of_window(
 
 
 def stripes(color: str, across: str) -> dict[str, Any]:
-    """The marker of bars of one colour with stripes of another."""
     pattern = {"shape": "/", "fgcolor": across, "bgcolor": color, "size": 7, "solidity": 0.45}
     return {"color": color, "pattern": pattern}
 

@@ -185,7 +185,6 @@ FITS = TableOf[CollectiveFit](
 
 
 def inverse(beta_ns_per_byte: float | None) -> str:
-    """A time per byte as a bandwidth."""
     return f"{rate(1 / beta_ns_per_byte)} GB/s" if beta_ns_per_byte else "–"
 
 

@@ -195,7 +195,6 @@ PREDICTIONS = TableOf[Predicted](
 
 
 def stage_label(x: PipelineStage | Pass) -> str:
-    """The stage, and its rank where the rank is known."""
     return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
 
 

@@ -26,7 +26,6 @@ class Changed(NamedTuple):
 
 
 def all_changes(s: Summary) -> Sequence[Changed]:
-    """The what-ifs, best first."""
     return [Changed(w, command_of_what_if(s, w)) for w in (s.replay.what_ifs if s.replay else [])]
 
 

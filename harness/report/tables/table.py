@@ -32,7 +32,6 @@ class Column(Generic[R]):
     terminal: int = WHOLE
 
     def cells(self, rows: Sequence[R], on_page: bool) -> list[str]:
-        """The text of every row."""
         texts = [self.cell(row) for row in rows]
         return self.fit(texts, self.page if on_page else self.terminal) if self.fit else texts
 
@@ -132,7 +131,6 @@ class Screen:
         return wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)  # a flag stays whole
 
     def cut(self, line: str) -> str:
-        """A line that fits; a command to paste stays whole."""
         text = printable(line)
         return text if isinstance(line, CommandLine) else cut(text, self.width)
 

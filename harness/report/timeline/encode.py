@@ -64,7 +64,6 @@ def pack_to_fit(
 
 
 def _shorter(track: ProcessTrack, share: float) -> ProcessTrack:
-    """The first part of a track's window."""
     begin, end = track.window[0], track.window[0] + max(int(share * (track.window[1] - track.window[0])), 1)
     return replace(
         track,
