@@ -16,7 +16,7 @@ from harness.common.printable import unguarded
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
-from harness.experiment.parse import build_experiment, build_own
+from harness.experiment.parse import build_experiment
 from harness.run import Run
 from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override
@@ -84,15 +84,12 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
     asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
     defaults = choice.site.defaults if choice else {}
     spellings = [*declared(), *further, "--version"]
-    script = line.script
-    experiment = _or_error(
-        errors,
-        lambda: (
-            build_experiment(asked, line.unknown, spellings, defaults)
-            if script is None
-            else build_own(asked, line.unknown, spellings, own_fields(script), defaults)
-        ),
-    )
+
+    def build() -> Experiment:
+        own = own_fields(line.script) if line.script is not None else None
+        return build_experiment(asked, line.unknown, spellings, defaults, own)
+
+    experiment = _or_error(errors, build)
     # The site's flags are checked even where the site is not known.
     place = choice.site if choice else Site(name="unknown", description="")
     changes = {site_fields[name]: value for name, value in given.items() if name in site_fields}

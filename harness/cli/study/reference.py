@@ -61,7 +61,7 @@ def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part == "record":
-        return record_page()
+        return as_text(_RECORD_PAGE)
     if part in PARTS:
         exits = CHECK_EXITS if part == "check" else ()
         return as_text(of_function(f"reference {part}", resolve_name(PARTS[part][0]), exits, docs=_DOCS))
@@ -122,18 +122,14 @@ def record(arguments: list[str]) -> int:
     return _keep(recording, outcome, asked)
 
 
-def record_page() -> str:
-    left_out = tuple(_NOT_HERE.values())
-    return as_text(
-        Page(
-            usage=["reference record [FLAGS]"],
-            about="Run a whole list of variants and store the result. The same command again continues: a run that is "
-            "done is not repeated.",
-            flags=[row for row in series.flag_rows(FURTHER) if not row[0].startswith(left_out)],
-            examples=[("reference record --dry-run", "the runs that would be made")],
-            docs="docs/references.md",
-        )
-    )
+_RECORD_PAGE = Page(
+    usage=["reference record [FLAGS]"],
+    about="Run a whole list of variants and store the result. The same command again continues: a run that is done is "
+    "not repeated.",
+    flags=[row for row in series.flag_rows(FURTHER) if not row[0].startswith(tuple(_NOT_HERE.values()))],
+    examples=[("reference record --dry-run", "the runs that would be made")],
+    docs=_DOCS,
+)
 
 
 def _recording(asked: series.Arguments) -> Recording:

@@ -35,7 +35,7 @@ def scaling(arguments: list[str]) -> int:
     """Run a scaling study, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each
     thing that is wrong."""
     if not arguments:
-        print(page(arguments))
+        print(as_text(page))
         return 0
     if arguments[0].startswith("-"):
         read = read_arguments(arguments, "scaling", FURTHER)
@@ -50,22 +50,19 @@ def scaling(arguments: list[str]) -> int:
     return run_series(series, read, lambda outcome: _answer(series, outcome, read))
 
 
-def page(_: list[str]) -> str:
-    return as_text(
-        Page(
-            usage=[
-                "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
-                "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
-                "scaling --nodes 1,2,4 -- train.py …: a training of your own",
-                "scaling NAME: continue a study, or show it",
-            ],
-            about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
-            "again continues: a run that is done is not repeated.",
-            flags=flag_rows(FURTHER),
-            examples=[("scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
-            docs="docs/sweeps.md",
-        )
-    )
+page = Page(
+    usage=[
+        "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
+        "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+        "scaling --nodes 1,2,4 -- train.py …: a training of your own",
+        "scaling NAME: continue a study, or show it",
+    ],
+    about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
+    "again continues: a run that is done is not repeated.",
+    flags=flag_rows(FURTHER),
+    examples=[("scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
+    docs="docs/sweeps.md",
+)
 
 
 def _stored(name: str) -> Sweep:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.command_line import Declared, columns
 from harness.cli.launch.untrusted import may_launch, show_request
-from harness.cli.page import Page, as_text
+from harness.cli.page import Page
 from harness.cli.study.series import (
     Arguments,
     SeriesPlan,
@@ -68,23 +68,17 @@ def sweep(arguments: list[str]) -> int:
     return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
 
 
-def page(_: list[str]) -> str:
-    return as_text(
-        Page(
-            usage=[
-                "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
-                "sweep: the sweeps of the harness, and the series that you started",
-            ],
-            about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
-            "command again continues: a run that is done is not repeated.",
-            flags=flag_rows(FURTHER),
-            examples=[
-                ("sweep micro-batch --dry-run", "the runs that would be made"),
-                ("sweep micro-batch", "make them"),
-            ],
-            docs="docs/sweeps.md",
-        )
-    )
+page = Page(
+    usage=[
+        "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
+        "sweep: the sweeps of the harness, and the series that you started",
+    ],
+    about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
+    "command again continues: a run that is done is not repeated.",
+    flags=flag_rows(FURTHER),
+    examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
+    docs="docs/sweeps.md",
+)
 
 
 def _list(as_json: bool) -> int:

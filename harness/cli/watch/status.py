@@ -160,7 +160,8 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         from harness.measure.memory import why_out_of_memory
 
         reason = why_out_of_memory(snapshots)
-    own, nodes = found.status(), found.nodes()
+    own, nodes, bad, hang = found.status(), found.nodes(), first_bad_loss(found.path), read_hang(found.path)
+    missing = own.missing if own else []
     limit = _time_limit(found) if state == "running" else None
     if as_json:
         payload = {
@@ -171,9 +172,9 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
             "reason": reason,
             "exit_code": own.exit_code if own else None,
             "nodes": [n.model_dump() for n in nodes],
-            "missing": own.missing if own else [],
-            "bad_loss": bad._asdict() if (bad := first_bad_loss(found.path)) else None,
-            "hang": hang._asdict() if (hang := read_hang(found.path)) else None,
+            "missing": missing,
+            "bad_loss": bad._asdict() if bad else None,
+            "hang": hang._asdict() if hang else None,
             "time_limit": limit._asdict() if limit else None,
         }
         print(json.dumps(payload, indent=1))
@@ -183,13 +184,10 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     for node in nodes:
         seconds = (node.ended_ns - node.started_ns) / 1e9
         lines.append(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
-    if bad := first_bad_loss(found.path):
-        lines.append(f"  {bad.sentence}")
-    if hang := read_hang(found.path):
-        lines += _of_hang(hang)
-    if limit:
-        lines.append(f"  {limit.sentence}")
-    lines += [f"  missing: {name}" for name in (own.missing if own else [])]
+    lines += [f"  {bad.sentence}"] if bad else []
+    lines += _of_hang(hang) if hang else []
+    lines += [f"  {limit.sentence}"] if limit else []
+    lines += [f"  missing: {name}" for name in missing]
     print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
 
