@@ -31,9 +31,7 @@ class Entry(NamedTuple):
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
     optional: Mapping[str, LeftOut] = {}
-    reads_arguments: bool = (
-        False  # its function takes the words after its name; `page` of its module is its help
-    )
+    reads_arguments: bool = False  # its function takes the words after its name; `page` of its module is its help
     exits: Rows = ()
     examples: Rows = ()
     docs: str = ""

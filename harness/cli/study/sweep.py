@@ -142,11 +142,12 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
 
 
 def _print_table(found: Expanded, points: list[PointValues], metrics: list[str]) -> None:
-    from harness.report.sweeps import lines
+    from harness.report.sweeps import shown_table
     from harness.report.tables.table import WIDTH, Screen
 
     title = found.sweep.title or found.sweep.name
-    print("\n".join(lines(title[0].upper() + title[1:], points, metrics, Screen(columns(WIDTH)))))
+    shown = shown_table(title[0].upper() + title[1:], points, metrics)
+    print("\n".join(Screen(columns(WIDTH)).block(shown)))
 
 
 def _write_files(

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
@@ -36,6 +35,7 @@ def plain_values(value: Any) -> Any:
 
 
 _PIXELS_PER_INCH = 96
+DPI = 160
 INK = "#1b2129"
 _Trace = dict[str, Any]
 
@@ -51,8 +51,7 @@ def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> lis
 
 
 def _write(figure: Figure, path: Path) -> Path:
-    canvas = Canvas(figsize=(10, max(figure.height, 300) / _PIXELS_PER_INCH), dpi=160, layout="constrained")
-    FigureCanvasAgg(canvas)
+    canvas = Canvas(figsize=(10, max(figure.height, 300) / _PIXELS_PER_INCH), dpi=DPI, layout="constrained")
     axes = canvas.add_subplot()
     layout, data = plain_values(printable_value(figure.layout)), plain_values(printable_value(figure.data))
     _axes(axes, layout)
