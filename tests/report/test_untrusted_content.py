@@ -30,7 +30,7 @@ from harness.common.printable import MOST_NAME, Guarded, printable, printable_na
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs
-from harness.report.sweeps import plot_series, write_csv
+from harness.report.sweeps import plot_series, shown_table, write_csv
 from harness.report.tables.table import Screen
 from harness.run import NodeStatus, Run
 from harness.study.reference.package import PageAnswer, PageArm, PageLesson, PageRow, ReferencePage, RunLinks, pages
