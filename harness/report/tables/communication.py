@@ -61,13 +61,7 @@ COLLECTIVES = TableOf[Collective](
     rows=lambda s: s.collectives[:SHOWN],
     columns=(
         Column("collective", lambda c: c.kind),
-        Column(
-            "group",
-            lambda c: c.group or "–",
-            lambda names, width: [cut(each, width) for each in names],
-            page=40,
-            terminal=16,
-        ),
+        Column("group", lambda c: c.group or "–", _cut_each, page=40, terminal=16),
         Column("type", lambda c: c.dtype or "–"),
         Column("ranks", lambda c: str(c.group_size or "–")),
         Column("calls", calls),

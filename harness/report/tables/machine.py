@@ -115,9 +115,7 @@ def _own_clock(s: Summary) -> str:
 
 
 TRAINING = TableOf[RankTraining](
-    caption=lambda s: (
-        f"Training's own clock, medians of {next((t.phase_counted for t in s.training), None) or 'all'} steps"
-    ),
+    caption=_own_clock,
     rows=lambda s: s.training,
     columns=(
         Column("rank", lambda t: str(t.rank)),
