@@ -96,11 +96,6 @@ def _traces(run: Run) -> list[str]:
     return [f"{name}.nsys-rep" for name in _reports(run)] or [f"rank{rank}.json.gz" for rank in ranks]
 
 
-def _writers(run: Run) -> str:
-    """Who writes a recording's files, as `2 nodes`."""
-    return f"{len(_traces(run))} {'nodes' if _reports(run) else 'ranks'}"
-
-
 def _there(run: Run, number: int) -> int:
     """How many files of a recording are written. Where a report is, nsys may still be at it."""
     reports = _reports(run)
@@ -117,43 +112,34 @@ def _is_open(run: Run, number: int) -> bool:
 def _wait(run: Run, number: int, wait_s: int) -> int:
     """Wait until every file of a recording is written; returns the exit code. Raises WorkError: the run ended, or the
     time is over, and some are missing."""
-    folder, all_of_them = captures.folder_of(run.path, number), _writers(run)
+    folder = captures.folder_of(run.path, number)
+    all_of_them = f"{len(_traces(run))} {'nodes' if _reports(run) else 'ranks'}"
     end_s, looked_s = time.monotonic() + wait_s, time.monotonic()
     while _is_open(run, number):
         if time.monotonic() > end_s:
-            there = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s"
-            raise WorkError(f"{there}: {_why(run, number) or 'later'}, see {folder}")
+            so_far = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s"
+            raise WorkError(f"{so_far}: {_why(run, number) or 'later'}, see {folder}")
         if time.monotonic() - looked_s > 5:
             looked_s, state = time.monotonic(), look_at(run).state
-            if state in FINAL and _is_open(run, number):
-                return _when_ended(run, number, f"{run.job_id} is {state}")
+            if state in FINAL and _is_open(run, number):  # what is there is all there will be
+                there = sum((folder / trace).exists() for trace in _traces(run))
+                ended = f"{run.job_id} is {state}"
+                if there < len(_traces(run)):
+                    raise WorkError(f"{ended}: only {there} of {all_of_them} were recorded")
+                print(f"{ended}: the recording holds the steps until the end of the run", file=sys.stderr)
+                break
         time.sleep(PAUSE_S)
     if captures.given_up_file(run.path, number).exists():
         print(f"nothing was recorded: recording {number} of {run.job_id} had not started")
-        return 0
-    return _say_recorded(folder)
-
-
-def _when_ended(run: Run, number: int, state: str) -> int:
-    """Of a run that has ended, what is there is all there will be."""
-    folder = captures.folder_of(run.path, number)
-    there = sum((folder / trace).exists() for trace in _traces(run))
-    if there < len(_traces(run)):
-        raise WorkError(f"{state}: only {there} of {_writers(run)} were recorded")
-    print(f"{state}: the recording holds the steps until the end of the run", file=sys.stderr)
-    return _say_recorded(folder)
-
-
-def _say_recorded(folder: Path) -> int:
-    print(f"recorded: {folder}\nnext: {PROGRAM} report {folder}")
+    else:
+        print(f"recorded: {folder}\nnext: {PROGRAM} report {folder}")
     return 0
 
 
 def _why(run: Run, number: int) -> str:
     """Why nsys has not begun, where it is known; empty: it has, or is not asked."""
-    said = {report: _answer(run, number, report) for report in _reports(run)}
-    for report, answer in said.items():
-        if answer is None:
+    for report in _reports(run):
+        if (answer := _answer(run, number, report)) is None:
             return (
                 f"the nsys of {report} does not answer: it has not started, or its options allow only one recording"
                 " (then use --profiler torch)"
