@@ -85,13 +85,12 @@ def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
 
 def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
     """The command's own flags for its help page."""
-    own = [(_spelled(each), each.help) for each in (*OWN, *further)]
+    values = {each: f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "" for each in (*OWN, *further)}
     shared = behaviour_rows((*_UNUSED, "-h"))
-    return [*own, *((name, _DRY_RUN if name == "--dry-run" else text) for name, text in shared)]
-
-
-def _spelled(each: Declared) -> str:
-    return "/".join(each.names) + (f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "")
+    return [
+        *(("/".join(each.names) + value, each.help) for each, value in values.items()),
+        *((name, _DRY_RUN if name == "--dry-run" else text) for name, text in shared),
+    ]
 
 
 def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:

@@ -240,6 +240,7 @@ def _heat(slow: Stragglers) -> Figure:
     return Figure("straggler-workers", words, data, axes, height, wide=True)
 
 
+_MOST_LINES = 40
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
@@ -277,7 +278,10 @@ def _area(line: MemoryTimeline) -> Figure:
         for name in _seen(line)
     ]
     y = plotly_json.axis(f"memory of tensors ({unit})", rangemode="tozero")
-    axes = plotly_json.layout("time since the recording began (s)", y, shapes=_step_lines(line))
+    # Of many steps none: the lines would hide the rest.
+    begins = line.steps.values() if len(line.steps) <= _MOST_LINES else ()
+    shapes = [plotly_json.upright(at / 1e9, "#9aa0a6", "dot", 1) for at in begins]
+    axes = plotly_json.layout("time since the recording began (s)", y, shapes=shapes)
     words = (
         f"Memory of tensors on rank {line.rank}, by use; the highest is {amount(most)}. Each point is the highest "
         "moment of its interval. Dotted: a step begins."
@@ -289,10 +293,3 @@ def _layer(name: str, x: list[float], y: list[float], color: str, unit: str) -> 
     style = {"mode": "lines", "stackgroup": "memory", "fillcolor": color, "line": {"color": color, "width": 0.5}}
     hover = f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
     return plotly_json.line(name, x, y, color) | style | {"hovertemplate": hover}
-
-
-def _step_lines(line: MemoryTimeline) -> list[dict[str, Any]]:
-    """Where steps begin; of many steps none, since the lines would hide the rest."""
-    if len(line.steps) > 40:
-        return []
-    return [plotly_json.upright(at / 1e9, "#9aa0a6", "dot", 1) for at in line.steps.values()]

@@ -190,7 +190,9 @@ def pace_figure(
     rows = _row_names(heat)
     data = heatmaps(layers, heat.steps, rows, "%{{y}}, step %{{x}}: %{{z}} {unit}<extra>{name}</extra>")
     step = "step" if heat.steps_per_column == 1 else f"step, {heat.steps_per_column} a column"
-    axes = plotly_json.layout(_steps(step, heat), _pace_axis(pace, heat, rows), shapes=_borders(heat))
+    few = {"tickvals": heat.steps, "tickmode": "array"} if len(heat.steps) <= 12 else {}
+    x = plotly_json.axis(step, **few)
+    axes = plotly_json.layout(x, _pace_axis(pace, heat, rows), shapes=_borders(heat))
     words = f"{title}: {_pace_words(pace, heat)}" if title else _pace_words(pace, heat)
     return Figure(name, words, data, axes, _height(len(rows)), wide=True)
 
@@ -218,11 +220,6 @@ def _row_names(heat: PaceHeat) -> list[str]:
         parts = (row.switch, row.node if heat.row == "rank" else None, row.name)
         found.append(" · ".join(filter(None, parts)))
     return found if len(set(found)) == len(found) else [f"{x} ({i})" for i, x in enumerate(found)]
-
-
-def _steps(title: str, heat: PaceHeat) -> dict[str, Any]:
-    few = len(heat.steps) <= 12
-    return plotly_json.axis(title, **({"tickvals": heat.steps, "tickmode": "array"} if few else {}))
 
 
 def _groups(heat: PaceHeat) -> list[tuple[str | None, int, int]]:
