@@ -166,11 +166,12 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
         none = f"{x.found} found, none can be counted" if x.found else "none found"
         return [f"Steps: {none}; the window is from the first to the last event of the devices"] if s.sources else []
     excluded = (x.excluded_warmup, "warm-up"), (x.excluded_cut_off, "cut off"), (x.excluded_empty, "without work")
-    left_out = ", ".join(f"{count} {why}" for count, why in excluded if count)
+    left_out = [f"{count} {why}" for count, why in excluded if count]
+    without = f" ({', '.join(left_out)} left out)" if left_out else ""
     over = f" over {len(x.per_rank)} ranks" if len(x.per_rank) > 1 else ""
     what = "Steps" if has_marked_steps(s) else "Periods, since the steps are not marked"
     lines = [
-        f"{what}: {cut(x.source, 60)}, {x.counted} counted of {x.found}{over}{f' ({left_out} left out)' * bool(left_out)}",
+        f"{what}: {cut(x.source, 60)}, {x.counted} counted of {x.found}{over}{without}",
         f"  median {duration(d.median_ns)}   p10 {duration(d.p10_ns)}   p90 {duration(d.p90_ns)}"
         f"   min {duration(d.min_ns)}   max {duration(d.max_ns)}",
     ]
