@@ -93,10 +93,8 @@ def _ending(asked: GradedMystery, as_json: bool) -> int:
     from harness.study.lessons import ending_of
 
     told = ending_of(asked.run).sentence or "nothing: nobody saw its end"
-    if as_json:
-        print(json.dumps(_solution(asked) | {"told": told}, indent=1))
-    else:
-        print("\n".join([*_truth(asked), f"  the harness says: {told}"]))
+    lines = [*_truth(asked), f"  the harness says: {told}"]
+    print(json.dumps(_solution(asked) | {"told": told}, indent=1) if as_json else "\n".join(lines))
     return 0
 
 
@@ -294,10 +292,7 @@ def class_command(
 ) -> int:
     """The board of a class: each student's points, and the most common wrong answers."""
     board = read_board(answer_files([expanded(str(path)) for path in paths]))
-    if as_json:
-        print(json.dumps(asdict(board), indent=1))
-    else:
-        print("\n".join(_class_lines(board)))
+    print(json.dumps(asdict(board), indent=1) if as_json else "\n".join(_class_lines(board)))
     return 0
 
 

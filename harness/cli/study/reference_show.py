@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
 from harness.common.errors import WorkError
 from harness.common.format import aligned, amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
 from harness.measure import references
+from harness.report.tables.table import WIDTH
 from harness.run import when
 from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
 from harness.study.reference.collect import Row, rows
@@ -38,11 +40,9 @@ def show_command(
     folder = references.reference_folder(name)
     found = references.read_reference(folder)
     table = rows(folder, found)
-    if as_json:
-        shown = found.model_dump(mode="json", exclude={"variants"})
-        print(json.dumps(shown | {"folder": str(folder), "variants": [r._asdict() for r in table]}, indent=1))
-    else:
-        print("\n".join(_shown(found, folder, table)))
+    data = found.model_dump(mode="json", exclude={"variants"})
+    data |= {"folder": str(folder), "variants": [row._asdict() for row in table]}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table)))
     return 0
 
 
@@ -131,18 +131,9 @@ def check_command(
     arguments = new or ["last"]
     folder = reference_named(arguments[0]) if len(arguments) == 1 else None
     found = checked_runs(arguments, against) if folder is None else checked_reference(folder, against, traces)
-    return _answer(found, as_json)
-
-
-def _answer(found: ReferenceChecked, as_json: bool) -> int:
-    from harness.cli.command_line import columns
-    from harness.report.tables.table import WIDTH
-
     reasons = likely_reasons(found)
-    if as_json:
-        print(json.dumps(found.model_dump(mode="json") | {"likely": reasons}, indent=1))
-    else:
-        print("\n".join(lines_of(found, reasons, columns(WIDTH))))
+    data = found.model_dump(mode="json") | {"likely": reasons}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(lines_of(found, reasons, columns(WIDTH))))
     return found.exit_code
 
 
