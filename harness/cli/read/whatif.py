@@ -12,14 +12,10 @@ import typer
 from harness.cli.launch.untrusted import YesOption
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
-from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
-from harness.measure.request import Request, load_summary, measure_request, resolve_path
-from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS, Changed, all_changes
-from harness.report.tables.terminal import place_of
-from harness.run import Run
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
+    from harness.report.tables.replay import Changed
     from harness.report.tables.table import Screen
 
 MOST_VERIFIED = 20
@@ -54,6 +50,8 @@ def whatif(
     as_json: JsonOption = False,
 ) -> int:
     """Predict the step time with one thing changed, the largest gain first, from a replay of the run's events."""
+    from harness.explain.findings import why_no_answer
+
     if verify and len(paths) > 1:
         raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
     if times > 1 and not verify:
@@ -75,6 +73,9 @@ def whatif(
 
 def _jobs(paths: list[str]) -> list[Summary]:
     """The stored summary of a run, where it has a replay; anything else is measured."""
+    from harness.measure.request import Request, load_summary, measure_request, resolve_path
+    from harness.run import Run
+
     stored = [resolve_path(token) for token in paths]
     if len(stored) == 1 and (stored[0].suffix == ".json" or Run(stored[0]).summary.is_file()):
         summary = load_summary(paths[0])[1]
@@ -87,7 +88,10 @@ def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
     from harness.cli.command_line import columns
     from harness.common.format import duration, percent
+    from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
+    from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
     from harness.report.tables.table import WIDTH, Screen
+    from harness.report.tables.terminal import place_of
 
     yield place_of(s)
     screen, refusal, replay = Screen(columns(WIDTH)), why_no_answer(s), s.replay
@@ -109,6 +113,7 @@ def _lines(s: Summary) -> Iterator[str]:
 
 def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
     from harness.explain.commands import in_lines
+    from harness.report.tables.replay import WHAT_IFS
 
     shown = WHAT_IFS.of(rows, s, on_page=False)
     narrow = replace(shown, head=shown.head[:-1], rows=[row[:-1] for row in shown.rows])
@@ -122,6 +127,10 @@ def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
 
 
 def _as_data(s: Summary) -> dict[str, Any]:
+    from harness.explain.findings import why_no_answer
+    from harness.report.tables.replay import all_changes
+    from harness.report.tables.terminal import place_of
+
     told = {} if s.replay is None else s.replay.model_dump()
     changes = [row.what_if.model_dump() | {"command": row.command} for row in all_changes(s)]
     return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}

@@ -21,7 +21,6 @@ from harness.common.paths import PROGRAM, expanded
 from harness.experiment.options import options_of
 from harness.site.detection import choose_site
 from harness.site.site import Site, override
-from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
     from harness.study.reference.record import Recording, StoredReference
@@ -171,6 +170,7 @@ def _show(recording: Recording, plan: series.SeriesPlan, wanted: series.Wanted) 
 
 def _keep(recording: Recording, outcome: SeriesOutcome, asked: series.Arguments) -> int:
     from harness.study.reference.record import keep
+    from harness.traces.progress import Progress
 
     with Progress("keeping", unit="runs") as progress:
         kept = keep(recording, "--no-traces" not in asked.further, progress)
@@ -215,6 +215,7 @@ def package_command(
     from harness.common.format import amount
     from harness.measure.references import reference_folder
     from harness.study.reference.package import plan_package, refuse_output, write_package
+    from harness.traces.progress import Progress
 
     file = expanded(str(output))
     refuse_output(file)
