@@ -19,20 +19,19 @@ from harness.site.site import Site
 
 def help_text(choice: SiteChoice, whole: bool = False) -> str:
     """The page as one text, as wide as the terminal, at most 100 characters. whole: with the rarely used flags."""
+    trainings = ", ".join(str(number) for number, cls in EXERCISES.items() if issubclass(cls, Training))
+    titled = {f"All training exercises ({trainings})": _common_training()}
+    titled |= {f"Exercise {number}: {cls.title}": _of_alone(cls) for number, cls in EXERCISES.items()}
+    titled["A training of your own (run [FLAGS] -- SCRIPT …)"] = _of_alone(Own)
+    models = f"Models: {', '.join(model_names())}"
     sections = [
         _usage(choice),
         _section("Where and how much", _where(choice.site, whole)),
-        _section(f"All training exercises ({_trainings()})", _lines(_common_training(), choice.site, whole)),
+        *(_section(title, _lines(options, choice.site, whole)) for title, options in titled.items() if options),
+        _section("The launch itself", behaviour_rows()),
+        "\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)),
+        "All commands: slurm.sh help",
     ]
-    for number, cls in EXERCISES.items():
-        own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
-        if own:
-            sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
-    sections.append(_section("A training of your own (run [FLAGS] -- SCRIPT …)", _lines(_of_own(), choice.site, whole)))
-    sections.append(_section("The launch itself", behaviour_rows()))
-    models = f"Models: {', '.join(model_names())}"
-    sections.append("\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)))
-    sections.append("All commands: slurm.sh help")
     return "\n\n".join(sections)
 
 
@@ -51,11 +50,8 @@ def _usage(choice: SiteChoice) -> str:
 def behaviour_rows(left_out: Iterable[str] = ()) -> Rows:
     """How a launch behaves: each flag with its text, without some."""
     takes = {"--site": " NAME|FILE"}
-    return [
-        ("/".join(each.names) + takes.get(each.names[0], ""), each.help)
-        for each in BEHAVIOUR
-        if each.names[0] not in left_out
-    ]
+    shown = [each for each in BEHAVIOUR if each.names[0] not in left_out]
+    return [("/".join(each.names) + takes.get(each.names[0], ""), each.help) for each in shown]
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
@@ -87,18 +83,11 @@ def _option_row(option: Option, default: object = ..., text: str = "") -> tuple[
     return left, (text or option.help) + (f" [{default}]" if shown else "")
 
 
-def _trainings() -> str:
-    return ", ".join(str(number) for number, cls in EXERCISES.items() if issubclass(cls, Training))
-
-
 def _common_training() -> list[Option]:
     return [o for o in options_of(Training) if o.flag.group != "where"]
 
 
-def _of_own() -> list[Option]:
-    """The flags of a user's own training that differ from those of the exercises, in name or default."""
-    return [o for o in options_of(Own) if o.flag.group != "where" and not _is_common(o)]
-
-
-def _is_common(option: Option) -> bool:
-    return any(option.flag.names == o.flag.names and option.default == o.default for o in _common_training())
+def _of_alone(cls: type[Experiment]) -> list[Option]:
+    """The flags of a training that differ from those of all, in name or default."""
+    common = [(o.flag.names, o.default) for o in _common_training()]
+    return [o for o in options_of(cls) if o.flag.group != "where" and (o.flag.names, o.default) not in common]

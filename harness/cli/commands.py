@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from harness.cli.page import Rows, flags_of
@@ -38,36 +39,18 @@ class Entry(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Its group, one of `GROUPS`."""
         return self.function.split(".")[2]
 
 
+OfWords = partial(Entry, launches=True, reads_arguments=True)
 GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"}
 
 COMMANDS = {
-    "run": Entry(
-        "harness.cli.launch.launch:run",
-        "launch your own training, run -- train.py, or an exercise",
-        launches=True,
-        reads_arguments=True,
-    ),
-    "plan": Entry(
-        "harness.cli.launch.plan:plan",
-        "memory, time and cost of a launch, before it starts",
-        launches=True,
-        reads_arguments=True,
-    ),
-    "health": Entry(
-        "harness.cli.launch.single_tests:health",
-        "find the slow GPU, node or link before a long run",
-        launches=True,
-        reads_arguments=True,
-    ),
-    "overlap-test": Entry(
-        "harness.cli.launch.single_tests:overlap_test",
-        "how much communication overlaps with computation",
-        launches=True,
-        reads_arguments=True,
+    "run": OfWords("harness.cli.launch.launch:run", "launch your own training, run -- train.py, or an exercise"),
+    "plan": OfWords("harness.cli.launch.plan:plan", "memory, time and cost of a launch, before it starts"),
+    "health": OfWords("harness.cli.launch.single_tests:health", "find the slow GPU, node or link before a long run"),
+    "overlap-test": OfWords(
+        "harness.cli.launch.single_tests:overlap_test", "how much communication overlaps with computation"
     ),
     "rerun": Entry(
         "harness.cli.launch.rerun:rerun",
@@ -79,12 +62,7 @@ COMMANDS = {
         ],
         docs="docs/course.md",
     ),
-    "doctor": Entry(
-        "harness.cli.launch.doctor:doctor",
-        "check this machine and the site before a course",
-        launches=True,
-        reads_arguments=True,
-    ),
+    "doctor": OfWords("harness.cli.launch.doctor:doctor", "check this machine and the site before a course"),
     "sites": Entry(
         "harness.cli.launch.sites:sites",
         "the known sites; sites NAME: one in full",
@@ -184,29 +162,16 @@ COMMANDS = {
             ("lesson 1a --answer", "the answer, from your two runs"),
         ],
     ),
-    "mystery": Entry(
-        "harness.cli.study.mystery:mystery", "a slow training whose cause you find", launches=True, reads_arguments=True
-    ),
+    "mystery": OfWords("harness.cli.study.mystery:mystery", "a slow training whose cause you find"),
     "check": Entry(
         "harness.cli.study.check:check", "whether B is slower than A, from several runs of each", reads_arguments=True
     ),
-    "sweep": Entry(
-        "harness.cli.study.sweep:sweep",
-        "all combinations of some settings, within a budget",
-        launches=True,
-        reads_arguments=True,
+    "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings, within a budget"),
+    "scaling": OfWords(
+        "harness.cli.study.scaling:scaling", "speed-up and efficiency on more devices, and what limits them"
     ),
-    "scaling": Entry(
-        "harness.cli.study.scaling:scaling",
-        "speed-up and efficiency on more devices, and what limits them",
-        launches=True,
-        reads_arguments=True,
-    ),
-    "reference": Entry(
-        "harness.cli.study.reference:reference",
-        "the stored runs of a workshop: record, check, show, package",
-        launches=True,
-        reads_arguments=True,
+    "reference": OfWords(
+        "harness.cli.study.reference:reference", "the stored runs of a workshop: record, check, show, package"
     ),
 }
 

@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 
 from harness.cli.command_line import Words
 from harness.cli.commands import COMMANDS, GROUPS
-from harness.cli.page import Rows, as_text, of_function, section
+from harness.cli.page import Page, Rows, as_text, of_function, section
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM, ROOT
 
@@ -40,10 +40,8 @@ MORE: Rows = [
 
 
 def asked_page(argv: Sequence[str]) -> str | None:
-    """The page that the words ask for; None: they ask for something else.
-
-    Raises RequestError: help of a command that there is not.
-    """
+    """The page that the words ask for; None: they ask for something else. Raises RequestError: help of a command that
+    there is not."""
     first, rest = (argv[0] if argv else ""), list(argv[1:])
     named = bool(rest) and not rest[0].startswith("-")
     if not argv:
@@ -94,18 +92,16 @@ def commands_page() -> str:
 
 
 def command_page(words: Sequence[str]) -> str:
-    """The page of a command, or of one of its parts. words: its name, and what was typed after it.
-
-    Raises RequestError: there is no such command.
-    """
+    """The page of a command, or of one of its parts. words: its name, and what was typed after it. Raises RequestError:
+    there is no such command."""
     name = words[0]
     if name not in COMMANDS:
         hint = nearest_or_list(name, COMMANDS, f"{PROGRAM} help lists all commands")
         raise RequestError(f"help: there is no command {name!r}{hint}")
     entry = COMMANDS[name]
     if entry.reads_arguments:
-        module, _, _ = entry.function.partition(":")
-        return str(resolve_name(f"{module}:page")(list(words)))
+        page = resolve_name(f"{entry.function.partition(':')[0]}:page")
+        return as_text(page) if isinstance(page, Page) else str(page(list(words)))
     return as_text(of_function(name, resolve_name(entry.function), entry.exits, entry.examples, entry.docs))
 
 

@@ -96,15 +96,11 @@ def _write_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refuse_other_than_unicode(argv: list[str]) -> None:
-    """Raises RequestError: a path that no file of a run could hold."""
+def _dispatch(argv: list[str]) -> int:
+    # No file of a run could hold such a path.
     for what, text in [("HARNESS_RUNS", os.environ.get("HARNESS_RUNS", "")), *((word, word) for word in argv)]:
         if not is_unicode(text):
             raise RequestError(f"{printable(what)}: is a {NOT_UNICODE}")
-
-
-def _dispatch(argv: list[str]) -> int:
-    _refuse_other_than_unicode(argv)
     words = split_line(argv)
     refuse_mistyped(words)
     if (page := asked_page(words.launcher)) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from functools import cache
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -121,19 +120,15 @@ def _flag(field: str, kind: Any, told: Any, default: object) -> tuple[str, str]:
 
 def _takes(kind: Any) -> str:
     """What stands for the value of a flag: its choices, or N for a number."""
-    kinds = (kind, *get_args(kind))
-    choices = [e for each in kinds if inspect.isclass(each) and issubclass(each, Enum) for e in each]
-    if choices:
-        return "|".join(str(each.value) for each in choices)
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
-    return "N" if {int, float} & set(kinds) else "NAME"
+    return "N" if {int, float} & {kind, *get_args(kind)} else "NAME"
 
 
 def _shown(default: object) -> str | None:
     if default is inspect.Parameter.empty or default is None or isinstance(default, bool):
         return None
-    return str(default.value if isinstance(default, Enum) else default)
+    return str(default)
 
 
 def _with_default(text: str, default: str | None) -> str:

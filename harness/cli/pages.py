@@ -60,7 +60,6 @@ def words() -> str:
 
 
 def records() -> str:
-    """What the recorded time of each kind is."""
     return _table("fault | `ns`", ((f"`{kind.name}`", kind.recorded) for kind in FAULTS.values() if kind.recorded))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -230,6 +230,20 @@ def _spans(name: str, spans: list[tuple[int, int]]) -> str:
         text += "…" * (start > shown) + name[max(start, shown) : max(end, shown)]
         shown = max(end, shown)
     return text
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+    """Lines of columns with two blanks between them, the columns in `left` aligned left, the others right.
+
+    >>> aligned([("run", "steps"), ("local-1", "9")], [0])
+    ['run      steps', 'local-1      9']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<" if i in left else ">" for i in range(len(widths))]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def cut(text: str, width: int) -> str:

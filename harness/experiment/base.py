@@ -163,5 +163,4 @@ class Experiment(BaseModel):
         return IDLE_LINKS
 
     def broken_rules(self) -> Iterator[Broken]:
-        """Every rule between fields that does not hold."""
         yield from nccl.contradictions(self)

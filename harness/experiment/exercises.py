@@ -25,7 +25,6 @@ EXERCISES: dict[int, type[Experiment]] = {
 
 
 def listing() -> str:
-    """Every exercise with its number, for people."""
     return ", ".join(f"{number} {cls.title}" for number, cls in EXERCISES.items())
 
 

@@ -54,12 +54,9 @@ def model_names() -> list[str]:
 
 
 def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
-    """(the model, its file if it is one of ours, the checkpoint folder if one was given).
-
-    A user's own file is not given: it may change while a job waits, and the run trains what was validated here.
-
-    Raises RequestError: the name, file or folder does not exist, or does not describe a model.
-    """
+    """(the model, its file if it is one of ours, the checkpoint folder if one was given). A user's own file is not
+    given: it may change while a job waits, and the run trains what was validated here. Raises RequestError: the name,
+    file or folder does not exist, or does not describe a model."""
     if name_or_path in model_names():
         path = MODELS / f"{name_or_path}.yaml"
         return _validated(path, read_yaml(path, "model file")), path, None

@@ -102,12 +102,10 @@ class Flag:
 
 
 def value(*names: str, metavar: str = "N", **effects: Any) -> Flag:
-    """A flag that takes a value."""
     return Flag(dict.fromkeys(names, VALUE), metavar=metavar, **effects)
 
 
 def switch(*names: str, sets: object = True, **effects: Any) -> Flag:
-    """A flag that sets a fixed value."""
     return Flag(dict.fromkeys(names, sets), **effects)
 
 
@@ -121,12 +119,10 @@ class Option:
 
     @property
     def meaning(self) -> str:
-        """What the field's value says."""
         return self.info.description or ""
 
     @property
     def help(self) -> str:
-        """What the flag does."""
         return self.flag.help or self.meaning
 
     @property

@@ -67,7 +67,6 @@ class Own(Profiled):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The words after the program."""
         return self.command[2 if self.form == "module" else 1 :]
 
     @property

@@ -35,7 +35,11 @@ def all_options() -> dict[str, list[tuple[type[Experiment], Option]]]:
 
 
 def build_experiment(
-    pairs: list[tuple[str, Any]], unknown: Iterable[str], spellings: Iterable[str], defaults: Given | None = None
+    pairs: list[tuple[str, Any]],
+    unknown: Iterable[str],
+    spellings: Iterable[str],
+    defaults: Given | None = None,
+    own: Given | None = None,
 ) -> Experiment:
     """The experiment of a command line.
 
@@ -44,10 +48,14 @@ def build_experiment(
     unknown: words that are not options.
     spellings: all that the command knows, for suggestions.
     defaults: the site's own. A default for a field that the exercise does not have is left out.
+    own: of a training of the user's own the fields that no flag sets: the words after `--`, and where they were typed.
 
     Raises RequestError: one line per error.
     """
     words = list(unknown)
+    if own is not None:
+        errors = [_unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word) for word in words]
+        return _built(Own, pairs, errors, {**(defaults or {}), **own})
     errors = [_unknown_sentence(word, spellings) for word in words]
     number, complaint = _exercise(pairs)
     if number is None and (scripts := [word for word in words if word.endswith(".py")]):
@@ -55,19 +63,6 @@ def build_experiment(
     if number is None:
         raise RequestError("\n".join([complaint, *errors, *_wrong_for_every_exercise(pairs)]))
     return _built(EXERCISES[number], pairs, errors, defaults or {})
-
-
-def build_own(
-    pairs: list[tuple[str, Any]],
-    unknown: Iterable[str],
-    spellings: Iterable[str],
-    own: Given,
-    defaults: Given | None = None,
-) -> Experiment:
-    """The training of the user's own that a command line asks for. own: the fields that no flag sets: the words after
-    `--`, and where they were typed. The rest as `build_experiment`."""
-    errors = [_unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word) for word in unknown]
-    return _built(Own, pairs, errors, {**(defaults or {}), **own})
 
 
 def _built(cls: type[Experiment], pairs: list[tuple[str, Any]], errors: list[str], defaults: Given) -> Experiment:
@@ -112,7 +107,6 @@ def _drafted(cls: type[Experiment], given: Given) -> tuple[Experiment, set[str],
 
 @cache
 def _numbers_of(cls: type[Experiment]) -> tuple[str, ...]:
-    """The fields that are numbers."""
     kinds = {option.field: option.info.annotation for option in options_of(cls)}
     return tuple(name for name, kind in kinds.items() if not _choices(kind) and {int, float} & {*_leaves(kind)})
 

@@ -115,7 +115,6 @@ def shown_lines(lines: Sequence[LineShare]) -> list[LineShare]:
 
 
 def is_ours(summary: Summary) -> bool:
-    """Whether a command of this harness can repeat the run."""
     return _asked(summary) is not None
 
 

@@ -18,7 +18,6 @@ _MUCH = 0.1  # of the step
 
 
 def why_no_answer(s: Summary) -> str | None:
-    """Why there is no answer; None: there is one."""
     replay = s.replay
     withheld = next((w.reason for w in s.quality.withheld if w.field == "replay.what_ifs"), None)
     if withheld is not None:
@@ -55,7 +54,6 @@ _OFF_CORE = "Its thread is on no core there: it sleeps, or waits for another thr
 
 
 def label_of(found: TimeLost) -> str:
-    """The cause's name in tables."""
     entry = CAUSES.get(found.cause)
     return entry.label if entry else found.cause.replace("-", " ")
 

@@ -20,7 +20,6 @@ _HALF = 0.5  # of a slowdown, which the worst worker has beyond the next
 
 
 def straggler_sentences(s: Stragglers) -> list[str]:
-    """The answer: how slow, why, and what to try."""
     if s.cause == "none":
         return [
             f"No stragglers that count: the job is {s.slowdown:.3f} times as slow as without any, "
@@ -118,7 +117,6 @@ _CAUSES: dict[str, Callable[[Stragglers], str]] = {
 
 
 def advice(s: Stragglers) -> str:
-    """What to try against the cause."""
     if s.cause == "stages":
         beside = ", or move layers from it to other stages"
         if s.worst_stage == s.pp_size - 1:

@@ -142,12 +142,9 @@ def _read(database: sqlite3.Connection) -> _Processes | None:
 
 
 def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | None]:
-    """The processes of each report, by its export in `folder`; None if there is no export yet.
-
-    Raises:
-        WorkError: no report has CUDA calls, which nsys2prv needs; or two reports share a process id, of which nsys2prv
-            would make one task.
-    """
+    """The processes of each report, by its export in `folder`; None if there is no export yet. Raises WorkError: no
+    report has CUDA calls, which nsys2prv needs; or two reports share a process id, of which nsys2prv would make one
+    task."""
     known = [_processes((folder / name).with_suffix(".sqlite")) for name in names]
     if all(each and not each.has_calls for each in known):
         raise WorkError(
@@ -305,14 +302,9 @@ def convert(
     types: Sequence[str] = TYPES,
     image: tuple[str, Path] | None = None,
 ) -> Converted:
-    """Merge nsys reports (.nsys-rep) or exports (.sqlite) into `out`.prv, .pcf, .row.
-
-    `image`: container command and image that hold nsys2prv and nsys.
-
-    Raises:
-        RequestError: the request is wrong.
-        WorkError: a step wrote no result or a wrong one; `out` is not touched, and `out`.nsys2prv.log has the output.
-    """
+    """Merge nsys reports (.nsys-rep) or exports (.sqlite) into `out`.prv, .pcf, .row. `image`: container command and
+    image that hold nsys2prv and nsys. Raises RequestError: the request is wrong. WorkError: a step wrote no result or a
+    wrong one; `out` is not touched, and `out`.nsys2prv.log has the output."""
     check_types(types)
     _check_reports(reports)
     try:

@@ -86,11 +86,8 @@ class ObjectModel:
 
 
 def build_object_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
-    """Tasks of all traces, sorted by rank. `hosts`: node name by rank, for traces that do not name their node.
-
-    Raises:
-        WorkError: the traces hold nothing.
-    """
+    """Tasks of all traces, sorted by rank. `hosts`: node name by rank, for traces that do not name their node. Raises
+    WorkError: the traces hold nothing."""
     traces = [_with_host(trace, hosts or {}) for trace in traces]
     offsets, absolute, notes = offsets_ns(traces)
     found = [

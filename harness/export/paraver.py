@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
-from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
+from harness.export.objects import ObjectModel, RowKind, TimelineRow, build_object_model
 from harness.export.prv_blocks import blocks_of, lines
 from harness.export.prv_labels import Labels, clean, event_types, pcf_text
 from harness.traces.trace import Trace
@@ -35,16 +35,9 @@ class ParaverFiles:
     notes: list[str]
 
 
-def write_paraver(
-    traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, when: datetime | None = None
-) -> ParaverFiles:
-    """Write `out`.prv, .pcf and .row; each appears whole or not at all, the .prv last.
-
-    `hosts`: node name by rank, for traces that do not name their node; `when`: the date in the header.
-
-    Raises:
-        WorkError: there is nothing to write, or the folder cannot be written.
-    """
+def write_paraver(traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None) -> ParaverFiles:
+    """Write `out`.prv, .pcf and .row; each appears whole or not at all, the .prv last. `hosts`: node name by rank, for
+    traces that do not name their node. Raises WorkError: there is nothing to write, or the folder cannot be written."""
     model = build_object_model(traces, hosts)
     labels = Labels.of(model.tasks)
     blocks = [
@@ -52,7 +45,7 @@ def write_paraver(
         for index, task in enumerate(model.tasks)
         for block in blocks_of(task, index + 1, _cpu_of_rows(model, index), labels, model.end_ns)
     ]
-    first_line = header(model, when or datetime.now().astimezone()).encode() + b"\n"
+    first_line = header(model).encode() + b"\n"
     try:
         _write(out.with_name(out.name + ".row"), [row_text(model).encode()])
         _write(out.with_name(out.name + ".pcf"), [pcf_text(event_types(labels)).encode()])
@@ -70,13 +63,13 @@ def write_paraver(
     )
 
 
-def header(model: ObjectModel, when: datetime) -> str:
+def header(model: ObjectModel) -> str:
     """`#Paraver (date):end_ns:nodes(CPUs of each):1:tasks(threads:node,…)`. A "CPU" is a device; see `_cpus`."""
     cpus = _cpus(model)
     per_node = ",".join(str(sum(node == each for node, _, _ in cpus)) for each in model.nodes)
     tasks = ",".join(f"{len(task.rows)}:{model.nodes.index(task.node) + 1}" for task in model.tasks)
     return (
-        f"#Paraver ({when:%d/%m/%Y at %H:%M}):{model.end_ns}_ns:{len(model.nodes)}({per_node}):"
+        f"#Paraver ({datetime.now():%d/%m/%Y at %H:%M}):{model.end_ns}_ns:{len(model.nodes)}({per_node}):"
         f"1:{len(model.tasks)}({tasks})"
     )
 
@@ -85,7 +78,11 @@ def row_text(model: ObjectModel) -> str:
     """The .row file: names of CPUs (devices), nodes, tasks and threads."""
     cpus = [f"{name} @ {node}" for node, name, _ in _cpus(model)]
     tasks = [f"{task.label} @ {task.node}" for task in model.tasks]
-    threads = [name for index, task in enumerate(model.tasks) for name in row_names(task, index + 1)]
+    threads = [
+        _row_name(row, task_number, row_number)
+        for task_number, task in enumerate(model.tasks, 1)
+        for row_number, row in enumerate(task.rows, 1)
+    ]
     levels = {"CPU": cpus, "NODE": model.nodes, "TASK": tasks, "THREAD": threads}
     return "\n".join(
         f"LEVEL {level} SIZE {len(names)}\n" + "".join(clean(name) + "\n" for name in names)
@@ -93,12 +90,8 @@ def row_text(model: ObjectModel) -> str:
     )
 
 
-def row_names(task: Task, task_number: int) -> list[str]:
-    """Names of a task's rows, as nsys2prv names them where it has them; lanes beyond the first are marked."""
-    return [_row_name(row, task_number, index + 1) for index, row in enumerate(task.rows)]
-
-
 def _row_name(row: TimelineRow, task_number: int, thread_number: int) -> str:
+    """As nsys2prv names it where it has it; a lane beyond the first is marked."""
     lane = f" lane {row.lane + 1}" if row.lane else ""
     if row.kind is RowKind.STREAM:
         return f"CUDA-D{row.a}.S{row.b}{lane}"

@@ -44,11 +44,8 @@ class PerfettoFile:
 def write_perfetto(
     traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, recordings: Sequence[Recording] = ()
 ) -> PerfettoFile:
-    """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node.
-
-    Raises:
-        WorkError: there is nothing to write, or the folder cannot be written.
-    """
+    """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node. Raises
+    WorkError: there is nothing to write, or the folder cannot be written."""
     model = build_object_model(traces, hosts)
     notes = list(model.notes)
     if recordings and model.epoch_ns is None:

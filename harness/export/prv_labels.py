@@ -158,7 +158,6 @@ class Labels:
 
 
 def event_types(labels: Labels) -> list[Values]:
-    """Every event type that can occur, for the .pcf."""
     types = [Values(number, label, labels.by_type.get(number, {})) for number, label in TYPE_LABELS.items()]
     types += [
         Values(number, ranges_label(domain), labels.by_type[number])
@@ -179,7 +178,6 @@ def range_type(task: Task, labels: Labels) -> I64:
 
 
 def memory_names(task: Task) -> list[str]:
-    """nsys2prv's name of each of the task's copies and sets."""
     index = task.events[task.event_class == MEMORY]
     activity, kind = task.trace.events.activity[index], task.trace.events.copy_kind[index]
     return [

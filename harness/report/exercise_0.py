@@ -166,12 +166,9 @@ def _collectives(run_dir: Path) -> list[str]:
     legend = _LEGEND + ("" if all(r.fit for r in measured.results if r.points) else " " + _NO_LINE)
     plot = f"plot: {run_dir / 'comm' / 'collectives.png'}"
     lines = [_columns(_HEAD), *map(_row, measured.results), *wrap(legend, WIDTH - 2), plot]
-    return [f"Collectives: {_where(measured)}", *(f"  {line}" for line in lines)]
-
-
-def _where(measured: CollectiveResults) -> str:
     ranks = f"{measured.world_size} ranks" if measured.world_size else None
-    return ", ".join(filter(None, (ranks, measured.backend, measured.device_name)))
+    where = ", ".join(filter(None, (ranks, measured.backend, measured.device_name)))
+    return [f"Collectives: {where}", *(f"  {line}" for line in lines)]
 
 
 def _row(result: Result) -> str:

@@ -144,39 +144,25 @@ def _environment() -> Environment:
 
 def loads(paths: Sequence[Path], summaries: Sequence[Summary]) -> dict[str, Loaded]:
     """Letters, as in a comparison, and the absolute paths that are loaded for each summary."""
-    files = [_files(summary) for summary in summaries]
-    untraced = iter(_untraced(paths, files))
-    found = [
-        _loaded([p for p in paths if _is_alone(p, of_job, files)], of_job) if of_job else str(next(untraced))
-        for of_job in files
-    ]
-    return {letter(i): each for i, each in enumerate(found)}
-
-
-def _files(summary: Summary) -> list[Path]:
-    return [Path(path) for path in dict.fromkeys(source.path for source in summary.sources)]
-
-
-def _untraced(paths: Sequence[Path], files: Sequence[Sequence[Path]]) -> list[Path]:
-    """The runs without a trace that was read, in the order of their summaries, which come last."""
+    files = [[Path(path) for path in dict.fromkeys(source.path for source in s.sources)] for s in summaries]
     traced = [file for of_job in files for file in of_job]
     runs = sorted({str(run) for run in run_directories(paths)})
-    return [Path(run).absolute() for run in runs if not _holds(Path(run), traced)]
+    # The runs without a trace that was read, in the order of their summaries, which come last.
+    untraced = (str(Path(run).absolute()) for run in runs if not _holds(Path(run), traced))
+    return {letter(i): _loaded(paths, of_job, files) if of_job else next(untraced) for i, of_job in enumerate(files)}
 
 
-def _is_alone(path: Path, of_job: Sequence[Path], files: Sequence[Sequence[Path]]) -> bool:
-    """Whether the path holds all files of this job and none of another."""
-    return all(_holds(path, [file]) for file in of_job) and sum(_holds(path, other) for other in files) == 1
+def _loaded(paths: Sequence[Path], of_job: Sequence[Path], files: Sequence[Sequence[Path]]) -> Loaded:
+    """The path that holds all files of this job and none of another, else its files."""
+    for path in paths:
+        if all(_holds(path, [file]) for file in of_job) and sum(_holds(path, other) for other in files) == 1:
+            return str(path.absolute())
+    whole = [str(file.absolute()) for file in of_job]
+    return whole if len(whole) > 1 else whole[0]
 
 
 def _holds(path: Path, files: Sequence[Path]) -> bool:
     return any(path == file or path in file.parents for file in files)
-
-
-def _loaded(alone: Sequence[Path], of_job: Sequence[Path]) -> Loaded:
-    if alone or len(of_job) == 1:
-        return str((alone or of_job)[0].absolute())
-    return [str(file.absolute()) for file in of_job]
 
 
 ENDING = ".ipynb"
@@ -191,11 +177,8 @@ class Written(NamedTuple):
 
 
 def check_notebook(asked: str, tokens: Sequence[str]) -> None:
-    """Check the request before anything is measured. `asked`: a file's name, empty for the usual one.
-
-    Raises:
-        RequestError: it is a folder, an existing file or no notebook's name, or a run has nothing for a notebook.
-    """
+    """Check the request before anything is measured. `asked`: a file's name, empty for the usual one. Raises
+    RequestError: it is a folder, an existing file or no notebook's name, or a run has nothing for a notebook."""
     for token in tokens:
         if is_comm_run(resolve_path(token)):
             raise RequestError(
@@ -218,13 +201,8 @@ def check_notebook(asked: str, tokens: Sequence[str]) -> None:
 
 def write_notebook(tokens: Sequence[str], summaries: Sequence[Summary], window: Window, asked: str) -> Written:
     """Write the notebook: to `asked`, else as report.ipynb into the run, or into this folder if it is not of one run.
-
-    If a file with the usual name differs, for example because a student changed it, the new name gets a number.
-
-    Raises:
-        RequestError: a file with the requested name appeared meanwhile.
-        WorkError: it cannot be written.
-    """
+    If a file with the usual name differs, for example because a student changed it, the new name gets a number. Raises
+    RequestError: a file with the requested name appeared meanwhile. WorkError: it cannot be written."""
     paths = [resolve_path(token) for token in tokens]
     text = notebook(loads(paths, summaries), summaries, window)
     if asked:

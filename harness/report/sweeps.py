@@ -8,10 +8,9 @@ import re
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from harness.analysis.scaling import FACTORS, PointValues, Repeated, Size
@@ -19,9 +18,8 @@ from harness.common.errors import WorkError
 from harness.common.format import amount, cells, metric_text, percent, rate
 from harness.report.elements import Table
 from harness.report.palette import of_series
-from harness.report.plots.png import INK, dress, plain
+from harness.report.plots.png import DPI, INK, dress, plain
 from harness.report.tables.catalogue import labels
-from harness.report.tables.table import Screen
 from harness.run import naming_flag, write_atomically
 
 _WORDS = {"step_ns": "step time", "peak_memory_bytes": "peak memory", "mfu": "MFU", "tokens_per_s": "tokens/s"}
@@ -50,13 +48,6 @@ def runs_text(point: PointValues, metrics: Sequence[str]) -> str:
     return f"{many} (doubtful: {len(point.doubtful)})" if point.doubtful else many
 
 
-class Scale(NamedTuple):
-    """How a metric stands on an axis: values are multiplied by `factor`."""
-
-    label: str
-    factor: float
-
-
 _SCALES: tuple[tuple[str, str, float], ...] = (
     (r"_ns_per_token$", "µs a token", 1e-3),
     (r"_ns$", "ms", 1e-6),
@@ -66,13 +57,14 @@ _SCALES: tuple[tuple[str, str, float], ...] = (
 )
 
 
-def scale_of(metric: str, largest: float) -> Scale:
-    """The axis of a metric whose largest value is `largest`, in the metric's own unit."""
+def scale_of(metric: str, largest: float) -> tuple[str, float]:
+    """The axis of a metric whose largest value is `largest`, in the metric's own unit: its label, and the factor for
+    each value."""
     for pattern, unit, factor in _SCALES:
         if re.search(pattern, metric):
             small = unit == "GB" and largest < 1e9
-            return Scale(f"{label_of(metric)} ({'MB' if small else unit})", 1e-6 if small else factor)
-    return Scale(label_of(metric), 1.0)
+            return f"{label_of(metric)} ({'MB' if small else unit})", 1e-6 if small else factor
+    return label_of(metric), 1.0
 
 
 INTERVALS = "mean of the runs ± half of its 95 % interval (Student's t); one run has no interval"
@@ -82,29 +74,17 @@ def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str
     """The options that vary beside the chosen metrics."""
     axes = list(points[0].settings) if points else []
     head = [*axes, "runs", *map(label_of, metrics)]
-    rows = [
-        [
-            *(point.settings[name] for name in axes),
-            runs_text(point, metrics),
-            *(text_of(name, point.values.get(name)) for name in metrics),
-        ]
-        for point in points
-    ]
+    rows = []
+    for point in points:
+        values = [text_of(name, point.values.get(name)) for name in metrics]
+        rows.append([*(point.settings[name] for name in axes), runs_text(point, metrics), *values])
     repeats = any(len(point.runs) > 1 for point in points)
     return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows, left=len(axes))
 
 
-def lines(title: str, points: Sequence[PointValues], metrics: Sequence[str], screen: Screen) -> list[str]:
-    """The table in lines that fit the terminal."""
-    return screen.block(shown_table(title, points, metrics))
-
-
 def write_csv(points: Sequence[PointValues], path: Path) -> None:
-    """Every measured value of every point: its mean, the ends of its interval, and of how many runs.
-
-    Raises:
-        WorkError: the file cannot be written.
-    """
+    """Every measured value of every point: its mean, the ends of its interval, and of how many runs. Raises WorkError:
+    the file cannot be written."""
     axes = list(points[0].settings) if points else []
     metrics = list(dict.fromkeys(name for point in points for name in point.values))
     ends = ("", "_low", "_high", "_n")
@@ -127,29 +107,19 @@ _MARKERS = "osD^vP*X"
 _WIDE = 8  # times the smallest value: from there on an axis is logarithmic
 
 
-def number(text: str) -> float | None:
-    """The option's value as a number, if it is one."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def plot_series(title: str, points: Sequence[PointValues], metric: str, against: str, path: Path) -> None:
-    """Write the plot: `metric` against the option `against`, one line for each setting of the other options.
-
-    Raises:
-        WorkError: the file cannot be written.
-    """
+    """Write the plot: `metric` against the option `against`, one line for each setting of the other options. Raises
+    WorkError: the file cannot be written."""
     known = [point for point in points if metric in point.values]
-    ends = [value for point in known for value in _ends(point.values[metric])]
-    scale = scale_of(metric, max(map(abs, ends), default=0.0))
-    canvas = canvas_of(8, 5)
+    intervals = [point.values[metric] for point in known]
+    ends = [end for value in intervals for end in (value.low, value.mean, value.high) if end is not None]
+    label, factor = scale_of(metric, max(map(abs, ends), default=0.0))
+    canvas = Figure(figsize=(8, 5), dpi=DPI, layout="constrained")
     axes = canvas.add_subplot()
-    _lines(axes, known, metric, against, scale)
+    _lines(axes, known, metric, against, factor)
     axes.set_xlabel(plain(against.replace("_", " ")))
-    axes.set_ylabel(scale.label)
-    axes.set_ylim(bottom=min(0.0, *(scale.factor * end for end in ends)) if ends else 0.0)
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=min(0.0, *(factor * end for end in ends)) if ends else 0.0)
     dress(axes)
     canvas.suptitle(plain(f"{title}: {label_of(metric)}"), fontsize=11, color=INK)
     axes.set_title(_words_of_intervals(known, metric), fontsize=8.5, color=INK)
@@ -164,7 +134,7 @@ def _words_of_intervals(points: Sequence[PointValues], metric: str) -> str:
     return f"means of {runs} runs per point; bars: 95 % intervals (Student's t)"
 
 
-def _lines(axes: Axes, points: Sequence[PointValues], metric: str, against: str, scale: Scale) -> None:
+def _lines(axes: Axes, points: Sequence[PointValues], metric: str, against: str, factor: float) -> None:
     values = list(dict.fromkeys(point.settings[against] for point in points))
     places, numeric = _places(values)
     groups: dict[str, list[PointValues]] = {}
@@ -174,7 +144,7 @@ def _lines(axes: Axes, points: Sequence[PointValues], metric: str, against: str,
     for index, (others, group) in enumerate(groups.items()):
         ordered = sorted(group, key=lambda point: places[point.settings[against]])
         x = [places[point.settings[against]] for point in ordered]
-        with_bars(axes, x, [point.values[metric] for point in ordered], scale.factor, Look(index, others))
+        _with_bars(axes, x, [point.values[metric] for point in ordered], factor, number=index, name=others)
     ticks = list(places.values())
     if numeric and min(ticks, default=0) > 0 and max(ticks) >= _WIDE * min(ticks):
         axes.set_xscale("log", base=2)
@@ -186,36 +156,24 @@ def _lines(axes: Axes, points: Sequence[PointValues], metric: str, against: str,
 
 def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
     """Where each value stands on the axis: as a number, else in the file's order; and whether all are numbers."""
-    numbers = [number(value) for value in values]
-    known = [each for each in numbers if each is not None]
-    numeric = len(known) == len(values)
-    return dict(zip(values, known if numeric else map(float, range(len(values))), strict=True)), numeric
+    try:
+        return {value: float(value) for value in values}, True
+    except ValueError:
+        return {value: float(place) for place, value in enumerate(values)}, False
 
 
-class Look(NamedTuple):
-    """A line of a plot: its number among the lines, which gives colour and mark, and its name in the legend."""
-
-    number: int
-    name: str = ""
-
-
-def with_bars(axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor: float, look: Look) -> None:
-    """A line through the means, with the intervals as bars if there are some."""
-    marker = _MARKERS[look.number % len(_MARKERS)]
-    style: dict[str, Any] = {"color": of_series(look.number), "linewidth": 1.6}
+def _with_bars(
+    axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor: float, *, number: int = 0, name: str = ""
+) -> None:
+    """A line through the means, with the intervals as bars if there are some. number: of the plot's lines."""
+    marker = _MARKERS[number % len(_MARKERS)]
+    style: dict[str, Any] = {"color": of_series(number), "linewidth": 1.6}
     y = [factor * value.mean for value in values]
-    axes.plot(x, y, marker=marker, markersize=5, label=plain(look.name) or None, **style)
+    axes.plot(x, y, marker=marker, markersize=5, label=plain(name) or None, **style)
     for place, value in zip(x, values, strict=True):
         if value.low is not None and value.high is not None:
             below, above = factor * (value.mean - value.low), factor * (value.high - value.mean)
             axes.errorbar([place], [factor * value.mean], yerr=[[below], [above]], capsize=3, **style)
-
-
-def canvas_of(width: float, height: float) -> Figure:
-    """An empty picture, in inches."""
-    canvas = Figure(figsize=(width, height), dpi=160, layout="constrained")
-    FigureCanvasAgg(canvas)
-    return canvas
 
 
 def save(canvas: Figure, path: Path) -> None:
@@ -231,13 +189,9 @@ def save(canvas: Figure, path: Path) -> None:
         raise WorkError(f"--png {path}: cannot be written ({error.strerror})") from None
 
 
-def _ends(value: Repeated) -> tuple[float, ...]:
-    return tuple(each for each in (value.low, value.mean, value.high) if each is not None)
-
-
-_SHARES = {"exposed_communication_share": "exposed communication", **FACTORS}
 _EXPLAINED = {
-    **_SHARES,
+    "exposed_communication_share": "exposed communication",
+    **FACTORS,
     "computation_scalability": "computation scalability",
     "global_efficiency": "global efficiency (POP)",
 }
@@ -306,19 +260,18 @@ def plot_scaling(title: str, sizes: Sequence[Size], path: Path) -> None:
     """Speed-up beside its ideal line, and the efficiency, with intervals. Raises WorkError: it cannot be written."""
     known = [size for size in sizes if size.speed_up is not None and size.efficiency is not None]
     x = [float(size.devices) for size in known]
-    canvas = canvas_of(10, 4.6)
+    canvas = Figure(figsize=(10, 4.6), dpi=DPI, layout="constrained")
     left, right = canvas.subplots(1, 2)
     left.plot(x, [each / x[0] for each in x], linestyle="--", color="#9aa0a6", label="ideal")
-    with_bars(left, x, [size.speed_up for size in known if size.speed_up], 1.0, Look(0, "measured"))
+    _with_bars(left, x, [size.speed_up for size in known if size.speed_up], 1.0, name="measured")
     left.set_ylabel(f"speed-up over {x[0]:g} device{'s' * (x[0] > 1)}")
     left.legend(frameon=False, fontsize=9)
     right.axhline(100, linestyle="--", color="#9aa0a6")
-    with_bars(right, x, [size.efficiency for size in known if size.efficiency], 100.0, Look(0))
+    _with_bars(right, x, [size.efficiency for size in known if size.efficiency], 100.0)
     right.set_ylabel("parallel efficiency (%)")
-    tops = (x[-1] / x[0], 100.0)  # of the ideal: a wide interval must not flatten the rest
-    for axes, top, factor, values in (
-        (left, tops[0], 1.0, [size.speed_up for size in known]),
-        (right, tops[1], 100.0, [size.efficiency for size in known]),
+    for axes, top, factor, values in (  # the top is that of the ideal: a wide interval must not flatten the rest
+        (left, x[-1] / x[0], 1.0, [size.speed_up for size in known]),
+        (right, 100.0, 100.0, [size.efficiency for size in known]),
     ):
         axes.set_ylim(0, 1.25 * max(top, *(factor * value.mean for value in values if value)))
         axes.set_xlabel("devices")
@@ -327,11 +280,7 @@ def plot_scaling(title: str, sizes: Sequence[Size], path: Path) -> None:
         axes.set_xticks(x, [rate(each) for each in x])
         axes.minorticks_off()
         dress(axes)
-    counts = sorted({len(size.runs) for size in known})
-    told = (
-        "one run per size, so there are no intervals"
-        if counts == [1]
-        else "bars: 95 % intervals, cut at the plot's edge"
-    )
+    single = {len(size.runs) for size in known} == {1}
+    told = "one run per size, so there are no intervals" if single else "bars: 95 % intervals, cut at the plot's edge"
     canvas.suptitle(plain(f"{title} ({told})"), fontsize=11)
     save(canvas, path)

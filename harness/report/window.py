@@ -46,6 +46,5 @@ PARTS: dict[str, WindowPart] = {
 
 
 def part_label(name: str, cpu: bool) -> str:
-    """The name of a part in a plot and a table."""
     cause = name.removeprefix("idle: ")
     return f"idle: {cause_word(cause, cpu)}" if cause != name else name

@@ -23,7 +23,6 @@ class StateBytes:
 
     @property
     def total(self) -> float:
-        """The sum of all four."""
         return self.parameters + self.gradients + self.optimizer + self.secondary
 
 

@@ -195,7 +195,6 @@ class Parts:
 
     @property
     def total(self) -> float:
-        """Their sum."""
         return float(sum(getattr(self, field.name) for field in fields(self)))
 
 
@@ -208,7 +207,6 @@ class Peak:
 
     @property
     def highest(self) -> Parts:
-        """The moment that needs more."""
         return max(self.turn, self.step, key=lambda parts: parts.total)
 
 

@@ -30,7 +30,7 @@ from harness.common.printable import MOST_NAME, Guarded, printable, printable_na
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs
-from harness.report.sweeps import lines, plot_series, write_csv
+from harness.report.sweeps import plot_series, shown_table, write_csv
 from harness.report.tables.table import Screen
 from harness.run import Run
 from harness.run.record import NodeStatus
@@ -232,7 +232,7 @@ def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
 def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
     settings = {"=axis": UNTRUSTED["screen"] + UNTRUSTED["lines"], "b": "-1.5"}
     point = PointValues(point="p", settings=settings, runs=["=run"], values={"step_ns": Repeated(mean=-2.5, n=1)})
-    shown = lines("title", [point], ["step_ns"], Screen(200))
+    shown = Screen(200).block(shown_table("title", [point], ["step_ns"]))
     assert not any(map(steering, shown)) and not any("\n" in line for line in shown)
     write_csv([point], tmp_path / "s.csv")
     head, row = csv.reader(io.StringIO((tmp_path / "s.csv").read_text()))

@@ -8,22 +8,23 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.command_line import RUN, columns
+from harness.cli.command_line import RUN, columns, declared, read_launch
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.common.errors import RequestError
 from harness.common.printable import printable
+from harness.experiment.exercises import Own
+from harness.site.site import override
 
 if TYPE_CHECKING:
     from harness.doctor.surroundings import CheckLine
     from harness.experiment.own import Own
     from harness.site.detection import SiteChoice
-    from harness.site.site import Site
 
 WIDTH = 120  # without a terminal
 LEFT, NAME = 13, 15  # characters of the level and of the check's name
@@ -72,7 +73,6 @@ def doctor(arguments: list[str]) -> int:
 
 
 def page(_: list[str]) -> str:
-    """The help page."""
     return as_text(of_function("doctor", command, examples=EXAMPLES, docs="docs/doctor.md"))
 
 
@@ -90,19 +90,13 @@ def command(
         bool, typer.Option("--in-job", help="check on the compute nodes too, in a job of one minute")
     ] = False,
     students: Annotated[
-        int,
-        typer.Option(
-            "--students", min=1, max=1_000_000, help="students who share this disk, for the space that they need"
-        ),
+        int, typer.Option(min=1, max=1_000_000, help="students who share this disk, for the space that they need")
     ] = 1,
     nodes: Annotated[
         int | None, typer.Option("-n", "--nodes", min=1, max=10_000, help="nodes to check with --in-job [2]")
     ] = None,
     patience: Annotated[
-        int,
-        typer.Option(
-            "--patience", min=1, max=10_080, metavar="MINUTES", help="how long --in-job may wait in the queue"
-        ),
+        int, typer.Option(min=1, max=10_080, metavar="MINUTES", help="how long --in-job may wait in the queue")
     ] = 10,
     account: Annotated[str | None, typer.Option("-a", "--account", help="as for a launch")] = None,
     partition: Annotated[str | None, typer.Option("-p", "--partition", help="as for a launch")] = None,
@@ -114,7 +108,6 @@ def command(
     from harness.doctor.in_job import NodeRequest, look_after, nodes_for
     from harness.doctor.surroundings import Course, Level, look_around, paths_of, worst
     from harness.site.detection import choose_site
-    from harness.site.site import override
     from harness.study.lessons import course_experiments
 
     if nodes is not None and not in_job:
@@ -138,7 +131,11 @@ def command(
         say = partial(print, file=sys.stderr, flush=True)
         for line in look_after(lines, around, asked, 60.0 * patience, say):
             _show(line, lines, as_json)
-    print(json.dumps(_as_json(place, lines), indent=1) if as_json else _sum(lines))
+    if as_json:
+        rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]
+        print(json.dumps({"site": place.name, "worst": worst(lines).value, "lines": rows}, indent=1))
+    else:
+        print(_sum(lines))
     return 1 if worst(lines) is Level.PROBLEM else 0
 
 
@@ -146,13 +143,9 @@ command.__doc__ = HELP
 
 
 def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
-    """The training of the user's own that comes behind the doctor's flags, and its site.
-
-    Raises RequestError: it is no such launch.
-    """
-    from harness.cli.command_line import declared, read_launch
+    """The training of the user's own that comes behind the doctor's flags, and its site. Raises RequestError: it is no
+    such launch."""
     from harness.cli.launch.launch import request_of
-    from harness.experiment.exercises import Own
     from harness.launch.exercises.base import launch_of
 
     at_site = ["--site", site] if site is not None else []
@@ -182,10 +175,3 @@ def _sum(lines: list[CheckLine]) -> str:
     return "\n" + ", ".join(
         f"{counts[level]} {names.get(level, level + 's' * (counts[level] > 1))}" for level in levels
     )
-
-
-def _as_json(site: Site, lines: list[CheckLine]) -> dict[str, Any]:
-    from harness.doctor.surroundings import worst
-
-    rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]
-    return {"site": site.name, "worst": worst(lines).value, "lines": rows}

@@ -46,7 +46,6 @@ def _named(name: str) -> FaultKind:
 
 
 def as_data(kind: FaultKind) -> dict[str, Any]:
-    """A fault as JSON has it."""
     shown = ("name", "usage", "meaning", "recorded", "exercises", "devices")
     return {name: getattr(kind, name) for name in shown} | {
         "keys": [asdict(key) | {"takes": key.takes} for key in kind.keys]
@@ -54,22 +53,18 @@ def as_data(kind: FaultKind) -> dict[str, Any]:
 
 
 def where(kind: FaultKind) -> tuple[str, str]:
-    """The exercises and the devices, for a table."""
     return " ".join(map(str, kind.exercises)), " ".join(DEVICES[device] for device in kind.devices)
 
 
 def _table(kinds: list[FaultKind], width: int) -> Iterator[str]:
-    rows = [HEAD, *((k.name, _short_keys(k), *where(k), k.meaning) for k in kinds)]
+    keys = [" ".join(f"{key.name}={key.default or '…'}" for key in kind.keys) or "–" for kind in kinds]
+    rows = [HEAD, *((kind.name, of, *where(kind), kind.meaning) for kind, of in zip(kinds, keys, strict=True))]
     wide = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
     before = sum(wide) + 2 * len(wide)
     for row in rows:
         left = "".join(f"{cell:<{size}}  " for cell, size in zip(row, wide, strict=False))
         lines = wrap(row[-1], max(width - before, 30), break_on_hyphens=False)
         yield from (f"{left if number == 0 else ' ' * before}{line}" for number, line in enumerate(lines))
-
-
-def _short_keys(kind: FaultKind) -> str:
-    return " ".join(f"{key.name}={key.default or '…'}" for key in kind.keys) or "–"
 
 
 def _keys(kind: FaultKind) -> Iterator[str]:

@@ -16,7 +16,7 @@ from harness.common.printable import unguarded
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
-from harness.experiment.parse import build_experiment, build_own
+from harness.experiment.parse import build_experiment
 from harness.run import Run
 from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override
@@ -36,10 +36,8 @@ class Behaviour(NamedTuple):
 
 
 def launch_argv(argv: list[str], is_run: bool = False) -> int:
-    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code.
-
-    Raises RequestError: a sentence for each thing that is wrong.
-    """
+    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code. Raises RequestError: a sentence
+    for each thing that is wrong."""
     line = read_launch(argv, declared(), is_run)
     given: dict[str, Any] = line.given
     if "--help" in given:
@@ -59,7 +57,6 @@ run = partial(launch_argv, is_run=True)
 
 
 def behaviour_of(line: LaunchLine) -> Behaviour:
-    """How the command line wants the command to behave."""
     given: dict[str, Any] = line.given
     return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
 
@@ -78,9 +75,7 @@ def page(arguments: list[str]) -> str:
 
 def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
     """The experiment and the site that a command line asks for. further: the command's own flags, for suggestions.
-
-    Raises RequestError: a sentence for each thing that is wrong.
-    """
+    Raises RequestError: a sentence for each thing that is wrong."""
     given: dict[str, Any] = line.given
     site_fields = {name: o.field for o in options_of(Site) for name in o.flag.names}
     own = {name for d in BEHAVIOUR for name in d.names}
@@ -89,15 +84,12 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
     asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
     defaults = choice.site.defaults if choice else {}
     spellings = [*declared(), *further, "--version"]
-    script = line.script
-    experiment = _or_error(
-        errors,
-        lambda: (
-            build_experiment(asked, line.unknown, spellings, defaults)
-            if script is None
-            else build_own(asked, line.unknown, spellings, own_fields(script), defaults)
-        ),
-    )
+
+    def build() -> Experiment:
+        own = own_fields(line.script) if line.script is not None else None
+        return build_experiment(asked, line.unknown, spellings, defaults, own)
+
+    experiment = _or_error(errors, build)
     # The site's flags are checked even where the site is not known.
     place = choice.site if choice else Site(name="unknown", description="")
     changes = {site_fields[name]: value for name, value in given.items() if name in site_fields}
@@ -108,10 +100,7 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
 
 
 def own_fields(script: tuple[str, ...]) -> dict[str, Any]:
-    """What the words after `--` say of a training of the user's own.
-
-    Raises RequestError: no program begins there.
-    """
+    """What the words after `--` say of a training of the user's own. Raises RequestError: no program begins there."""
     if not script:
         raise RequestError(f"nothing comes after --: name your script there, as in {HOW_TO_TYPE}")
     if script[0].startswith("-") and (script[0] != "-m" or len(script) == 1):

@@ -11,42 +11,37 @@ from harness.cli.command_line import RUN, declared, read_launch
 from harness.cli.launch.plan_short import shown
 from harness.cli.page import Page, as_text
 from harness.common.errors import RequestError
+from harness.common.format import aligned
 
 if TYPE_CHECKING:
     from harness.study.plan.numbers import Section
     from harness.study.plan.plan import LaunchPlan
 
 
-def page(_: list[str]) -> str:
-    """The help page."""
-    return as_text(
-        Page(
-            usage=["plan -e EXERCISE [FLAGS OF A LAUNCH]"],
-            about="What the launch with the same flags will need and take: the memory of each rank by its parts, the "
-            "FLOPs and time of a step, the messages and their time, GPU hours and energy. Each number has its formula "
-            "and its source.",
-            flags=[
-                ("--json", "print machine-readable JSON"),
-                ("--strict", "a warning is an error: exit code 2"),
-                ("all others", "as in a launch (slurm.sh --help)"),
-            ],
-            examples=[
-                ("plan -e 1 -n 2", "two nodes"),
-                ("plan -e 3 -n 2 -- --pp 2", "with a flag of training"),
-                ("plan run -n 2 -- train.py", "a training of your own: its GPU hours at most"),
-            ],
-            docs="docs/theory.md",
-        )
-    )
+page = Page(
+    usage=["plan -e EXERCISE [FLAGS OF A LAUNCH]"],
+    about="What the launch with the same flags will need and take: the memory of each rank by its parts, the "
+    "FLOPs and time of a step, the messages and their time, GPU hours and energy. Each number has its formula "
+    "and its source.",
+    flags=[
+        ("--json", "print machine-readable JSON"),
+        ("--strict", "a warning is an error: exit code 2"),
+        ("all others", "as in a launch (slurm.sh --help)"),
+    ],
+    examples=[
+        ("plan -e 1 -n 2", "two nodes"),
+        ("plan -e 3 -n 2 -- --pp 2", "with a flag of training"),
+        ("plan run -n 2 -- train.py", "a training of your own: its GPU hours at most"),
+    ],
+    docs="docs/theory.md",
+)
 
 
 def plan(arguments: list[str]) -> int:
-    """Print the plan of a launch; returns the exit code.
-
-    Raises RequestError: the launch is not valid; with --strict also a sentence for each warning.
-    """
+    """Print the plan of a launch; returns the exit code. Raises RequestError: the launch is not valid; with --strict
+    also a sentence for each warning."""
     if not arguments:
-        print(page(arguments))
+        print(as_text(page))
         return 0
     is_run = arguments[0] == RUN
     if not is_run and not arguments[0].startswith("-"):
@@ -86,11 +81,7 @@ def _page(found: LaunchPlan) -> list[str]:
 
 def _rows(section: Section, sources: dict[str, int]) -> list[str]:
     texts = [(row.label, shown(row), _mark(row.source, sources), row.formula) for row in section.rows]
-    widths = [max((len(each[column]) for each in texts), default=0) for column in range(3)]
-    return [
-        f"  {label:<{widths[0]}}  {value:>{widths[1]}}  {source:<{widths[2]}}  {formula}".rstrip()
-        for label, value, source, formula in texts
-    ]
+    return [f"  {line}" for line in aligned(texts, {0, 2, 3})]
 
 
 def _mark(source: str, sources: dict[str, int]) -> str:

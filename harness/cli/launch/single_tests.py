@@ -36,7 +36,6 @@ _PAGES = {
 
 
 def page(arguments: list[str]) -> str:
-    """The help page of the test that is the first word."""
     return as_text(_PAGES[arguments[0]])
 
 

@@ -23,7 +23,6 @@ YesOption = Annotated[bool, typer.Option("--yes", help=ASKED)]
 
 
 def source_of(run: Run, record: Record) -> Source:
-    """Where a run's request comes from."""
     from harness.launch.untrusted import Source
 
     return Source(run.record_file, record.user, record.command)
@@ -37,7 +36,6 @@ def show_request(source: Source, experiments: Sequence[Experiment], site: Site |
 
 
 def _show(untrusted: UntrustedRequest) -> None:
-    """Print the commands and paths, one a line, and why a launch asks."""
     lines = untrusted.lines or ["no command and no path"]
     reasons = [f"a launch asks first: {reason}" for reason in untrusted.why]
     print("\n  ".join([f"{escaped(str(untrusted.file))} would run or use:", *lines]), file=sys.stderr)
@@ -46,12 +44,7 @@ def _show(untrusted: UntrustedRequest) -> None:
 
 def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | None, *, yes: bool) -> bool:
     """Whether to go on: the file holds nothing untrusted, or --yes was given, or the user agrees after seeing it.
-
-    site: None, where the user chose it.
-
-    Raises:
-        RequestError: there is no terminal to ask at.
-    """
+    site: None, where the user chose it. Raises RequestError: there is no terminal to ask at."""
     from harness.launch.untrusted import find_untrusted
 
     found = find_untrusted(source, experiments, site)
@@ -65,10 +58,14 @@ def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | N
             f"add --yes to run the commands of {found.file} shown above: without a terminal no question can be asked "
             "(nothing was started)"
         )
+    if not (answer := agreed("run these commands as your user?")):
+        print("nothing was started", file=sys.stderr)
+    return answer
+
+
+def agreed(question: str) -> bool:
+    """Whether a person at the terminal says yes."""
     try:
-        agreed: bool = typer.confirm("run these commands as your user?", err=True)
+        return typer.confirm(question, err=True)
     except typer.Abort:  # Ctrl-C or Ctrl-D
         raise KeyboardInterrupt from None
-    if not agreed:
-        print("nothing was started", file=sys.stderr)
-    return agreed

@@ -28,13 +28,9 @@ def compare(
     as_json: JsonOption = False,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fail-if", metavar="EXPRESSION", help="exit with 1 if it is true, e.g. 'step_time > 1.05' (B / A)"
-        ),
+        typer.Option(metavar="EXPRESSION", help="exit with 1 if it is true, e.g. 'step_time > 1.05' (B / A)"),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="also write the comparison as one page")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="also write the comparison as one page")] = None,
     force: Annotated[bool, typer.Option("--force", help="compare also if model or sequence length differ")] = False,
 ) -> int:
     """Show the differences between runs: first in configuration, then in results."""

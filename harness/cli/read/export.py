@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from harness.cli.options import JsonOption
 from harness.common.errors import HarnessError, RequestError
+from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.export import nsys2prv
+from harness.export.nsys2prv import TYPES, check_types, convert, installed
+from harness.export.paraver import write_paraver
+from harness.monitor.samples import Recording, find, read
+from harness.monitor.source import MonitorError
+from harness.run import Run, find_run, read_json_lines
+from harness.run.record import FINAL
+from harness.traces.find import search
+from harness.traces.many import map_traces
+from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
     from harness.launch.argv import Word
-    from harness.monitor.samples import Recording
-    from harness.run import Run
     from harness.traces.trace import Trace
 
 TokensArgument = Annotated[
@@ -33,12 +40,7 @@ OutOption = Annotated[
 ]
 
 
-class ParaverEngine(str, Enum):
-    """Which program writes the Paraver trace."""
-
-    auto = "auto"
-    nsys2prv = "nsys2prv"
-    own = "own"
+ParaverEngine = Literal["auto", "nsys2prv", "own"]
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,6 @@ class Sources:
 
     def open(self) -> list[Trace]:
         """All traces, read. Raises TraceError: for the first that cannot be read."""
-        from harness.traces.many import map_traces
-        from harness.traces.progress import Progress
-
         with Progress("reading traces") as progress:
             # Here, not in worker processes: a whole trace would travel back from them.
             read = map_traces(self.traces, lambda trace: trace, workers=1, progress=progress)
@@ -77,8 +76,6 @@ class Sources:
 
 def _lines_of(metrics: Path) -> list[dict[str, Any]]:
     """Empty where the file cannot be read: then a rank's node has no name, as in a trace from elsewhere."""
-    from harness.run import read_json_lines
-
     try:
         return list(read_json_lines(metrics))
     except (OSError, ValueError):
@@ -87,10 +84,6 @@ def _lines_of(metrics: Path) -> list[dict[str, Any]]:
 
 def sources(tokens: list[str]) -> Sources:
     """The traces that the command line names. Raises RequestError: a token names nothing, or there is no trace."""
-    from harness.run import Run, find_run
-    from harness.traces.find import search
-    from harness.traces.progress import Progress
-
     run: Run | None = None
     places: list[Path] = []
     for token in tokens:
@@ -116,26 +109,21 @@ def paraver(
     *,
     out: OutOption = None,
     engine: Annotated[
-        ParaverEngine,
-        typer.Option("--engine", help="auto: nsys2prv for nsys reports if it is installed, else the harness's own"),
-    ] = ParaverEngine.auto,
+        ParaverEngine, typer.Option(help="auto: nsys2prv for nsys reports if it is installed, else the harness's own")
+    ] = "auto",
     types: Annotated[
         str | None, typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)")
     ] = None,
     container: Annotated[
         Path | None, typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys")
     ] = None,
-    container_command: Annotated[
-        str, typer.Option("--container-command", help="singularity or apptainer")
-    ] = "singularity",
+    container_command: Annotated[str, typer.Option(help="singularity or apptainer")] = "singularity",
     submit: Annotated[
         bool, typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
-    from harness.export.nsys2prv import TYPES, check_types, installed
-
     wanted = tuple(types.split(",")) if types else TYPES
     check_types(wanted)
     if out is not None:
@@ -146,18 +134,28 @@ def paraver(
     found = sources(tokens)
     prefix, notes = nsys2prv.prefix_for(out, found.folder(), nsys2prv.PARAVER)
     only_nsys = len(found.reports) == len(found.traces)
-    if engine is ParaverEngine.nsys2prv and not only_nsys:
+    if engine == "nsys2prv" and not only_nsys:
         raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
-    automatic = engine is ParaverEngine.auto and only_nsys and (container or installed())
-    if engine is ParaverEngine.nsys2prv or automatic:
+    automatic = engine == "auto" and only_nsys and (container or installed())
+    if engine == "nsys2prv" or automatic:
         image = (container_command, container) if container else None
         try:
-            return _paraver_nsys2prv(found, prefix, wanted, image, notes=notes, as_json=as_json)
+            return _print(as_json, *_by_nsys2prv(convert(found.reports, prefix, types=wanted, image=image), notes))
         except HarnessError as error:
             if not automatic:
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
-    return _paraver_own(found, prefix, notes, as_json)
+    done = write_paraver(found.open(), prefix, found.hosts())
+    made = {
+        "engine": "own",
+        "prv": str(done.prv),
+        "tasks": done.tasks,
+        "threads": done.threads,
+        "nodes": done.nodes,
+        "records": done.records,
+        "duration_ns": done.end_ns,
+    }
+    return _print(as_json, made, notes + done.notes)
 
 
 def _as_options(
@@ -165,7 +163,7 @@ def _as_options(
 ) -> list[str]:
     """The same request as arguments of a command line that is run in another folder."""
     given = {
-        "--engine": engine.value,
+        "--engine": engine,
         "--out": out.absolute() if out else None,
         "--types": types,
         "--container": container.absolute() if container else None,
@@ -180,8 +178,6 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     from harness.launch.job import python_of
     from harness.launch.submit import state_of, this_machine
     from harness.launch.untrusted import find_untrusted
-    from harness.run import find_run
-    from harness.run.record import FINAL
 
     run = find_run(tokens[0])
     if len(tokens) != 1:
@@ -201,18 +197,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     return 0
 
 
-def _paraver_nsys2prv(
-    found: Sources,
-    prefix: Path,
-    types: tuple[str, ...],
-    image: tuple[str, Path] | None,
-    *,
-    notes: list[str],
-    as_json: bool,
-) -> int:
-    from harness.export.nsys2prv import convert
-
-    done = convert(found.reports, prefix, types=types, image=image)
+def _by_nsys2prv(done: nsys2prv.Converted, notes: list[str]) -> tuple[dict[str, Any], list[str]]:
     made = {
         "engine": "nsys2prv",
         "prv": str(done.prv),
@@ -222,30 +207,12 @@ def _paraver_nsys2prv(
         "events": done.contents.events,
         "duration_ns": done.contents.end_ns,
     }
-    return _print(as_json, made, notes + done.notes)
-
-
-def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) -> int:
-    from harness.export.paraver import write_paraver
-
-    done = write_paraver(found.open(), prefix, found.hosts())
-    made = {
-        "engine": "own",
-        "prv": str(done.prv),
-        "tasks": done.tasks,
-        "threads": done.threads,
-        "nodes": done.nodes,
-        "records": done.records,
-        "duration_ns": done.end_ns,
-    }
-    return _print(as_json, made, notes + done.notes)
+    return made, notes + done.notes
 
 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     from harness.export.perfetto import write_perfetto
-    from harness.monitor.samples import find, read
-    from harness.monitor.source import MonitorError
 
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
     suffixes = nsys2prv.AS_GIVEN if out is not None and out.name.endswith(".gz") else nsys2prv.PERFETTO
@@ -276,8 +243,6 @@ def _amount(name: str, value: float | str) -> str:
     >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
     ('1 task', '32,660 records', '684 ms', '0.29 MB')
     """
-    from harness.common.format import duration
-
     if isinstance(value, str):
         return f"{value} {name}"
     if name == "duration_ns":

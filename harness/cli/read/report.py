@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,14 +25,8 @@ SBATCH_OPTIONS = (
 SBATCH_VALUE = re.compile(r"[\w.:,=*@%/\[\]&|+-]+", re.ASCII)
 
 
-class WindowChoice(str, Enum):
-    steps = "steps"
-    gpu = "gpu"
-
-
-class ExecutorChoice(str, Enum):
-    local = "local"
-    slurm = "slurm"
+WindowChoice = Literal["steps", "gpu"]
+ExecutorChoice = Literal["local", "slurm"]
 
 
 def report(
@@ -43,38 +36,29 @@ def report(
     as_json: JsonOption = False,
     window: Annotated[
         WindowChoice, typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event")
-    ] = WindowChoice.steps,
+    ] = "steps",
     hta_compatible: Annotated[
         bool, typer.Option("--hta-compatible", help="print the numbers of HolisticTraceAnalysis 0.5.0 instead")
     ] = False,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="DIR", help="also write every table as CSV")] = None,
-    parquet: Annotated[
-        Path | None, typer.Option("--parquet", metavar="DIR", help="also write every table as Parquet")
-    ] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="DIR", help="also write every table as Parquet")] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="write the page here (default for a run: report.html in its folder)"
-        ),
+        typer.Option(metavar="FILE", help="write the page here (default for a run: report.html in its folder)"),
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
-    png: Annotated[
-        Path | None, typer.Option("--png", metavar="DIR", help="also write every plot as PNG, for slides")
-    ] = None,
+    png: Annotated[Path | None, typer.Option(metavar="DIR", help="also write every plot as PNG, for slides")] = None,
     notebook: Annotated[
         str | None,
         typer.Option(
-            "--notebook",
             metavar="[FILE.ipynb]",
             help="also write a notebook that you can change (default: report.ipynb in the run's folder, or here)",
         ),
     ] = None,
-    ranks: Annotated[
-        str | None, typer.Option("--ranks", metavar="0,3,…", help="ranks whose timeline the page shows")
-    ] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="0,3,…", help="ranks whose timeline the page shows")] = None,
     executor: Annotated[
         ExecutorChoice, typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array")
-    ] = ExecutorChoice.local,
+    ] = "local",
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array")
     ] = None,
@@ -84,9 +68,7 @@ def report(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            "--resume", metavar="DIR", help="continue a job array that lost tasks, from the folder that it left"
-        ),
+        typer.Option(metavar="DIR", help="continue a job array that lost tasks, from the folder that it left"),
     ] = None,
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
@@ -96,11 +78,12 @@ def report(
     from harness.report.tables.catalogue import check_parquet, write_tables
     from harness.report.tables.terminal import render_hta
 
-    wanted = _wants_page(html, window, no_html or hta_compatible)
+    # A run has a page only of the window that its summary is about.
+    wanted = html is not None or (window == "steps" and not (no_html or hta_compatible))
     shown = _ranks(ranks)
     request = Request(
         tokens=paths,
-        window=window.value,
+        window=window,
         hta=hta_compatible,
         workers=workers,
         slurm=_of_sbatch(slurm_option or [], resume, executor),
@@ -111,7 +94,13 @@ def report(
     if parquet is not None:
         check_parquet()
     if notebook is not None:
-        _check_notebook(notebook, paths, hta_compatible)
+        from harness.report.notebook import check_notebook
+
+        if hta_compatible:
+            raise RequestError(
+                "--notebook with --hta-compatible: a notebook has our own numbers; leave one of them out"
+            )
+        check_notebook(notebook, paths)
     measured = measure_request(request)
     summaries = measured.summaries
     if wanted:
@@ -125,7 +114,8 @@ def report(
     written = _pages(paths, measured, html, shown) if wanted else []
     cells = _notebook(paths, summaries, window, notebook) if notebook is not None else ""
     if as_json:
-        sys.stdout.write(_json(summaries))
+        texts = [summary.model_dump_json(indent=1) for summary in summaries]
+        print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")
         return
     hta = "\n".join(map(render_hta, summaries)) if hta_compatible else None
     sys.stdout.write(_text(paths, summaries, full, bool(written)) if hta is None else hta)
@@ -150,11 +140,6 @@ def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) ->
     return "\n".join([*texts, *filter(None, [render_series(summaries, width)])])
 
 
-def _wants_page(html: Path | None, window: WindowChoice, refused: bool) -> bool:
-    """Whether to write a page: where asked for, and for a run only of the window that its summary is about."""
-    return html is not None or (window is WindowChoice.steps and not refused)
-
-
 def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None) -> list[Path]:
     """Write the pages: where asked, else into the run. There, a full or read-only disk is only a warning."""
     from harness.report.page.write import write_pages
@@ -171,20 +156,12 @@ def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: fr
         return []
 
 
-def _check_notebook(asked: str, paths: list[str], hta_compatible: bool) -> None:
-    from harness.report.notebook import check_notebook
-
-    if hta_compatible:
-        raise RequestError("--notebook with --hta-compatible: a notebook has our own numbers; leave one of them out")
-    check_notebook(asked, paths)
-
-
 def _notebook(paths: list[str], summaries: list[Summary], window: WindowChoice, asked: str) -> str:
     """Write the notebook; returns what to say of it."""
     from harness.analysis.summary import Window
     from harness.report.notebook import write_notebook
 
-    written = write_notebook(paths, summaries, Window(window.value), asked)
+    written = write_notebook(paths, summaries, Window(window), asked)
     said = f"The notebook: {printable(str(written.path))} (`jupyter lab` opens it)\n"
     if written.kept is not None:
         said += f"{printable(str(written.kept))} differs and is kept; --notebook FILE gives a name of your own\n"
@@ -200,7 +177,7 @@ def _ranks(text: str | None) -> frozenset[int] | None:
 
 def _of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice) -> dict[str, str] | None:
     """What sbatch is told of the array; None: everything is measured here."""
-    if executor is not ExecutorChoice.slurm:
+    if executor != "slurm":
         given = [f"--slurm {option}" for option in options] + [f"--resume {resume}"] * (resume is not None)
         if given:
             raise RequestError(f"{given[0]} is for a job array: add --executor slurm, or leave it out")
@@ -220,9 +197,3 @@ def _of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice
             )
         told[key] = value
     return told
-
-
-def _json(summaries: list[Summary]) -> str:
-    """One job as an object, several as a list."""
-    texts = [summary.model_dump_json(indent=1) for summary in summaries]
-    return (texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]") + "\n"

@@ -30,7 +30,6 @@ def whatif(
     verify: Annotated[
         int | None,
         typer.Option(
-            "--verify",
             metavar="[N]",
             min=1,
             max=MOST_VERIFIED,

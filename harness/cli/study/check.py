@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from harness.analysis.change import ChangeVerdict
-from harness.cli.command_line import BEHAVIOUR, RUN, declared, read_launch
+from harness.cli.command_line import BEHAVIOUR, RUN, columns, declared, read_launch
 from harness.cli.commands import run_command
 from harness.cli.launch.launch import request_of
 from harness.cli.options import JsonOption
@@ -24,21 +24,9 @@ from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.secrets import masked_words
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
-from harness.report.tables.table import table
-from harness.study.check.result import ArmValues, Checked, Differing
-from harness.study.check.series import (
-    ARMS,
-    CheckArm,
-    Launch,
-    Launches,
-    block_of,
-    known_series,
-    make_runs,
-    measured,
-    new_series,
-    slots,
-    tasks_of,
-)
+from harness.report.tables.table import WIDTH, setting, table
+from harness.study.check import series
+from harness.study.check.result import ArmValues, Checked, Differing, Question, check_arms
 from harness.study.series.points import Task
 from harness.study.series.runner import Change, SeriesOutcome
 
@@ -61,13 +49,9 @@ EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 
 
 def check(arguments: list[str]) -> int:
-    """`slurm.sh check` from its arguments; returns the exit code.
-
-    A launch in quotes is one word, and begins with a dash as an option does: it gets the program's name before it.
-
-    Raises:
-        WorkError: its runs failed. Its exit code is that of `cannot tell`, because 1 says that B is worse.
-    """
+    """`slurm.sh check` from its arguments; returns the exit code. A launch in quotes is one word, and begins with a
+    dash as an option does: it gets the program's name before it. Raises WorkError: its runs failed. Its exit code is
+    that of `cannot tell`, because 1 says that B is worse."""
     try:
         return run_command("check", command, [_as_argument(word) for word in arguments])
     except WorkError as error:
@@ -76,7 +60,6 @@ def check(arguments: list[str]) -> int:
 
 
 def page(_: list[str]) -> str:
-    """The help page."""
     return as_text(of_function("check", command, EXITS, EXAMPLES, "docs/check.md"))
 
 
@@ -99,50 +82,39 @@ def command(
         ),
     ],
     *,
-    fail_above: Annotated[
-        str, typer.Option("--fail-above", metavar="P%", help="how much worse B may be")
-    ] = USUAL_SHARE,
-    metric: Annotated[
-        str | None, typer.Option("--metric", metavar="NAME", help="the number to judge [step_time]")
-    ] = None,
+    fail_above: Annotated[str, typer.Option(metavar="P%", help="how much worse B may be")] = USUAL_SHARE,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="the number to judge [step_time]")] = None,
     runs: Annotated[
-        int | None,
-        typer.Option("--runs", metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch [{USUAL_RUNS}]"),
+        int | None, typer.Option(metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch [{USUAL_RUNS}]")
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(
-            "--resume", metavar="SERIES", help="keep the runs of this check, and make the missing ones; for launches"
-        ),
+        typer.Option(metavar="SERIES", help="keep the runs of this check, and make the missing ones; for launches"),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Whether B is slower than A, from several runs of each. If the runs differ too much, it cannot tell and prints
     the command that would."""
     from harness.report.tables.catalogue import numbers
-    from harness.study.check.result import Question, check_arms
 
     question = Question(_share(fail_above), metric, numbers())
-    launches = [_is_launch(word) for word in (a, b)]
+    launches = [re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None for word in (a, b)]
     if any(launches) and not all(launches):
         raise RequestError("check: one of A and B is runs, the other a launch: give two launches, which then alternate")
     if not any(launches) and (runs or resume):
         raise RequestError(f"{'--runs' if runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
-    asked = [*_unless(fail_above, USUAL_SHARE, "--fail-above"), *_unless(metric, None, "--metric")]
+    asked = ["--fail-above", fail_above] if fail_above != USUAL_SHARE else []
+    asked += ["--metric", metric] if metric is not None else []
     if all(launches):
         asked_for = launches_of([shlex.split(word) for word in (a, b)])
-        arms, series = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
-        asked += ["--resume", series]
+        arms, name = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
+        asked += ["--resume", name]
     else:
-        from harness.study.check.series import arms_of_runs
-
-        arms = arms_of_runs((a, b))
+        arms = series.arms_of_runs((a, b))
     checked = check_arms(*arms, question)
-    return _answer(checked.model_copy(update={"next": _next(checked, arms, asked)}), as_json)
-
-
-def _is_launch(word: str) -> bool:
-    return re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None
+    checked = checked.model_copy(update={"next": _next(checked, arms, asked)})
+    print(checked.model_dump_json(indent=1) if as_json else "\n".join(lines_of(checked, columns(WIDTH))))
+    return checked.verdict.exit_code
 
 
 def _share(text: str) -> float:
@@ -160,47 +132,26 @@ def _share(text: str) -> float:
     )
 
 
-def _unless(value: str | None, usual: str | None, flag: str) -> list[str]:
-    return [] if value == usual or value is None else [flag, value]
-
-
-def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> str | None:
+def _next(checked: Checked, arms: Sequence[series.CheckArm], asked: Sequence[str]) -> str | None:
     """The command whose runs would tell; None if it is told, or an arm is no launch of ours."""
-    from harness.study.check.series import launch_of_arm
-
-    arguments = [launch_of_arm(arm) for arm in arms]
-    if checked.needed_runs is None or None in arguments:
+    launches = [launch for arm in arms if (launch := series.launch_of_arm(arm)) is not None]
+    if checked.needed_runs is None or len(launches) < len(arms):
         return None
-    needed = ["--runs", str(checked.needed_runs), *asked]
-    return shlex.join([PROGRAM, "check", *(word for word in arguments if word is not None), *needed])
-
-
-def _answer(checked: Checked, as_json: bool) -> int:
-    from harness.cli.command_line import columns
-    from harness.report.tables.table import WIDTH
-
-    if as_json:
-        print(checked.model_dump_json(indent=1))
-    else:
-        sys.stdout.write("\n".join(lines_of(checked, columns(WIDTH))) + "\n")
-    return checked.verdict.exit_code
+    return shlex.join([PROGRAM, "check", *launches, "--runs", str(checked.needed_runs), *asked])
 
 
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 
 
-def launches_of(arguments: Sequence[Sequence[str]]) -> Launches:
-    """Both arms from the arguments of their launches, program name first.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong, with its arm.
-    """
+def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
+    """Both arms from the arguments of their launches, program name first. Raises RequestError: a sentence for each
+    thing that is wrong, with its arm."""
     if not IN_CHECKOUT:
         raise RequestError("check: launching needs the checkout: run `bash slurm.sh check` there, or give runs")
-    return {arm: _launch(arm, each) for arm, each in zip(ARMS, arguments, strict=True)}
+    return {arm: _launch(arm, each) for arm, each in zip(series.ARMS, arguments, strict=True)}
 
 
-def _launch(arm: str, arguments: Sequence[str]) -> Launch:
+def _launch(arm: str, arguments: Sequence[str]) -> series.Launch:
     argv = list(arguments[arguments.index(PROGRAM) + 1 :])
     is_run = argv[:1] == [RUN]
     line = read_launch(argv[is_run:], declared(), is_run)
@@ -211,39 +162,35 @@ def _launch(arm: str, arguments: Sequence[str]) -> Launch:
         launch_of(experiment).refuse_ambiguous(experiment, line.given)
     except RequestError as error:
         raise RequestError("\n".join(f"{arm.upper()}: {each}" for each in str(error).splitlines())) from None
-    return Launch(argv, experiment, choice.site)
+    return series.Launch(argv, experiment, choice.site)
 
 
 def make_arms(
-    launches: Launches, each: int, resume: str | None, options: Sequence[str]
-) -> tuple[tuple[CheckArm, CheckArm], str]:
-    """The runs of both arms, and the name of their series.
-
-    Raises:
-        RequestError: a run cannot be made, or `resume` names no such check.
-        TrainingNeeded: this machine trains, and only the training packages are missing.
-        WorkError: fewer than two runs of an arm completed.
-    """
-    tasks = tasks_of(launches, each)
-    for task in tasks[: len(ARMS)]:
+    launches: series.Launches, each: int, resume: str | None, options: Sequence[str]
+) -> tuple[tuple[series.CheckArm, series.CheckArm], str]:
+    """The runs of both arms, and the name of their series. Raises RequestError: a run cannot be made, or `resume` names
+    no such check. TrainingNeeded: this machine trains, and only the training packages are missing. WorkError: fewer
+    than two runs of an arm completed."""
+    tasks = series.tasks_of(launches, each)
+    for task in tasks[: len(series.ARMS)]:
         require_training(task.prepared.job, os.environ)
-    series = known_series(resume) if resume else new_series()
+    name = series.known_series(resume) if resume else series.new_series()
     arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
-    again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", series])
-    order = " ".join(slot.key.upper() for slot in slots(each))
-    print(f"{series}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
-    outcome = _made(series, tasks, again)
-    arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, arguments, strict=True)]
-    if few := [arm for arm, made in zip(ARMS, arms, strict=True) if len(made.runs) < 2]:
+    again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", name])
+    order = " ".join(slot.key.upper() for slot in series.slots(each))
+    print(f"{name}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
+    outcome = _made(name, tasks, again)
+    arms = [_arm(arm, word, outcome) for arm, word in zip(series.ARMS, arguments, strict=True)]
+    if few := [arm for arm, made in zip(series.ARMS, arms, strict=True) if len(made.runs) < 2]:
         notes = [note for arm in arms for note in arm.notes]
         which = " and ".join(few).upper()
         raise WorkError("\n".join([*notes, f"{which}: fewer than two runs completed; continue with: {again}"]))
-    return (arms[0], arms[1]), series
+    return (arms[0], arms[1]), name
 
 
-def _made(series: str, tasks: list[Task], again: str) -> SeriesOutcome:
+def _made(name: str, tasks: list[Task], again: str) -> SeriesOutcome:
     try:
-        return make_runs(series, tasks, lambda change: _tell(change, len(tasks)))
+        return series.make_runs(name, tasks, lambda change: _tell(change, len(tasks)))
     except (KeyboardInterrupt, HarnessError) as error:
         if not isinstance(error, RequestError):
             print(f"its runs are kept; continue with: {again}", file=sys.stderr)
@@ -257,14 +204,14 @@ def _tell(change: Change, of: int) -> None:
     print(f"{change.counts['done']} of {of} done; {place} {change.what}{run}{note}", file=sys.stderr)
 
 
-def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
-    made = CheckArm(arguments, [], [])
+def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> series.CheckArm:
+    made = series.CheckArm(arguments, [], [])
     for place in outcome.places:
         slot = place.task.point.slot
         if slot.key != arm:
             continue
         if place.status == "done" and place.run is not None:
-            made.runs.append(measured(place.run.path, block=block_of(slot.repeat)))
+            made.runs.append(series.measured(place.run.path, block=series.block_of(slot.repeat)))
         else:
             which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
             logs = f" ({PROGRAM} logs {which})" if place.run else ""
@@ -277,9 +224,13 @@ _MEANS = {"step_ns": "step time", "step_ns_per_token": "step time per token", "m
 
 def lines_of(checked: Checked, width: int) -> Iterator[str]:
     """The verdict first, then what it rests on, then what to do."""
-    yield from _wrapped(f"{checked.verdict.value}: {checked.why}", width)
+    yield from wrap(f"{checked.verdict.value}: {checked.why}", width)
     yield ""
-    yield from _arms(checked)
+    for letter, arm in (("A", checked.a), ("B", checked.b)):
+        yield f"{letter}: {arm.asked}"
+        yield f"   {_runs(arm)}"
+        shown = ", ".join(metric_text(checked.metric, run.value) for run in arm.runs)
+        yield f"   {_MEANS.get(checked.metric, checked.metric)}: {shown or 'no run has it'}"
     yield ""
     yield from _numbers(checked, width)
     yield from _differing("Not comparable: these differ", checked.key_differs)
@@ -289,21 +240,9 @@ def lines_of(checked: Checked, width: int) -> Iterator[str]:
     yield from _advice(checked, width)
 
 
-def _arms(checked: Checked) -> Iterator[str]:
-    for letter, arm in (("A", checked.a), ("B", checked.b)):
-        yield f"{letter}: {arm.asked}"
-        yield f"   {_runs(arm)}"
-        shown = ", ".join(metric_text(checked.metric, run.value) for run in arm.runs)
-        yield f"   {_name(checked)}: {shown or 'no run has it'}"
-
-
 def _runs(arm: ArmValues) -> str:
     count = len(arm.runs)
     return f"{count} run{'s' * (count != 1)}: {', '.join(run.run for run in arm.runs)}" if count else "no run"
-
-
-def _name(checked: Checked) -> str:
-    return _MEANS.get(checked.metric, checked.metric)
 
 
 def _numbers(checked: Checked, width: int) -> Iterator[str]:
@@ -316,21 +255,15 @@ def _numbers(checked: Checked, width: int) -> Iterator[str]:
             f"{percent(checked.run_deviation)}, so {len(checked.a.runs)} and {len(checked.b.runs)} runs show a change "
             f"of {percent(checked.smallest_seen)} nine times in ten"
         )
-    yield from _wrapped(text, width)
+    yield from wrap(text, width)
 
 
 def _differing(title: str, rows: list[Differing]) -> Iterator[str]:
     if rows:
         yield ""
         yield title
-        yield from table(("", "A", "B"), [(row.name, _plain(row.a), _plain(row.b)) for row in rows], left=3)
+        yield from table(("", "A", "B"), [(row.name, setting(row.a), setting(row.b)) for row in rows], left=3)
         yield ""
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return " ".join(map(str, value)) or "–"
-    return "–" if value is None else str(value)
 
 
 def _doubts(checked: Checked) -> Iterator[str]:
@@ -350,12 +283,11 @@ def _advice(checked: Checked, width: int) -> Iterator[str]:
             f"even {MOST_RUNS} runs of each would not tell, if they vary like these: make the machine "
             "quieter, or allow more with --fail-above"
         )
-        yield from _wrapped(text, width)
+        yield from wrap(text, width)
         return
-    if _mostly_disturbed(checked):
-        yield from _wrapped(
-            "other programs used the machine during most runs: repeat the check when they do not", width
-        )
+    runs = [*checked.a.runs, *checked.b.runs]
+    if 2 * sum(bool(run.doubts) for run in runs) > len(runs):
+        yield from wrap("other programs used the machine during most runs: repeat the check when they do not", width)
     known = checked.low is not None
     text = (
         f"about {checked.needed_runs} runs of each would tell" if known else f"begin with {checked.needed_runs} of each"
@@ -363,12 +295,3 @@ def _advice(checked: Checked, width: int) -> Iterator[str]:
     yield text + (":" if checked.next else "")
     if checked.next:
         yield f"  {checked.next}"
-
-
-def _mostly_disturbed(checked: Checked) -> bool:
-    runs = [*checked.a.runs, *checked.b.runs]
-    return 2 * sum(bool(run.doubts) for run in runs) > len(runs)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrap(text, width)

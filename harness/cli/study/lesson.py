@@ -5,35 +5,38 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.launch.untrusted import YesOption, may_launch, source_of
+from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
-
-if TYPE_CHECKING:
-    from harness.experiment.exercises import Experiment
-    from harness.run import Run
-    from harness.site.site import Site
-    from harness.study.lessons import ExperimentPair, FoundPair, Lesson
+from harness.experiment.exercises import Experiment
+from harness.launch.backends.registry import backend_of
+from harness.launch.check import site_lacks_training
+from harness.run import Run, all_runs
+from harness.site.detection import choose_site, visible_gpus
+from harness.site.site import Site
+from harness.study import lessons
 
 
 class LessonAtSite(NamedTuple):
     """A lesson, with its experiments as they run at one site."""
 
-    lesson: Lesson
-    pair: ExperimentPair  # open settings are those of the run that was found, else the defaults of the site
+    lesson: lessons.Lesson
+    pair: lessons.ExperimentPair  # open settings are those of the run that was found, else the defaults of the site
     site: Site
     site_given: str | None  # --site
 
     def command(self, experiment: Experiment) -> str:
         """The command of one arm; if no flag can undo a default of the site, the lesson's own `--run`."""
-        from harness.study.lessons import lesson_command, shell_command
+        typed = lessons.shell_command(experiment, self.site_given, self.site.defaults)
+        return typed or f"bash {lessons.lesson_command(self.lesson.name, self.site_given)} --run"
 
-        typed = shell_command(experiment, self.site_given, self.site.defaults)
-        return typed or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
+    def arms(self, found: lessons.FoundPair) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
+        """Each arm's experiment, with its run."""
+        return (self.pair.a, found.a), (self.pair.b, found.b)
 
 
 def lesson(
@@ -52,9 +55,7 @@ def lesson(
     again: Annotated[
         bool, typer.Option("--again", help="start both runs once more, for example because the machine was busy")
     ] = False,
-    site: Annotated[
-        str | None, typer.Option("--site", metavar="NAME|FILE", help="where to run, as for a launch")
-    ] = None,
+    site: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="where to run, as for a launch")] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="NAME", help="the answer from stored runs; starts nothing")
     ] = None,
@@ -63,10 +64,6 @@ def lesson(
 ) -> int:
     """List the lessons, or do one: print its question, make its two runs if they are missing, give hints and the
     answer."""
-    from harness.launch.check import site_lacks_training
-    from harness.site.detection import choose_site
-    from harness.study.lessons import FoundPair, lesson_command, lesson_names, load_lesson
-
     if again and run is False:
         raise RequestError("--again starts both runs, and --no-run starts none: drop one")
     if reference is not None:
@@ -75,8 +72,8 @@ def lesson(
         return answer_from(reference, name, hint, bool(again or run), as_json)
     here = choose_site(site).site
     if name is None:
-        return _list([load_lesson(n) for n in lesson_names()], here, site, as_json)
-    chosen = load_lesson(name)
+        return _list([lessons.load_lesson(n) for n in lessons.lesson_names()], here, site, as_json)
+    chosen = lessons.load_lesson(name)
     pair, found = _paired(chosen, ended_runs()[chosen.ends], here)
     asked = LessonAtSite(chosen, pair, here, site)
     lesson_here = chosen.here(_on_cpu(here))
@@ -95,7 +92,7 @@ def lesson(
             print(f"hint {number} of {len(hints)}: {text}")
     made = [each for each in found if each is not None]
     if again:
-        found = FoundPair(None, None)
+        found = lessons.FoundPair(None, None)
     if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
@@ -108,18 +105,16 @@ def lesson(
     else:
         then = "--run" if missing else _next(len(hints), hint)
         then = _next_hint(len(hints), hint) if lacks_gpus else then
-        print(f"\nnext: {lesson_command(chosen.name, site)} {then}" * bool(then))
+        print(f"\nnext: {lessons.lesson_command(chosen.name, site)} {then}" * bool(then))
     return 0
 
 
-def _lacks_gpus(lesson: Lesson, here: Site) -> bool:
+def _lacks_gpus(lesson: lessons.Lesson, here: Site) -> bool:
     return lesson.needs_gpus and _on_cpu(here)
 
 
-def _needs_gpus(lesson: Lesson, here: Site) -> str:
-    from harness.study.lessons import lesson_command
-
-    read = lesson_command(lesson.name, None)
+def _needs_gpus(lesson: lessons.Lesson, here: Site) -> str:
+    read = lessons.lesson_command(lesson.name, None)
     return (
         f"lesson {lesson.name} needs GPUs, and site {here.name} runs on CPUs: use a --site with GPUs "
         f"({read} --no-run shows the question, {read} --reference NAME answers from stored runs on GPUs)"
@@ -136,34 +131,26 @@ def _next_hint(hints: int, given: int) -> str:
     return " ".join(["--hint"] * (given + 1)) if given < hints else ""
 
 
-def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, FoundPair]:
+def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lessons.ExperimentPair, lessons.FoundPair]:
     """The experiments of both arms, and the runs found of them; a missing arm gets the settings of the other."""
-    from harness.study.lessons import at_site, find_pair, pair_with
-
     cpu = _on_cpu(here)
     pair, usual = lesson.pair(cpu), dict(here.defaults)
     if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
         usual["gpus_per_node"] = lesson.gpus_per_node
-    plain = at_site(pair, usual)
-    found = find_pair(pair, runs, plain, here.name)
-    return pair_with(pair, found, plain), found
+    plain = lessons.at_site(pair, usual)
+    found = lessons.find_pair(pair, runs, plain, here.name)
+    return lessons.pair_with(pair, found, plain), found
 
 
 def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
     """Runs here cost nothing and are started; runs on a cluster cost the account, so a person is asked."""
-    from harness.launch.backends.registry import backend_of
-
     if asked is not None or only_reading:
         return bool(asked)
-    return backend_of(site).RUNS_HERE or (
-        sys.stdin.isatty() and typer.confirm(f"\nsubmit what is missing at {site.name}?", err=True)
-    )
+    return backend_of(site).RUNS_HERE or (sys.stdin.isatty() and agreed(f"\nsubmit what is missing at {site.name}?"))
 
 
 def ended_runs() -> dict[str, list[Run]]:
     """The runs in each state in which runs of lessons end, oldest first."""
-    from harness.run import all_runs
-
     found: dict[str, list[Run]] = {"completed": [], "stuck": [], "failed": []}
     for run in all_runs():
         if (own := run.status()) is not None and own.state in found:
@@ -172,50 +159,42 @@ def ended_runs() -> dict[str, list[Run]]:
 
 
 def _on_cpu(site: Site) -> bool:
-    from harness.site.detection import visible_gpus
-
     return site.device == "cpu" or (site.device == "auto" and not visible_gpus())
 
 
-def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
-    from harness.study.lessons import FoundPair, lesson_command
-
+def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bool) -> int:
     runs = ended_runs()
-    rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in lessons]
+    rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in every]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
-    width = max(len(each.title) for each in lessons)
-    for row, each in sorted(zip(rows, lessons, strict=True), key=lambda pair: pair[1].further):
+    width = max(len(each.title) for each in every)
+    for row, each in sorted(zip(rows, every, strict=True), key=lambda pair: pair[1].further):
         done = sum(row[arm] is not None for arm in ("a", "b"))
         state = {0: "not started", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
-        if done < len(FoundPair._fields) and _lacks_gpus(each, here):
+        if done < len(lessons.FoundPair._fields) and _lacks_gpus(each, here):
             state = "needs GPUs"
         print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")
-    print(f"next: {lesson_command('1a', site)} · --hint · --answer")
+    print(f"next: {lessons.lesson_command('1a', site)} · --hint · --answer")
     return 0
 
 
-def _row(lesson: Lesson, found: FoundPair) -> dict[str, object]:
+def _row(lesson: lessons.Lesson, found: lessons.FoundPair) -> dict[str, object]:
     return {
         "name": lesson.name,
         "title": lesson.title,
         "needs": "gpu" if lesson.needs_gpus else None,
-        "a": _id(found.a),
-        "b": _id(found.b),
+        "a": found.a.job_id if found.a else None,
+        "b": found.b.job_id if found.b else None,
     }
 
 
-def _id(run: Run | None) -> str | None:
-    return run.job_id if run is not None else None
-
-
-def _question(asked: LessonAtSite, found: FoundPair) -> None:
-    lesson, pair = asked.lesson.here(_on_cpu(asked.site)), asked.pair
+def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
+    lesson = asked.lesson.here(_on_cpu(asked.site))
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     if _lacks_gpus(asked.lesson, asked.site):
         print(f"This lesson needs GPUs, and site {asked.site.name} runs on CPUs: choose another --site.\n")
-    for arm, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
+    for arm, (experiment, run) in zip("ab", asked.arms(found), strict=True):
         state = f"run {run.job_id}" if run else "not run yet"
         print(f"  {arm}: {asked.command(experiment):<60} {state}")
     print("\nlook at")
@@ -223,24 +202,21 @@ def _question(asked: LessonAtSite, found: FoundPair) -> None:
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
 
 
-def _may_start(asked: LessonAtSite, found: FoundPair, made: list[Run], yes: bool) -> bool:
+def _may_start(asked: LessonAtSite, found: lessons.FoundPair, made: list[Run], yes: bool) -> bool:
     """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
-    arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-    missing = [experiment for experiment, run in arms if run is None]
+    missing = [experiment for experiment, run in asked.arms(found) if run is None]
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
-def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPair:
+def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> lessons.FoundPair:
     """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
     from harness.cli.launch.plan_short import announced
     from harness.cli.watch.follow import complete
-    from harness.launch.backends.registry import backend_of
     from harness.launch.submit import prepare
-    from harness.study.lessons import FoundPair
     from harness.study.start import start_run
 
     runs, unfinished = [], []
-    arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    arms = asked.arms(found)
     # Both before the first starts: an arm that cannot run makes the other's run useless.
     ready = [prepare(experiment, asked.site) if run is None else None for experiment, run in arms]
     for (experiment, run), prepared in zip(arms, ready, strict=True):
@@ -256,19 +232,15 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
         runs.append(run)
     for run in unfinished:
         complete(run, quiet, asked.lesson.ends)
-    return FoundPair(*runs)
+    return lessons.FoundPair(*runs)
 
 
-def _answer(asked: LessonAtSite, found: FoundPair, as_json: bool) -> int:
+def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool) -> int:
     from harness.cli.study.lesson_answer import give_answer
-    from harness.study.lessons import lesson_command
 
     if found.a is None or found.b is None:
-        arms = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-        needed = " and of: ".join(asked.command(experiment) for experiment, run in arms if run is None)
-        name = asked.lesson.name
-        raise RequestError(
-            f"lesson {name} needs a run of: {needed} (or {lesson_command(name, asked.site_given)} --run)"
-        )
+        needed = " and of: ".join(asked.command(experiment) for experiment, run in asked.arms(found) if run is None)
+        itself = lessons.lesson_command(asked.lesson.name, asked.site_given)
+        raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {itself} --run)")
     give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
     return 0

@@ -71,7 +71,11 @@ def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list
     if lesson.ends != "completed":
         row["endings"] = [arm.ending for arm in arms]
     doubts = [doubt for arm in arms for doubt in arm.doubts]
-    return row | {"answers": [_as_row(one) for one in decided], "doubts": doubts}
+    answers = [
+        {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}
+        for one in decided
+    ]
+    return row | {"answers": answers, "doubts": doubts}
 
 
 def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
@@ -99,11 +103,11 @@ def what_to_do(decided: list[RelationResult], doubts: list[dict[str, str]], repe
     found = [f"    {doubt['run']}: {doubt['what']} ({doubt['evidence']})" for doubt in doubts]
     lines = ["", "Problems of these recordings:", *found] if found else [""]
     if any(relation.depends_on_load for relation in failed):
-        lines.append("Times depend on other programs on the machine. Repeat both runs when it is quiet:")
-        lines.append(f"    {repeat}")
+        quiet = "Times depend on other programs on the machine. Repeat both runs when it is quiet:"
+        lines += [quiet, f"    {repeat}"]
     if not all(relation.depends_on_load for relation in failed):
-        lines.append("Counts and bytes do not depend on the load. Compare the other settings of both runs:")
-        lines.append(f"    {compare}")
+        alike = "Counts and bytes do not depend on the load. Compare the other settings of both runs:"
+        lines += [alike, f"    {compare}"]
     return lines
 
 
@@ -113,19 +117,10 @@ def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
     return ["", "The runs ended otherwise than expected. Repeat both:", f"    {repeat}"] if failed else []
 
 
-def _as_row(one: RelationResult) -> dict[str, object]:
-    return {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}
-
-
 def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_json: bool) -> int:
-    """Print the answer; with hints asked for, the question and the hints instead. Returns the exit code.
-
-    runs: whether --run or --again was given.
-
-    Raises:
-        RequestError: there is no such reference or lesson, or the reference has no runs for it.
-        WorkError: a file of the reference is damaged.
-    """
+    """Print the answer; with hints asked for, the question and the hints instead. Returns the exit code. runs: whether
+    --run or --again was given. Raises RequestError: there is no such reference or lesson, or the reference has no runs
+    for it. WorkError: a file of the reference is damaged."""
     if name is None:
         asked = f"{PROGRAM} lesson 2a --reference {reference}"
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")

@@ -15,14 +15,15 @@ from harness.cli.command_line import Declared, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
 from harness.cli.page import Page, as_text, of_function
 from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
+from harness.study import mysteries
 
 if TYPE_CHECKING:
     from harness.common.faults import Fault
     from harness.experiment.base import Experiment
     from harness.experiment.training import Mystery, Training
-    from harness.study.mysteries import Level, Subject
     from harness.study.mystery_grades import Result
 
 PARTS = {
@@ -53,11 +54,8 @@ UNTRACED = "--no-profile"
 
 
 def mystery(arguments: list[str]) -> int:
-    """Start a mystery, or one of its parts; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """Start a mystery, or one of its parts; returns the exit code. Raises RequestError: a sentence for each thing that
+    is wrong."""
     if arguments and arguments[0] in PARTS:
         return run_command(f"mystery {arguments[0]}", resolve_name(PARTS[arguments[0]][0]), arguments[1:])
     if not arguments:
@@ -66,19 +64,16 @@ def mystery(arguments: list[str]) -> int:
     if arguments[0].startswith("-"):
         return _start(arguments)
     if (arguments[0] != "last" and nearest(arguments[0], PARTS)) or len(arguments) > 1:
-        hint = nearest_or_list(arguments[0], PARTS, "slurm.sh help mystery lists all")
-        raise RequestError(f"mystery: there is no part {arguments[0]!r}{hint}; to start a mystery, begin with -e 1")
+        raise RequestError(_no_part(arguments[0]))
     return _show(arguments[0])
 
 
 def _show(token: str) -> int:
     """Print the public facts of a mystery, and the answers so far."""
-
-    from harness.study.mysteries import level_text, subject_of
-
     asked = asked_of(token)
     level = asked.mystery.level
-    print(f"{asked.run.job_id}: a mystery of level {level}: {level_text(subject_of(asked.faults), level)}")
+    text = mysteries.level_text(mysteries.subject_of(asked.faults), level)
+    print(f"{asked.run.job_id}: a mystery of level {level}: {text}")
     following = NEXT_OF_ENDING if asked.ends else NEXT
     print(f"  its commitment (SHA-256): {asked.mystery.commitment}")
     print("\n".join([*asked.answer_lines(), f"next: {following.replace('RUN', asked.run.job_id)}"]))
@@ -121,37 +116,27 @@ def _no_part(word: str) -> str:
     return f"mystery: there is no part {word!r}{hint}; to start a mystery, begin with -e 1"
 
 
-class _OwnFlags(NamedTuple):
-    """The values of the mystery's own flags."""
-
-    level: Level
-    seed: int
-    subject: Subject
-
-
 def _start(arguments: list[str]) -> int:
     from harness.cli.launch.launch import behaviour_of, go, request_of
     from harness.launch.submit import prepare
-    from harness.study.mysteries import draw, draw_ending, place_of, with_mystery
 
     line = read_line(arguments, declared() | {name: own for own in OWN for name in own.names})
-    asked = _own(line)
-    launch = _of_launch(line, asked.subject)
+    level, seed, subject = _own(line)
+    launch = _of_launch(line, subject)
     experiment, choice = request_of(launch, [name for own in OWN for name in own.names])
     training = _training(experiment)
     job = prepare(training, choice.site).job
     resolved = _training(job.experiment)
-    place = place_of(resolved, job.device, job.model)
-    if asked.subject == "slow":
-        secret = draw(asked.seed, asked.level, place)
-    else:
-        secret = draw_ending(asked.seed, asked.level, asked.subject, place)
-    hidden = with_mystery(training, asked.level, secret, resolved)
+    place = mysteries.place_of(resolved, job.device, job.model)
+    secret = (
+        mysteries.draw(seed, level, place) if subject == "slow" else mysteries.draw_ending(seed, level, subject, place)
+    )
+    hidden = mysteries.with_mystery(training, level, secret, resolved)
     return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *arguments])
 
 
-def _own(line: LaunchLine) -> _OwnFlags:
-    """Raises RequestError: a flag of the mystery has a value that it does not take."""
+def _own(line: LaunchLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
+    """Level, seed and kind. Raises RequestError: a flag of the mystery has a value that it does not take."""
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     subject = str(line.given.get("--kind", "slow"))
     if subject not in SUBJECTS:
@@ -164,10 +149,10 @@ def _own(line: LaunchLine) -> _OwnFlags:
     if seed is not None and len(seed) > MOST_DIGITS:
         raise RequestError(f"--seed takes a whole number of at most {MOST_DIGITS} digits, not of {len(seed)}")
     drawn_by = secrets.randbits(64) if seed is None else int(seed)
-    return _OwnFlags(int(level), drawn_by, subject)  # type: ignore[arg-type]  # both were checked
+    return int(level), drawn_by, subject  # type: ignore[return-value]  # both were checked
 
 
-def _of_launch(line: LaunchLine, subject: Subject) -> LaunchLine:
+def _of_launch(line: LaunchLine, subject: mysteries.Subject) -> LaunchLine:
     """The line without the mystery's own flags. Raises RequestError: a flag does not go with a mystery."""
     given: dict[str, Any] = dict(line.given)
     for own in OWN:
@@ -184,8 +169,6 @@ def _of_launch(line: LaunchLine, subject: Subject) -> LaunchLine:
 
 def _training(experiment: Experiment) -> Training:
     """Raises RequestError: the exercise trains nothing, or not by our own script."""
-    from harness.experiment.exercises import Megatron, Training
-
     if not isinstance(experiment, Training):
         raise RequestError(f"-e {experiment.exercise}: a mystery is a training: use -e 1, -e 2 or -e 3")
     if isinstance(experiment, Megatron) and experiment.uses_megatron_lm:
@@ -222,13 +205,10 @@ class GradedMystery(NamedTuple):
     @property
     def ends(self) -> bool:
         """Whether it hangs or dies, and is not only slow."""
-        from harness.study.mysteries import subject_of
-
-        return subject_of(self.faults) != "slow"
+        return mysteries.subject_of(self.faults) != "slow"
 
     @property
     def result(self) -> Result:
-        """All answers graded."""
         from harness.study.mystery_grades import result
 
         return result(self.faults, self.answers, self.world_size)
@@ -246,10 +226,9 @@ class GradedMystery(NamedTuple):
 
     def line(self, answer: Answer | None) -> AnswerLine:
         """A line of the answers file, of now."""
-        record = self.run.record
         return AnswerLine(
             unix_ns=time.time_ns(),
-            student=record.user,
+            student=self.run.record.user,
             run=self.run.name,
             exercise=self.experiment.exercise,
             world_size=self.world_size,
@@ -259,17 +238,10 @@ class GradedMystery(NamedTuple):
 
 
 def asked_of(token: str) -> GradedMystery:
-    """The mystery of a run.
-
-    Raises:
-        RequestError: there is no such run, it is no mystery, or its secret was changed.
-    """
-    from harness.experiment.exercises import Training
-    from harness.study.mysteries import faults_of
-
+    """The mystery of a run. Raises RequestError: there is no such run, it is no mystery, or its secret was changed."""
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:
         raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh mystery -e 1")
-    faults = faults_of(experiment.mystery)
+    faults = mysteries.faults_of(experiment.mystery)
     return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

@@ -18,16 +18,21 @@ import typer
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked_of
-from harness.common.errors import RequestError
+from harness.cli.watch.follow import complete, write_report
+from harness.common.errors import RequestError, TrainingNeeded
+from harness.common.format import aligned
 from harness.common.paths import expanded
+from harness.experiment.parse import command_of
+from harness.launch.submit import prepare, state_of
 from harness.live.hang import reveal_hang
 from harness.run import Run
 from harness.run.mystery import Answer, Revealed, add_answer, injected, read_revealed, unseal_records, write_revealed
+from harness.run.record import FINAL
+from harness.study.mysteries import Board, Row, answer_files, open_mystery, read_board
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary, TimeLost
     from harness.common.faults import Fault
-    from harness.study.mysteries import Board, Row
     from harness.study.mystery_grades import Grade, Result
 
 
@@ -48,16 +53,9 @@ def reveal_command(run: RunArgument, start: RunFlag = None, yes: YesOption = Fal
 
 
 def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
-    """Print the solution and, if asked, run the training without the faults; returns the exit code.
-
-    Raises:
-        RequestError: the run has not ended.
-        WorkError: the training without the faults did not complete.
-    """
-    from harness.cli.watch.follow import write_report
-    from harness.launch.submit import state_of
+    """Print the solution and, if asked, run the training without the faults; returns the exit code. Raises
+    RequestError: the run has not ended. WorkError: the training without the faults did not complete."""
     from harness.measure.request import load_summary
-    from harness.run.record import FINAL
 
     if state_of(asked.run) not in (*FINAL, "unknown"):
         raise RequestError(f"RUN: {asked.run.job_id} has not ended: slurm.sh status {asked.run.job_id}")
@@ -65,15 +63,18 @@ def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool =
     if asked.ends:
         return _ending(asked, as_json)
     summary = next(iter(write_report(asked.run)[0]), None)
-    found = _told(asked.faults, summary)
+    found = [one for one in (summary.findings if summary else []) if any(_is_same(one, f) for f in asked.faults)]
+    unnamed = [fault for fault in asked.faults if not any(_is_same(one, fault) for one in found)]
     before = _without(summary, found)
     if not as_json:
-        print("\n".join([*_truth(asked), *_diagnosis(asked, found), *_prediction(before, _unnamed(asked, found))]))
+        print("\n".join([*_truth(asked), *_diagnosis(unnamed, found), *_prediction(before, unnamed)]))
     healthy = _healthy(asked, start, as_json, yes)
     plain = load_summary(str(healthy.path))[1] if healthy else None
     measured = before._replace(measured_ns=plain.replay.step_ns if plain and plain.replay else None)
     if as_json:
-        print(json.dumps(_as_data(asked, found, measured, healthy), indent=1))
+        findings = [one.model_dump() for one in found]
+        told = {"findings": findings, **measured._asdict(), "without": healthy.job_id if healthy else None}
+        print(json.dumps(_solution(asked) | told, indent=1))
     elif healthy:
         print("\n".join([_comparison(measured, healthy), *_doubts(asked, summary, plain)]))
     return 0
@@ -81,8 +82,6 @@ def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool =
 
 def _end(asked: GradedMystery) -> None:
     """Write the secret into the run, once, and what was injected."""
-    from harness.study.mysteries import open_mystery
-
     if read_revealed(asked.run.path) is None:
         secret = open_mystery(asked.mystery)
         add_answer(asked.run.path, asked.line(None))
@@ -92,25 +91,12 @@ def _end(asked: GradedMystery) -> None:
 
 
 def _ending(asked: GradedMystery, as_json: bool) -> int:
-    """Why a training hung or died, and what the harness says of it; returns the exit code."""
     from harness.study.lessons import ending_of
 
     told = ending_of(asked.run).sentence or "nothing: nobody saw its end"
-    if as_json:
-        answers = [answer.model_dump() for answer in asked.answers]
-        faults = [str(fault) for fault in asked.faults]
-        points = asked.result.points
-        said = {"run": asked.run.job_id, "faults": faults, "points": points, "answers": answers, "told": told}
-        print(json.dumps(said, indent=1))
-    else:
-        print("\n".join([*_truth(asked), f"  the harness says: {told}"]))
+    lines = [*_truth(asked), f"  the harness says: {told}"]
+    print(json.dumps(_solution(asked) | {"told": told}, indent=1) if as_json else "\n".join(lines))
     return 0
-
-
-def _told(faults: tuple[Fault, ...], summary: Summary | None) -> list[TimeLost]:
-    """What the harness itself found of these faults."""
-    found = summary.findings if summary else []
-    return [one for one in found if any(_is_same(one, fault) for fault in faults)]
 
 
 def _is_same(found: TimeLost, fault: Fault) -> bool:
@@ -132,10 +118,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
     from harness.cli.launch.plan_short import announced
     from harness.cli.study.lesson import wants_runs
-    from harness.cli.watch.follow import complete
-    from harness.experiment.parse import command_of
     from harness.launch.check import site_lacks_training
-    from harness.launch.submit import prepare
     from harness.study.start import start_run
 
     revealed, site = read_revealed(asked.run.path), asked.run.record.site
@@ -145,8 +128,6 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     if not wants_runs(start, False, site):
         return None
     if site_lacks_training(site):
-        from harness.common.errors import TrainingNeeded
-
         raise TrainingNeeded
     plain = asked.experiment.model_copy(update={"mystery": None})
     if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
@@ -166,8 +147,7 @@ def _truth(asked: GradedMystery) -> Iterator[str]:
     yield f"mystery {asked.run.job_id}, level {asked.mystery.level}: {asked.result.points} of 100 points"
     lines = injected(asked.run.path)
     for fault in asked.faults:
-        took = [line.ns for line in lines if line.fault == fault.name]
-        took = [] if asked.ends else took
+        took = [line.ns for line in lines if line.fault == fault.name and not asked.ends]
         measured = f" (injected {len(took)} times, median {median(took) / 1e6:.1f} ms)" if took else ""
         yield f"  it was  {fault}: {_meaning(fault)}{measured}"
     yield from asked.answer_lines()
@@ -179,8 +159,8 @@ def _meaning(fault: Fault) -> str:
     return dict(kinds.explained)[fault.values["kind"]] if kinds and fault.kind.ends else fault.kind.meaning
 
 
-def _diagnosis(asked: GradedMystery, found: list[TimeLost]) -> Iterator[str]:
-    for fault in _unnamed(asked, found):
+def _diagnosis(unnamed: list[Fault], found: list[TimeLost]) -> Iterator[str]:
+    for fault in unnamed:
         yield f"  the diagnosis of the harness does not name {fault.name}"
     for one in found:
         ranks = ",".join(str(rank) for rank in one.ranks)
@@ -191,10 +171,6 @@ def _diagnosis(asked: GradedMystery, found: list[TimeLost]) -> Iterator[str]:
             f"  the harness's diagnosis: {one.cause} on rank {ranks}, {one.lost_ns / 1e6:.1f} ms lost per step"
             f"{interval}: {one.evidence}"
         )
-
-
-def _unnamed(asked: GradedMystery, found: list[TimeLost]) -> list[Fault]:
-    return [fault for fault in asked.faults if not any(_is_same(one, fault) for one in found)]
 
 
 def _prediction(step: Without, unnamed: list[Fault]) -> Iterator[str]:
@@ -225,15 +201,12 @@ def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
         )
 
 
-def _as_data(asked: GradedMystery, found: list[TimeLost], step: Without, healthy: Run | None) -> dict[str, object]:
+def _solution(asked: GradedMystery) -> dict[str, object]:
     return {
         "run": asked.run.job_id,
         "faults": [str(fault) for fault in asked.faults],
         "points": asked.result.points,
         "answers": [answer.model_dump() for answer in asked.answers],
-        "findings": [one.model_dump() for one in found],
-        **step._asdict(),
-        "without": healthy.job_id if healthy else None,
     }
 
 
@@ -243,7 +216,6 @@ def answer_command(
     cause: Annotated[
         str,
         typer.Option(
-            "--cause",
             metavar="NAME",
             help="the cause: a name of slurm.sh faults; of a hang or crash a kind of slurm.sh faults hang|crash",
         ),
@@ -253,9 +225,7 @@ def answer_command(
         typer.Option("--ms", help="time that it costs in one affected step, on one affected rank", show_default=False),
     ] = None,
     rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the affected ranks")] = "all",
-    phase: Annotated[
-        str | None, typer.Option("--phase", help="phase of a host stall: forward, backward or optimizer")
-    ] = None,
+    phase: Annotated[str | None, typer.Option(help="phase of a host stall: forward, backward or optimizer")] = None,
     every: Annotated[int, typer.Option("--every", metavar="K", help="it affects every K-th step")] = 1,
     step: Annotated[
         int | None, typer.Option("--step", help="of a hang or crash: the step in which it came", show_default=False)
@@ -322,21 +292,13 @@ def class_command(
     as_json: JsonOption = False,
 ) -> int:
     """The board of a class: each student's points, and the most common wrong answers."""
-    from harness.study.mysteries import answer_files, read_board
-
     board = read_board(answer_files([expanded(str(path)) for path in paths]))
-    if as_json:
-        print(json.dumps(asdict(board), indent=1))
-    else:
-        print("\n".join(_class_lines(board)))
+    print(json.dumps(asdict(board), indent=1) if as_json else "\n".join(_class_lines(board)))
     return 0
 
 
 def _class_lines(board: Board) -> Iterator[str]:
-    rows = [HEAD, *map(_cells, board.rows)]
-    wide = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    for row in rows:
-        yield "  ".join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip()
+    yield from aligned([HEAD, *map(_cells, board.rows)], range(len(HEAD)))
     if board.mistakes:
         yield ""
         yield "The most common wrong causes"

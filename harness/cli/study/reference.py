@@ -15,26 +15,14 @@ from harness.cli.command_line import Declared
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import Page, as_text, of_function
-from harness.cli.study.series import (
-    Arguments,
-    SeriesPlan,
-    Wanted,
-    carried_out,
-    closing_lines,
-    flag_rows,
-    limits_of,
-    plan_lines,
-    plan_of,
-    read_arguments,
-    repeats_of,
-    state_lines,
-    state_rows,
-)
+from harness.cli.study import series
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.paths import PROGRAM
+from harness.common.paths import PROGRAM, expanded
+from harness.experiment.options import options_of
+from harness.site.detection import choose_site
+from harness.site.site import Site, override
 
 if TYPE_CHECKING:
-    from harness.site.detection import SiteChoice
     from harness.study.reference.record import Recording, StoredReference
     from harness.study.series.runner import SeriesOutcome
 
@@ -57,11 +45,7 @@ PARTS = {
 
 
 def reference(arguments: list[str]) -> int:
-    """One of the parts; returns its exit code.
-
-    Raises:
-        RequestError: there is no such part.
-    """
+    """One of the parts; returns its exit code. Raises RequestError: there is no such part."""
     if not arguments:
         print(page(arguments))
         return 0
@@ -76,7 +60,7 @@ def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part == "record":
-        return record_page()
+        return as_text(_RECORD_PAGE)
     if part in PARTS:
         exits = CHECK_EXITS if part == "check" else ()
         return as_text(of_function(f"reference {part}", resolve_name(PARTS[part][0]), exits, docs=_DOCS))
@@ -114,94 +98,77 @@ _NOT_HERE = {"csv": "--csv", "png": "--png"}
 
 
 def record(arguments: list[str]) -> int:
-    """Run what is missing of a list and keep it, or say what would run; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
-    asked = read_arguments(arguments, "reference record", FURTHER)
+    """Run what is missing of a list and keep it, or say what would run; returns the exit code. Raises RequestError: a
+    sentence for each thing that is wrong."""
+    asked = series.read_arguments(arguments, "reference record", FURTHER)
     wanted = asked.wanted
     recording = _recording(asked)
-    limits = limits_of(wanted, recording.tasks)
+    limits = series.limits_of(wanted, recording.tasks)
     if recording.runs_here and limits.most_at_once > 1:
         raise RequestError("--max-parallel: runs at the same time on this machine slow each other down: drop it")
-    plan = plan_of(recording.series, recording.tasks, limits)
+    plan = series.plan_of(recording.series, recording.tasks, limits)
     if not wanted.json:
-        print(
-            f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}", file=sys.stderr
-        )
-        print("\n".join(plan_lines(plan)), file=sys.stderr)
+        what = f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}"
+        print("\n".join([what, *series.plan_lines(plan)]), file=sys.stderr)
     if wanted.dry_run or wanted.status:
         return _show(recording, plan, wanted)
-    return _run(recording, plan, asked)
+    again = _again(recording)
+    outcome = series.carried_out(plan, wanted, again)
+    if outcome is None:
+        return 0
+    for line in series.closing_lines(outcome, again):
+        print(line, file=sys.stderr)
+    return _keep(recording, outcome, asked)
 
 
-def record_page() -> str:
-    """The help page."""
-    left_out = tuple(_NOT_HERE.values())
-    return as_text(
-        Page(
-            usage=["reference record [FLAGS]"],
-            about="Run a whole list of variants and store the result. The same command again continues: a run that is "
-            "done is not repeated.",
-            flags=[row for row in flag_rows(FURTHER) if not row[0].startswith(left_out)],
-            examples=[("reference record --dry-run", "the runs that would be made")],
-            docs="docs/references.md",
-        )
-    )
+_RECORD_PAGE = Page(
+    usage=["reference record [FLAGS]"],
+    about="Run a whole list of variants and store the result. The same command again continues: a run that is done is "
+    "not repeated.",
+    flags=[row for row in series.flag_rows(FURTHER) if not row[0].startswith(tuple(_NOT_HERE.values()))],
+    examples=[("reference record --dry-run", "the runs that would be made")],
+    docs=_DOCS,
+)
 
 
-def _recording(asked: Arguments) -> Recording:
+def _recording(asked: series.Arguments) -> Recording:
     from harness.study.reference.record import plan_recording
     from harness.study.reference.variants import device_of
 
     wanted, further = asked.wanted, asked.further
     if unused := [flag for name, flag in _NOT_HERE.items() if getattr(wanted, name) is not None]:
         raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
-    choice = _site(asked)
-    given = further.get("--list") or ("miniatures" if device_of(choice.site) == "cpu" else "workshop")
+    site = _site(asked)
+    given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")
     only = [name for name in further.get("--only", "").split(",") if name]
-    return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), choice.site)
+    return plan_recording(wanted.name, given, only, series.repeats_of(further.get("--repeats", "1")), site)
 
 
-def _site(asked: Arguments) -> SiteChoice:
+def _site(asked: series.Arguments) -> Site:
     """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
-    from harness.experiment.options import options_of
-    from harness.site.detection import SiteChoice, choose_site
-    from harness.site.site import Site, override
-
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     if unknown := [name for name in asked.launch if name not in fields]:
         raise RequestError(f"{unknown[0]}: the list has the experiments: write your own list, or drop it")
-    choice = choose_site(asked.wanted.site)
     changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
-    return SiteChoice(site=override(choice.site, changes), reason=choice.reason)
+    return override(choose_site(asked.wanted.site).site, changes)
 
 
-def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
+def _show(recording: Recording, plan: series.SeriesPlan, wanted: series.Wanted) -> int:
     if wanted.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
-        print(json.dumps(head | {"runs": state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1))
+        print(
+            json.dumps(head | {"runs": series.state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1)
+        )
     elif wanted.dry_run:
         rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
         width = max(map(len, rows), default=0)
         print("\n".join(f"{name:<{width}}  {command}" for name, command in rows.items()))
     else:
-        print("\n".join(state_lines(plan)))
+        print("\n".join(series.state_lines(plan)))
     return 0
 
 
-def _run(recording: Recording, plan: SeriesPlan, asked: Arguments) -> int:
-    again = _again(recording)
-    outcome = carried_out(plan, asked.wanted, again)
-    if outcome is None:
-        return 0
-    for line in closing_lines(outcome, again):
-        print(line, file=sys.stderr)
-    return _keep(recording, outcome, asked)
-
-
-def _keep(recording: Recording, outcome: SeriesOutcome, asked: Arguments) -> int:
+def _keep(recording: Recording, outcome: SeriesOutcome, asked: series.Arguments) -> int:
     from harness.study.reference.record import keep
     from harness.traces.progress import Progress
 
@@ -221,8 +188,7 @@ def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
     found = kept.reference
     runs = sum(each.runs for each in found.variants)
     what = f"{_counted(runs, 'run')} of {_counted(len(found.variants), 'variant')}"
-    lines = [f"{found.name}: kept {what} in {kept.folder}"]
-    lines += found.missing_lines()
+    lines = [f"{found.name}: kept {what} in {kept.folder}", *found.missing_lines()]
     if not found.complete:
         lines.append(f"continue with: {_again(recording)}")
     show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))
@@ -234,7 +200,6 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _again(recording: Recording) -> str:
-    """The command that makes what is missing."""
     arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
     arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
     return shlex.join([PROGRAM, *arguments])
@@ -248,7 +213,6 @@ def package_command(
 ) -> int:
     """Make the archive that students copy: reports, traces, and a page of all variants with their lessons."""
     from harness.common.format import amount
-    from harness.common.paths import expanded
     from harness.measure.references import reference_folder
     from harness.study.reference.package import plan_package, refuse_output, write_package
     from harness.traces.progress import Progress

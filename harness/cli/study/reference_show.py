@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
 from harness.common.errors import WorkError
-from harness.common.format import duration, metric_text
+from harness.common.format import aligned, amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
+from harness.measure import references
+from harness.report.tables.table import WIDTH
+from harness.run import when
 from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
+from harness.study.reference.collect import Row, rows
 from harness.study.reference.differences import StepTimeChange
+from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.measure.references import Environment, Reference
     from harness.study.reference.check import ReferenceChecked
-    from harness.study.reference.collect import Row
 
 HEAD = ("variant", "runs", "step", "exposed", "memory", "tokens/s", "lessons")
 
@@ -31,30 +35,22 @@ def show_command(
     as_json: JsonOption = False,
 ) -> int:
     """List the stored references, or the variants of one with their step times."""
-    from harness.measure.references import read_reference, reference_folder
-    from harness.study.reference.collect import rows
-
     if name is None:
         return _list(as_json)
-    folder = reference_folder(name)
-    found = read_reference(folder)
+    folder = references.reference_folder(name)
+    found = references.read_reference(folder)
     table = rows(folder, found)
-    if as_json:
-        shown = found.model_dump(mode="json", exclude={"variants"})
-        print(json.dumps(shown | {"folder": str(folder), "variants": [r._asdict() for r in table]}, indent=1))
-    else:
-        print("\n".join(_shown(found, folder, table)))
+    data = found.model_dump(mode="json", exclude={"variants"})
+    data |= {"folder": str(folder), "variants": [row._asdict() for row in table]}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table)))
     return 0
 
 
 def _list(as_json: bool) -> int:
-    from harness.measure.references import own_place, read_reference, reference_folders
-    from harness.run import when
-
     rows: list[dict[str, Any]] = []
-    for folder in reference_folders():
+    for folder in references.reference_folders():
         try:
-            found = read_reference(folder)
+            found = references.read_reference(folder)
         except WorkError as error:
             rows.append({"name": folder.name, "folder": str(folder), "damaged": str(error)})
             continue
@@ -68,7 +64,7 @@ def _list(as_json: bool) -> int:
         print(json.dumps(rows, indent=1))
         return 0
     if not rows:
-        print(f"there are no references yet in {own_place()}; record one: {PROGRAM} reference record")
+        print(f"there are no references yet in {references.own_place()}; record one: {PROGRAM} reference record")
     for row in rows:
         said = row.get("damaged") or (
             f"{row['variants']} variants on {row['site']} ({row['device']}), {row['recorded']}, {row['state']}"
@@ -79,15 +75,13 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
-    from harness.run import when
-
+def _shown(found: references.Reference, folder: Path, table: list[Row]) -> list[str]:
     lines = [
         f"{found.name}: {found.variants_from}, recorded {when(found.created_ns)} on {found.site}",
         f"  {folder}",
         *(f"  {_made_with(each)}" for each in found.environments),
         "",
-        *_aligned([HEAD, *map(_cells, table)]),
+        *aligned([HEAD, *map(_cells, table)], {0, len(HEAD) - 1}),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
         *["step of exercise 0: what its largest messages took."] * any(v.asked.exercise == 0 for v in found.variants),
@@ -97,7 +91,7 @@ def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
     return [*lines, *([] if found.complete else [f"next: {again} records the missing runs"])]
 
 
-def _made_with(each: Environment) -> str:
+def _made_with(each: references.Environment) -> str:
     hardware = each.hardware
     cores = f", {hardware.cores} cores" if hardware.cores else ""
     known = each.software | each.tools
@@ -108,8 +102,6 @@ def _made_with(each: Environment) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    from harness.common.format import amount, duration, percent
-
     return (
         row.variant,
         str(row.runs),
@@ -121,19 +113,6 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Names to the left, numbers to the right."""
-    wide = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    left = {0, len(HEAD) - 1}
-    return [
-        "  ".join(
-            f"{cell:<{size}}" if column in left else f"{cell:>{size}}"
-            for column, (cell, size) in enumerate(zip(row, wide, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def check_command(
     new: Annotated[
         list[str] | None,
@@ -141,8 +120,7 @@ def check_command(
     ] = None,
     *,
     against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="NAME", help="the stored reference; default: the one with the same request"),
+        str | None, typer.Option(metavar="NAME", help="the stored reference; default: the one with the same request")
     ] = None,
     traces: Annotated[
         bool, typer.Option("--traces", help="compare the checksums of the traces; default: their sizes")
@@ -150,24 +128,12 @@ def check_command(
     as_json: JsonOption = False,
 ) -> int:
     """What changed since a reference was recorded, and the likely reason."""
-    from harness.study.reference.request import checked_reference, checked_runs, reference_named
-
     arguments = new or ["last"]
     folder = reference_named(arguments[0]) if len(arguments) == 1 else None
     found = checked_runs(arguments, against) if folder is None else checked_reference(folder, against, traces)
-    return _answer(found, as_json)
-
-
-def _answer(found: ReferenceChecked, as_json: bool) -> int:
-    from harness.cli.command_line import columns
-    from harness.report.tables.table import WIDTH
-    from harness.study.reference.request import likely_reasons
-
     reasons = likely_reasons(found)
-    if as_json:
-        print(json.dumps(found.model_dump(mode="json") | {"likely": reasons}, indent=1))
-    else:
-        print("\n".join(lines_of(found, reasons, columns(WIDTH))))
+    data = found.model_dump(mode="json") | {"likely": reasons}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(lines_of(found, reasons, columns(WIDTH))))
     return found.exit_code
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.cli.command_line import Declared
+from harness.cli.command_line import Declared, columns
 from harness.cli.page import Page, as_text
 from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of, state_rows
 from harness.cli.study.sweep import Series, checked_series, parted, run_series, site_of
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
+from harness.experiment.exercises import EXERCISES, Own, listing
+from harness.experiment.parse import flags_as_fields
+from harness.site.site import override
+from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep
+from harness.study.sweeps.stored import all_series, stored_request
 
 if TYPE_CHECKING:
     from harness.analysis.scaling import Size
-    from harness.experiment.exercises import Experiment
-    from harness.study.scaling import Axis, Mode, Study
     from harness.study.series.runner import SeriesOutcome
     from harness.study.sweeps.axes import Sweep
 
@@ -29,13 +32,10 @@ REPEATS = 3
 
 
 def scaling(arguments: list[str]) -> int:
-    """Run a scaling study, continue it, or show it; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """Run a scaling study, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each
+    thing that is wrong."""
     if not arguments:
-        print(page(arguments))
+        print(as_text(page))
         return 0
     if arguments[0].startswith("-"):
         read = read_arguments(arguments, "scaling", FURTHER)
@@ -50,28 +50,22 @@ def scaling(arguments: list[str]) -> int:
     return run_series(series, read, lambda outcome: _answer(series, outcome, read))
 
 
-def page(_: list[str]) -> str:
-    """The help page."""
-    return as_text(
-        Page(
-            usage=[
-                "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
-                "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
-                "scaling --nodes 1,2,4 -- train.py …: a training of your own",
-                "scaling NAME: continue a study, or show it",
-            ],
-            about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
-            "again continues: a run that is done is not repeated.",
-            flags=flag_rows(FURTHER),
-            examples=[("scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
-            docs="docs/sweeps.md",
-        )
-    )
+page = Page(
+    usage=[
+        "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
+        "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+        "scaling --nodes 1,2,4 -- train.py …: a training of your own",
+        "scaling NAME: continue a study, or show it",
+    ],
+    about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
+    "again continues: a run that is done is not repeated.",
+    flags=flag_rows(FURTHER),
+    examples=[("scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
+    docs="docs/sweeps.md",
+)
 
 
 def _stored(name: str) -> Sweep:
-    from harness.study.sweeps.stored import all_series, stored_request
-
     found = stored_request(name)
     if found is None or found.kind != "scaling":
         near = nearest(name, all_series())
@@ -82,22 +76,15 @@ def _stored(name: str) -> Sweep:
 
 def _sweep(arguments: Arguments) -> Sweep:
     """The study that the flags ask for, as a sweep."""
-    from harness.site.site import override
-    from harness.study.scaling import study_sweep
-    from harness.study.sweeps.stored import stored_request
-
     axis, sizes = _sizes(arguments)
-    flags = parted(arguments)
+    of_site, flags = parted(arguments)
     stored = stored_request(arguments.wanted.name) if arguments.wanted.name else None
-    site = override(site_of(arguments, stored)[0].site, flags.site)
-    study = _asked(arguments, flags.experiment, axis, sizes)
-    return study_sweep(study, site)
+    site = override(site_of(arguments, stored)[0].site, of_site)
+    return study_sweep(_asked(arguments, flags, axis, sizes), site)
 
 
 def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
     """The axis and its sizes; they are taken from the launch's flags."""
-    from harness.study.scaling import sizes_of
-
     nodes, gpus = str(arguments.launch.get("--nodes", "")), arguments.further.get("--gpus")
     if "," in nodes and gpus is not None:
         raise RequestError("--nodes and --gpus both name sizes: a study has one of them")
@@ -112,17 +99,11 @@ def _sizes(arguments: Arguments) -> tuple[Axis, list[int]]:
 
 
 def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
-    from harness.experiment.exercises import EXERCISES, Own, listing
-    from harness.experiment.parse import flags_as_fields
-    from harness.study.scaling import Study
-
     number = str(arguments.launch.get("--exercise", ""))
-    cls: type[Experiment] = Own
     own = _own(arguments.script) if arguments.script is not None else {}
     if not own and number not in map(str, EXERCISES):
         raise RequestError(f"-e/--exercise: got {number!r}, there are {listing()}, or a training of your own after --")
-    if not own:
-        cls = EXERCISES[int(number)]
+    cls = Own if own else EXERCISES[int(number)]
     given, wrong = flags_as_fields(cls, flags)
     modes = [mode for mode in ("strong", "weak") if f"--{mode}" in arguments.further]
     if len(modes) > 1:
@@ -158,7 +139,6 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int
 
 
 def _print(series: Series, found: list[Size], said: str) -> None:
-    from harness.cli.command_line import columns
     from harness.report.sweeps import scaling_table, why_table
     from harness.report.tables.table import WIDTH, Screen
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.cli.all_flags import behaviour_rows
 from harness.cli.command_line import Declared, LaunchLine, declared, read_launch
+from harness.cli.launch.untrusted import agreed
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.common.whole_number import whole_number
-
-if TYPE_CHECKING:
-    from harness.study.series.points import Estimate, ObservedRun, Task, TaskStatus
-    from harness.study.series.runner import Change, Limits, SeriesOutcome
+from harness.launch.backends.registry import backend_of
+from harness.study.series.points import Estimate, ObservedRun, Task, TaskStatus, counts, estimate, hours
+from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make
 
 OWN = (
     Declared(("--name",), True, "name of the series (default: from the request)"),
@@ -63,11 +63,8 @@ class Arguments(NamedTuple):
 
 
 def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Arguments:
-    """The arguments after the command's name.
-
-    Raises:
-        RequestError: a sentence for each flag that is unknown or lacks its value.
-    """
+    """The arguments after the command's name. Raises RequestError: a sentence for each flag that is unknown or lacks
+    its value."""
     own = {name: each for each in (*OWN, *further) for name in each.names}
     known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
     line: LaunchLine = read_launch(list(arguments), known)
@@ -81,32 +78,31 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
 
 
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
-    is_flag = word.startswith("-")
-    what = "unknown flag" if is_flag else "unexpected word"
+    what, near = ("unknown flag", known) if word.startswith("-") else ("unexpected word", ())
     where = f"slurm.sh help {command} lists all flags"
-    return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], known if is_flag else (), where)
+    return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], near, where)
 
 
 def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
     """The command's own flags for its help page."""
-    own = [(_spelled(each), each.help) for each in (*OWN, *further)]
+    values = {each: f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "" for each in (*OWN, *further)}
     shared = behaviour_rows((*_UNUSED, "-h"))
-    return [*own, *((name, _DRY_RUN if name == "--dry-run" else text) for name, text in shared)]
-
-
-def _spelled(each: Declared) -> str:
-    return "/".join(each.names) + (f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "")
+    return [
+        *(("/".join(each.names) + value, each.help) for each, value in values.items()),
+        *((name, _DRY_RUN if name == "--dry-run" else text) for name, text in shared),
+    ]
 
 
 def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:
     """The limits that the flags ask for. Raises RequestError: one is not a number above zero."""
-    from harness.launch.backends.registry import backend_of
-    from harness.study.series.runner import Limits
-
-    here = any(backend_of(task.point.site).RUNS_HERE for task in tasks)
     at_once = _positive("--max-parallel", wanted.max_parallel, whole=True)
     hours = _positive("--max-gpu-hours", wanted.max_gpu_hours, whole=False)
-    return Limits(int(at_once or (1 if here else IN_QUEUE)), hours, wanted.retry_failed)
+    return Limits(int(at_once or (1 if _here(tasks) else IN_QUEUE)), hours, wanted.retry_failed)
+
+
+def _here(tasks: Sequence[Task]) -> bool:
+    """Whether a task runs on this machine."""
+    return any(backend_of(task.point.site).RUNS_HERE for task in tasks)
 
 
 def _positive(flag: str, word: str | None, whole: bool) -> float | None:
@@ -132,23 +128,15 @@ class SeriesPlan(NamedTuple):
 
     @property
     def to_make(self) -> list[Task]:
-        """The tasks that a call would start."""
-        from harness.study.series.runner import to_make
-
         return to_make(self.places, self.limits.retry_failed)
 
     @property
     def estimate(self) -> Estimate:
-        """What it took and may take."""
-        from harness.study.series.points import estimate
-
         return estimate(self.places, self.runs, self.to_make)
 
 
 def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> SeriesPlan:
     """The present state of the series. Raises RequestError: it was made with other settings."""
-    from harness.study.series.runner import survey
-
     return SeriesPlan(series, tasks, *survey(series, tasks), limits)
 
 
@@ -158,14 +146,11 @@ def count_text(found: dict[str, int]) -> str:
 
 
 def hour_word(tasks: Sequence[Task]) -> str:
-    """The name of the device hours."""
     return "GPU hours" if any(task.prepared.job.device == "cuda" for task in tasks) else "process hours"
 
 
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     """The runs that exist, the runs to make, and their cost."""
-    from harness.study.series.points import counts, hours
-
     told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
     if told.spent_ns or told.running_ns:
@@ -180,27 +165,18 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     cap = plan.limits.cap_ns
     if make and cap is not None:
         enough = told.spent_ns + told.running_ns + told.worst_ns <= cap
-        held = (
-            "and the worst case stays below it"
-            if enough
-            else "and it stops before that, because the worst case is above"
-        )
-        yield f"  cap: {hours(cap)} {word}, {held}"
+        above = "it stops before that, because the worst case is above"
+        yield f"  cap: {hours(cap)} {word}, and {'the worst case stays below it' if enough else above}"
 
 
 def _confirmed(runs: int, wanted: Wanted) -> bool:
     """Whether to start: --yes, or a person says so. Raises RequestError: there is no terminal to ask at."""
-    import typer
-
     if wanted.yes:
         return True
     what = f"{runs} run{'s' * (runs != 1)}"
     if not sys.stdin.isatty():
         raise RequestError(f"add --yes to start {what}: there is no terminal to ask at (nothing was started)")
-    try:
-        return typer.confirm(f"start {what}?", err=True)
-    except typer.Abort:  # Ctrl-C or Ctrl-D
-        raise KeyboardInterrupt from None
+    return agreed(f"start {what}?")
 
 
 def carried_out(
@@ -214,9 +190,7 @@ def carried_out(
 
     again: the command that continues after Ctrl-C. allowed: asked before. begin: called before the first run.
     """
-    from harness.launch.backends.registry import backend_of
     from harness.launch.check import require_training
-    from harness.study.series.runner import SeriesOutcome, carry_out
 
     to_make = plan.to_make
     if not to_make and all(place.status != "running" for place in plan.places):
@@ -229,7 +203,7 @@ def carried_out(
     begin()
     if to_make:
         require_training(to_make[0].prepared.job, os.environ)
-    if plan.limits.most_at_once > 1 and any(backend_of(task.point.site).RUNS_HERE for task in plan.tasks):
+    if plan.limits.most_at_once > 1 and _here(plan.tasks):
         print("warning: --max-parallel: runs that share this machine slow each other down", file=sys.stderr)
     try:
         return carry_out(plan.series, plan.tasks, plan.limits, _tell)
@@ -273,7 +247,6 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
 
 
 def state_lines(plan: SeriesPlan) -> Iterator[str]:
-    """The table of points and states."""
     from harness.report.tables.table import table
 
     rows = []
@@ -294,8 +267,6 @@ def repeats_of(word: str) -> int:
 
 def close(outcome: SeriesOutcome, again: str, before: Sequence[str], after: Sequence[str]) -> int:
     """Say what failed and how many runs are done, with what a command says before and after; returns the exit code."""
-    from harness.study.series.points import counts
-
     lines = [*before, *closing_lines(outcome, again), *after, count_text(counts(outcome.places))]
     print("\n".join(lines), file=sys.stderr)
     return 0 if outcome.complete else 1

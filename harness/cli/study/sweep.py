@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.cli.command_line import Declared
+from harness.cli.command_line import Declared, columns
 from harness.cli.launch.untrusted import may_launch, show_request
-from harness.cli.page import Page, as_text
+from harness.cli.page import Page
 from harness.cli.study.series import (
     Arguments,
     SeriesPlan,
@@ -30,18 +30,28 @@ from harness.cli.study.series import (
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.common.secrets import masked_words
+from harness.experiment.options import options_of
+from harness.experiment.parse import flags_as_fields
+from harness.site.detection import SiteChoice, choose_site
+from harness.site.site import Site
+from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sweep, sweep_names
+from harness.study.sweeps.expand import Expanded, expand
+from harness.study.sweeps.stored import (
+    Kind,
+    Stored,
+    all_series,
+    asked_sweep,
+    refuse_another,
+    request_file,
+    store_request,
+    stored_request,
+)
 
 if TYPE_CHECKING:
     from harness.analysis.scaling import PointValues
     from harness.experiment.exercises import Experiment
     from harness.launch.untrusted import Source
-    from harness.site.detection import SiteChoice
-    from harness.site.site import Site
     from harness.study.series.runner import SeriesOutcome
-    from harness.study.sweeps.axes import Sweep
-    from harness.study.sweeps.expand import Expanded
-    from harness.study.sweeps.stored import Kind, Stored
-
 _NAMED = 3  # points that a line names
 FURTHER = (
     Declared(("--repeats",), True, "runs per point; default: the file's"),
@@ -51,41 +61,27 @@ FURTHER = (
 
 
 def sweep(arguments: list[str]) -> int:
-    """Run a sweep, continue it, or show it; returns the exit code.
-
-    Raises:
-        RequestError: a sentence for each thing that is wrong.
-    """
+    """Run a sweep, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each thing that
+    is wrong."""
     if not arguments or arguments[0].startswith("-"):
-        wanted = read_arguments(arguments, "sweep", FURTHER).wanted
-        return _list(wanted.json)
+        return _list(read_arguments(arguments, "sweep", FURTHER).wanted.json)
     return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
 
 
-def page(_: list[str]) -> str:
-    """The help page."""
-    return as_text(
-        Page(
-            usage=[
-                "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
-                "sweep: the sweeps of the harness, and the series that you started",
-            ],
-            about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
-            "command again continues: a run that is done is not repeated.",
-            flags=flag_rows(FURTHER),
-            examples=[
-                ("sweep micro-batch --dry-run", "the runs that would be made"),
-                ("sweep micro-batch", "make them"),
-            ],
-            docs="docs/sweeps.md",
-        )
-    )
+page = Page(
+    usage=[
+        "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
+        "sweep: the sweeps of the harness, and the series that you started",
+    ],
+    about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
+    "command again continues: a run that is done is not repeated.",
+    flags=flag_rows(FURTHER),
+    examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
+    docs="docs/sweeps.md",
+)
 
 
 def _list(as_json: bool) -> int:
-    from harness.study.sweeps.axes import read_sweep, shipped_sweep, sweep_names
-    from harness.study.sweeps.stored import all_series, stored_request
-
     shipped = {name: read_sweep(path).title for name in sweep_names() if (path := shipped_sweep(name))}
     began = {name: request.sweep.title for name in all_series() if (request := stored_request(name))}
     if as_json:
@@ -101,14 +97,12 @@ def _list(as_json: bool) -> int:
 
 
 def _sweep(word: str, arguments: Arguments) -> int:
-    from harness.study.sweeps.stored import asked_sweep
-
     if arguments.script is not None:
         raise RequestError(
             "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/sweeps.md)"
         )
     asked = asked_sweep(word, arguments.wanted.name)
-    changed = _with_flags(asked.sweep, parted(arguments).experiment)
+    changed = _with_flags(asked.sweep, parted(arguments)[1])
     if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
     series = checked_series(asked.series, changed, arguments, f"slurm.sh sweep {asked.series}")
@@ -118,9 +112,6 @@ def _sweep(word: str, arguments: Arguments) -> int:
 
 def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
     """The sweep with a launch's flags in its base. Raises RequestError: a flag is not one of the exercise's."""
-    from harness.experiment.parse import flags_as_fields
-    from harness.study.sweeps.axes import exercise_of
-
     given, wrong = flags_as_fields(exercise_of(sweep), flags)
     wrong += [f"{name} varies in this sweep: drop its flag" for name in given if name in sweep.axes]
     if any(name in ("-e", "--exercise") for name, _ in flags):
@@ -131,7 +122,6 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
 
 
 def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
-    """Print the table, write the files, and say what failed."""
     from harness.report.tables.catalogue import numbers
     from harness.study.sweeps.results import results
 
@@ -140,14 +130,8 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
     if arguments.wanted.json:
-        points = [point.model_dump() for point in told.points]
-        states = state_rows(outcome.places)
-        print(
-            json.dumps(
-                {"series": series.name, "points": points, "states": states, "stopped": outcome.stopped or None},
-                indent=1,
-            )
-        )
+        data = {"series": series.name, "points": [point.model_dump() for point in told.points]}
+        print(json.dumps({**data, "states": state_rows(outcome.places), "stopped": outcome.stopped or None}, indent=1))
     elif told.points:
         _print_table(found, told.points, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
@@ -158,28 +142,25 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
 
 
 def _print_table(found: Expanded, points: list[PointValues], metrics: list[str]) -> None:
-    from harness.cli.command_line import columns
-    from harness.report.sweeps import lines
+    from harness.report.sweeps import shown_table
     from harness.report.tables.table import WIDTH, Screen
 
     title = found.sweep.title or found.sweep.name
-    print("\n".join(lines(title[0].upper() + title[1:], points, metrics, Screen(columns(WIDTH)))))
+    shown = shown_table(title[0].upper() + title[1:], points, metrics)
+    print("\n".join(Screen(columns(WIDTH)).block(shown)))
 
 
 def _write_files(
     found: Expanded, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
 ) -> list[str]:
+    from harness.report.sweeps import plot_series, write_csv
     from harness.study.sweeps.results import refuse_unmeasured
 
     wanted, written = arguments.wanted, list[str]()
     if wanted.csv is not None:
-        from harness.report.sweeps import write_csv
-
         write_csv(points, expanded(wanted.csv))
         written.append(f"the table: {wanted.csv}")
     if wanted.png is not None:
-        from harness.report.sweeps import plot_series
-
         metric = arguments.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
         refuse_unmeasured(metric, points)
         plot_series(found.sweep.title, points, metric, against, expanded(wanted.png))
@@ -209,29 +190,15 @@ class Series(NamedTuple):
     again: str
 
 
-class Flags(NamedTuple):
-    """A launch's flags, parted: the site's options by field, and the experiment's as typed."""
-
-    site: dict[str, Any]
-    experiment: list[tuple[str, Any]]
-
-
-def parted(arguments: Arguments) -> Flags:
-    """The flags of a launch among the words."""
-    from harness.experiment.options import options_of
-    from harness.site.site import Site
-
+def parted(arguments: Arguments) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """The flags of a launch among the words: the site's options by field, and the experiment's as typed."""
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
-    return Flags(
-        {fields[name]: value for name, value in arguments.launch.items() if name in fields},
-        [(name, value) for name, value in arguments.launch.items() if name not in fields],
-    )
+    of_site = {fields[name]: value for name, value in arguments.launch.items() if name in fields}
+    return of_site, [(name, value) for name, value in arguments.launch.items() if name not in fields]
 
 
 def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, str | None]:
     """The site where the series began, else the chosen one; and the word for it after --site."""
-    from harness.site.detection import SiteChoice, choose_site
-
     word = arguments.wanted.site
     if stored is not None and word is None:
         return SiteChoice(stored.site, "where the series began"), stored.site_word
@@ -239,19 +206,15 @@ def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, st
 
 
 def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: Kind = "sweep") -> Series:
-    """The series at its site, every point valid, and the same as it was when it began.
-
-    Raises RequestError: a line for each thing that is wrong.
-    """
+    """The series at its site, every point valid, and the same as it was when it began. Raises RequestError: a line for
+    each thing that is wrong."""
     from harness.study.series.folder import refuse_name
-    from harness.study.sweeps.expand import expand
-    from harness.study.sweeps.stored import Stored, refuse_another, stored_request
 
     refuse_name(name, "--name")
     stored = stored_request(name)
     choice, word = site_of(arguments, stored)
     refuse_another(name, stored, sweep, choice.site)
-    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments).site)
+    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments)[0])
     for flag, path in (("--csv", arguments.wanted.csv), ("--png", arguments.wanted.png)):
         if path is not None:
             _check_target(expanded(path), flag)
@@ -295,7 +258,6 @@ def _print_plan(series: Series, plan: SeriesPlan) -> None:
 def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experiment], Site | None] | None:
     """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
     from harness.launch.untrusted import Source
-    from harness.study.sweeps.stored import request_file
 
     file, word = request_file(series.name), series.request.site_word
     if not file.is_file():
@@ -328,8 +290,6 @@ def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
 
 def run_series(series: Series, arguments: Arguments, answer: Callable[[SeriesOutcome], int]) -> int:
     """Plan the series, then show it or run it, as the flags say, and answer; returns the exit code."""
-    from harness.study.sweeps.stored import store_request
-
     plan = plan_of(series.name, series.found.tasks, limits_of(arguments.wanted, series.found.tasks))
     if not arguments.wanted.json:
         _print_plan(series, plan)

@@ -11,22 +11,13 @@ from typing import Annotated, Literal
 import typer
 
 from harness.cli.watch.status import RunArgument
-from harness.common.captures import (
-    MOST_STEPS,
-    STEPS,
-    CaptureRequest,
-    answer_file,
-    as_text,
-    folder_of,
-    given_up_file,
-    read_request,
-    request_file,
-    stop_file,
-)
+from harness.common import captures
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
 from harness.experiment.exercises import Own, Profiled, read_experiment
+from harness.launch import submit
+from harness.launch.job import reports_of
 from harness.run import Run, find_run, write_atomically
 from harness.run.record import FINAL
 
@@ -38,7 +29,9 @@ def capture(
         Literal["start", "stop"], typer.Argument(metavar="start|stop", help="start a recording, or end it early")
     ],
     run: RunArgument = "last",
-    steps: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="steps to record; a step is a batch")] = STEPS,
+    steps: Annotated[
+        int, typer.Option(min=1, max=captures.MOST_STEPS, help="steps to record; a step is a batch")
+    ] = captures.STEPS,
     wait_s: Annotated[int, typer.Option("--wait-s", min=0, help="seconds to wait for the traces of all ranks")] = 300,
 ) -> int:
     """Record some steps of a running training, on every rank, without a restart.
@@ -48,32 +41,30 @@ def capture(
     """
     found = find_run(run)
     _refuse(found)
-    last = read_request(found.path)
+    last = captures.read_request(found.path)
     if what == "stop":
         if last is None or not _is_open(found, last.number):
             raise RequestError(f"capture stop: no recording of {found.job_id} is in progress")
-        stop_file(found.path, last.number).touch()
+        captures.stop_file(found.path, last.number).touch()
         return _wait(found, last.number, wait_s)
     if last is not None and _is_open(found, last.number):
         raise RequestError(
             f"capture start: recording {last.number} of {found.job_id} is not complete: wait, or "
             f"{PROGRAM} capture stop {found.job_id}"
         )
-    asked = CaptureRequest(1 if last is None else last.number + 1, steps, len(_reports(found)))
-    request_file(found.path).parent.mkdir(exist_ok=True)
-    write_atomically(request_file(found.path), as_text(asked))
+    asked = captures.CaptureRequest(1 if last is None else last.number + 1, steps, len(_reports(found)))
+    captures.request_file(found.path).parent.mkdir(exist_ok=True)
+    write_atomically(captures.request_file(found.path), captures.as_text(asked))
     print(f"asked {found.job_id} to record {steps} steps", file=sys.stderr)
     return _wait(found, asked.number, wait_s)
 
 
 def _refuse(run: Run) -> None:
     """Raises RequestError: this run cannot be recorded now, or not by this user."""
-    from harness.launch.submit import look_at
-
     owner = owner_of(run.record_file)
     if owner is not None and os.geteuid() != 0:
         raise RequestError(f"{run.job_id} belongs to {owner}: only {owner} can record it")
-    state = look_at(run).state
+    state = submit.look_at(run).state
     if state != "running":
         raise RequestError(f"capture: only a running training can be recorded; the state of {run.job_id} is {state}")
     asked = run.record.experiment
@@ -95,82 +86,61 @@ def _reports(run: Run) -> list[str]:
     """The names of the reports that nsys writes of each recording; none where torch.profiler records."""
     if run.record.job.get("profiler") != "nsys":
         return []
-    from harness.launch.job import reports_of
-
     asked = read_experiment(run.record.job["experiment"])
     own = reports_of(asked, "nsys") if isinstance(asked, Own) else []  # not expected: it may end before its window
     return [Path(path).stem for path in run.record.job["expects"] or own]
 
 
 def _traces(run: Run) -> list[str]:
-    """The names of a recording's files."""
     asked = run.record.job["experiment"]
     ranks = range(int(asked["nodes"]) * int(asked["gpus_per_node"] or 1))
     return [f"{name}.nsys-rep" for name in _reports(run)] or [f"rank{rank}.json.gz" for rank in ranks]
-
-
-def _writers(run: Run) -> str:
-    """Who writes a recording's files, as `2 nodes`."""
-    return f"{len(_traces(run))} {'nodes' if _reports(run) else 'ranks'}"
 
 
 def _there(run: Run, number: int) -> int:
     """How many files of a recording are written. Where a report is, nsys may still be at it."""
     reports = _reports(run)
     if reports:
-        return sum(answer_file(run.path, number, report, "done").exists() for report in reports)
-    return sum((folder_of(run.path, number) / trace).exists() for trace in _traces(run))
+        return sum(captures.answer_file(run.path, number, report, "done").exists() for report in reports)
+    return sum((captures.folder_of(run.path, number) / trace).exists() for trace in _traces(run))
 
 
 def _is_open(run: Run, number: int) -> bool:
     """Whether something is asked for, or being recorded."""
-    return _there(run, number) < len(_traces(run)) and not given_up_file(run.path, number).exists()
+    return _there(run, number) < len(_traces(run)) and not captures.given_up_file(run.path, number).exists()
 
 
 def _wait(run: Run, number: int, wait_s: int) -> int:
-    """Wait until every file of a recording is written; returns the exit code.
-
-    Raises WorkError: the run ended, or the time is over, and some are missing.
-    """
-    from harness.launch.submit import look_at
-
-    folder, all_of_them = folder_of(run.path, number), _writers(run)
+    """Wait until every file of a recording is written; returns the exit code. Raises WorkError: the run ended, or the
+    time is over, and some are missing."""
+    folder = captures.folder_of(run.path, number)
+    all_of_them = f"{len(_traces(run))} {'nodes' if _reports(run) else 'ranks'}"
     end_s, looked_s = time.monotonic() + wait_s, time.monotonic()
     while _is_open(run, number):
         if time.monotonic() > end_s:
-            there = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s"
-            raise WorkError(f"{there}: {_why(run, number) or 'later'}, see {folder}")
+            so_far = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s"
+            raise WorkError(f"{so_far}: {_why(run, number) or 'later'}, see {folder}")
         if time.monotonic() - looked_s > 5:
-            looked_s, state = time.monotonic(), look_at(run).state
-            if state in FINAL and _is_open(run, number):
-                return _when_ended(run, number, f"{run.job_id} is {state}")
+            looked_s, state = time.monotonic(), submit.look_at(run).state
+            if state in FINAL and _is_open(run, number):  # what is there is all there will be
+                there = sum((folder / trace).exists() for trace in _traces(run))
+                ended = f"{run.job_id} is {state}"
+                if there < len(_traces(run)):
+                    raise WorkError(f"{ended}: only {there} of {all_of_them} were recorded")
+                print(f"{ended}: the recording holds the steps until the end of the run", file=sys.stderr)
+                break
         time.sleep(PAUSE_S)
-    if given_up_file(run.path, number).exists():
+    if captures.given_up_file(run.path, number).exists():
         print(f"nothing was recorded: recording {number} of {run.job_id} had not started")
-        return 0
-    return _say_recorded(folder)
-
-
-def _when_ended(run: Run, number: int, state: str) -> int:
-    """Of a run that has ended, what is there is all there will be."""
-    folder = folder_of(run.path, number)
-    there = sum((folder / trace).exists() for trace in _traces(run))
-    if there < len(_traces(run)):
-        raise WorkError(f"{state}: only {there} of {_writers(run)} were recorded")
-    print(f"{state}: the recording holds the steps until the end of the run", file=sys.stderr)
-    return _say_recorded(folder)
-
-
-def _say_recorded(folder: Path) -> int:
-    print(f"recorded: {folder}\nnext: {PROGRAM} report {folder}")
+    else:
+        print(f"recorded: {folder}\nnext: {PROGRAM} report {folder}")
     return 0
 
 
 def _why(run: Run, number: int) -> str:
     """Why nsys has not begun, where it is known; empty: it has, or is not asked."""
-    said = {report: _answer(run, number, report) for report in _reports(run)}
-    for report, answer in said.items():
-        if answer is None:
+    for report in _reports(run):
+        if (answer := _answer(run, number, report)) is None:
             return (
                 f"the nsys of {report} does not answer: it has not started, or its options allow only one recording"
                 " (then use --profiler torch)"
@@ -182,9 +152,9 @@ def _why(run: Run, number: int) -> str:
 
 def _answer(run: Run, number: int, report: str) -> str | None:
     """What nsys last said of a request; empty: it is ready for it."""
-    if answer_file(run.path, number, report, "ready").exists():
+    if captures.answer_file(run.path, number, report, "ready").exists():
         return ""
     try:
-        return answer_file(run.path, number, report, "busy").read_text(encoding="utf-8")
+        return captures.answer_file(run.path, number, report, "busy").read_text(encoding="utf-8")
     except OSError:
         return None

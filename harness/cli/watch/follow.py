@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
+from harness.common.format import amount
 from harness.common.printable import printable_lines, unguarded
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import cancel, look_at, state_of
@@ -29,7 +30,6 @@ from harness.run.record import FINAL, State
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
-    from harness.measure.request import Measurement
 
 MOST_BYTES = 16 << 20  # of what is there before the first look
 _BLOCK = 1 << 20
@@ -87,8 +87,6 @@ class Tail:
         """Where the text begins that is shown: at a line's start."""
         if size <= MOST_BYTES:
             return 0
-        from harness.common.format import amount
-
         begin = size - MOST_BYTES
         file.seek(begin)
         begin += file.read(_LONGEST_LINE).find(b"\n") + 1
@@ -158,7 +156,19 @@ def tails(run: Run) -> list[Tail]:
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:
     """Wait until the run has ended, then print its report; returns 0 if it completed, else 1."""
-    return _answer(run, watch(run, quiet), as_json, shown=not quiet)
+    state = watch(run, quiet)
+    print(f"{state}: {run.path}", file=sys.stderr)
+    if reason := look_at(run).why:
+        print(f"{state}: {reason}", file=sys.stderr)
+    summaries, page = write_report(run)
+    if as_json:
+        payload = {"job_id": run.job_id, "name": run.name, "path": str(run.path), "state": state}
+        print(json.dumps(payload | {"summary": str(run.summary) if run.summary.is_file() else None}))
+    elif text := _text(run, summaries, not quiet, page):
+        print(text)
+    if state != "completed":
+        print(f"its output: slurm.sh logs {run.job_id}", file=sys.stderr)
+    return 0 if state == "completed" else 1
 
 
 def watch(run: Run, quiet: bool) -> State:
@@ -169,10 +179,7 @@ def watch(run: Run, quiet: bool) -> State:
 
 
 def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
-    """Wait until the run has ended, and write its report.
-
-    Raises WorkError: it did not end in the state `ends`.
-    """
+    """Wait until the run has ended, and write its report. Raises WorkError: it did not end in the state `ends`."""
     state = watch(run, quiet)
     print(f"{state}: {run.path}", file=sys.stderr)
     if state != ends:
@@ -190,7 +197,7 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
     shown = ""
     while True:
         look = look_at(run)
-        state, reason = look.state, look.why
+        state = look.state
         for tail in outputs:
             tail.pump(last=state in FINAL)
         if state in FINAL:
@@ -198,9 +205,9 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
         unknown_since = (unknown_since or time.monotonic()) if state == "unknown" and not look.silent else None
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
             return state
-        if reason and reason != shown:
-            print(f"{state}: {reason}", file=sys.stderr)
-            shown = reason
+        if look.why and look.why != shown:
+            print(f"{state}: {look.why}", file=sys.stderr)
+            shown = look.why
         time.sleep(backend_of_run(run).POLL_S)
 
 
@@ -219,26 +226,12 @@ def _interruptible(run: Run) -> Iterator[None]:
         wait_for_end(run, [])
 
 
-def _answer(run: Run, state: State, as_json: bool, shown: bool) -> int:
-    print(f"{state}: {run.path}", file=sys.stderr)
-    if reason := look_at(run).why:
-        print(f"{state}: {reason}", file=sys.stderr)
-    summaries, page = write_report(run)
-    if as_json:
-        payload = {"job_id": run.job_id, "name": run.name, "path": str(run.path), "state": state}
-        print(json.dumps(payload | {"summary": str(run.summary) if run.summary.is_file() else None}))
-    elif text := _text(run, summaries, shown, page):
-        print(text)
-    if state != "completed":
-        print(f"its output: slurm.sh logs {run.job_id}", file=sys.stderr)
-    return 0 if state == "completed" else 1
-
-
 def write_report(run: Run) -> tuple[list[Summary], bool]:
     """Write summary.json and report.html into the run; where nothing can be measured, print the reason to stderr.
 
     Returns the summaries, and whether the page was written.
     """
+    from harness.report.page.write import write_pages
     from harness.study.start import can_be_measured, measured
 
     if not can_be_measured(run):
@@ -248,7 +241,14 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
     except HarnessError as error:
         print(f"no report: {error}", file=sys.stderr)
         return [], False
-    return found.summaries, _write_page(run, found)
+    pages: list[Path] = []
+    try:
+        pages = write_pages([str(run.path)], found, None)
+    except HarnessError as error:
+        print(f"no page: {error}", file=sys.stderr)
+    for page in pages:
+        print(f"the page: {page}", file=sys.stderr)
+    return found.summaries, bool(pages)
 
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
@@ -262,17 +262,3 @@ def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
         return render_comm(run.path, shown)
     whole = f"slurm.sh report {run.job_id} --full"
     return "\n".join(render_short(s, columns(WIDTH), whole, page) for s in summaries)
-
-
-def _write_page(run: Run, measured: Measurement) -> bool:
-    """Write report.html beside summary.json; False where the disk refuses it."""
-    from harness.report.page.write import write_pages
-
-    try:
-        pages = write_pages([str(run.path)], measured, None)
-    except HarnessError as error:
-        print(f"no page: {error}", file=sys.stderr)
-        return False
-    for page in pages:
-        print(f"the page: {page}", file=sys.stderr)
-    return bool(pages)

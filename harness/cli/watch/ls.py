@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Annotated, Any, NamedTuple
 
@@ -15,13 +15,14 @@ from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
 from harness.common.bounded_read import read_bounded
 from harness.common.errors import RequestError, WorkError
+from harness.common.format import aligned, cut, duration
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.users import whose
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run, all_runs, closed, no_runs, read_json_lines, runs_root, when
 
-HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
+HEAD = ("run", "state", "step", "submitted", "name")
 NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
 
 
@@ -78,38 +79,24 @@ def _look(run: Run) -> PolledState:
 
 
 def _print(rows: list[dict[str, Any]], there_are: int) -> None:
-    from harness.common.format import cut
-
     width = columns(NO_TERMINAL)
-    lines = _aligned([HEAD, *map(_cells, rows)])
+    lines = _aligned(rows)
     cut_names = any(len(line) > width for line in lines)
     if cut_names:  # the first column has the id already
-        lines = _aligned([HEAD, *(_cells(row | {"name": _without_id(row)}) for row in rows)])
+        lines = _aligned([row | {"name": row["name"].replace(f"-{row['job_id']}-", "-…-", 1)} for row in rows])
     print("\n".join(cut(line, width) for line in lines))
     for hidden in _hidden(rows, there_are, cut_names):
         print(hidden, file=sys.stderr)
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
-    from harness.common.format import duration
-
-    own_clock = "~" if row["step_traced"] is False else ""
-    state = f"{row['own_word']}?" if row["own_word"] else row["state"]
-    cells = {**row, "state": state, "step": own_clock + duration(row["step_ns"])}
-    return {name: printable(cells[name]) for name in HEAD}
-
-
-def _aligned(rows: list[dict[str, str]]) -> list[str]:
-    wide = {name: max(len(row[name]) for row in rows) for name in HEAD}
-    return [
-        f"{row['job_id']:>{wide['job_id']}}  {row['state']:<{wide['state']}}  {row['step']:>{wide['step']}}  "
-        f"{row['submitted']:<{wide['submitted']}}  {row['name']}"
-        for row in rows
-    ]
-
-
-def _without_id(row: dict[str, Any]) -> str:
-    return str(row["name"]).replace(f"-{row['job_id']}-", "-…-", 1)
+def _aligned(rows: list[dict[str, Any]]) -> list[str]:
+    lines: list[Sequence[str]] = [HEAD]
+    for row in rows:
+        own_clock = "~" if row["step_traced"] is False else ""
+        state = f"{row['own_word']}?" if row["own_word"] else row["state"]
+        cells = (row["job_id"], state, own_clock + duration(row["step_ns"]), row["submitted"], row["name"])
+        lines.append(tuple(map(printable, cells)))
+    return aligned(lines, {1, 3, 4})
 
 
 def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list[str]:

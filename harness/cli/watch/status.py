@@ -23,7 +23,8 @@ from harness.launch.backends.registry import BACKENDS, backend_of_run
 from harness.launch.submit import Cancelled, look_at, state_of
 from harness.launch.submit import cancel as cancel_run
 from harness.live.hang import Hang, read_hang
-from harness.live.notes import first_bad_loss
+from harness.live.notes import Note, first_bad_loss, time_limit
+from harness.live.read import Reader
 from harness.live.text import span
 from harness.live.view import RunState
 from harness.run import Run, find_run
@@ -31,7 +32,6 @@ from harness.run.record import FINAL
 
 if TYPE_CHECKING:
     from harness.cli.watch.follow import Tail
-    from harness.live.notes import Note
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
@@ -161,7 +161,8 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         from harness.measure.memory import why_out_of_memory
 
         reason = why_out_of_memory(snapshots)
-    own, nodes = found.status(), found.nodes()
+    own, nodes, bad, hang = found.status(), found.nodes(), first_bad_loss(found.path), read_hang(found.path)
+    missing = own.missing if own else []
     limit = _time_limit(found) if state == "running" else None
     if as_json:
         payload = {
@@ -172,9 +173,9 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
             "reason": reason,
             "exit_code": own.exit_code if own else None,
             "nodes": [n.model_dump() for n in nodes],
-            "missing": own.missing if own else [],
-            "bad_loss": bad._asdict() if (bad := first_bad_loss(found.path)) else None,
-            "hang": hang._asdict() if (hang := read_hang(found.path)) else None,
+            "missing": missing,
+            "bad_loss": bad._asdict() if bad else None,
+            "hang": hang._asdict() if hang else None,
             "time_limit": limit._asdict() if limit else None,
         }
         print(json.dumps(payload, indent=1))
@@ -184,22 +185,16 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     for node in nodes:
         seconds = (node.ended_ns - node.started_ns) / 1e9
         lines.append(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
-    if bad := first_bad_loss(found.path):
-        lines.append(f"  {bad.sentence}")
-    if hang := read_hang(found.path):
-        lines += _of_hang(hang)
-    if limit:
-        lines.append(f"  {limit.sentence}")
-    lines += [f"  missing: {name}" for name in (own.missing if own else [])]
+    lines += [f"  {bad.sentence}"] if bad else []
+    lines += _of_hang(hang) if hang else []
+    lines += [f"  {limit.sentence}"] if limit else []
+    lines += [f"  missing: {name}" for name in missing]
     print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
 
 
 def _time_limit(run: Run) -> Note | None:
     """What is to be said if the time limit of a run comes before its last step, as far as its heartbeats tell."""
-    from harness.live.notes import time_limit
-    from harness.live.read import Reader
-
     live = Reader(run.path, run.job_id).read()
     if live.progress().remaining_s is None:
         return None
@@ -210,7 +205,6 @@ def _time_limit(run: Run) -> Note | None:
 
 
 def _of_hang(hang: Hang) -> list[str]:
-    """Who is, or was, stuck where."""
     if hang.until_ns is not None:
         seconds = (hang.until_ns - hang.since_ns) / 1e9
         return [f"  it was stuck for {span(seconds)} {hang.sentence}"]
@@ -251,7 +245,6 @@ def _why_it_ended(run: Run) -> str:
 
 
 def _unreadable(outputs: list[Tail]) -> int:
-    """Say which logs cannot be read; returns the exit code."""
     for tail in outputs:
         if tail.trouble:
             print(f"{PROGRAM}: {tail.trouble}", file=sys.stderr)

@@ -32,8 +32,7 @@ def watch(
     *,
     all_: Annotated[bool, typer.Option("--all", help="every run that has not ended, a line for each")] = False,
     interval: Annotated[
-        float | None,
-        typer.Option("--interval", min=0.2, metavar="S", help="seconds between two looks; default: 2, or 30 for lines"),
+        float | None, typer.Option(min=0.2, metavar="S", help="seconds between two looks; default: 2, or 30 for lines")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="look once, print the screen, and end")] = False,
     as_json: JsonOption = False,

@@ -17,7 +17,7 @@ from harness.analysis.metrics import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.common.format import duration, percent, rate
-from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letter, letters
+from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letter, others
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
@@ -84,7 +84,6 @@ def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
 
 
 def _words(name: str, cpu: bool) -> str:
-    """A part's name inside a sentence."""
     cause = name.removeprefix("idle: ")
     return f"idle ({cause_word(cause, cpu)})" if cause != name else name
 
@@ -154,15 +153,15 @@ def _difference(run: StepParts, base: StepParts, name: str) -> str:
 
 
 def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Table:
-    others, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
+    compared, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
     rows = []
     for name in shown:
-        differences = (_difference(run, found[0], name) for run in others)
+        differences = (_difference(run, found[0], name) for run in compared)
         rows.append([part_label(name, cpu), *(_value(run, name) for run in found), *differences])
-    differences = (signed(run.whole - found[0].whole) for run in others)
+    differences = (signed(run.whole - found[0].whole) for run in compared)
     rows.append(["step", *(rate(run.whole) for run in found), *differences])
     names = (letter(run.index) for run in found)
-    head = ("", *names, *(f"{letter(run.index)} − a" for run in others))
+    head = ("", *names, *(f"{letter(run.index)} − a" for run in compared))
     return Table(f"Parts of the median step, {unit}", head, rows)
 
 
@@ -178,7 +177,8 @@ def rows_of(pairs: Sequence[Comparison]) -> list[Scaling]:
 def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> Table:
     """A column per run. With `rows` also its devices and work, and what follows from the smallest run's compute."""
     of_runs: list[tuple[str, list[str]]] = [
-        (efficiency_label(field, "· "), [_metric(s, field) for s in summaries]) for field in METRICS
+        (efficiency_label(field, "· "), [_or_unknown(getattr(s.pop, field, None), percent) for s in summaries])
+        for field in METRICS
     ]
     if rows:
         unit = f"{rows[0].unit} per step" if rows[0].unit else "work per step"
@@ -190,10 +190,6 @@ def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Seque
             *((f"· {label}", cells) for label, cells in of_runs),
         ]
     return Table(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
-
-
-def _metric(s: Summary, field: str) -> str:
-    return _or_unknown(getattr(s.pop, field) if s.pop is not None else None, percent)
 
 
 def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
@@ -238,7 +234,7 @@ def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
         return Section("steps", "Step time")
     ratios = [
         (i, other, pair, pair.step_time)
-        for i, (other, pair) in enumerate(zip(letters(pairs)[1:], pairs, strict=True), 1)
+        for i, (other, pair) in enumerate(others(pairs), 1)
         if pair.step_time is not None
     ]
     rows = [
@@ -300,11 +296,10 @@ def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
         }
         for i, label, r in ratios
     ]  # fmt: skip
-    one = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
     low, high = min(1.0, *(r.low for *_, r in ratios)), max(1.0, *(r.high for *_, r in ratios))
     room = 0.08 * (high - low)
     x = plotly_json.axis("median step / median step of a (ratio)", range=[low - room, high + room])
-    shapes = [one | {"line": {"color": "#888888", "width": 1.5, "dash": "dash"}}]
+    shapes = [plotly_json.upright(1, "#888888", "dash", 1.5)]
     words = "Ratio of the median step time to a's, with its 95 % interval: " + "; ".join(
         f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {r.verdict}" for _, label, r in ratios
     )

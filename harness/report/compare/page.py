@@ -11,37 +11,15 @@ from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.common.format import middle
 from harness.measure.page_data import ProcessTrack
-from harness.report.compare.breakdown import (
-    explained,
-    is_per_token,
-    rows_of,
-    series_notes,
-    series_table,
-    split_section,
-    steps_in_parts,
-    steps_section,
-)
-from harness.report.compare.tables import (
-    collectives_section,
-    conclusion,
-    configuration_table,
-    is_clear,
-    kernels_section,
-    kinds_section,
-    letters,
-    moved_section,
-    network_section,
-    pacing_section,
-    remarks,
-    result_table,
-)
-from harness.report.elements import Page, Section, table
+from harness.report.compare import breakdown, tables
+from harness.report.elements import Page, Section, Table, table
 from harness.report.page.compose import docs_from, render_page
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.timeline_model import ShownRanks, choose, draw
 from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
 
+_SAME_SETTINGS = "All recorded settings are the same."
 _RANKS_EACH = 2  # of each run: the first and the last that all runs have
 _PROCESSES_EACH = 4  # of runs whose traces do not give the rank
 
@@ -67,7 +45,10 @@ def timelines(labels: Sequence[str], summaries: Sequence[Summary], progress: OnP
         tracks, texts = _of_run(summary, ranks, len(summaries), progress)
         drawn += [replace(track, run=label) for track in tracks]
         notes += [f"{label}: {note}" for note in texts]
-        absent += [] if tracks else [_why(label, summary)]
+        if not tracks:
+            absent.append(
+                f"the traces of {label} were not found" if summary.devices else f"no work of {label} was recorded"
+            )
     missing = "; ".join(absent)
     if len(summaries) - len(absent) < 2:
         return Timelines(b"", f"The timelines are not drawn: {missing}. All numbers are from the summaries.")
@@ -77,7 +58,6 @@ def timelines(labels: Sequence[str], summaries: Sequence[Summary], progress: OnP
 
 
 def _ends(ranks: Collection[int]) -> frozenset[int]:
-    """The first and the last."""
     return frozenset(sorted(ranks)[:: max(len(ranks) - 1, 1)][:_RANKS_EACH])
 
 
@@ -94,20 +74,13 @@ def _of_run(
         return [], []
     ranks = shared or _ends(s.ranks) or None
     choice = choose(s, ranks, runs)
-    only = s.model_copy(
-        update={"sources": [x for x in s.sources if ranks is None or x.rank is None or x.rank in ranks]}
-    )
+    sources = [x for x in s.sources if ranks is None or x.rank is None or x.rank in ranks]
+    only = s.model_copy(update={"sources": sources})
     tracks = draw(only, choice, progress=progress).tracks[:_PROCESSES_EACH]
     return _from_zero(tracks, {c.host: c.offset_ns for c in s.clocks}), list(_left_out(s, choice, tracks))
 
 
-def _why(label: str, s: Summary) -> str:
-    """Why a run has no tracks."""
-    return f"the traces of {label} were not found" if s.devices else f"no work of {label} was recorded"
-
-
 def _left_out(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
-    """The parts of the run that are not drawn."""
     processes = len({(d.source, d.rank, d.pid) for d in s.devices})
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if len(tracks) < processes:
@@ -145,13 +118,8 @@ class Compared:
         """The runs' names in plots: the letter, and the job's id or a shortened name."""
         return [
             f"{letter} · {job}" if (job := str((s.run or {}).get("job_id") or middle(name, 30))) else letter
-            for letter, name, s in zip(letters(self.pairs), self.names, self.summaries, strict=True)
+            for letter, name, s in zip(tables.letters(self.pairs), self.names, self.summaries, strict=True)
         ]
-
-    @property
-    def others(self) -> list[tuple[str, Comparison]]:
-        """The letter of every run but the first, with its comparison to the first."""
-        return list(zip(letters(self.pairs)[1:], self.pairs, strict=True))
 
 
 def write_comparison(compared: Compared, path: Path, progress: OnProgress = silent) -> None:
@@ -163,28 +131,30 @@ def write_comparison(compared: Compared, path: Path, progress: OnProgress = sile
 def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
     """The content of the page, without HTML."""
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
-    found, per_token = steps_in_parts(labels, summaries, pairs), is_per_token(summaries, pairs)
+    found, per_token = breakdown.steps_in_parts(labels, summaries, pairs), breakdown.is_per_token(summaries, pairs)
+    differing = _with_rows(tables.configuration_table(pairs))
     before = [
         _quality(compared, "" if drawn.packed else drawn.missing),
-        _configuration(compared),
-        steps_section(labels, summaries, pairs),
-        pacing_section(labels, summaries),
-        network_section(labels, summaries),
-        split_section(found, per_token),
-        _results(compared),
+        Section("configuration", "Configuration", tables=differing, note="" if differing else _SAME_SETTINGS),
+        breakdown.steps_section(labels, summaries, pairs),
+        tables.pacing_section(labels, summaries),
+        tables.network_section(labels, summaries),
+        breakdown.split_section(found, per_token),
+        Section("results", "Results", tables=_with_rows(tables.result_table(pairs))),
         _efficiency(compared),
     ]
     after = [
-        collectives_section(labels, pairs),
-        kinds_section(labels, summaries, pairs),
-        moved_section(pairs),
-        kernels_section(pairs),
+        tables.collectives_section(labels, pairs),
+        tables.kinds_section(labels, summaries, pairs),
+        tables.moved_section(pairs),
+        tables.kernels_section(pairs),
     ]
     return Page(
-        title="Comparison of " + " and ".join(compared.labels),
+        title="Comparison of " + " and ".join(labels),
         subtitle="Run a is the base. A ratio is the other run's value divided by a's value.",
         sentences=[
-            _sentence(x, pair, explained(found, i, per_token)) for i, (x, pair) in enumerate(compared.others, 1)
+            _sentence(x, pair, breakdown.explained(found, i, per_token))
+            for i, (x, pair) in enumerate(tables.others(pairs), 1)
         ],
         command=None,
         before=[section for section in before if section.has_content],
@@ -202,32 +172,26 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
     if pair.periods:
         takes = f"{letter}: its median period takes {ratio.ratio:.3f} × a's {interval}."
         return f"{takes} Nothing marks the steps of these traces, so there is no verdict on steps."
-    text = f"{conclusion(ratio, letter, bool(pair.doubts))}; its median step takes {ratio.ratio:.3f} × a's {interval}."
-    return f"{text} {why}".rstrip() if is_clear(ratio) else f"{letter}: {text}"
+    concluded = tables.conclusion(ratio, letter, bool(pair.doubts))
+    text = f"{concluded}; its median step takes {ratio.ratio:.3f} × a's {interval}."
+    return f"{text} {why}".rstrip() if tables.is_clear(ratio) else f"{letter}: {text}"
 
 
 def _quality(compared: Compared, undrawn: str) -> Section:
     """Each run's recording, and the limits of the comparison. undrawn: why there are no timelines."""
     rows = []
-    for letter, name, s in zip(letters(compared.pairs), compared.names, compared.summaries, strict=True):
+    for letter, name, s in zip(tables.letters(compared.pairs), compared.names, compared.summaries, strict=True):
         findings = "; ".join(dict.fromkeys(f.what for f in s.quality.problems))
         rows.append([letter, name, s.quality.verdict.value, findings or "–"])
     how = "; ".join(dict.fromkeys(f"Compared {p.normalisation}: {p.why_normalised}" for p in compared.pairs))
-    limits = "; ".join(remarks(compared.pairs))
+    limits = "; ".join(tables.remarks(compared.pairs))
     notes = filter(None, (limits and f"{limits}.", undrawn))
-    tables = table("The runs; a is the base", ("", "run", "recording", "problems"), rows, left=4)
-    return Section("quality", "Comparability", how, tables=tables, note=" ".join(notes))
+    runs = table("The runs; a is the base", ("", "run", "recording", "problems"), rows, left=4)
+    return Section("quality", "Comparability", how, tables=runs, note=" ".join(notes))
 
 
-def _configuration(compared: Compared) -> Section:
-    shown = configuration_table(compared.pairs)
-    note = "" if shown.rows else "All recorded settings are the same."
-    return Section("configuration", "Configuration", tables=[shown] if shown.rows else [], note=note)
-
-
-def _results(compared: Compared) -> Section:
-    shown = result_table(compared.pairs)
-    return Section("results", "Results", tables=[shown] if shown.rows else [])
+def _with_rows(shown: Table) -> list[Table]:
+    return [shown] if shown.rows else []
 
 
 def _efficiency(compared: Compared) -> Section:
@@ -235,6 +199,6 @@ def _efficiency(compared: Compared) -> Section:
     title, pairs = "Efficiency over the series", compared.pairs
     if not pairs[0].scaling:
         return Section("efficiency", title)
-    rows = rows_of(pairs)
-    lead = " ".join(f"{note}." for note in series_notes(letters(pairs), compared.summaries, rows))
-    return Section("efficiency", title, lead, tables=[series_table(letters(pairs), compared.summaries, rows)])
+    runs = tables.letters(pairs), compared.summaries, breakdown.rows_of(pairs)
+    lead = " ".join(f"{note}." for note in breakdown.series_notes(*runs))
+    return Section("efficiency", title, lead, tables=[breakdown.series_table(*runs)])

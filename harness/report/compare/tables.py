@@ -3,7 +3,8 @@ another run against it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from string import ascii_lowercase
 from typing import Any
@@ -20,6 +21,7 @@ from harness.report.palette import of_series
 from harness.report.plots import plotly_json, plots
 from harness.report.tables.catalogue import labels
 from harness.report.tables.efficiency import pace_sentences
+from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
 
 Pairs = Sequence[Comparison]
@@ -38,14 +40,18 @@ def letters(pairs: Pairs) -> list[str]:
     return [letter(i) for i in range(len(pairs) + 1)]
 
 
+def others(pairs: Pairs) -> list[tuple[str, Comparison]]:
+    """The letter of every run but the base, with its comparison to the base."""
+    return list(zip(letters(pairs)[1:], pairs, strict=True))
+
+
 def configuration_table(pairs: Pairs) -> Table:
     """The recorded settings that differ between runs."""
     differing = [{d.name: d for d in pair.configuration} for pair in pairs]
     rows = []
     for name in dict.fromkeys(name for found in differing for name in found):
         base = next(found[name].a for found in differing if name in found)
-        others = (found[name].b if name in found else base for found in differing)
-        rows.append((name, _plain(base), *map(_plain, others)))
+        rows.append((name, *map(setting, (base, *(found[name].b if name in found else base for found in differing)))))
     return Table("Settings that differ", ("", *letters(pairs)), rows, left=len(pairs) + 2)
 
 
@@ -59,7 +65,7 @@ def result_table(pairs: Pairs) -> Table:
         # A cause of idle time that shows 0.0 % for every run is left out.
         and not (label.startswith(IDLE_LABEL) and all((share or 0.0) < 0.0005 for share in in_every_run(pairs, name)))
     ]
-    head = ("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:]))
+    head = ("", *letters(pairs), *(f"{x} / a" for x, _ in others(pairs)))
     return Table("Numbers of each run, and their ratio to the base's", head, rows)
 
 
@@ -71,20 +77,16 @@ def _label(pairs: Pairs, label: str) -> str:
 
 def collective_table(pairs: Pairs) -> Table:
     """Per kind and run: calls, MB and milliseconds of one rank in one step."""
-    rows = [
-        (kind, *_calls(pairs, kind), *_sizes(pairs, kind), *_millions(pairs, f"{kind}_ns"))
-        for kind in collective_kinds(pairs)
-    ]
+    rows = []
+    for kind in collective_kinds(pairs):
+        calls = map(per_step, in_every_run(pairs, f"{kind}_count"))
+        rows.append((kind, *calls, *_sizes(pairs, kind), *_millions(pairs, f"{kind}_ns")))
     head = ("", *(f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)))
     return Table("Collectives, per rank and step", head, rows)
 
 
-def _calls(pairs: Pairs, kind: str) -> list[str]:
-    return ["–" if value is None else per_step(value) for value in in_every_run(pairs, f"{kind}_count")]
-
-
 def _millions(pairs: Pairs, name: str) -> list[str]:
-    return ["–" if value is None else rate(value * 1e-6) for value in in_every_run(pairs, name)]
+    return [rate(None if value is None else value * 1e-6) for value in in_every_run(pairs, name)]
 
 
 def _sizes(pairs: Pairs, kind: str) -> list[str]:
@@ -121,12 +123,8 @@ def remarks(pairs: Pairs) -> list[str]:
 
 def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
     """Every text about the pairs once: a leading `b: `, as a pair names its second run, becomes the run's letter."""
-    every = [
-        f"{other}: {text.removeprefix('b: ')}" if text.startswith("b: ") else text
-        for other, texts in zip(letters(pairs)[1:], of_each, strict=True)
-        for text in texts
-    ]
-    return list(dict.fromkeys(every))
+    every = [(other, text) for other, texts in zip(letters(pairs)[1:], of_each, strict=True) for text in texts]
+    return list(dict.fromkeys(re.sub("^b: ", f"{other}: ", text) for other, text in every))
 
 
 ONE_RUN_EACH = (
@@ -148,12 +146,10 @@ def doubts(pairs: Pairs) -> list[str]:
 
 
 def is_clear(ratio: Ratio) -> bool:
-    """Whether one of the two runs is the faster one."""
     return ratio.verdict in ("slower", "faster")
 
 
 def medians(comparison: Comparison, ratio: Ratio) -> str:
-    """The two medians with their unit."""
     per = "" if comparison.normalisation == "per step" else " per token"
     return f"{duration(ratio.a_ns)}{per} → {duration(ratio.b_ns)}{per}"
 
@@ -186,12 +182,6 @@ def _times(pairs: Pairs, name: str) -> Iterator[str]:
         yield f"{rate(change.ratio)}×" if change is not None and seen and change.ratio is not None else ""
 
 
-def _plain(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return " ".join(map(str, value)) or "–"
-    return "–" if value is None else str(value)
-
-
 _IN_TERMINAL = 5
 _WIDTH = 90
 _KINDS: tuple[tuple[What, str, str], ...] = (
@@ -203,8 +193,7 @@ _KINDS: tuple[tuple[What, str, str], ...] = (
 
 def moved_section(pairs: Sequence[Comparison]) -> Section:
     """Nodes, ranges and kernels of each pair, a table each."""
-    others = zip(letters(pairs)[1:], pairs, strict=True)
-    tables = [table for other, pair in others for table in _tables(pair, other)]
+    tables = [table for other, pair in others(pairs) for table in _tables(pair, other)]
     lead = (
         "The largest changes in milliseconds are first. Ranges and kernels that changed by less than 0.5 % of a's step "
         "are left out."
@@ -249,30 +238,34 @@ def moved_in_short(pair: Comparison, other: str) -> Table:
 def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
     """The plot of each run, two beside each other; and which ranks or nodes are slower."""
     known = [
-        (label, letter, s, s.pacing)
-        for label, letter, s in zip(labels, map(str, range(len(labels))), summaries, strict=True)
+        (f"pacing-{number}", label, s, s.pacing)
+        for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
         if s.pacing is not None and s.pacing.heat is not None
     ]
     if not known:
         return Section("pacing", "Pacing")
     ends = plots.pace_scale_of([pace for *_, pace in known])
-    drawn = [(plots.pace_figure(pace, f"pacing-{number}", label, ends)) for label, number, _, pace in known]
-    figures = [replace(figure, wide=len(known) == 1) for figure in drawn if figure is not None]
-    behind = [f"{label}: {text}" for label, _, s, _ in known for text in pace_sentences(s)]
+    drawn = (plots.pace_figure(pace, name, label, ends) for name, label, _, pace in known)
+    behind = [f"{label}: {text}" for _, label, s, _ in known for text in pace_sentences(s)]
     lead = " ".join(["All plots have the same colour scale.", *behind])
-    return Section("pacing", "Pacing", lead, figures)
+    return Section("pacing", "Pacing", lead, _beside(drawn))
+
+
+def _beside(drawn: Iterable[Figure | None]) -> list[Figure]:
+    """The plots that there are, two beside each other; a single one is wide."""
+    figures = [figure for figure in drawn if figure is not None]
+    return [replace(figure, wide=len(figures) == 1) for figure in figures]
 
 
 def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
     """The network of each run's nodes over time, two beside each other."""
     top = plots.scale_of(summaries)
-    drawn = [
+    figures = _beside(
         plots.network_figure(s, f"network-{number}", label, top)
         for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
-    ]
-    figures = [figure for figure in drawn if figure is not None]
+    )
     lead = "All plots have the same colour scale. Time 0 is the first sample of each run." if figures else ""
-    return Section("network", "Network", lead, [replace(f, wide=len(figures) == 1) for f in figures])
+    return Section("network", "Network", lead, figures)
 
 
 _SMALL = 0.003  # share of all work: kinds below it in every run are left out
@@ -283,15 +276,11 @@ _KERNEL_WIDTH = 100
 def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> Section:
     """Time per kind of work, per step and rank, and which precision changed."""
     title = "Kernels by kind"
-    runs = [
-        (i, label, s) for i, (label, s) in enumerate(zip(labels, summaries, strict=True)) if s.kinds and s.steps.counted
-    ]
-    kinds = list(dict.fromkeys(kind_label(k) for *_, s in runs for k in s.kinds if k.share >= _SMALL))
+    runs = [(i, each) for i, each in enumerate(summaries) if each.kinds and each.steps.counted]
+    kinds = list(dict.fromkeys(kind_label(k) for _, s in runs for k in s.kinds if k.share >= _SMALL))
     if not kinds:
         return Section("kinds", title)
-    times = [
-        (i, label, {kind_label(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, label, s in runs
-    ]
+    times = [(i, labels[i], {kind_label(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, s in runs]
     data = [
         plotly_json.bars(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
         for i, label, known in times
@@ -299,8 +288,9 @@ def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
     words = "Time per kind of work in one step of one rank, a bar per run. Kernels that overlap both count."
     rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
     numbers = Table("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
-    figure = _grouped("kinds", words, data, "time per step and rank (ms)", numbers)
-    return Section("kinds", title, figures=[figure], tables=_precisions(pairs))
+    figure = _grouped("kinds", words, data, numbers)
+    precisions = (precision_table(pair, other) for other, pair in others(pairs))
+    return Section("kinds", title, figures=[figure], tables=[shown for shown in precisions if shown.rows])
 
 
 def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> Section:
@@ -316,34 +306,21 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
         for i, label in enumerate(labels)
     ]
     words = "Time in collectives in one step of one rank, a bar per run. It includes waiting for other ranks."
-    figure = _grouped("collectives", words, data, "time per step and rank (ms)", None)
+    figure = _grouped("collectives", words, data)
     return Section("collectives", title, figures=[figure], tables=[numbers])
 
 
 def kernels_section(pairs: Sequence[Comparison]) -> Section:
-    """Kernels that appeared or vanished."""
-    found = [
-        (pair, kernel_rows(pair, other, _KERNELS, _KERNEL_WIDTH))
-        for other, pair in zip(letters(pairs)[1:], pairs, strict=True)
-    ]
-    more = sum(len(pair.kernels) - len(rows) for pair, rows in found)
-    tables = table(
-        "The share is of the time of all kernels in the run that launched it",
-        ("", "share", "kind", "kernel"),
-        [row for _, rows in found for row in rows],
-        left=4,
-    )
+    rows = [row for other, pair in others(pairs) for row in kernel_rows(pair, other, _KERNELS, _KERNEL_WIDTH)]
+    more = sum(len(pair.kernels) for pair in pairs) - len(rows)
+    caption = "The share is of the time of all kernels in the run that launched it"
+    tables = table(caption, ("", "share", "kind", "kernel"), rows, left=4)
     note = f"{more} shorter kernels are left out; `{PROGRAM} compare --json` has all." if more else ""
     return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
 
 
-def _grouped(name: str, words: str, data: list[dict[str, Any]], axis: str, numbers: Table | None) -> Figure:
+def _grouped(name: str, words: str, data: list[dict[str, Any]], numbers: Table | None = None) -> Figure:
     """Bars of all runs beside each other, in the order of the command line."""
-    axes = plotly_json.layout(axis, plotly_json.NAMES, barmode="group")
+    axes = plotly_json.layout("time per step and rank (ms)", plotly_json.NAMES, barmode="group")
     height = plotly_json.bars_height(max(len(data[0]["y"]) * (len(data) + 1) // 2, 2))
     return Figure(name, words, data, axes, height, numbers, wide=True)
-
-
-def _precisions(pairs: Sequence[Comparison]) -> list[Table]:
-    found = (precision_table(pair, other) for other, pair in zip(letters(pairs)[1:], pairs, strict=True))
-    return [shown for shown in found if shown.rows]

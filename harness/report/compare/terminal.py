@@ -9,58 +9,32 @@ from textwrap import wrap
 from harness.analysis.compare import Comparison
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
-from harness.report.compare.breakdown import (
-    CAPTION,
-    explained,
-    is_per_token,
-    rows_of,
-    series_notes,
-    series_table,
-    steps_in_parts,
-)
-from harness.report.compare.tables import (
-    ONE_RUN_EACH,
-    SHOWN_KERNELS,
-    Pairs,
-    collective_table,
-    conclusion,
-    configuration_table,
-    doubts,
-    is_clear,
-    kernel_rows,
-    letter,
-    letters,
-    medians,
-    moved_in_short,
-    precision_table,
-    remarks,
-    result_table,
-)
+from harness.report.compare import breakdown, tables
 from harness.report.elements import Table
 from harness.report.tables.table import WIDTH, Screen, table
 from harness.report.tables.terminal import place_of
 
 _KERNEL_WIDTH = 70
+_SAME_SETTINGS = "Configuration: all recorded settings are the same"
+_MOVED = "Ranges and kernels with the largest change from a to {}, per rank and step"
 
 
-def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
+def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = ()) -> str:
     """The comparison for a terminal: one column for each run, b, c, … against a. With the runs' summaries it also
     names the part of the step that makes the difference."""
-    others = list(zip(letters(pairs)[1:], pairs, strict=True))
+    known, names = tables.others(pairs), [pairs[0].a, *(pair.b for pair in pairs)]
+    steps = [_step_time(pair, other) + why for (other, pair), why in zip(known, _whys(pairs, summaries), strict=True)]
     blocks = [
-        "\n".join(f"{x}: {name}" for x, name in zip(letters(pairs), names(pairs), strict=True)),
-        _configuration(pairs),
-        "\n".join(
-            _step_time(pair, other) + why for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
-        )
-        + _how_sure(pairs),
-        _titled("Results", result_table(pairs)),
+        "\n".join(f"{x}: {name}" for x, name in zip(tables.letters(pairs), names, strict=True)),
+        _titled("Configuration that differs", tables.configuration_table(pairs)) or _SAME_SETTINGS,
+        "\n".join(steps) + _how_sure(pairs),
+        _titled("Results", tables.result_table(pairs)),
         _efficiency(pairs, summaries),
-        _titled("Collectives, per rank and step", collective_table(pairs)),
-        *(_moved(pair, other) for other, pair in others),
-        *(_precisions(pair, other) for other, pair in others),
-        *(_kernels(pair, other) for other, pair in others),
-        "\n".join(f"note: {note}" for note in remarks(pairs)),
+        _titled("Collectives, per rank and step", tables.collective_table(pairs)),
+        *(_titled(_MOVED.format(other), tables.moved_in_short(pair, other)) for other, pair in known),
+        *(_precisions(pair, other) for other, pair in known),
+        *(_kernels(pair, other) for other, pair in known),
+        "\n".join(f"note: {note}" for note in tables.remarks(pairs)),
     ]
     return "\n\n".join(b for b in blocks if b) + "\n"
 
@@ -71,31 +45,16 @@ def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
     if len(known) < 2:
         return ""
     places, screen = [place_of(s) for s in known], Screen(width)
-    short = [letter(i) for i in range(len(known))]
+    short = [tables.letter(i) for i in range(len(known))]
     rows = scaling(short, known)
-    notes = [line for note in series_notes(short, known, rows) for line in screen.wrapped(f"  {note}", "  ")]
+    notes = [line for note in breakdown.series_notes(short, known, rows) for line in screen.wrapped(f"  {note}", "  ")]
     legend = [screen.cut(f"{x}: {place}") for x, place in zip(short, places, strict=True)]
-    return "\n".join([*legend, *screen.block(series_table(short, known, rows)), *notes]) + "\n"
-
-
-def names(pairs: Pairs) -> list[str]:
-    """The names of the base and of every run against it."""
-    return [pairs[0].a, *(pair.b for pair in pairs)]
-
-
-def _configuration(pairs: Pairs) -> str:
-    text = _titled("Configuration that differs", configuration_table(pairs))
-    return text or "Configuration: all recorded settings are the same"
+    return "\n".join([*legend, *screen.block(breakdown.series_table(short, known, rows)), *notes]) + "\n"
 
 
 def _precisions(pair: Comparison, other: str) -> str:
-    shown = replace(precision_table(pair, other), head=("", "", "a", other))
+    shown = replace(tables.precision_table(pair, other), head=("", "", "a", other))
     return _titled("Precision that changed, share of the kind's time", shown)
-
-
-def _moved(pair: Comparison, other: str) -> str:
-    title = f"Ranges and kernels with the largest change from a to {other}, per rank and step"
-    return _titled(title, moved_in_short(pair, other))
 
 
 def _step_time(comparison: Comparison, other: str) -> str:
@@ -105,9 +64,9 @@ def _step_time(comparison: Comparison, other: str) -> str:
         return f"{name}: not recorded in both a and {other}"
     counted = "periods" if comparison.periods else "steps"
     text = (
-        f"median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
+        f"median {tables.medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
         f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} {counted}): "
-        f"{conclusion(ratio, other, bool(comparison.doubts))}"
+        f"{tables.conclusion(ratio, other, bool(comparison.doubts))}"
     )
     title = f"{name}, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
     if comparison.periods:
@@ -115,41 +74,41 @@ def _step_time(comparison: Comparison, other: str) -> str:
     return title + _indented(text)
 
 
-def _how_sure(pairs: Pairs) -> str:
+def _how_sure(pairs: tables.Pairs) -> str:
     """The limits of the intervals, once, and the reasons to doubt a run's times."""
-    texts = [ONE_RUN_EACH] if any(pair.step_time and not pair.periods for pair in pairs) else []
-    return "".join(map(_indented, [*texts, *(f"doubtful: {doubt}" for doubt in doubts(pairs))]))
+    texts = [tables.ONE_RUN_EACH] if any(pair.step_time and not pair.periods for pair in pairs) else []
+    return "".join(map(_indented, [*texts, *(f"doubtful: {doubt}" for doubt in tables.doubts(pairs))]))
 
 
-def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
+def _whys(pairs: tables.Pairs, summaries: Sequence[Summary]) -> list[str]:
     """For each pair the sentence about the part that makes the difference; empty if no part is clear."""
     if not summaries:
         return [""] * len(pairs)
-    found, per_token = steps_in_parts(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)
+    found = breakdown.steps_in_parts(tables.letters(pairs), summaries, pairs)
+    per_token = breakdown.is_per_token(summaries, pairs)
     texts = [
-        explained(found, i, per_token) if pair.step_time and is_clear(pair.step_time) else ""
+        breakdown.explained(found, i, per_token) if pair.step_time and tables.is_clear(pair.step_time) else ""
         for i, pair in enumerate(pairs, 1)
     ]
     return list(map(_indented, texts))
 
 
 def _indented(text: str) -> str:
-    """The text in indented lines below a title."""
     return "".join(f"\n  {line}" for line in wrap(text, WIDTH - 2))
 
 
-def _efficiency(pairs: Pairs, summaries: Sequence[Summary]) -> str:
+def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary]) -> str:
     """The efficiencies of a series on unlike numbers of devices; empty for other runs."""
     if not pairs[0].scaling:
         return ""
-    rows = rows_of(pairs)
-    return _titled(CAPTION, series_table(letters(pairs), summaries, rows)) + "".join(
-        map(_indented, series_notes(letters(pairs), summaries, rows))
+    runs = tables.letters(pairs), summaries, breakdown.rows_of(pairs)
+    return _titled(breakdown.CAPTION, breakdown.series_table(*runs)) + "".join(
+        map(_indented, breakdown.series_notes(*runs))
     )
 
 
 def _kernels(comparison: Comparison, other: str) -> str:
-    rows = kernel_rows(comparison, other, SHOWN_KERNELS, _KERNEL_WIDTH)
+    rows = tables.kernel_rows(comparison, other, tables.SHOWN_KERNELS, _KERNEL_WIDTH)
     more = len(comparison.kernels) - len(rows)
     title = f"Kernels that appeared or vanished, {other} against a"
     return _titled(title, Table("", ("",) * 4, rows)) + (f"\n  and {more} more" if more else "")

@@ -31,25 +31,9 @@ from harness.explain.answer import answer
 from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Link, Page, Section
 from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
+from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.run import host_section, machine_section, quality_section, run_section, title
-from harness.report.page.sections import (
-    code_of,
-    efficiency_section,
-    help_section,
-    memory_section,
-    pipeline_section,
-    split_section,
-    stragglers_section,
-    work_section,
-)
-from harness.report.page.steps import (
-    answer_sentences,
-    communication_section,
-    steps_section,
-    tests_section,
-    transport_section,
-)
 from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.plots import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
@@ -132,11 +116,8 @@ def _by_place(results: Sequence[Result]) -> _Found:
 
 def _missing(wanted: dict[int, list[str]], found: _Found) -> dict[int, list[str]]:
     """The groups with a scope for which no result was found."""
-    return {
-        ranks: scopes
-        for ranks, scopes in wanted.items()
-        if scopes and not any((scope, ranks) in found for scope in scopes)
-    }
+    lacks = {ranks for ranks, scopes in wanted.items() if not any((scope, ranks) in found for scope in scopes)}
+    return {ranks: scopes for ranks, scopes in wanted.items() if scopes and ranks in lacks}
 
 
 def _layout(summary: Summary) -> NodeLayout | None:
@@ -205,14 +186,14 @@ DOCS = {"numbers": "metrics.md", "what would help": "whatif.md", "finding a caus
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
-_HELP: tuple[Make, ...] = (tests_section, help_section, stragglers_section)
-_TIME: tuple[Make, ...] = (steps_section, split_section, efficiency_section)
+_HELP: tuple[Make, ...] = (steps.tests_section, sections.help_section, sections.stragglers_section)
+_TIME: tuple[Make, ...] = (steps.steps_section, sections.split_section, sections.efficiency_section)
 _FOLDED: tuple[Make, ...] = (
-    work_section,
-    communication_section,
-    transport_section,
-    pipeline_section,
-    memory_section,
+    sections.work_section,
+    steps.communication_section,
+    steps.transport_section,
+    sections.pipeline_section,
+    sections.memory_section,
     host_section,
     machine_section,
 )
@@ -227,12 +208,9 @@ def write_page(
     *,
     progress: OnProgress = silent,
 ) -> None:
-    """Write the page of one job. `run`: its directory when it is one of ours. `ranks`: the ranks in the timeline;
-    None: a choice is made. `page_data`: data kept from measuring the traces; other traces are read again.
-
-    Raises:
-        WorkError: the page cannot be written, or Plotly's script is not installed.
-    """
+    """Write the page of one job. `run`: its directory when it is one of ours. `ranks`: the ranks in the timeline; None:
+    a choice is made. `page_data`: data kept from measuring the traces; other traces are read again. Raises WorkError:
+    the page cannot be written, or Plotly's script is not installed."""
     inputs = read_inputs(run, summary, ranks, page_data, progress=progress)
     write_atomically(path, render_page(compose(summary, inputs), docs_from(path.parent)))
 
@@ -271,7 +249,7 @@ def read_inputs(
 def compose(summary: Summary, inputs: Inputs) -> Page:
     """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
-    diagnosis, tested = answer(summary), answer_sentences(inputs)
+    diagnosis, tested = answer(summary), steps.answer_sentences(inputs)
     first, time, folded = (
         [_plotted(make(summary, inputs), summary) for make in part] for part in (_HELP, _TIME, _FOLDED)
     )
@@ -290,7 +268,7 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
         timeline=inputs.timeline,
         after=[section for section in after if section.has_content],
         on_cpu=are_cpus(summary.devices),
-        code={said: [code_of(summary, line) for line in lines] for said, lines in diagnosis.lines.items()},
+        code={said: [sections.code_of(summary, line) for line in lines] for said, lines in diagnosis.lines.items()},
     )
 
 
@@ -313,6 +291,7 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
     """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
     scripts = [_part(name) for name in ("bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
     plotly = _plotly()
+    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
     return (
         _environment()
         .get_template("report.html.j2")
@@ -325,20 +304,13 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
             scripts=scripts,
             timeline=packed(page.timeline) if page.timeline else "",
             colors=[*KINDS.items(), *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items())],
-            figures=packed(_drawn(page).encode()),
+            figures=packed(printable_json(json.dumps(drawn)).encode()),
             plotly=plotly.packed,
         )
     )
 
 
-def _drawn(page: Page) -> str:
-    """Every figure by its id, as JSON."""
-    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
-    return printable_json(json.dumps(drawn))
-
-
 def figures(page: Page) -> list[Figure]:
-    """Every figure, top to bottom."""
     return [f for section in (*page.before, *page.after) for f in section.figures]
 
 
@@ -392,11 +364,8 @@ def _prose(text: str) -> Markup:
 def _breakable(text: str) -> Markup:
     """A text whose long names may end a line after a sign, so that no word in them is cut in two."""
     parts = _LONG_NAME.split(printable(text))
-    return Markup("").join(_at_signs(part) if i % 2 else escape(part) for i, part in enumerate(parts))
-
-
-def _at_signs(name: str) -> Markup:
-    return Markup("<wbr>").join(map(escape, _AFTER_SIGN.split(name)))
+    pieces = (_AFTER_SIGN.split(part) if i % 2 else [part] for i, part in enumerate(parts))
+    return Markup("").join(Markup("<wbr>").join(map(escape, each)) for each in pieces)
 
 
 @cache

@@ -54,7 +54,11 @@ def gather(run: Run | None) -> Inputs:
     """The data in a run's directory, without missing and damaged files: the Summary's findings name them."""
     if run is None:
         return Inputs()
-    record, left_out = _record(run)
+    record, left_out = None, list[str]()
+    try:
+        record = run.record if run.is_run else None
+    except WorkError as error:
+        left_out.append(str(error))
     return Inputs(
         run=run,
         record=record,
@@ -66,14 +70,6 @@ def gather(run: Run | None) -> Inputs:
     )
 
 
-def _record(run: Run) -> tuple[Record | None, list[str]]:
-    """The record; of a damaged record None and a sentence; None alone if no record was written."""
-    try:
-        return (run.record if run.is_run else None), []
-    except WorkError as error:
-        return None, [str(error)]
-
-
 def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
     for file in files:
         try:
@@ -82,21 +78,17 @@ def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
             continue
         rank = events[0].get("rank", 0) if events else None
         if isinstance(rank, int):
-            yield rank, [_step(e) for e in events]
+            yield (
+                rank,
+                [
+                    StepRecord(e["step"], str(e.get("phase", "")), e["unix_ns"], e["step_ns"], e.get("tokens") or 0)
+                    for e in events
+                ],
+            )
 
 
 def _is_whole(event: dict[str, Any]) -> bool:
     return all(isinstance(event.get(name), int) for name in ("step", "unix_ns", "step_ns"))
-
-
-def _step(event: dict[str, Any]) -> StepRecord:
-    return StepRecord(
-        step=event["step"],
-        phase=str(event.get("phase", "")),
-        unix_ns=event["unix_ns"],
-        step_ns=event["step_ns"],
-        tokens=event.get("tokens") or 0,
-    )
 
 
 def _monitors(folders: Sequence[Path]) -> Iterator[Recording]:

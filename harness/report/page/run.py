@@ -71,7 +71,7 @@ def run_section(s: Summary, inputs: Inputs) -> Section:
         "run",
         "The run" if inputs.run is not None else "The traces",
         facts=facts,
-        tables=[*_nodes(inputs), *_files(inputs), *_sources(s, inputs)],
+        tables=[*_nodes(inputs), *(_sources(s) if inputs.run is None else _files(inputs.run.path))],
     )
 
 
@@ -114,10 +114,12 @@ def _model(s: Summary) -> str:
 
 
 def _batch(s: Summary) -> str:
-    t = next((t for t in s.training if t.micro_batch_size), None)
-    if t is None:
-        return ""
-    return f"micro-batch {t.micro_batch_size}, gradient accumulation {t.gradient_accumulation_steps or 1}"
+    batches = (
+        f"micro-batch {t.micro_batch_size}, gradient accumulation {t.gradient_accumulation_steps or 1}"
+        for t in s.training
+        if t.micro_batch_size
+    )
+    return next(batches, "")
 
 
 def _versions(s: Summary, inputs: Inputs) -> str:
@@ -128,21 +130,14 @@ def _versions(s: Summary, inputs: Inputs) -> str:
 
 
 def _nodes(inputs: Inputs) -> list[Table]:
-    rows = []
-    for n in inputs.nodes:
-        status = "ok" if n.exit == 0 else f"exit code {n.exit}"
-        rows.append([str(n.node), n.host, status, duration(n.ended_ns - n.started_ns)])
+    rows = [
+        [str(n.node), n.host, f"exit code {n.exit}" if n.exit else "ok", duration(n.ended_ns - n.started_ns)]
+        for n in inputs.nodes
+    ]
     return table("Nodes", ("node", "host", "status", "ran"), rows, left=3)
 
 
-def _files(inputs: Inputs) -> list[Table]:
-    if inputs.run is None:
-        return []
-    rows = [[path, how] for path, how in _openers(inputs.run.path)]
-    return table("Files beside this page, and how to open them", ("file", "open it with"), rows, left=2)
-
-
-def _openers(run: Path) -> Iterator[tuple[str, str]]:
+def _files(run: Path) -> list[Table]:
     known = (
         ("nsys/*.nsys-rep", "nsys-ui {}"),
         ("**/*.prv", "wxparaver {}, then a view from configs/paraver"),
@@ -153,22 +148,21 @@ def _openers(run: Path) -> Iterator[tuple[str, str]]:
         ("gpus-monitor/*/samples.csv", "any spreadsheet"),
         ("metrics/rank*.jsonl", "any editor; each line is a JSON object of one step"),
     )
-    for pattern, how in known:
-        found = sorted(run.glob(pattern))
-        if not found:
-            continue
-        first = found[0].relative_to(run)
-        shown = f"{first} … {found[-1].name}" if len(found) > 1 else str(first)
-        yield Link(shown, quote(str(first))), how.format(first)
-
-
-def _sources(s: Summary, inputs: Inputs) -> list[Table]:
-    if inputs.run is not None:
-        return []
     rows = []
-    for x in s.sources:
-        tool = " ".join(filter(None, (x.tool, x.tool_version)))
-        rows.append([x.path, "–" if x.rank is None else str(x.rank), x.host or "–", tool])
+    for pattern, how in known:
+        if found := sorted(run.glob(pattern)):
+            first = found[0].relative_to(run)
+            shown = f"{first} … {found[-1].name}" if len(found) > 1 else str(first)
+            rows.append((Link(shown, quote(str(first))), how.format(first)))
+    return table("Files beside this page, and how to open them", ("file", "open it with"), rows, left=2)
+
+
+def _sources(s: Summary) -> list[Table]:
+    tools = [" ".join(filter(None, (x.tool, x.tool_version))) for x in s.sources]
+    rows = [
+        [x.path, "–" if x.rank is None else str(x.rank), x.host or "–", tool]
+        for x, tool in zip(s.sources, tools, strict=True)
+    ]
     return table("Traces that were read", ("file", "rank", "host", "recorded by"), rows, left=4)
 
 
@@ -239,27 +233,29 @@ def _thinned(device: Series, column: str) -> list[tuple[int, float | None]]:
 
 
 def _window(recording: Recording, inputs: Inputs) -> list[dict[str, Any]]:
-    span = _profiled(inputs.steps.values())
-    if span is None:
+    steps = _profiled(inputs)
+    if not steps:
         return []
-    low, high = ((t - recording.span_ns[0]) / 1e9 for t in span)
+    low, high = ((t - recording.span_ns[0]) / 1e9 for t in _span(steps))
     return [plotly_json.band(low, high, COMPUTE)]
 
 
-def _profiled(ranks: Iterable[Sequence[StepRecord]]) -> tuple[int, int] | None:
-    """Unix nanoseconds from the first profiled step's start to the last one's end, over all ranks."""
-    chosen = [x for steps in ranks for x in steps if x.phase == "active"]
-    if not chosen:
-        return None
-    return min(x.unix_ns for x in chosen), max(x.unix_ns + x.step_ns for x in chosen)
+def _profiled(inputs: Inputs) -> list[StepRecord]:
+    """The profiled steps of all ranks."""
+    return [x for steps in inputs.steps.values() for x in steps if x.phase == "active"]
+
+
+def _span(steps: Sequence[StepRecord]) -> tuple[int, int]:
+    """Unix nanoseconds from the first step's start to the last one's end."""
+    return min(x.unix_ns for x in steps), max(x.unix_ns + x.step_ns for x in steps)
 
 
 def _energy(inputs: Inputs) -> list[Any]:
     """Energy of the profiled steps, and of 1 000 tokens of them."""
-    span = _profiled(inputs.steps.values())
-    parts = [energy_within(d, *span) for r in inputs.monitors for d in r.devices] if span else []
+    steps = _profiled(inputs)
+    parts = [energy_within(d, *_span(steps)) for r in inputs.monitors for d in r.devices] if steps else []
     known = [x for x in parts if x is not None]
-    tokens = sum(x.tokens for steps in inputs.steps.values() for x in steps if x.phase == "active")
+    tokens = sum(x.tokens for x in steps)
     if not known or not tokens or len(known) < len(parts):
         return []
     total = sum(known)
@@ -294,5 +290,4 @@ def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:
 
 
 def host_section(s: Summary, inputs: Inputs) -> Section:
-    """How the host feeds the devices: launches, blocking calls, copies."""
     return Section("host", "How the host feeds the devices", tables=page_tables(s, "host"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_known
 from harness.analysis.labels import are_cpus, work_word
-from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Stragglers, Summary
+from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Pipeline, Stragglers, Summary
 from harness.common.format import amount, duration, of, percent
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
@@ -17,7 +17,7 @@ from harness.report.elements import Code, Figure, Section, Table, table
 from harness.report.page.inputs import Inputs
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY_OF, of_kind
 from harness.report.plots import plotly_json
-from harness.report.plots.plots import SLOWER_AND_FASTER
+from harness.report.plots.plots import SLOWER_AND_FASTER, Layer, heatmaps
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.efficiency import efficiency_words, pipeline_words, stage_label
 from harness.report.tables.memory import MEANING, moment_words, shown_moment
@@ -71,12 +71,12 @@ def pipeline_section(s: Summary, inputs: Inputs) -> Section:
     """Stages as bars of busy, waiting and bubble; empty for a job without a pipeline."""
     if s.pipeline is None:
         return Section("pipeline", "Pipeline")
-    figures = [*([inputs.gantt] if inputs.gantt else []), _stages(s)]
+    figures = [*([inputs.gantt] if inputs.gantt else []), _stages(s.pipeline)]
     return Section("pipeline", "Pipeline", pipeline_words(s), figures)
 
 
-def _stages(s: Summary) -> Figure:
-    stages = s.pipeline.per_stage if s.pipeline else []
+def _stages(pipeline: Pipeline) -> Figure:
+    stages = pipeline.per_stage
     labels = list(map(stage_label, stages))
 
     def share(values: Iterable[int]) -> list[float]:
@@ -87,21 +87,13 @@ def _stages(s: Summary) -> Figure:
         plotly_json.percent_bars("busy", share(busy), labels, COMPUTE),
         plotly_json.percent_bars("bubble", share(bubble), labels, IDLE),
     ]
-    lines = _theory(s.pipeline.expected_bubble_fraction if s.pipeline else None)
+    expected = pipeline.expected_bubble_fraction
+    lines = [] if expected is None else [plotly_json.upright(100 * (1 - expected), COMMUNICATION, "dot", 2)]
     x_axis = plotly_json.axis("share of the schedule (%)", range=[0, 100])
     axes = plotly_json.layout(x_axis, plotly_json.NAMES, barmode="stack", shapes=lines)
     dotted = " Dotted: the busy share that the schedule alone predicts." if lines else ""
     words = f"Busy time and bubble of each stage.{dotted}"
     return Figure("pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)
-
-
-def _theory(expected: float | None) -> list[dict[str, object]]:
-    """A dotted line at the busy share that the schedule alone predicts; no line if it is not known."""
-    if expected is None:
-        return []
-    at = 100 * (1 - expected)
-    return [{"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
-             "line": {"color": COMMUNICATION, "dash": "dot", "width": 2}}]  # fmt: skip
 
 
 def work_section(s: Summary, inputs: Inputs) -> Section:
@@ -222,9 +214,8 @@ def stragglers_section(s: Summary, inputs: Inputs) -> Section:
     """The slowdown by operation, stage and worker; empty for traces of processes."""
     if s.slowdown is None:
         return Section("stragglers", "Slowdown by stragglers")
-    return Section(
-        "stragglers", "Slowdown by stragglers", _STRAGGLERS, [_heat(s.slowdown)], page_tables(s, "stragglers")
-    )
+    figures = [_heat(s.slowdown)]
+    return Section("stragglers", "Slowdown by stragglers", _STRAGGLERS, figures, page_tables(s, "stragglers"))
 
 
 def _heat(slow: Stragglers) -> Figure:
@@ -237,20 +228,8 @@ def _heat(slow: Stragglers) -> Figure:
         for stage in stages
     ]
     end = max([abs(x) for row in cells for x in row if x is not None] + [100 * _LEAST_END])
-    data = [
-        {
-            "type": "heatmap",
-            "name": "S − 1",
-            "z": cells,
-            "x": dps,
-            "y": [f"stage {stage}" for stage in stages],
-            "colorscale": SLOWER_AND_FASTER,
-            "zmin": -end,
-            "zmax": end,
-            "hovertemplate": "%{y}, data-parallel rank %{x}: %{z:+} %<extra>S − 1</extra>",
-            "colorbar": {"title": {"text": "S − 1 (%)", "side": "right"}, "thickness": 12},
-        }
-    ]
+    layers, rows = [Layer("S − 1", cells, "%", SLOWER_AND_FASTER, end)], [f"stage {stage}" for stage in stages]
+    data = heatmaps(layers, dps, rows, "%{{y}}, data-parallel rank %{{x}}: %{{z:+}} {unit}<extra>{name}</extra>")
     each = {"dtick": 1} if len(dps) <= _TICKS else {}
     axes = plotly_json.layout(plotly_json.axis("data-parallel rank", **each), plotly_json.NAMES)
     words = (
@@ -261,19 +240,19 @@ def _heat(slow: Stragglers) -> Figure:
     return Figure("straggler-workers", words, data, axes, height, wide=True)
 
 
+_MOST_LINES = 40
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def memory_section(s: Summary, inputs: Inputs) -> Section:
     """The memory of tensors by use; empty for a run without --memory-snapshot."""
     memory = s.memory
-    title = "Memory by use"
     if memory is None:
-        return Section("memory", title)
-    lead = _lead(memory)
-    facts = [(name, MEANING[name]) for name in _seen(memory)]
-    figures = [_area(memory)] if memory.timeline else []
-    return Section("memory", title, lead, figures, page_tables(s, "memory"), facts)
+        return Section("memory", "Memory by use")
+    line = memory.timeline
+    facts = [(name, MEANING[name]) for name in _seen(line)] if line else []
+    figures = [_area(line)] if line else []
+    return Section("memory", "Memory by use", _lead(memory), figures, page_tables(s, "memory"), facts)
 
 
 def _lead(memory: Memory) -> str:
@@ -286,23 +265,23 @@ def _lead(memory: Memory) -> str:
     return f"Tensors held the most memory, {amount(moment.total_bytes)}, here: {moment_words(moment)}."
 
 
-def _seen(memory: Memory) -> list[str]:
-    line = memory.timeline
-    return [name for name, sizes in line.bytes.items() if any(sizes)] if line else []
+def _seen(line: MemoryTimeline) -> list[str]:
+    return [name for name, sizes in line.bytes.items() if any(sizes)]
 
 
-def _area(memory: Memory) -> Figure:
-    line = memory.timeline
-    assert line is not None
+def _area(line: MemoryTimeline) -> Figure:
     most = max(map(sum, zip(*line.bytes.values(), strict=True)), default=0)
     scale, unit = next(((s, u) for s, u in _UNITS if most >= s), _UNITS[-1])
     x = [round(at / 1e9, 6) for at in line.times_ns]
     data = [
         _layer(name, x, [round(size / scale, 4) for size in line.bytes[name]], MEMORY_OF[name], unit)
-        for name in _seen(memory)
+        for name in _seen(line)
     ]
     y = plotly_json.axis(f"memory of tensors ({unit})", rangemode="tozero")
-    axes = plotly_json.layout("time since the recording began (s)", y, shapes=_step_lines(line))
+    # Of many steps none: the lines would hide the rest.
+    begins = line.steps.values() if len(line.steps) <= _MOST_LINES else ()
+    shapes = [plotly_json.upright(at / 1e9, "#9aa0a6", "dot", 1) for at in begins]
+    axes = plotly_json.layout("time since the recording began (s)", y, shapes=shapes)
     words = (
         f"Memory of tensors on rank {line.rank}, by use; the highest is {amount(most)}. Each point is the highest "
         "moment of its interval. Dotted: a step begins."
@@ -314,14 +293,3 @@ def _layer(name: str, x: list[float], y: list[float], color: str, unit: str) -> 
     style = {"mode": "lines", "stackgroup": "memory", "fillcolor": color, "line": {"color": color, "width": 0.5}}
     hover = f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
     return plotly_json.line(name, x, y, color) | style | {"hovertemplate": hover}
-
-
-def _step_lines(line: MemoryTimeline) -> list[dict[str, Any]]:
-    """Where steps begin; of many steps none, since the lines would hide the rest."""
-    if len(line.steps) > 40:
-        return []
-    return [
-        {"type": "line", "xref": "x", "yref": "paper", "x0": at / 1e9, "x1": at / 1e9, "y0": 0, "y1": 1,
-         "line": {"color": "#9aa0a6", "dash": "dot", "width": 1}}
-        for at in line.steps.values()
-    ]  # fmt: skip

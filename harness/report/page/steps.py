@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from statistics import median
 from typing import Any
 
@@ -56,11 +57,13 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
 def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:
     """Lines and boxes, or one bar per rank if no rank has enough steps for them."""
     if max(map(len, by_rank.values())) > 2:
-        return [_traced(by_rank), _distribution(by_rank)]
+        series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
+        words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
+        axes = plotly_json.layout(_step_axis("counted step", series), "step time (ms)")
+        return [Figure("step-time", words, _lines(series), axes), _distribution(by_rank)]
     ranks = list(by_rank)
     data = [plotly_json.bars("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
-    words = "Median duration of the counted steps of each rank, milliseconds. "
-    words += _range_in_words({r: ([0], v) for r, v in by_rank.items()})
+    words = "Median duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
     axes = plotly_json.layout("step time (ms)", plotly_json.NAMES, showlegend=False)
     return [Figure("step-time", words, data, axes, plotly_json.bars_height(len(ranks)))]
 
@@ -82,18 +85,12 @@ def _over_steps(recorded: dict[str, list[StepRecord]], changes: Sequence[PaceCha
     onsets, marks = _onsets(changes)
     return Figure(
         "step-time",
-        "Step time of each rank over the steps of the training, milliseconds. " + _range_in_words(series),
+        "Step time of each rank over the steps of the training, milliseconds. "
+        + _range_in_words(y for _, y in series.values()),
         [*_lines(series), *bands, *marks],
         plotly_json.layout(_step_axis("step", series), "step time (ms)", shapes=[*shapes, *onsets], showlegend=True),
         table=_phase_table(recorded),
     )
-
-
-def _traced(by_rank: dict[str, list[float]]) -> Figure:
-    series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
-    words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(series)
-    axes = plotly_json.layout(_step_axis("counted step", series), "step time (ms)")
-    return Figure("step-time", words, _lines(series), axes)
 
 
 def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
@@ -102,11 +99,9 @@ def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> 
     return plotly_json.axis(title, **({"dtick": 1} if few else {}))
 
 
-def _range_in_words(series: dict[str, tuple[list[int], list[float]]]) -> str:
-    values = [v for _, y in series.values() for v in y]
-    if not values:
-        return ""
-    return f"From {min(values):.4g} to {max(values):.4g} ms, median {median(values):.4g} ms."
+def _range_in_words(series: Iterable[Sequence[float]]) -> str:
+    values = list(chain(*series))
+    return "" if not values else f"From {min(values):.4g} to {max(values):.4g} ms, median {median(values):.4g} ms."
 
 
 def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, Any]]:
@@ -142,11 +137,9 @@ def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], lis
 def _onsets(changes: Sequence[PaceChange]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A line where each new pace begins, between two steps, and their entry in the legend."""
     color = CAUSES["host work"]
-    ends = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
-    line = {"color": color, "width": 1.5, "dash": "dash"}
-    shapes = [{"type": "line", **ends, "x0": x.step - 0.5, "x1": x.step - 0.5, "line": line} for x in changes]
+    shapes = [plotly_json.upright(x.step - 0.5, color, "dash", 1.5) for x in changes]
     entry = plotly_json.line("a new pace begins", [None], [None], color, mode="lines", hoverinfo="skip")
-    return shapes, [entry | {"line": line}] if changes else []
+    return shapes, [entry | {"line": shape["line"]} for shape in shapes[:1]]
 
 
 def _phase_table(recorded: dict[str, list[StepRecord]]) -> Table:
@@ -154,8 +147,7 @@ def _phase_table(recorded: dict[str, list[StepRecord]]) -> Table:
     for rank, steps in recorded.items():
         for phase in dict.fromkeys(x.phase for x in steps):
             ns = [x.step_ns for x in steps if x.phase == phase]
-            median_ns, low, high = duration(median(ns)), duration(min(ns)), duration(max(ns))
-            rows.append([rank, _PHASES.get(phase, phase), str(len(ns)), median_ns, low, high])
+            rows.append([rank, _PHASES.get(phase, phase), str(len(ns)), *map(duration, (median(ns), min(ns), max(ns)))])
     return Table("Step time by phase", ("rank", "phase", "steps", "median", "fastest", "slowest"), rows, 2)
 
 
@@ -195,25 +187,17 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
 
 def transport_section(s: Summary, inputs: Inputs) -> Section:
     """The transport that NCCL chose, from its own log; empty without a log."""
-    if s.nccl is None:
-        return Section("nccl", "Transport chosen by NCCL")
     lead = "From NCCL's own log, which --nccl-debug keeps."
-    return Section("nccl", "Transport chosen by NCCL", lead, tables=page_tables(s, "nccl"))
-
-
-def _label(c: Collective) -> str:
-    group = f" · group {c.group}" if c.group else ""
-    return f"{c.kind} {c.dtype or ''}{group}".strip()
+    return Section("nccl", "Transport chosen by NCCL", lead, tables=page_tables(s, "nccl") if s.nccl else ())
 
 
 def _labels(collectives: Sequence[Collective]) -> list[str]:
     """Distinct labels: Plotly draws two bars with one name as one bar."""
     labels: list[str] = []
     for c in collectives:
-        label, n = _label(c), 2
-        while label in labels:
-            label, n = f"{_label(c)} ({n})", n + 1
-        labels.append(label)
+        name = f"{c.kind} {c.dtype or ''}{f' · group {c.group}' if c.group else ''}".strip()
+        numbered = (f"{name} ({number})" for number in count(2))
+        labels.append(next(label for label in chain([name], numbered) if label not in labels))
     return labels
 
 
@@ -262,6 +246,10 @@ def _tone(index: int) -> str:
     return COLLECTIVES[index % len(COLLECTIVES)]
 
 
+def _mark(index: int, size: int) -> dict[str, Any]:
+    return {"color": _tone(index), "size": size, "symbol": MARKS[index % len(MARKS)]}
+
+
 def _bucket(size: int) -> int:
     return max(size, 1).bit_length() - 1
 
@@ -272,8 +260,7 @@ def _times(sizes: Sequence[MessageSize], links: Sequence[Result]) -> Figure:
     for i, kind in enumerate(dict.fromkeys(m.kind for m in sizes)):
         points, color = [m for m in sizes if m.kind == kind], _tone(i)
         x, times = [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points]
-        marker = {"color": color, "size": 9, "symbol": MARKS[i % len(MARKS)]}
-        data.append(plotly_json.line(kind, x, times, color, mode="markers") | {"marker": marker})
+        data.append(plotly_json.line(kind, x, times, color, mode="markers") | {"marker": _mark(i, 9)})
         fitted = [(r, r.fit) for r in links if r.fit and r.collective == _FITTED_AS.get(kind, kind)]
         data += [_fit_line(result, fit, sizes, color) for result, fit in fitted]
     size = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
@@ -286,15 +273,13 @@ def _times(sizes: Sequence[MessageSize], links: Sequence[Result]) -> Figure:
 
 def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
     """What the times contain: transfer, and waiting too if ranks could not be matched; a remark if kinds differ."""
-    waits = list(dict.fromkeys(m.kind for m in sizes if m.includes_waiting))
+    waits = dict.fromkeys(m.kind for m in sizes if m.includes_waiting)
     if not waits:
         return "transfer time", ""
     if all(m.includes_waiting for m in sizes):
         return "time, waiting included,", ""
-    return (
-        "time",
-        f" The time of {', '.join(waits)} includes waiting for other ranks. The other times are transfer alone.",
-    )
+    some = f" The time of {', '.join(waits)} includes waiting for other ranks. The other times are transfer alone."
+    return "time", some
 
 
 def _fit_line(result: Result, fit: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
@@ -308,10 +293,10 @@ def _fit_line(result: Result, fit: Fit, sizes: Sequence[MessageSize], color: str
 
 
 def _fits(links: Sequence[Result]) -> list[Table]:
+    fitted = [(r, r.fit) for r in links if r.fit is not None]
     rows = [
-        [r.collective, r.scope, str(r.ranks), duration(r.fit.alpha_ns), inverse(r.fit.beta_ns_per_byte), r.run]
-        for r in links
-        if r.fit is not None
+        [r.collective, r.scope, str(r.ranks), duration(fit.alpha_ns), inverse(fit.beta_ns_per_byte), r.run]
+        for r, fit in fitted
     ]
     head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
     return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
@@ -344,13 +329,13 @@ def tests_section(s: Summary, inputs: Inputs) -> Section:
 def answer_sentences(inputs: Inputs) -> list[str]:
     """The verdict with its problems, and what was measured, in a sentence per scope; empty for another exercise."""
     verdict = inputs.verdict
-    sentences = [verdict.verdict.removeprefix("VERDICT: ")] if verdict else []
-    sentences += [f"Problem: {f.message}." for f in verdict.findings if f.level == "problem"] if verdict else []
-    return sentences + [
-        f"An all-reduce {_GROUPS.get(t.scope, 'of {} ranks').format(t.ranks)} {_speed(t)}."
-        for t in inputs.tested
-        if t.collective == "all_reduce"
-    ]
+    sentences = []
+    if verdict is not None:
+        problems = [f"Problem: {f.message}." for f in verdict.findings if f.level == "problem"]
+        sentences = [verdict.verdict.removeprefix("VERDICT: "), *problems]
+    reduced = [t for t in inputs.tested if t.collective == "all_reduce"]
+    groups = (_GROUPS.get(t.scope, "of {} ranks").format(t.ranks) for t in reduced)
+    return sentences + [f"An all-reduce {group} {_speed(t)}." for group, t in zip(groups, reduced, strict=True)]
 
 
 def _speed(t: Result) -> str:
@@ -376,30 +361,19 @@ def _fit_cells(t: Result) -> tuple[str, str, str]:
 
 
 def _scope(scope: str, tested: Sequence[Result]) -> list[Figure]:
-    size = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
+    size, where = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI"), _WORDS.get(scope, scope)
     bandwidth, time = [], []
     for i, t in enumerate(tested):
-        color = COLLECTIVES[i % len(COLLECTIVES)]
-        marker = {"color": color, "size": 7, "symbol": MARKS[i % len(MARKS)]}
-        mark = {"mode": "lines+markers", "marker": marker}
+        mark = {"mode": "lines+markers", "marker": _mark(i, 7)}
         sizes = [p.message_bytes for p in t.points]
         busbw, microseconds = [p.busbw_gbytes_per_s for p in t.points], [p.time_ns / 1e3 for p in t.points]
-        bandwidth.append(plotly_json.line(t.collective, sizes, busbw, color) | mark)
-        time.append(plotly_json.line(t.collective, sizes, microseconds, color) | mark)
-    where = _WORDS.get(scope, scope)
+        bandwidth.append(plotly_json.line(t.collective, sizes, busbw, _tone(i)) | mark)
+        time.append(plotly_json.line(t.collective, sizes, microseconds, _tone(i)) | mark)
+    axes = plotly_json.layout(size, plotly_json.axis("bus bandwidth (GB/s)", rangemode="tozero"))
+    words = f"Bus bandwidth of each collective {where} against message size."
+    log_axes = plotly_json.layout(size, plotly_json.axis("time (µs)", type="log"))
+    log_words = f"Time of each collective {where} against message size, both axes logarithmic."
     return [
-        Figure(
-            f"bus-bandwidth-{scope}",
-            f"Bus bandwidth of each collective {where} against message size.",
-            bandwidth,
-            plotly_json.layout(size, plotly_json.axis("bus bandwidth (GB/s)", rangemode="tozero")),
-            340,
-        ),
-        Figure(
-            f"message-time-{scope}",
-            f"Time of each collective {where} against message size, both axes logarithmic.",
-            time,
-            plotly_json.layout(size, plotly_json.axis("time (µs)", type="log")),
-            340,
-        ),
+        Figure(f"bus-bandwidth-{scope}", words, bandwidth, axes, 340),
+        Figure(f"message-time-{scope}", log_words, time, log_axes, 340),
     ]

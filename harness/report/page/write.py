@@ -21,11 +21,8 @@ def run_among(tokens: Sequence[str]) -> Run | None:
 
 
 def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozenset[int] | None) -> None:
-    """Check the request for pages before anything is written.
-
-    Raises:
-        RequestError: `asked` is a folder, or a rank is not in a job.
-    """
+    """Check the request for pages before anything is written. Raises RequestError: `asked` is a folder, or a rank is
+    not in a job."""
     if asked is not None and asked.is_dir():
         raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {Run(asked).page}")
     for summary in summaries:
@@ -39,13 +36,8 @@ def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozens
 def write_pages(
     tokens: Sequence[str], measured: Measurement, asked: Path | None, ranks: frozenset[int] | None = None
 ) -> list[Path]:
-    """Write the page of a single job: to `asked`, else into its run. Without both, no page is written.
-
-    Several jobs get one page each, numbered, beside `asked`.
-
-    Raises:
-        WorkError: a page cannot be written.
-    """
+    """Write the page of a single job: to `asked`, else into its run. Without both, no page is written. Several jobs get
+    one page each, numbered, beside `asked`. Raises WorkError: a page cannot be written."""
     run, (summaries, page_data) = run_among(tokens), measured
     page = asked or (run.page if run else None)
     if page is None or (asked is None and len(summaries) != 1):

@@ -43,6 +43,12 @@ def band(low: float, high: float, color: str) -> dict[str, Any]:
     return {"type": "rect", **ends, "fillcolor": color, "opacity": 0.16, "line": {"width": 0}, "layer": "below"}
 
 
+def upright(at: float, color: str, dash: str, width: float) -> dict[str, Any]:
+    """A line across the plot at a place of the x axis."""
+    ends = {"xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1}
+    return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": width}}
+
+
 def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
     """Horizontal bars, one per label, in milliseconds unless `hovertemplate` says otherwise."""
     return {
@@ -58,7 +64,6 @@ def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, 
 
 
 def percent_bars(name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
-    """Horizontal bars in per cent."""
     hover = f"%{{y}}: %{{x:.1f}} %<extra>{escape(name)}</extra>"
     return bars(name, percents, labels, color, hovertemplate=hover, **more)
 
@@ -72,7 +77,6 @@ def part_of_window(
 
 
 def stripes(color: str, across: str) -> dict[str, Any]:
-    """The marker of bars of one colour with stripes of another."""
     pattern = {"shape": "/", "fgcolor": across, "bgcolor": color, "size": 7, "solidity": 0.45}
     return {"color": color, "pattern": pattern}
 

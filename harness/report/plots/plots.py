@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
 from harness.report.plots import plotly_json
 from harness.report.tables.efficiency import how_grouped, stage_label
 from harness.report.timeline.timeline_model import DeviceBins
-from harness.traces.trace import F64
 
+T = TypeVar("T")
 MOST_ROWS = 256  # at most 25,600 cells in each of two layers
 _FEW = 40
 _MARKS = 24
@@ -61,11 +61,13 @@ def network_figure(s: Summary, name: str = "network", title: str = "", top: floa
     layers = []
     for layer, values in _LAYERS:
         rates = np.stack([binned(rates_over_time(o, values(o)), begin, width_ns, columns) for o in over])
-        cells = [[None if np.isnan(v) else float(f"{v:.4g}") for v in row] for row in _joined(rates, each).tolist()]
-        layers.append(_Layer(layer, cells, "GB/s", COMMUNICATION, end_of_colours))
+        # Of each group of neighbouring nodes the busiest.
+        busiest = np.fmax.reduceat(rates, range(0, len(rates), each)).tolist()
+        cells = [[None if np.isnan(v) else float(f"{v:.4g}") for v in row] for row in busiest]
+        layers.append(Layer(layer, cells, "GB/s", COMMUNICATION, end_of_colours))
     rows = [_name(nodes[i : i + each]) for i in range(0, len(nodes), each)]
     x = [round((i + 0.5) * width_ns / 1e9, 3) for i in range(columns)]
-    data = _drawn(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
+    data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
     axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
     words = _words(nodes, each, width_ns / 1e9)
     return Figure(name, f"{title}: {words}" if title else words, data, axes, _height(len(rows)), wide=True)
@@ -88,12 +90,7 @@ def _name(nodes: Sequence[NodeNetwork]) -> str:
     return f"{nodes[0].switch} · {name}" if nodes[0].switch else name
 
 
-def _joined(cells: F64, each: int) -> F64:
-    """The busiest of each group of neighbouring nodes."""
-    return np.stack([np.fmax.reduce(cells[i : i + each], axis=0) for i in range(0, len(cells), each)])
-
-
-class _Layer(NamedTuple):
+class Layer(NamedTuple):
     """One layer of a heatmap: its cells by row, their unit, the colours, and the value at the colours' end."""
 
     name: str
@@ -103,8 +100,8 @@ class _Layer(NamedTuple):
     end: float
 
 
-def _drawn(layers: Sequence[_Layer], x: Sequence[float], rows: Sequence[str], at: str) -> list[dict[str, Any]]:
-    """The layers, of which the first is visible; `at`: the pointer's words for a cell and its layer."""
+def heatmaps(layers: Sequence[Layer], x: Sequence[float], rows: Sequence[str], at: str) -> list[dict[str, Any]]:
+    """The layers of a plot, of which the first is visible; `at`: the pointer's words for a cell and its layer."""
     return [
         {
             "type": "heatmap",
@@ -132,14 +129,24 @@ def _axis(nodes: Sequence[NodeNetwork], rows: list[str]) -> dict[str, Any]:
     """Few rows have a name each. Of many rows, their switches have one, or some of the nodes."""
     if len(rows) <= _FEW:
         return dict(plotly_json.NAMES)
-    groups, at = [], 0
-    for name, run in groupby(n.switch or n.node for n in nodes):
-        length = len(list(run))
-        groups.append((rows[at + length // 2], name))
-        at += length
-    shown = groups[:: -(-len(groups) // _MARKS)]
-    ticks = {"tickvals": [row for row, _ in shown], "ticktext": [name for _, name in shown]}
+    groups = [(rows[(a + b) // 2], name) for name, a, b in _runs(n.switch or n.node for n in nodes)]
+    return _ticks(groups[:: -(-len(groups) // _MARKS)])
+
+
+def _ticks(named: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """An axis that names some of its rows."""
+    ticks = {"tickvals": [row for row, _ in named], "ticktext": [name for _, name in named]}
     return plotly_json.NAMES | {"tickmode": "array"} | ticks
+
+
+def _runs(names: Iterable[T]) -> list[tuple[T, int, int]]:
+    """Equal neighbours: the name, its first place and the place after its last."""
+    found, first = [], 0
+    for name, run in groupby(names):
+        after = first + len(list(run))
+        found.append((name, first, after))
+        first = after
+    return found
 
 
 SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
@@ -153,21 +160,16 @@ _APART = 4  # rows between two names on it
 def pace_scale_of(paces: Sequence[Pacing]) -> tuple[float, float]:
     """The ends of the colour scales for these jobs: per cent, and milliseconds of lag. Two in a hundred cells are
     beyond the ends, but no outlier is."""
-    heats = [pace.heat for pace in paces if pace.heat]
-    shares = _far(
-        [abs(100 * x) for h in heats for x in _cells([x for row in h.rows for x in (row.step_share, row.own_share)])]
-    )
-    shares = max([shares, *(100 * x.behind_share for pace in paces for x in pace.outliers)])
-    lags = _far([x / 1e3 for h in heats for x in _cells([row.lag_us for row in h.rows])])
-    return min(max(shares, _LEAST_SHARE), _MOST_SHARE), max(lags, 1e-3)
+    rows = [row for pace in paces if pace.heat for row in pace.heat.rows]
+    share = 100 * _far(x for row in rows for x in (*row.step_share, *row.own_share))
+    share = max([share, *(100 * x.behind_share for pace in paces for x in pace.outliers)])
+    lag_ms = _far(x for row in rows for x in row.lag_us) / 1e3
+    return min(max(share, _LEAST_SHARE), _MOST_SHARE), max(lag_ms, 1e-3)
 
 
-def _cells(rows: Sequence[Sequence[float | None]]) -> list[float]:
-    return [x for row in rows for x in row if x is not None]
-
-
-def _far(values: list[float]) -> float:
-    return sorted(values)[int(0.98 * (len(values) - 1))] if values else 0.0
+def _far(values: Iterable[float | None]) -> float:
+    known = sorted(abs(x) for x in values if x is not None)
+    return known[int(0.98 * (len(known) - 1))] if known else 0.0
 
 
 def pace_figure(
@@ -181,20 +183,23 @@ def pace_figure(
     shares = [("step time", [row.step_share for row in heat.rows])]
     if any(row.own_share for row in heat.rows):
         shares.append(("own work", [row.own_share for row in heat.rows]))
-    layers = [_Layer(layer, _percents(rows), "%", SLOWER_AND_FASTER, share_end) for layer, rows in shares]
+    layers = [Layer(layer, _scaled(rows, 100, 1), "%", SLOWER_AND_FASTER, share_end) for layer, rows in shares]
     if any(row.lag_us for row in heat.rows):
-        cells = [[None if x is None else round(x / 1e3, 3) for x in row.lag_us] for row in heat.rows]
-        layers.append(_Layer("lag at the step's end", cells, "ms", _LAG, lag_end))
+        lags = _scaled([row.lag_us for row in heat.rows], 1e-3, 3)
+        layers.append(Layer("lag at the step's end", lags, "ms", _LAG, lag_end))
     rows = _row_names(heat)
-    data = _drawn(layers, heat.steps, rows, "%{{y}}, step %{{x}}: %{{z}} {unit}<extra>{name}</extra>")
+    data = heatmaps(layers, heat.steps, rows, "%{{y}}, step %{{x}}: %{{z}} {unit}<extra>{name}</extra>")
     step = "step" if heat.steps_per_column == 1 else f"step, {heat.steps_per_column} a column"
-    axes = plotly_json.layout(_steps(step, heat), _pace_axis(pace, heat, rows), shapes=_borders(heat))
+    few = {"tickvals": heat.steps, "tickmode": "array"} if len(heat.steps) <= 12 else {}
+    x = plotly_json.axis(step, **few)
+    axes = plotly_json.layout(x, _pace_axis(pace, heat, rows), shapes=_borders(heat))
     words = f"{title}: {_pace_words(pace, heat)}" if title else _pace_words(pace, heat)
     return Figure(name, words, data, axes, _height(len(rows)), wide=True)
 
 
 def _pace_words(pace: Pacing, heat: PaceHeat) -> str:
-    of = "" if heat.row == "rank" else f" Each row is {_a(heat.row)}: its slowest rank in each step."
+    row = "a node" if heat.row == "node" else heat.row
+    of = "" if heat.row == "rank" else f" Each row is {row}: its slowest rank in each step."
     mean = f" Each column is the mean of {heat.steps_per_column} steps." if heat.steps_per_column > 1 else ""
     middle = "rank" if heat.row == "rank" else "row"
     return (
@@ -204,12 +209,8 @@ def _pace_words(pace: Pacing, heat: PaceHeat) -> str:
     )
 
 
-def _a(row: str) -> str:
-    return f"a {row}" if row == "node" else row
-
-
-def _percents(rows: list[list[float | None]]) -> list[list[float | None]]:
-    return [[None if x is None else round(100 * x, 1) for x in row] for row in rows]
+def _scaled(rows: Sequence[Sequence[float | None]], factor: float, digits: int) -> list[list[float | None]]:
+    return [[None if x is None else round(factor * x, digits) for x in row] for row in rows]
 
 
 def _row_names(heat: PaceHeat) -> list[str]:
@@ -221,21 +222,10 @@ def _row_names(heat: PaceHeat) -> list[str]:
     return found if len(set(found)) == len(found) else [f"{x} ({i})" for i, x in enumerate(found)]
 
 
-def _steps(title: str, heat: PaceHeat) -> dict[str, Any]:
-    few = len(heat.steps) <= 12
-    return plotly_json.axis(title, **({"tickvals": heat.steps, "tickmode": "array"} if few else {}))
-
-
 def _groups(heat: PaceHeat) -> list[tuple[str | None, int, int]]:
     """The switches, else the nodes of ranks, each with its first row and the row after its last."""
     switches = [row.switch for row in heat.rows]
-    names = switches if any(switches) else [row.node for row in heat.rows]
-    found, at = [], 0
-    for name, run in groupby(names):
-        length = len(list(run))
-        found.append((name, at, at + length))
-        at += length
-    return found
+    return _runs(switches if any(switches) else [row.node for row in heat.rows])
 
 
 def _pace_axis(pace: Pacing, heat: PaceHeat, rows: list[str]) -> dict[str, Any]:
@@ -247,8 +237,7 @@ def _pace_axis(pace: Pacing, heat: PaceHeat, rows: list[str]) -> dict[str, Any]:
     for i, name in (*_behind(pace, heat), *groups[:: -(-len(groups) // _MARKS)]):
         if all(abs(i - other) >= _APART for other in named):
             named[i] = name
-    ticks = {"tickvals": [rows[i] for i in sorted(named)], "ticktext": [named[i] for i in sorted(named)]}
-    return plotly_json.NAMES | {"tickmode": "array"} | ticks
+    return _ticks([(rows[i], named[i]) for i in sorted(named)])
 
 
 def _behind(pace: Pacing, heat: PaceHeat) -> list[tuple[int, str]]:
@@ -290,8 +279,8 @@ def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
     layers = []
     for name, color, rows in shares:
         cells = [[None if np.isnan(v) else round(100 * v) for v in row.tolist()] for row in rows]
-        layers.append(_Layer(name, cells, "%", color, 100))
-    data = _drawn(layers, middles, labels, "%{{y}}, %{{x}} ms: %{{z}} {unit} {name}<extra></extra>")
+        layers.append(Layer(name, cells, "%", color, 100))
+    data = heatmaps(layers, middles, labels, "%{{y}}, %{{x}} ms: %{{z}} {unit} {name}<extra></extra>")
     x = "time since each device's first profiled step (ms)"
     axes = plotly_json.layout(x, plotly_json.NAMES | {"nticks": _MANY})
     words = (

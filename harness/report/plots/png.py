@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
@@ -36,16 +35,14 @@ def plain_values(value: Any) -> Any:
 
 
 _PIXELS_PER_INCH = 96
+DPI = 160
 INK = "#1b2129"
 _Trace = dict[str, Any]
 
 
 def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> list[Path]:
-    """Write `folder`/<prefix><id>.png of each figure; returns the paths.
-
-    Raises:
-        WorkError: the folder cannot be written.
-    """
+    """Write `folder`/<prefix><id>.png of each figure; returns the paths. Raises WorkError: the folder cannot be
+    written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(figure, folder / f"{prefix}{figure.id}.png") for figure in figures]
@@ -54,8 +51,7 @@ def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> lis
 
 
 def _write(figure: Figure, path: Path) -> Path:
-    canvas = Canvas(figsize=(10, max(figure.height, 300) / _PIXELS_PER_INCH), dpi=160, layout="constrained")
-    FigureCanvasAgg(canvas)
+    canvas = Canvas(figsize=(10, max(figure.height, 300) / _PIXELS_PER_INCH), dpi=DPI, layout="constrained")
     axes = canvas.add_subplot()
     layout, data = plain_values(printable_value(figure.layout)), plain_values(printable_value(figure.data))
     _axes(axes, layout)

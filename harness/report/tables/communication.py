@@ -3,7 +3,7 @@ the cell gives the range."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.analysis.metrics import Number
@@ -21,7 +21,6 @@ from harness.analysis.summary import (
     NcclWarning,
     Straggler,
     Summary,
-    SummaryPart,
     Traffic,
 )
 from harness.common.format import amount, cut, duration, per_step, percent, rate
@@ -33,7 +32,7 @@ _IN_TERMINAL = 12
 _SIZES = 60
 
 
-def _group(groups: Sequence[str], width: int) -> list[str]:
+def _cut_each(groups: Sequence[str], width: int) -> list[str]:
     return [cut(group, width) for group in groups]
 
 
@@ -62,7 +61,7 @@ COLLECTIVES = TableOf[Collective](
     rows=lambda s: s.collectives[:SHOWN],
     columns=(
         Column("collective", lambda c: c.kind),
-        Column("group", lambda c: c.group or "–", _group, page=40, terminal=16),
+        Column("group", lambda c: c.group or "–", _cut_each, page=40, terminal=16),
         Column("type", lambda c: c.dtype or "–"),
         Column("ranks", lambda c: str(c.group_size or "–")),
         Column("calls", calls),
@@ -180,7 +179,6 @@ FITS = TableOf[CollectiveFit](
 
 
 def inverse(beta_ns_per_byte: float | None) -> str:
-    """A time per byte as a bandwidth."""
     return f"{rate(1 / beta_ns_per_byte)} GB/s" if beta_ns_per_byte else "–"
 
 
@@ -213,18 +211,13 @@ CLOCKS = TableOf[Clock](
 
 
 SECTION = "nccl"
-_TOPIC = "what NCCL did"
+_OF_LOG: dict[str, Any] = {"section": SECTION, "topic": "what NCCL did", "most": 16}
 _LONG = 70
-_FEWER_IN_TERMINAL = 16
 
 
 def _file(part: str) -> File:
     """A file with all rows of one of the log's lists."""
-
-    def rows(s: Summary) -> Iterable[SummaryPart]:
-        return getattr(s.nccl, part) if s.nccl else ()
-
-    return File(f"{SECTION}_{part}", lambda s: map(plain, rows(s)))
+    return File(f"{SECTION}_{part}", lambda s: map(plain, getattr(s.nccl, part) if s.nccl else ()))
 
 
 def _facts(s: Summary) -> list[tuple[str, str]]:
@@ -255,15 +248,8 @@ NCCL = TableOf[tuple[str, str]](
 )
 
 
-def _connections(s: Summary) -> list[NcclConnection]:
-    return s.nccl.connections if s.nccl else []
-
-
 def _counted(fits: Callable[[NcclConnection], bool]) -> Callable[[Summary], float | None]:
-    def number(s: Summary) -> float | None:
-        return sum(row.count for row in _connections(s) if fits(row)) if s.nccl else None
-
-    return number
+    return lambda s: sum(row.count for row in s.nccl.connections if fits(row)) if s.nccl else None
 
 
 def _of(kind: str) -> Callable[[Summary], float | None]:
@@ -272,7 +258,7 @@ def _of(kind: str) -> Callable[[Summary], float | None]:
 
 CONNECTIONS = TableOf[NcclConnection](
     caption="NCCL's connections, one for each direction and channel",
-    rows=_connections,
+    rows=lambda s: s.nccl.connections if s.nccl else [],
     columns=(
         Column("transport", lambda c: c.transport),
         Column("where", lambda c: {True: "between nodes", False: "inside a node", None: "–"}[c.between_nodes]),
@@ -281,9 +267,7 @@ CONNECTIONS = TableOf[NcclConnection](
         Column("GPUDirect RDMA", lambda c: {True: "yes", False: "no", None: "–"}[c.gdrdma]),
     ),
     left=2,
-    section=SECTION,
-    topic=_TOPIC,
-    most=_FEWER_IN_TERMINAL,
+    **_OF_LOG,
     rest="kinds of connection",
     file=_file("connections"),
     numbers=(
@@ -330,9 +314,7 @@ COMMUNICATORS = TableOf[NcclCommunicator](
         Column("send/recv channels", lambda c: _number(c.p2p_channel_count)),
         Column("first ring", lambda c: cut(c.rings[0], _LONG) if c.rings else "–"),
     ),
-    section=SECTION,
-    topic=_TOPIC,
-    most=_FEWER_IN_TERMINAL,
+    **_OF_LOG,
     rest="groups",
     spare=("send/recv channels", "NVLS channels"),
     file=_file("communicators"),
@@ -350,9 +332,7 @@ RANKS = TableOf[NcclRank](
         Column("tree", lambda r: _first_tree(r.trees)),
     ),
     left=2,
-    section=SECTION,
-    topic=_TOPIC,
-    most=_FEWER_IN_TERMINAL,
+    **_OF_LOG,
     rest="ranks",
     spare=("process", "bus"),
     file=_file("ranks"),
@@ -368,9 +348,7 @@ CHOICES = TableOf[NcclChoice](
         Column("protocol", lambda c: c.protocol),
         Column("calls", lambda c: f"{c.count:,}"),
     ),
-    section=SECTION,
-    topic=_TOPIC,
-    most=_FEWER_IN_TERMINAL,
+    **_OF_LOG,
     rest="choices",
     file=_file("choices"),
 )
@@ -384,9 +362,7 @@ WARNINGS = TableOf[NcclWarning](
         Column("times", lambda w: f"{w.count:,}"),
     ),
     left=2,
-    section=SECTION,
-    topic=_TOPIC,
-    most=_FEWER_IN_TERMINAL,
+    **_OF_LOG,
     rest="warnings",
     file=_file("warnings"),
 )
@@ -402,17 +378,6 @@ def _first_tree(trees: str | None) -> str:
 
 
 TABLES: tuple[TableOf[Any], ...] = (
-    COLLECTIVES,
-    ISSUED,
-    TRAFFIC,
-    MESSAGE_SIZES,
-    FITS,
-    STRAGGLERS,
-    CLOCKS,
-    NCCL,
-    CONNECTIONS,
-    COMMUNICATORS,
-    RANKS,
-    CHOICES,
-    WARNINGS,
-)
+    COLLECTIVES, ISSUED, TRAFFIC, MESSAGE_SIZES, FITS, STRAGGLERS, CLOCKS,
+    NCCL, CONNECTIONS, COMMUNICATORS, RANKS, CHOICES, WARNINGS,
+)  # fmt: skip

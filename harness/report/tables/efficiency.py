@@ -25,23 +25,16 @@ from harness.live.pace_words import Slowest, change_sentence, returns, slowest_s
 from harness.measure.page_data import Pass
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
-_NAMES = {
-    "parallel": "parallel efficiency",
-    "load_balance": "load balance",
-    "communication": "communication efficiency",
-    "serialisation": "serialisation",
-    "transfer": "transfer",
-    "orchestration": "orchestration efficiency",
-}
-_DEPTH = {"parallel": 0, "serialisation": 2, "transfer": 2}
-_OF = {
-    "parallel": "mean compute of the devices / elapsed time",
-    "load_balance": "mean compute of the devices / largest compute of a device",
-    "communication": "largest compute of a device / largest active time of a device",
-    "serialisation": "the part that remains after waiting for other ranks",
-    "transfer": "elapsed time with an ideal network / elapsed time",
-    "orchestration": "largest active time of a device / elapsed time",
-}
+_SHOWN = {  # field of PopEfficiency -> how far it is indented, its name, and of what it is a share
+    "parallel": (0, "parallel efficiency", "mean compute of the devices / elapsed time"),
+    "load_balance": (1, "load balance", "mean compute of the devices / largest compute of a device"),
+    "communication": (
+        1, "communication efficiency", "largest compute of a device / largest active time of a device",
+    ),
+    "serialisation": (2, "serialisation", "the part that remains after waiting for other ranks"),
+    "transfer": (2, "transfer", "elapsed time with an ideal network / elapsed time"),
+    "orchestration": (1, "orchestration efficiency", "largest active time of a device / elapsed time"),
+}  # fmt: skip
 METRICS = {  # field of PopEfficiency -> name for compare and --fail-if
     "parallel": "parallel_efficiency",
     "load_balance": "load_balance",
@@ -54,7 +47,8 @@ METRICS = {  # field of PopEfficiency -> name for compare and --fail-if
 
 def efficiency_label(field: str, indent: str) -> str:
     """The name of an efficiency, indented below the one of which it is a factor."""
-    return indent * _DEPTH.get(field, 1) + _NAMES[field]
+    depth, name, _ = _SHOWN[field]
+    return indent * depth + name
 
 
 Row = tuple[str, float | None, str]  # the field, its value, and of what it is a share, or why it is not known
@@ -64,8 +58,8 @@ def _rows(s: Summary) -> list[Row]:
     """Each efficiency below the one of which it is a factor."""
     if s.pop is None:
         return []
-    values = [(field, getattr(s.pop, field)) for field in _NAMES]
-    return [(field, value, _OF[field] if value is not None else s.pop.split_unknown or "") for field, value in values]
+    values = [(field, of, getattr(s.pop, field)) for field, (_, _, of) in _SHOWN.items()]
+    return [(field, value, of if value is not None else s.pop.split_unknown or "") for field, of, value in values]
 
 
 def _caption(s: Summary) -> str:
@@ -201,7 +195,6 @@ PREDICTIONS = TableOf[Predicted](
 
 
 def stage_label(x: PipelineStage | Pass) -> str:
-    """The stage, and its rank where the rank is known."""
     return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
 
 
@@ -270,8 +263,8 @@ def _slowest(s: Summary, changes: Sequence[Change]) -> list[str]:
 
 
 def _change(each: PaceChange) -> Change:
-    ends = each.step, each.low_step, each.high_step, each.before_ns, each.after_ns
-    return Change(*ends, each.ratio, tuple(each.ranks), each.named, each.last_step)
+    numbers = each.step, each.low_step, each.high_step, each.before_ns, each.after_ns, each.ratio
+    return Change(*numbers, tuple(each.ranks), each.named, each.last_step)
 
 
 def _who(each: PaceChange) -> str:
@@ -303,7 +296,7 @@ PACE_CHANGES = TableOf[PaceChange](
 
 
 _NAMED = 3  # outliers with a sentence of their own
-_SHOWN = 8  # places in the terminal
+_PLACES = 8  # in the terminal
 _MEASURES = {"step": "behind the median step", "own work": "behind the median in its own work"}
 
 
@@ -343,9 +336,7 @@ def how_grouped(pace: Pacing) -> str:
 
 def _places(s: Summary) -> Sequence[PacePlace]:
     """The farthest behind first."""
-    if s.pacing is None:
-        return ()
-    return sorted(s.pacing.places, key=lambda x: -max(x.step_share, x.own_share or 0.0))
+    return sorted(s.pacing.places if s.pacing else (), key=lambda x: -max(x.step_share, x.own_share or 0.0))
 
 
 PACING = TableOf[PacePlace](
@@ -355,8 +346,8 @@ PACING = TableOf[PacePlace](
         Column("node", lambda x: x.node or "–"),
         Column("switch", lambda x: x.switch or "–"),
         Column("rank", lambda x: "–" if x.rank is None else str(x.rank)),
-        Column("step", lambda x: _signed(x.step_share)),
-        Column("own work", lambda x: _signed(x.own_share)),
+        Column("step", lambda x: signed(x.step_share)),
+        Column("own work", lambda x: signed(x.own_share)),
         Column("lag at the first step", lambda x: duration(x.first_lag_ns)),
         Column("lag at the last step", lambda x: duration(x.lag_ns)),
         Column("variation", lambda x: percent(x.variation_fraction)),
@@ -367,14 +358,15 @@ PACING = TableOf[PacePlace](
     topic="pacing",
     in_terminal=lambda s: s.pacing is not None and len(s.pacing.places) > 1,
     spare=("lag at the first step", "variation"),
-    most=_SHOWN,
+    most=_PLACES,
     rest="places",
     advice=pace_sentences,
     file=File("pacing", lambda s: map(plain, s.pacing.places) if s.pacing else ()),
 )
 
 
-def _signed(share: float | None) -> str:
+def signed(share: float | None) -> str:
+    """A share as a percentage with its sign."""
     return "–" if share is None else f"{100 * share:+.1f} %"
 
 

@@ -110,8 +110,8 @@ COUNTERS = TableOf[tuple[MetricAverage, Device]](
 
 
 def _own_clock(s: Summary) -> str:
-    phase = (s.training[0].phase_counted if s.training else None) or "all"
-    return f"Training's own clock, medians of {phase} steps"
+    phase = next((t.phase_counted for t in s.training), None)
+    return f"Training's own clock, medians of {phase or 'all'} steps"
 
 
 TRAINING = TableOf[RankTraining](

@@ -12,6 +12,7 @@ from harness.common.format import duration, duration_range, percent
 from harness.explain.commands import command_of_what_if
 from harness.explain.findings import label_of, period_words
 from harness.report.elements import Command, Moment
+from harness.report.tables.efficiency import signed
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 LEAST_GAIN = 0.02  # of the step; page and terminal leave out smaller gains, files and JSON have them
@@ -25,7 +26,6 @@ class Changed(NamedTuple):
 
 
 def all_changes(s: Summary) -> Sequence[Changed]:
-    """The what-ifs, best first."""
     return [Changed(w, command_of_what_if(s, w)) for w in (s.replay.what_ifs if s.replay else [])]
 
 
@@ -43,19 +43,6 @@ def _moment(text: str, found: TimeLost) -> Moment | None:
     return Moment(text, found.at_rank, found.at_ns) if found.at_ns is not None else None
 
 
-def _cause(x: TimeLost) -> str:
-    label = label_of(x)
-    return _moment(label, x) or label
-
-
-def _ranks(found: TimeLost) -> str:
-    return ", ".join("?" if rank is None else str(rank) for rank in found.ranks)
-
-
-def _place(found: TimeLost) -> str:
-    return "–" if found.where is None else short_place(found.where)
-
-
 def _kind(x: WhatIf) -> str:
     if x.bound:
         return "a bound"
@@ -68,11 +55,11 @@ LOST = TableOf[TimeLost](
     caption="Causes of lost time: what a step would save without each cause alone. They do not add up",
     rows=lambda s: s.findings,
     columns=(
-        Column("cause", _cause),
-        Column("ranks", _ranks),
+        Column("cause", lambda x: _moment(label_of(x), x) or label_of(x)),
+        Column("ranks", lambda x: ", ".join("?" if rank is None else str(rank) for rank in x.ranks)),
         Column("phase", lambda x: x.phase or "–"),
         Column("the host", lambda x: x.what or "–"),
-        Column("where", _place),
+        Column("where", lambda x: "–" if x.where is None else short_place(x.where)),
         Column("lost per step", lambda x: duration(x.lost_ns)),
         Column("95 % interval", lambda x: duration_range(x.low_ns, x.high_ns)),
         Column("of the step", lambda x: percent(x.share)),
@@ -129,10 +116,6 @@ def _workers(s: Summary) -> Sequence[StragglerWorker]:
     return s.slowdown.workers if s.slowdown else ()
 
 
-def _signed(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:+.1f} %"
-
-
 BY_OPERATION = TableOf[_Operation](
     caption="Slowdown by operation: S with all else ideal, and what a step would save with this ideal",
     rows=_operations,
@@ -165,7 +148,7 @@ BY_STAGE = TableOf[StragglerStage](
         Column("S", lambda x: f"{x.slowdown:.3f}"),
         Column("forward", lambda x: duration(x.forward_ns)),
         Column("backward", lambda x: duration(x.backward_ns)),
-        Column("beside the others", lambda x: _signed(x.work)),
+        Column("beside the others", lambda x: signed(x.work)),
     ),
     section="stragglers",
     topic="stragglers",
@@ -180,7 +163,7 @@ BY_WORKER = TableOf[StragglerWorker](
         Column("stage", lambda x: str(x.stage)),
         Column("DP rank", lambda x: str(x.dp_rank)),
         Column("S", lambda x: f"{x.slowdown:.3f}"),
-        Column("beside its stage", lambda x: _signed(x.slower)),
+        Column("beside its stage", lambda x: signed(x.slower)),
     ),
     figure="straggler-workers",
     topic="stragglers",

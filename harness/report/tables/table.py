@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from harness.analysis.labels import code_place
 from harness.analysis.metrics import Number
 from harness.analysis.summary import CodeLocation, Summary, SummaryPart
-from harness.common.format import apart, cut
+from harness.common.format import aligned, apart, cut
 from harness.common.printable import printable
 from harness.report.elements import Table
 
@@ -32,7 +32,6 @@ class Column(Generic[R]):
     terminal: int = WHOLE
 
     def cells(self, rows: Sequence[R], on_page: bool) -> list[str]:
-        """The text of every row."""
         texts = [self.cell(row) for row in rows]
         return self.fit(texts, self.page if on_page else self.terminal) if self.fit else texts
 
@@ -103,9 +102,16 @@ def _text(text: str | OfSummary, s: Summary) -> str:
     return text(s) if callable(text) else text
 
 
+def setting(value: object) -> str:
+    """A recorded setting as the cell of a table."""
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value)) or "–"
+    return "–" if value is None else str(value)
+
+
 WIDTH = 118  # of a file's lines, and of sentences on a wider screen
 NAME = 30  # names are cut to this width before a column of numbers is left out
-_INDENT, _GAP = 2, 2
+_INDENT, _GAP = 2, 2  # the gap is that of `aligned`
 
 
 class CommandLine(str):
@@ -125,7 +131,6 @@ class Screen:
         return wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)  # a flag stays whole
 
     def cut(self, line: str) -> str:
-        """A line that fits; a command to paste stays whole."""
         text = printable(line)
         return text if isinstance(line, CommandLine) else cut(text, self.width)
 
@@ -143,14 +148,7 @@ class Screen:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
     """Aligned columns under a head; the first `left` columns are aligned left, the others right."""
     cells = [list(map(printable, row)) for row in (head, *rows) if any(row)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    return [
-        " " * _INDENT
-        + (" " * _GAP)
-        .join(cell.ljust(widths[i]) if i < left else cell.rjust(widths[i]) for i, cell in enumerate(row))
-        .rstrip()
-        for row in cells
-    ]
+    return [" " * _INDENT + line for line in aligned(cells, range(left))]
 
 
 def facts(rows: Iterable[Sequence[str]], width: int) -> list[str]:

@@ -90,7 +90,9 @@ def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
 def _header(s: Summary, screen: Screen) -> list[str]:
     files = files_of(s)
     size = f"world size {s.world_size}" if s.world_size else ""
-    facts = filter(None, (_read(s, files), size, host_names(s), device_names(s), s.backend))
+    tools = ", ".join(sorted({x.tool for x in s.sources}))
+    read = f"{len(files)} trace{'s' * (len(files) != 1)} ({tools})" if files else "no trace"
+    facts = filter(None, (read, size, host_names(s), device_names(s), s.backend))
     place = place_of(s)
     if len(place) > screen.width:
         place = "…" + place[1 - screen.width :]  # the end of a path says most
@@ -113,12 +115,6 @@ def _answer(s: Summary, screen: Screen) -> list[str]:
     further = [line for sentence in said.further for line in screen.wrapped(sentence, "")]
     command = map(CommandLine, in_lines(said.command or "", min(screen.width, WIDTH)))
     return [*sentences, *command, *further]
-
-
-def _read(s: Summary, files: list[str]) -> str:
-    if not files:
-        return "no trace"
-    return f"{len(files)} trace{'s' * (len(files) != 1)} ({', '.join(sorted({x.tool for x in s.sources}))})"
 
 
 def _place(files: list[str]) -> str:
@@ -165,30 +161,26 @@ def _alike(problems: Iterable[Problem]) -> dict[tuple[RecordingVerdict, str], li
 
 
 def _steps(s: Summary, screen: Screen) -> list[str]:
-    if s.steps.duration is None:
-        none = f"{s.steps.found} found, none can be counted" if s.steps.found else "none found"
+    x, d = s.steps, s.steps.duration
+    if d is None:
+        none = f"{x.found} found, none can be counted" if x.found else "none found"
         return [f"Steps: {none}; the window is from the first to the last event of the devices"] if s.sources else []
-    d, left_out = s.steps.duration, []
-    for count, why in (
-        (s.steps.excluded_warmup, "warm-up"),
-        (s.steps.excluded_cut_off, "cut off"),
-        (s.steps.excluded_empty, "without work"),
-    ):
-        left_out += [f"{count} {why}"] if count else []
-    over = f" over {len(s.steps.per_rank)} ranks" if len(s.steps.per_rank) > 1 else ""
+    excluded = (x.excluded_warmup, "warm-up"), (x.excluded_cut_off, "cut off"), (x.excluded_empty, "without work")
+    left_out = [f"{count} {why}" for count, why in excluded if count]
+    without = f" ({', '.join(left_out)} left out)" if left_out else ""
+    over = f" over {len(x.per_rank)} ranks" if len(x.per_rank) > 1 else ""
     what = "Steps" if has_marked_steps(s) else "Periods, since the steps are not marked"
     lines = [
-        f"{what}: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{over}"
-        + (f" ({', '.join(left_out)} left out)" if left_out else ""),
+        f"{what}: {cut(x.source, 60)}, {x.counted} counted of {x.found}{over}{without}",
         f"  median {duration(d.median_ns)}   p10 {duration(d.p10_ns)}   p90 {duration(d.p90_ns)}"
         f"   min {duration(d.min_ns)}   max {duration(d.max_ns)}",
     ]
-    if parts := step_parts(s.steps):
-        lines.append(f"  mean {duration(s.steps.mean_ns)}: {parts}")
-    if s.steps.on_device:
+    if parts := step_parts(x):
+        lines.append(f"  mean {duration(x.mean_ns)}: {parts}")
+    if x.on_device:
         lines.append("  on the device, since the host is ahead of it")
-    if s.steps.straggler_score is not None and s.steps.slowest_rank is not None:
-        lines.append(f"  slowest rank {s.steps.slowest_rank}: {s.steps.straggler_score:.3f} × the median rank")
+    if x.straggler_score is not None and x.slowest_rank is not None:
+        lines.append(f"  slowest rank {x.slowest_rank}: {x.straggler_score:.3f} × the median rank")
     return [part for line in lines for part in screen.wrapped(line)]
 
 

@@ -68,7 +68,6 @@ SPLIT = TableOf[Labelled](
 
 
 def kind_label(k: KindTime) -> str:
-    """A kind with its precision, where it has one."""
     return f"{k.kind} {k.precision}" if k.precision else k.kind
 
 

@@ -24,10 +24,10 @@ MOST_BYTES = 2_600_000  # compressed; with Plotly's 1.5 MB and in base64 about 5
 _LARGEST = 2**32 - 1
 
 
-def pack(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None, notes: Sequence[str] = ()) -> bytes:
+def pack(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int], notes: Sequence[str] = ()) -> bytes:
     """All tracks on one time axis that begins at 0 with the earliest window. `offsets_ns`: how far a clock is ahead of
-    the reference (Summary.clocks). None: tracks of several runs, each of which begins at 0. So do tracks whose clocks
-    cannot be compared, and a note says so."""
+    the reference (Summary.clocks). Each of the tracks whose clocks cannot be compared begins at 0, and a note says
+    so."""
     origins, remark = _origins(tracks, offsets_ns)
     unit_ns = _unit(tracks)
     texts: dict[str, int] = {}
@@ -47,10 +47,7 @@ def pack(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None, n
 
 
 def pack_to_fit(
-    tracks: Sequence[ProcessTrack],
-    offsets_ns: Mapping[str, int] | None,
-    notes: Sequence[str],
-    most_bytes: int = MOST_BYTES,
+    tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int], notes: Sequence[str], most_bytes: int = MOST_BYTES
 ) -> bytes:
     """As `pack`, with at most `most_bytes` after compression: the end of the tracks is cut off."""
     packed = pack(tracks, offsets_ns, notes)
@@ -64,7 +61,6 @@ def pack_to_fit(
 
 
 def _shorter(track: ProcessTrack, share: float) -> ProcessTrack:
-    """The first part of a track's window."""
     begin, end = track.window[0], track.window[0] + max(int(share * (track.window[1] - track.window[0])), 1)
     return replace(
         track,
@@ -80,10 +76,8 @@ def _before(lane: Lane, end: int) -> Lane:
     return replace(lane, **columns)
 
 
-def _origins(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None) -> tuple[list[int], list[str]]:
+def _origins(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int]) -> tuple[list[int], list[str]]:
     """The zero of each track's times, and a remark if clocks cannot be compared."""
-    if offsets_ns is None:
-        return [track.window[0] for track in tracks], []
     if len(tracks) > 1 and any(track.epoch_ns is None for track in tracks):
         remark = "the ranks' clocks cannot be compared: the time of each rank begins with its first shown step"
         return [track.window[0] for track in tracks], [remark]
