@@ -42,7 +42,7 @@ class Entry(NamedTuple):
         return self.function.split(".")[2]
 
 
-OfWords = partial(Entry, launches=True, reads_arguments=True)
+OfWords = partial(Entry, launches=True, reads_arguments=True)  # its function reads a launch among its words
 GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"}
 
 COMMANDS = {

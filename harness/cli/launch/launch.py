@@ -17,6 +17,8 @@ from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import build_experiment
+from harness.launch.exercises.base import launch_of
+from harness.launch.training_python import active_python
 from harness.run import Run
 from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override
@@ -45,8 +47,6 @@ def launch_argv(argv: list[str], is_run: bool = False) -> int:
         return 0
     behaviour = behaviour_of(line)
     experiment, choice = request_of(line)
-    from harness.launch.exercises.base import launch_of
-
     launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
     words = argv if line.script is None else [RUN, *argv]
     return go(experiment, choice, behaviour, ["slurm.sh", *words])
@@ -108,8 +108,6 @@ def own_fields(script: tuple[str, ...]) -> dict[str, Any]:
             "-m: a module's name comes after it" if script[0] == "-m" else f"{script[0]}: it comes before your script"
         )
         raise RequestError(f"{what}: after -- comes a script, -m and a module, or a program, as in {HOW_TO_TYPE}")
-    from harness.launch.training_python import active_python
-
     return {"command": script, "start_in": str(Path.cwd()), "python": active_python(os.environ)}
 
 

@@ -10,10 +10,10 @@ import typer
 
 from harness.common.errors import RequestError
 from harness.common.printable import escaped
+from harness.launch.untrusted import Source, UntrustedRequest, find_untrusted
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment
-    from harness.launch.untrusted import Source, UntrustedRequest
     from harness.run import Run
     from harness.run.record import Record
     from harness.site.site import Site
@@ -23,15 +23,11 @@ YesOption = Annotated[bool, typer.Option("--yes", help=ASKED)]
 
 
 def source_of(run: Run, record: Record) -> Source:
-    from harness.launch.untrusted import Source
-
     return Source(run.record_file, record.user, record.command)
 
 
 def show_request(source: Source, experiments: Sequence[Experiment], site: Site | None) -> None:
     """Print the commands and paths of the file, as --dry-run does."""
-    from harness.launch.untrusted import find_untrusted
-
     _show(find_untrusted(source, experiments, site))
 
 
@@ -45,8 +41,6 @@ def _show(untrusted: UntrustedRequest) -> None:
 def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | None, *, yes: bool) -> bool:
     """Whether to go on: the file holds nothing untrusted, or --yes was given, or the user agrees after seeing it.
     site: None, where the user chose it. Raises RequestError: there is no terminal to ask at."""
-    from harness.launch.untrusted import find_untrusted
-
     found = find_untrusted(source, experiments, site)
     if not found.why or (site is None and not found.lines):
         return True

@@ -13,6 +13,7 @@ from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.study.expression import Unanswerable, evaluate
 
 if TYPE_CHECKING:
     from harness.analysis.compare import Comparison
@@ -85,7 +86,6 @@ def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html:
 def _answer(comparison: Comparison, text: str) -> bool:
     """Whether what --fail-if says holds. Raises RequestError: it cannot be answered."""
     from harness.analysis.compare import ratios
-    from harness.study.expression import Unanswerable, evaluate
 
     try:
         value = evaluate(text, ratios(comparison))

@@ -17,6 +17,7 @@ from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.export import nsys2prv
 from harness.export.nsys2prv import TYPES, check_types, convert, installed
 from harness.export.paraver import write_paraver
+from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import Recording, find, read
 from harness.monitor.source import MonitorError
 from harness.run import Run, find_run, read_json_lines
@@ -212,8 +213,6 @@ def _by_nsys2prv(done: nsys2prv.Converted, notes: list[str]) -> tuple[dict[str, 
 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
-    from harness.export.perfetto import write_perfetto
-
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
     suffixes = nsys2prv.AS_GIVEN if out is not None and out.name.endswith(".gz") else nsys2prv.PERFETTO
     if out is not None:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.command_line import columns
 from harness.cli.launch.untrusted import YesOption
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
+from harness.common.format import duration, percent
+from harness.run import Run
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
@@ -74,7 +77,6 @@ def whatif(
 def _jobs(paths: list[str]) -> list[Summary]:
     """The stored summary of a run, where it has a replay; anything else is measured."""
     from harness.measure.request import Request, load_summary, measure_request, resolve_path
-    from harness.run import Run
 
     stored = [resolve_path(token) for token in paths]
     if len(stored) == 1 and (stored[0].suffix == ".json" or Run(stored[0]).summary.is_file()):
@@ -86,8 +88,6 @@ def _jobs(paths: list[str]) -> list[Summary]:
 
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
-    from harness.cli.command_line import columns
-    from harness.common.format import duration, percent
     from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
     from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
     from harness.report.tables.table import WIDTH, Screen

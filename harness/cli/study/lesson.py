@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from harness.cli.launch.plan_short import announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
@@ -210,7 +211,6 @@ def _may_start(asked: LessonAtSite, found: lessons.FoundPair, made: list[Run], y
 
 def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> lessons.FoundPair:
     """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
-    from harness.cli.launch.plan_short import announced
     from harness.cli.watch.follow import complete
     from harness.launch.submit import prepare
     from harness.study.start import start_run

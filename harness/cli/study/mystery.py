@@ -19,12 +19,12 @@ from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
 from harness.study import mysteries
+from harness.study.mystery_grades import Result, result
 
 if TYPE_CHECKING:
     from harness.common.faults import Fault
     from harness.experiment.base import Experiment
     from harness.experiment.training import Mystery, Training
-    from harness.study.mystery_grades import Result
 
 PARTS = {
     "answer": (
@@ -209,8 +209,6 @@ class GradedMystery(NamedTuple):
 
     @property
     def result(self) -> Result:
-        from harness.study.mystery_grades import result
-
         return result(self.faults, self.answers, self.world_size)
 
     def answer_lines(self) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from harness.cli.launch.plan_short import announced
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked_of
@@ -23,17 +24,18 @@ from harness.common.errors import RequestError, TrainingNeeded
 from harness.common.format import aligned
 from harness.common.paths import expanded
 from harness.experiment.parse import command_of
+from harness.launch.check import site_lacks_training
 from harness.launch.submit import prepare, state_of
 from harness.live.hang import reveal_hang
 from harness.run import Run
 from harness.run.mystery import Answer, Revealed, add_answer, injected, read_revealed, unseal_records, write_revealed
 from harness.run.record import FINAL
 from harness.study.mysteries import Board, Row, answer_files, open_mystery, read_board
+from harness.study.mystery_grades import Grade, Result, checked
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary, TimeLost
     from harness.common.faults import Fault
-    from harness.study.mystery_grades import Grade, Result
 
 
 class Without(NamedTuple):
@@ -116,9 +118,7 @@ def _without(summary: Summary | None, found: list[TimeLost]) -> Without:
 
 def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -> Run | None:
     """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
-    from harness.cli.launch.plan_short import announced
     from harness.cli.study.lesson import wants_runs
-    from harness.launch.check import site_lacks_training
     from harness.study.start import start_run
 
     revealed, site = read_revealed(asked.run.path), asked.run.record.site
@@ -236,8 +236,6 @@ def answer_command(
 ) -> int:
     """Answer what makes a mystery slow, or why it hangs or dies. Each answer is kept. At level 3, give one answer for
     each of the two causes."""
-    from harness.study.mystery_grades import checked
-
     asked = asked_of(run)
     if read_revealed(asked.run.path) is not None:
         raise RequestError(f"RUN: {asked.run.job_id} was revealed, so no further answer counts")

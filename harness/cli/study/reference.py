@@ -16,7 +16,9 @@ from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import Page, as_text, of_function
 from harness.cli.study import series
+from harness.cli.watch.follow import write_report
 from harness.common.errors import RequestError, nearest_or_list
+from harness.common.format import amount
 from harness.common.paths import PROGRAM, expanded
 from harness.experiment.options import options_of
 from harness.site.detection import choose_site
@@ -212,7 +214,6 @@ def package_command(
     as_json: JsonOption = False,
 ) -> int:
     """Make the archive that students copy: reports, traces, and a page of all variants with their lessons."""
-    from harness.common.format import amount
     from harness.measure.references import reference_folder
     from harness.study.reference.package import plan_package, refuse_output, write_package
     from harness.traces.progress import Progress
@@ -238,7 +239,6 @@ def package_command(
 
 def _write_missing_pages(folder: Path) -> None:
     """A report for each run on this machine that has none: its page is written with its traces read once."""
-    from harness.cli.watch.follow import write_report
     from harness.study.reference.package import runs_of
 
     for runs in runs_of(folder).values():

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.cli.command_line import Declared, columns
+from harness.cli.launch.launch import own_fields
 from harness.cli.page import Page, as_text
 from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of, state_rows
 from harness.cli.study.sweep import Series, checked_series, parted, run_series, site_of
@@ -116,8 +117,6 @@ def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes
 
 def _own(script: tuple[str, ...]) -> dict[str, Any]:
     """The fields of the user's own training, as a stored request has them."""
-    from harness.cli.launch.launch import own_fields
-
     given = {name: value for name, value in own_fields(script).items() if value is not None}
     return given | {"command": list(script)}
 

@@ -15,6 +15,7 @@ from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
+from harness.launch.check import require_training
 from harness.study.series.points import Estimate, ObservedRun, Task, TaskStatus, counts, estimate, hours
 from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make
 
@@ -190,8 +191,6 @@ def carried_out(
 
     again: the command that continues after Ctrl-C. allowed: asked before. begin: called before the first run.
     """
-    from harness.launch.check import require_training
-
     to_make = plan.to_make
     if not to_make and all(place.status != "running" for place in plan.places):
         return SeriesOutcome(list(plan.places))

@@ -32,8 +32,11 @@ from harness.common.paths import expanded
 from harness.common.secrets import masked_words
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
+from harness.launch.untrusted import Source
 from harness.site.detection import SiteChoice, choose_site
 from harness.site.site import Site
+from harness.study.scaling import threads_of
+from harness.study.series.folder import refuse_name
 from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.expand import Expanded, expand
 from harness.study.sweeps.stored import (
@@ -50,7 +53,6 @@ from harness.study.sweeps.stored import (
 if TYPE_CHECKING:
     from harness.analysis.scaling import PointValues
     from harness.experiment.exercises import Experiment
-    from harness.launch.untrusted import Source
     from harness.study.series.runner import SeriesOutcome
 _NAMED = 3  # points that a line names
 FURTHER = (
@@ -208,8 +210,6 @@ def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, st
 def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: Kind = "sweep") -> Series:
     """The series at its site, every point valid, and the same as it was when it began. Raises RequestError: a line for
     each thing that is wrong."""
-    from harness.study.series.folder import refuse_name
-
     refuse_name(name, "--name")
     stored = stored_request(name)
     choice, word = site_of(arguments, stored)
@@ -226,8 +226,6 @@ def _with_threads(site: Site, sweep: Sweep, kind: Kind) -> Site:
     """The site; of a scaling study on this machine's CPUs, with the same threads for each process."""
     if kind != "scaling":
         return site
-    from harness.study.scaling import threads_of
-
     return site.model_copy(update={"env": {**site.env, **threads_of(sweep, site)}})
 
 
@@ -257,8 +255,6 @@ def _print_plan(series: Series, plan: SeriesPlan) -> None:
 
 def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experiment], Site | None] | None:
     """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
-    from harness.launch.untrusted import Source
-
     file, word = request_file(series.name), series.request.site_word
     if not file.is_file():
         return None

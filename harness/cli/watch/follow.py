@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
+from harness.cli.command_line import columns
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
 from harness.common.format import amount
@@ -253,7 +254,6 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
     """The report, without the lines that the run's own output has just shown."""
-    from harness.cli.command_line import columns
     from harness.report.exercise_0 import is_comm_run, render_comm
     from harness.report.tables.table import WIDTH
     from harness.report.tables.terminal import render_short

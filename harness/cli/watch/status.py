@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from harness.cli.options import JsonOption
+from harness.cli.watch.follow import Tail, tails, wait_for_end
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
@@ -29,9 +30,6 @@ from harness.live.text import span
 from harness.live.view import RunState
 from harness.run import Run, find_run
 from harness.run.record import FINAL
-
-if TYPE_CHECKING:
-    from harness.cli.watch.follow import Tail
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
@@ -218,8 +216,6 @@ def logs(
     """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
     what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
     If a log is very large, only its end is shown, with the command that shows all of it."""
-    from harness.cli.watch.follow import tails, wait_for_end
-
     found = find_run(run)
     outputs = tails(found)
     if follow:

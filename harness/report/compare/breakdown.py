@@ -44,18 +44,12 @@ class StepParts:
 
 def steps_in_parts(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> list[StepParts]:
     """The parts of every run with a trace: per step, or per 1,000 tokens if the runs' steps differ in size."""
-    per_token = is_per_token(summaries, pairs)
-    return [
-        StepParts(
-            i,
-            label,
-            _parts(s, (tokens_per_step(s) or 0) / 1000 if per_token else 1.0),
-            are_cpus(s.devices),
-            _withheld(s.devices),
-        )
-        for i, (label, s) in enumerate(zip(labels, summaries, strict=True))
-        if any(d.window_ns for d in s.devices)
-    ]
+    per_token, found = is_per_token(summaries, pairs), []
+    for i, (label, s) in enumerate(zip(labels, summaries, strict=True)):
+        if any(d.window_ns for d in s.devices):
+            parts = _parts(s, (tokens_per_step(s) or 0) / 1000 if per_token else 1.0)
+            found.append(StepParts(i, label, parts, are_cpus(s.devices), _withheld(s.devices)))
+    return found
 
 
 def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> bool:

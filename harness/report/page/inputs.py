@@ -78,17 +78,16 @@ def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
             continue
         rank = events[0].get("rank", 0) if events else None
         if isinstance(rank, int):
-            yield (
-                rank,
-                [
-                    StepRecord(e["step"], str(e.get("phase", "")), e["unix_ns"], e["step_ns"], e.get("tokens") or 0)
-                    for e in events
-                ],
-            )
+            yield rank, list(map(_step, events))
 
 
 def _is_whole(event: dict[str, Any]) -> bool:
     return all(isinstance(event.get(name), int) for name in ("step", "unix_ns", "step_ns"))
+
+
+def _step(event: dict[str, Any]) -> StepRecord:
+    phase, tokens = str(event.get("phase", "")), event.get("tokens") or 0
+    return StepRecord(event["step"], phase, event["unix_ns"], event["step_ns"], tokens)
 
 
 def _monitors(folders: Sequence[Path]) -> Iterator[Recording]:

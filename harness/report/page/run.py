@@ -67,12 +67,9 @@ def quality_section(s: Summary) -> Section:
 def run_section(s: Summary, inputs: Inputs) -> Section:
     """The run's record; for traces without a run the files that were read."""
     facts = [(k, v) for k, v in _facts(s, inputs) if v]
-    return Section(
-        "run",
-        "The run" if inputs.run is not None else "The traces",
-        facts=facts,
-        tables=[*_nodes(inputs), *(_sources(s) if inputs.run is None else _files(inputs.run.path))],
-    )
+    if inputs.run is None:
+        return Section("run", "The traces", facts=facts, tables=[*_nodes(inputs), *_sources(s)])
+    return Section("run", "The run", facts=facts, tables=[*_nodes(inputs), *_files(inputs.run.path)])
 
 
 def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:

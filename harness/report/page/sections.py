@@ -110,21 +110,14 @@ def work_section(s: Summary, inputs: Inputs) -> Section:
 
 def _kinds(s: Summary) -> Figure:
     kinds = [k for k in s.kinds if k.share >= 0.0005]
-    data = [
-        plotly_json.bars(
-            "time",
-            [k.duration_ns / 1e6 for k in kinds],
-            [kind_label(k) for k in kinds],
-            "",
-            marker={"color": [of_kind(k.kind) for k in kinds]},
-            text=[percent(k.share) for k in kinds],
-            textposition="outside",
-            cliponaxis=False,
-        )
-    ]
+    labels, shares = [kind_label(k) for k in kinds], [percent(k.share) for k in kinds]
+    style = {"text": shares, "textposition": "outside", "cliponaxis": False}
+    style |= {"marker": {"color": [of_kind(k.kind) for k in kinds]}}
+    data = [plotly_json.bars("time", [k.duration_ns / 1e6 for k in kinds], labels, "", **style)]
     axes = plotly_json.layout("time on all devices (ms)", plotly_json.NAMES, showlegend=False)
-    words = f"Time by kind of work: {', '.join(f'{kind_label(k)} {percent(k.share)}' for k in kinds[:5])}."
-    return Figure("kinds", words, data, axes, plotly_json.bars_height(len(kinds)))
+    most = ", ".join(f"{label} {share}" for label, share in zip(labels[:5], shares, strict=False))
+    height = plotly_json.bars_height(len(kinds))
+    return Figure("kinds", f"Time by kind of work: {most}.", data, axes, height)
 
 
 def _products(s: Summary) -> str:
@@ -193,12 +186,10 @@ def _mean_words(devices: Sequence[Device]) -> str:
         ("copies alone", "exposed_memory_ns"),
         ("idle", "idle_ns"),
     )
-    texts = (
-        f"{word} {of(sum(getattr(d, field) for d in devices), total)}"
-        if len(with_known(devices, field)) == len(devices)
-        else f"{word} –"
-        for word, field in parts
-    )
+    texts = []
+    for word, field in parts:
+        is_known = len(with_known(devices, field)) == len(devices)
+        texts.append(f"{word} {of(sum(getattr(d, field) for d in devices), total) if is_known else '–'}")
     return ", ".join(texts) + " on average."
 
 

@@ -83,14 +83,11 @@ def _over_steps(recorded: dict[str, list[StepRecord]], changes: Sequence[PaceCha
     first = next(iter(recorded.values()))
     shapes, bands = _phase_bands(first)
     onsets, marks = _onsets(changes)
-    return Figure(
-        "step-time",
-        "Step time of each rank over the steps of the training, milliseconds. "
-        + _range_in_words(y for _, y in series.values()),
-        [*_lines(series), *bands, *marks],
-        plotly_json.layout(_step_axis("step", series), "step time (ms)", shapes=[*shapes, *onsets], showlegend=True),
-        table=_phase_table(recorded),
-    )
+    x = _step_axis("step", series)
+    axes = plotly_json.layout(x, "step time (ms)", shapes=[*shapes, *onsets], showlegend=True)
+    words = "Step time of each rank over the steps of the training, milliseconds. "
+    words += _range_in_words(y for _, y in series.values())
+    return Figure("step-time", words, [*_lines(series), *bands, *marks], axes, table=_phase_table(recorded))
 
 
 def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:

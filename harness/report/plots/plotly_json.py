@@ -25,16 +25,8 @@ def layout(x: str | dict[str, Any], y: str | dict[str, Any], **more: Any) -> dic
 def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any) -> PlotTrace:
     """A line; few points get a mark each."""
     mode = "lines+markers" if len(x) <= 80 else "lines"
-    return {
-        "type": "scatter",
-        "mode": mode,
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": color, "width": 1.8},
-        "marker": {"color": color, "size": 5},
-        **more,
-    }
+    drawn: PlotTrace = {"type": "scatter", "mode": mode, "name": name, "x": list(x), "y": list(y)}
+    return drawn | {"line": {"color": color, "width": 1.8}, "marker": {"color": color, "size": 5}} | more
 
 
 def band(low: float, high: float, color: str) -> dict[str, Any]:
@@ -51,16 +43,9 @@ def upright(at: float, color: str, dash: str, width: float) -> dict[str, Any]:
 
 def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
     """Horizontal bars, one per label, in milliseconds unless `hovertemplate` says otherwise."""
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "x": list(values),
-        "y": list(labels),
-        "marker": {"color": color},
-        "hovertemplate": f"%{{y}}: %{{x:,.4~r}} ms<extra>{escape(name)}</extra>",
-        **more,
-    }
+    hover = f"%{{y}}: %{{x:,.4~r}} ms<extra>{escape(name)}</extra>"
+    drawn: PlotTrace = {"type": "bar", "orientation": "h", "name": name, "x": list(values), "y": list(labels)}
+    return drawn | {"marker": {"color": color}, "hovertemplate": hover} | more
 
 
 def percent_bars(name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:

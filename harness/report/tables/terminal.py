@@ -201,14 +201,10 @@ def _speed(s: Summary, screen: Screen) -> list[str]:
 
 def render_hta(summary: Summary) -> str:
     """Only HolisticTraceAnalysis 0.5.0's own numbers."""
-    rows = [
-        [
-            PurePath(h.source).name,
-            *(f"{us:.0f}" for us in (h.total_us, h.idle_us, h.compute_us, h.noncompute_us)),
-            "–" if h.overlap_pct is None else f"{h.overlap_pct:.2f}",
-        ]
-        for h in summary.hta
-    ]
+    rows = []
+    for h in summary.hta:
+        times = (f"{us:.0f}" for us in (h.total_us, h.idle_us, h.compute_us, h.noncompute_us))
+        rows.append([PurePath(h.source).name, *times, "–" if h.overlap_pct is None else f"{h.overlap_pct:.2f}"])
     if not rows:
         return "HolisticTraceAnalysis reads GPU traces of torch.profiler only; this job has no such trace\n"
     head = ("trace", "total µs", "idle µs", "compute µs", "non-compute µs", "overlap %")

@@ -119,15 +119,11 @@ def draw(
     read = read_page_data(lacking, s.window, choice.ranks, progress=progress) if lacking else []
     complete = [c for path, own in at_hand.items() if Path(path) not in lacking for c in own] + read
     tracks = [cut for c in complete if c.track and (cut := _cut(c.track, choice))]
-    return TimelineModel(
-        tracks=sorted(tracks, key=lambda x: (_number(x.rank), x.path)),
-        bins=sorted(
-            (_bins(u, choice.bin_ns) for c in complete for u in c.utilisation),
-            key=lambda x: (_number(x.rank), x.device),
-        ),
-        passes=[x for c in complete if c.track for x in _passes(c.track, choice)],
-        hidden=_summed(complete),
-    )
+    tracks.sort(key=lambda x: (_number(x.rank), x.path))
+    bins = [_bins(u, choice.bin_ns) for c in complete for u in c.utilisation]
+    bins.sort(key=lambda x: (_number(x.rank), x.device))
+    passes = [x for c in complete if c.track for x in _passes(c.track, choice)]
+    return TimelineModel(tracks, bins, passes, _summed(complete))
 
 
 def _number(rank: int | None) -> int:
