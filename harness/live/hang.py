@@ -13,9 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_bounded_text
 from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import LINES_BLOCK, seal, unseal
+from harness.live.lines import Place, Time
 from harness.live.text import span
 from harness.monitor.samples import replace_whole
 
@@ -33,13 +36,13 @@ class Hang(NamedTuple):
     ranks: tuple[int, ...]
     waiting: tuple[int, ...]
     step: int
-    since_ns: int
-    place: tuple[str, int, str] | None
+    since_ns: Time
+    place: Place | None
     sentence: str
     advice: str
     lines: tuple[str, ...]
-    found_ns: int = 0
-    until_ns: int | None = None
+    found_ns: Time = 0
+    until_ns: Time | None = None
     stops: bool = False
 
     def now(self, now_ns: int) -> str:
@@ -102,33 +105,9 @@ def read_hang(run: Path) -> Hang | None:
     """The answer; None: the run was never stuck, or the file is damaged."""
     try:
         found = read_bounded_json(hang_file(run))
-        return _checked(found) if isinstance(found, dict) else None
-    except (OSError, ValueError, TypeError, KeyError, BoundedReadError):
+        return msgspec.convert([found[name] for name in Hang._fields], Hang)
+    except (OSError, TypeError, KeyError, BoundedReadError, msgspec.ValidationError):
         return None
-
-
-def _checked(found: dict[str, Any]) -> Hang:
-    place = found["place"]
-    return Hang(
-        kind=str(found["kind"]),
-        ranks=tuple(int(rank) for rank in found["ranks"]),
-        waiting=tuple(int(rank) for rank in found["waiting"]),
-        step=int(found["step"]),
-        since_ns=_time(found["since_ns"]),
-        place=None if place is None else (str(place[0]), int(place[1]), str(place[2])),
-        sentence=str(found["sentence"]),
-        advice=str(found["advice"]),
-        lines=tuple(map(str, found["lines"])),
-        found_ns=_time(found["found_ns"]),
-        until_ns=None if found["until_ns"] is None else _time(found["until_ns"]),
-        stops=bool(found["stops"]),
-    )
-
-
-def _time(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 62:
-        raise ValueError(f"no time: {value!r}")
-    return value
 
 
 LOADS = "torch/utils/data/dataloader.py"
@@ -148,7 +127,7 @@ class Wait(NamedTuple):
     members: tuple[int, ...]
     seq: int
     sizes: str
-    line: tuple[str, int, str] | None
+    line: Place | None
     p2p: bool = False
     peer: int | None = None
 
@@ -188,7 +167,7 @@ def _recorded(rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
         members=tuple(int(each) for each in first.get("ranks") or ()),
         seq=int(first["seq"]),
         sizes=_sizes(first.get("sizes")),
-        line=(str(line[0]), int(line[1]), str(line[2])) if line else _users(frames),
+        line=Place(*line) if line else users_place(frames),
         p2p=bool(first.get("p2p")),
     )
 
@@ -202,14 +181,15 @@ def _of_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
         members=tuple(group.get("ranks") or ()),
         seq=int(group.get("last") or 0),
         sizes=_sizes(call.get("sizes")),
-        line=_users(frames),
+        line=users_place(frames),
         p2p=bool(call.get("p2p")),
         peer=call.get("peer"),
     )
 
 
-def _users(frames: Sequence[Sequence[Any]]) -> tuple[str, int, str] | None:
-    return next(((str(f[0]), int(f[1]), str(f[2])) for f in frames if f[3]), None)
+def users_place(frames: Sequence[Sequence[Any]]) -> Place | None:
+    """The innermost of these frames that is the user's."""
+    return next((Place(*frame[:3]) for frame in frames if frame[3]), None)
 
 
 def _sizes(sizes: Any) -> str:

@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
-from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, waits_for_ranks
+from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
+from harness.live.lines import Place
 from harness.live.node_file import Silent, who_is_silent
 from harness.live.text import ranks_named, where
 
@@ -76,7 +77,7 @@ class _Scene(NamedTuple):
         kind: str,
         causing: Sequence[int],
         said: str,
-        place: tuple[str, int, str] | None = None,
+        place: Place | None = None,
         waiting: Sequence[int] | None = None,
     ) -> Hang:
         """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
@@ -255,12 +256,9 @@ def _of_worker(rank: Evidence) -> str:
     return ""
 
 
-def place_of(rank: Evidence) -> tuple[str, int, str] | None:
+def place_of(rank: Evidence) -> Place | None:
     """The user's line that the main thread is in; where its stack is not known, the last one that was seen."""
-    for file, line, function, users in rank.threads.get("main", []):
-        if users:
-            return str(file), int(line), str(function)
-    return (str(rank.place[0]), int(rank.place[1]), str(rank.place[2])) if rank.place else None
+    return users_place(rank.threads.get("main", [])) or (Place(*rank.place) if rank.place else None)
 
 
 def _among_collectives(scene: _Scene) -> Hang:
