@@ -81,7 +81,6 @@ class Death(NamedTuple):
 
     @property
     def how(self) -> str:
-        """How it ended."""
         if self.oom is not None:
             return MEMORY[self.oom]
         if self.error:

@@ -107,7 +107,6 @@ def decoded(text: bytes) -> Iterator[Line]:
 
 
 def node_files(run: Path) -> list[Path]:
-    """The files of a run's nodes."""
     return sorted(live_folder(run).glob("*.jsonl"))
 
 
