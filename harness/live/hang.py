@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,6 +117,7 @@ _DISTRIBUTED = "torch/distributed/"
 _ENGINE = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 # What a line of the user's own does when it waits for a collective that was begun before.
 _WAITS = (".wait(", ".item(", ".cpu(", ".synchronize(", ".tolist(", ".result(", ".value(")
+_NO_GROUP: dict[str, Any] = {"ranks": (), "last": 0}
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -137,21 +139,19 @@ def waits_for_ranks(rank: Evidence) -> Wait | None:
     frames = rank.threads.get("main", [])
     if rank.computes and not rank.collectives:
         return None
-    if rank.call and rank.call.get("p2p"):
-        return _of_call(rank, frames)
-    if rank.collectives and _blocked_in_collective(frames, rank):
+    if rank.call and rank.call["p2p"]:
+        return _of_call(rank.call, rank, frames)
+    if rank.collectives and frames and _blocked_in_collective(frames[0], rank):
         return _recorded(rank, frames)
-    if rank.call and frames and _DISTRIBUTED in str(frames[0][0]):
-        return _of_call(rank, frames)
+    if rank.call and frames and _DISTRIBUTED in frames[0][0]:
+        return _of_call(rank.call, rank, frames)
     return None
 
 
-def _blocked_in_collective(frames: Sequence[Sequence[Any]], rank: Evidence) -> bool:
+def _blocked_in_collective(innermost: Sequence[Any], rank: Evidence) -> bool:
     """Whether the innermost frame is one that waits for collectives."""
-    if not frames:
-        return False
-    file, line = str(frames[0][0]), int(frames[0][1])
-    if _DISTRIBUTED in file or any(file.endswith(engine) for engine in _ENGINE):
+    file, line, *_ = innermost
+    if _DISTRIBUTED in file or file.endswith(_ENGINE):
         return rank.state not in "Tt"
     if rank.waits_in.startswith(FOR_LOCK) and any(part in file for part in _INSTALLED) and LOADS not in file:
         return True  # a library waits in C++, as DeepSpeed does for parameters
@@ -159,32 +159,16 @@ def _blocked_in_collective(frames: Sequence[Sequence[Any]], rank: Evidence) -> b
 
 
 def _recorded(rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
-    first = min(rank.collectives, key=lambda each: int(each["unix_ns"]))
-    line = first.get("line")
-    return Wait(
-        op=str(first["op"]),
-        group=str(first["group"]),
-        members=tuple(int(each) for each in first.get("ranks") or ()),
-        seq=int(first["seq"]),
-        sizes=_sizes(first.get("sizes")),
-        line=Place(*line) if line else users_place(frames),
-        p2p=bool(first.get("p2p")),
-    )
+    first = min(rank.collectives, key=itemgetter("unix_ns"))
+    line = Place(*first["line"]) if first["line"] else users_place(frames)
+    members, sizes = tuple(first["ranks"]), _sizes(first["sizes"])
+    return Wait(first["op"], first["group"], members, first["seq"], sizes, line, p2p=first["p2p"])
 
 
-def _of_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
-    call = rank.call or {}
-    group = next(iter(rank.groups.values()), {})
-    return Wait(
-        op=str(call["op"]),
-        group=next(iter(rank.groups), "0"),
-        members=tuple(group.get("ranks") or ()),
-        seq=int(group.get("last") or 0),
-        sizes=_sizes(call.get("sizes")),
-        line=users_place(frames),
-        p2p=bool(call.get("p2p")),
-        peer=call.get("peer"),
-    )
+def _of_call(call: dict[str, Any], rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
+    name, group = next(iter(rank.groups.items()), ("0", _NO_GROUP))
+    members, sizes, line = tuple(group["ranks"]), _sizes(call["sizes"]), users_place(frames)
+    return Wait(call["op"], name, members, group["last"], sizes, line, p2p=call["p2p"], peer=call["peer"])
 
 
 def users_place(frames: Sequence[Sequence[Any]]) -> Place | None:
@@ -192,7 +176,7 @@ def users_place(frames: Sequence[Sequence[Any]]) -> Place | None:
     return next((Place(*frame[:3]) for frame in frames if frame[3]), None)
 
 
-def _sizes(sizes: Any) -> str:
+def _sizes(sizes: list[list[int]]) -> str:
     """Sizes of tensors, as "7 × 4 elements".
 
     >>> _sizes([[7, 4], [2]])
@@ -200,8 +184,8 @@ def _sizes(sizes: Any) -> str:
     >>> _sizes([[1]])
     '1 element'
     """
-    if not isinstance(sizes, list) or not sizes:
+    if not sizes:
         return ""
-    shown = [" × ".join(map(str, size)) if size else "1" for size in sizes[:2] if isinstance(size, list)]
-    elements = " element" if shown == ["1"] else " elements"
-    return " and ".join(shown) + elements + (", …" if len(sizes) > 2 else "") if shown else ""
+    shown = [" × ".join(map(str, size)) or "1" for size in sizes[:2]]
+    elements = "element" if shown == ["1"] else "elements"
+    return f"{' and '.join(shown)} {elements}{', …' * (len(sizes) > 2)}"

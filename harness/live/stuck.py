@@ -134,7 +134,7 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
         return least_s
     if rank.quiet_ns / 1e9 < least_s:  # it computes, reads or writes
         return max(COMPUTING_S, SLOW * least_s)
-    files = [str(frame[0]) for frame in rank.threads.get("main", [])]
+    files = [frame[0] for frame in rank.threads.get("main", [])]
     if any(part in file for file in files for part in (*SAVES, *COMPILES)) or rank.state == "D":
         return SLOW * least_s
     if any(LOADS in file for file in files) and not any(
@@ -189,7 +189,7 @@ def cause_of(rank: Evidence) -> str:
         return "stopped"
     frames = rank.threads.get("main", [])
     called = takewhile(lambda frame: not frame[3], frames)  # by the user's innermost line
-    if any(LOADS in str(frame[0]) for frame in called) and rank.children:
+    if any(LOADS in frame[0] for frame in called) and rank.children:
         dead = any(child["state"] in "XZ" for child in rank.children)
         return "worker died" if dead else "worker"
     if rank.state == "D":
@@ -200,7 +200,7 @@ def cause_of(rank: Evidence) -> str:
 def _by_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> str:
     """By the call of the system that the main thread waits in."""
     call = rank.waits_in
-    in_subprocess = any(str(frame[0]).endswith("subprocess.py") for frame in frames)
+    in_subprocess = any(frame[0].endswith("subprocess.py") for frame in frames)
     if call.startswith("waiting for a child") or (in_subprocess and rank.children):
         return "child"
     for kind, calls in _CALLS.items():
