@@ -29,7 +29,6 @@ class AlphaBeta:
     points: int
 
     def time_ns(self, message_bytes: float) -> float:
-        """Predicted time of a message."""
         return self.alpha_ns + self.beta_ns_per_byte * message_bytes
 
 

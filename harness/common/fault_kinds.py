@@ -140,7 +140,6 @@ class FaultKind:
         return "".join([self.name, *(key.shown for key in self.keys)])
 
     def key(self, name: str) -> Key | None:
-        """The key of that name."""
         return next((key for key in self.keys if key.name == name), None)
 
 
@@ -195,7 +194,6 @@ class Fault:
         return (need for need in self.kind.needs if not need.kinds or self.values.get("kind") in need.kinds)
 
     def concerns(self, rank: int) -> bool:
-        """Whether it happens to `rank`."""
         return self.rank in (None, rank)
 
     def starts_on(self, rank: int) -> bool:

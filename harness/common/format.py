@@ -278,20 +278,8 @@ def cells(row: Iterable[Any]) -> list[Any]:
 
 
 def _cell(text: str) -> str:
-    return ("'" if _is_formula(text) else "") + printable(text)
-
-
-def text_of_cell(cell: str) -> str:
-    """What was written as this cell.
-
-    >>> [text_of_cell(cell) for cell in ("'=1+1", "'quoted'", "''=x", "-1.5")]
-    ['=1+1', "'quoted'", "'=x", '-1.5']
-    """
-    return cell[1:] if cell.startswith("'") and _is_formula(cell) else cell
-
-
-def _is_formula(text: str) -> bool:
-    return _BEGINS_A_FORMULA.match(text) is not None and not _is_number(text)
+    is_formula = _BEGINS_A_FORMULA.match(text) and not _is_number(text)
+    return ("'" if is_formula else "") + printable(text)
 
 
 def _is_number(text: str) -> bool:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from harness.common.bounded_read import read_bounded_json, read_end
+from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_end
 from harness.common.format import amount, cut
-from harness.common.heartbeats import live_folder
 from harness.common.memory_snapshot import memory_file
+from harness.live.lines import Error, GoneLine, Place, decoded, node_files
 from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
 from harness.live.text import where
 
@@ -50,7 +49,7 @@ class Death(NamedTuple):
     step: int | None
     error: str = ""
     oom: str | None = None
-    place: tuple[str, int, str] | None = None
+    place: Place | None = None
     seen: bool = False
     victim: bool = False
     exit_code: int | None = None
@@ -82,7 +81,6 @@ class Death(NamedTuple):
 
     @property
     def how(self) -> str:
-        """How it ended."""
         if self.oom is not None:
             return MEMORY[self.oom]
         if self.error:
@@ -112,7 +110,7 @@ def deaths(run: Path, log: Path | None = None) -> list[Death]:
     """The ends of all ranks' processes that were seen, the first one first. log: as above."""
     codes = _exit_codes(log)
     gone = list(_gone(run))
-    last = max((line["step"] for line in gone if isinstance(line.get("step"), int)), default=None)
+    last = max((line.step for line in gone if line.step is not None), default=None)
     return sorted((_death(line, codes, last) for line in gone), key=lambda death: death.unix_ns)
 
 
@@ -141,46 +139,33 @@ def _lost(run: Path, step: int | None) -> Death | None:
     return Death(first.ranks[0], pid=0, unix_ns=first.since_ns, step=step, lost=who_is_silent(silent))
 
 
-def _gone(run: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(live_folder(run).glob("*.jsonl")):
-        with suppress(OSError, ValueError):
-            for line in read_end(path, TAIL_BYTES).splitlines():
-                with suppress(ValueError):
-                    found = json.loads(line)
-                    if not isinstance(found, dict) or found.get("event") != "gone":
-                        continue
-                    if isinstance(found.get("rank"), int) and isinstance(found.get("unix_ns"), int):
-                        yield found
+def _gone(run: Path) -> Iterator[GoneLine]:
+    for path in node_files(run):
+        with suppress(OSError, BoundedReadError):
+            yield from (line for line in decoded(read_end(path, TAIL_BYTES)) if isinstance(line, GoneLine))
 
 
-def _death(line: dict[str, Any], codes: dict[int, int], last: int | None) -> Death:
-    error: dict[str, Any] = line["error"] if isinstance(line.get("error"), dict) else {}
-    kind, message = str(error.get("type") or ""), str(error.get("message") or "")
-    text = f"{kind}: {message}" if message else kind
-    if kind in ("sys.exit", "os._exit"):
-        text = f"{kind}({message})"
-    code = codes.get(line.get("pid", 0))
+def _death(line: GoneLine, codes: dict[int, int], last: int | None) -> Death:
+    error = line.error or Error()
+    text = f"{error.type}: {error.message}" if error.message else error.type
+    if error.type in ("sys.exit", "os._exit"):
+        text = f"{error.type}({error.message})"
+    code = codes.get(line.pid)
     return Death(
-        rank=int(line["rank"]),
-        pid=line.get("pid", 0),
-        unix_ns=int(error.get("unix_ns") or line["unix_ns"]),
+        rank=line.rank,
+        pid=line.pid,
+        unix_ns=error.unix_ns or line.unix_ns,
         # Without an error of Python's its last heartbeat may be older than its end; the others came as far as it did.
-        step=line["step"] if message and isinstance(line.get("step"), int) else last,
+        step=line.step if error.message and line.step is not None else last,
         error=text,
-        oom=line.get("oom") if line.get("oom") in MEMORY and code in (None, -9) and not error else None,
-        place=_place(error.get("place") if error else line.get("place")),
-        seen=not error,
+        oom=line.oom if line.oom in MEMORY and code in (None, -9) and not line.error else None,
+        place=error.place if line.error else line.place,
+        seen=not line.error,
         # A rank that is told to end ends by the signal TERM.
-        victim=bool(_VICTIM.search(text)) or (not error and code == -15),
+        victim=bool(_VICTIM.search(text)) or (not line.error and code == -15),
         exit_code=code,
-        left=bool(line.get("ended")) or text == "os._exit(0)",
+        left=line.ended or text == "os._exit(0)",
     )
-
-
-def _place(found: Any) -> tuple[str, int, str] | None:
-    if isinstance(found, list) and len(found) == 3 and isinstance(found[1], int):
-        return str(found[0]), found[1], str(found[2])
-    return None
 
 
 def _exit_codes(log: Path | None) -> dict[int, int]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import hides
 from harness.live.hang import Hang, write_hang
+from harness.live.lines import node_files
 from harness.live.node_file import NodeFile, Silent
 from harness.live.stuck import Nodes, judge
 
@@ -99,7 +100,7 @@ def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> Nodes:
     gone: dict[int, bool] = {}
     silent: list[Silent] = []
     world, alive = 0, False
-    for path in sorted(live_folder(run).glob("*.jsonl")):
+    for path in node_files(run):
         node = NodeFile(path)
         world = max(world, node.world)
         gone.update(node.gone)

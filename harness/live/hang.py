@@ -10,12 +10,16 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_bounded_text
 from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import LINES_BLOCK, seal, unseal
+from harness.live.lines import Place, Time
 from harness.live.text import span
 from harness.monitor.samples import replace_whole
 
@@ -33,13 +37,13 @@ class Hang(NamedTuple):
     ranks: tuple[int, ...]
     waiting: tuple[int, ...]
     step: int
-    since_ns: int
-    place: tuple[str, int, str] | None
+    since_ns: Time
+    place: Place | None
     sentence: str
     advice: str
     lines: tuple[str, ...]
-    found_ns: int = 0
-    until_ns: int | None = None
+    found_ns: Time = 0
+    until_ns: Time | None = None
     stops: bool = False
 
     def now(self, now_ns: int) -> str:
@@ -102,33 +106,9 @@ def read_hang(run: Path) -> Hang | None:
     """The answer; None: the run was never stuck, or the file is damaged."""
     try:
         found = read_bounded_json(hang_file(run))
-        return _checked(found) if isinstance(found, dict) else None
-    except (OSError, ValueError, TypeError, KeyError, BoundedReadError):
+        return msgspec.convert([found[name] for name in Hang._fields], Hang)
+    except (OSError, TypeError, KeyError, BoundedReadError, msgspec.ValidationError):
         return None
-
-
-def _checked(found: dict[str, Any]) -> Hang:
-    place = found["place"]
-    return Hang(
-        kind=str(found["kind"]),
-        ranks=tuple(int(rank) for rank in found["ranks"]),
-        waiting=tuple(int(rank) for rank in found["waiting"]),
-        step=int(found["step"]),
-        since_ns=_time(found["since_ns"]),
-        place=None if place is None else (str(place[0]), int(place[1]), str(place[2])),
-        sentence=str(found["sentence"]),
-        advice=str(found["advice"]),
-        lines=tuple(map(str, found["lines"])),
-        found_ns=_time(found["found_ns"]),
-        until_ns=None if found["until_ns"] is None else _time(found["until_ns"]),
-        stops=bool(found["stops"]),
-    )
-
-
-def _time(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 62:
-        raise ValueError(f"no time: {value!r}")
-    return value
 
 
 LOADS = "torch/utils/data/dataloader.py"
@@ -137,6 +117,7 @@ _DISTRIBUTED = "torch/distributed/"
 _ENGINE = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 # What a line of the user's own does when it waits for a collective that was begun before.
 _WAITS = (".wait(", ".item(", ".cpu(", ".synchronize(", ".tolist(", ".result(", ".value(")
+_NO_GROUP: dict[str, Any] = {"ranks": (), "last": 0}
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -148,7 +129,7 @@ class Wait(NamedTuple):
     members: tuple[int, ...]
     seq: int
     sizes: str
-    line: tuple[str, int, str] | None
+    line: Place | None
     p2p: bool = False
     peer: int | None = None
 
@@ -158,21 +139,19 @@ def waits_for_ranks(rank: Evidence) -> Wait | None:
     frames = rank.threads.get("main", [])
     if rank.computes and not rank.collectives:
         return None
-    if rank.call and rank.call.get("p2p"):
-        return _of_call(rank, frames)
-    if rank.collectives and _blocked_in_collective(frames, rank):
+    if rank.call and rank.call["p2p"]:
+        return _of_call(rank.call, rank, frames)
+    if rank.collectives and frames and _blocked_in_collective(frames[0], rank):
         return _recorded(rank, frames)
-    if rank.call and frames and _DISTRIBUTED in str(frames[0][0]):
-        return _of_call(rank, frames)
+    if rank.call and frames and _DISTRIBUTED in frames[0][0]:
+        return _of_call(rank.call, rank, frames)
     return None
 
 
-def _blocked_in_collective(frames: Sequence[Sequence[Any]], rank: Evidence) -> bool:
+def _blocked_in_collective(innermost: Sequence[Any], rank: Evidence) -> bool:
     """Whether the innermost frame is one that waits for collectives."""
-    if not frames:
-        return False
-    file, line = str(frames[0][0]), int(frames[0][1])
-    if _DISTRIBUTED in file or any(file.endswith(engine) for engine in _ENGINE):
+    file, line, *_ = innermost
+    if _DISTRIBUTED in file or file.endswith(_ENGINE):
         return rank.state not in "Tt"
     if rank.waits_in.startswith(FOR_LOCK) and any(part in file for part in _INSTALLED) and LOADS not in file:
         return True  # a library waits in C++, as DeepSpeed does for parameters
@@ -180,39 +159,24 @@ def _blocked_in_collective(frames: Sequence[Sequence[Any]], rank: Evidence) -> b
 
 
 def _recorded(rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
-    first = min(rank.collectives, key=lambda each: int(each["unix_ns"]))
-    line = first.get("line")
-    return Wait(
-        op=str(first["op"]),
-        group=str(first["group"]),
-        members=tuple(int(each) for each in first.get("ranks") or ()),
-        seq=int(first["seq"]),
-        sizes=_sizes(first.get("sizes")),
-        line=(str(line[0]), int(line[1]), str(line[2])) if line else _users(frames),
-        p2p=bool(first.get("p2p")),
-    )
+    first = min(rank.collectives, key=itemgetter("unix_ns"))
+    line = Place(*first["line"]) if first["line"] else users_place(frames)
+    members, sizes = tuple(first["ranks"]), _sizes(first["sizes"])
+    return Wait(first["op"], first["group"], members, first["seq"], sizes, line, p2p=first["p2p"])
 
 
-def _of_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
-    call = rank.call or {}
-    group = next(iter(rank.groups.values()), {})
-    return Wait(
-        op=str(call["op"]),
-        group=next(iter(rank.groups), "0"),
-        members=tuple(group.get("ranks") or ()),
-        seq=int(group.get("last") or 0),
-        sizes=_sizes(call.get("sizes")),
-        line=_users(frames),
-        p2p=bool(call.get("p2p")),
-        peer=call.get("peer"),
-    )
+def _of_call(call: dict[str, Any], rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
+    name, group = next(iter(rank.groups.items()), ("0", _NO_GROUP))
+    members, sizes, line = tuple(group["ranks"]), _sizes(call["sizes"]), users_place(frames)
+    return Wait(call["op"], name, members, group["last"], sizes, line, p2p=call["p2p"], peer=call["peer"])
 
 
-def _users(frames: Sequence[Sequence[Any]]) -> tuple[str, int, str] | None:
-    return next(((str(f[0]), int(f[1]), str(f[2])) for f in frames if f[3]), None)
+def users_place(frames: Sequence[Sequence[Any]]) -> Place | None:
+    """The innermost of these frames that is the user's."""
+    return next((Place(*frame[:3]) for frame in frames if frame[3]), None)
 
 
-def _sizes(sizes: Any) -> str:
+def _sizes(sizes: list[list[int]]) -> str:
     """Sizes of tensors, as "7 × 4 elements".
 
     >>> _sizes([[7, 4], [2]])
@@ -220,8 +184,8 @@ def _sizes(sizes: Any) -> str:
     >>> _sizes([[1]])
     '1 element'
     """
-    if not isinstance(sizes, list) or not sizes:
+    if not sizes:
         return ""
-    shown = [" × ".join(map(str, size)) if size else "1" for size in sizes[:2] if isinstance(size, list)]
-    elements = " element" if shown == ["1"] else " elements"
-    return " and ".join(shown) + elements + (", …" if len(sizes) > 2 else "") if shown else ""
+    shown = [" × ".join(map(str, size)) or "1" for size in sizes[:2]]
+    elements = "element" if shown == ["1"] else "elements"
+    return f"{' and '.join(shown)} {elements}{', …' * (len(sizes) > 2)}"

@@ -8,135 +8,58 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.common.heartbeats import DIGITS, LEAST_S, PHASES, RECENT, TIMES_USUAL, Beat, decode
+from harness.live.lines import LossLine, Place
 from harness.live.node_file import SILENT_S
 
 MOST = 4096  # entries that a rank keeps; 16 bytes each
-_FIRST = 64  # entries that there is room for at first
-_LAST_STEP = (1 << 31) - 1
-_MOST_MS = (1 << 32) - 1
 
 Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int32]
-
-
-_VALUE = np.full(256, -1, np.int16)  # of a character, -1: it is none of ours
+_VALUE = np.zeros(256, np.int16)  # of a character
 _VALUE[np.frombuffer(DIGITS.encode(), np.uint8)] = np.arange(len(DIGITS))
 _US: Floats = np.array(decode("".join(high + low for high in DIGITS for low in DIGITS)), np.float32)
 
 
-def decoded(text: str) -> Floats | None:
-    """Durations in microseconds, as `heartbeats.decode`; None: the text is damaged.
-
-    >>> decoded("00jd").round().tolist(), decoded("0?")
-    ([1.0, 1001.0], None)
-    """
-    values = _VALUE[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]
-    if len(values) % 2 or (values < 0).any():
-        return None
-    durations: Floats = _US[values[::2].astype(np.int32) * 64 + values[1::2]]
-    return durations
-
-
 class History:
     """Entries of steps, oldest first, the last MOST. An entry may be the mean of several steps: then the steps between
-    two entries have the first one's time."""
+    two entries have the first one's time.
+
+    steps: the number of each entry's first step. us: microseconds of a step; own_us: those of them in which the rank
+    did not wait for other ranks.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
-        self._zero_ns = 0
-        self._steps, self._ms = np.empty(_FIRST, np.int32), np.empty(_FIRST, np.uint32)
-        self._us, self._own_us = np.empty(_FIRST, np.float32), np.empty(_FIRST, np.float32)
+        self.steps = np.empty(0, np.int64)
+        self.us: Floats = np.empty(0, np.float32)
+        self.own_us = self.us
 
-    @property
-    def steps(self) -> Integers:
-        """The number of each entry's first step."""
-        return self._steps[: self.count]
+    def __len__(self) -> int:
+        return len(self.steps)
 
-    @property
-    def us(self) -> Floats:
-        """Microseconds of a step."""
-        return self._us[: self.count]
-
-    @property
-    def own_us(self) -> Floats:
-        """Microseconds of a step in which the rank did not wait for other ranks."""
-        return self._own_us[: self.count]
-
-    @property
-    def ended_ns(self) -> npt.NDArray[np.int64]:
-        """Unix time at which each entry ended, to about PERIOD_S."""
-        return self._ms[: self.count].astype(np.int64) * 1_000_000 + self._zero_ns
-
-    def take(self, beats: Sequence[tuple[int, Beat]]) -> bool:
-        """Add the steps of beats, each with its unix_ns; returns whether there were any. Damaged ones add nothing."""
-        us, own_us = _durations(beats)
-        if us is None or own_us is None:
-            beats = [each for each in beats if _is_whole(each)]
-            us, own_us = _durations(beats)
-        if us is None or own_us is None or not len(us):
-            return False
-        counts = np.array([len(beat.steps) // 2 for _, beat in beats])
-        last = np.cumsum(counts)
-        inside = np.arange(len(us)) - np.repeat(last - counts, counts)
-        per = np.repeat(np.array([beat.per for _, beat in beats]), counts)
-        steps = np.repeat(np.array([beat.first for _, beat in beats]), counts) + per * inside
-        if steps.max() > _LAST_STEP:
-            return False
-        ends_ns = np.array([unix_ns - beat.idle_ms * 1_000_000 for unix_ns, beat in beats])
-        # A beat's last step ended when the rank last made progress, the others before that.
-        passed_ns = np.cumsum(us.astype(np.float64) * per) * 1e3
-        later_ns = np.repeat(passed_ns[np.maximum(last, 1) - 1], counts) - passed_ns
-        self._append(steps, us, own_us, np.repeat(ends_ns, counts) - later_ns.astype(np.int64))
-        return True
-
-    def _append(
-        self, steps: npt.NDArray[np.int64], us: Floats, own_us: Floats, ended_ns: npt.NDArray[np.int64]
-    ) -> None:
-        new = min(len(steps), MOST)
-        self._make_room(new)
-        if not self.count:
-            self._zero_ns = int(ended_ns[-new])
-        there = slice(self.count, self.count + new)
-        self._steps[there], self._us[there], self._own_us[there] = steps[-new:], us[-new:], own_us[-new:]
-        self._ms[there] = np.clip((ended_ns[-new:] - self._zero_ns) // 1_000_000, 0, _MOST_MS)
-        self.count += new
-
-    def _make_room(self, new: int) -> None:
-        size = len(self._steps)
-        if self.count + new <= size:
-            return
-        kept = min(self.count, MOST - new, 3 * MOST // 4)  # not one entry less for each that comes
-        larger = size
-        while larger < min(self.count + new, MOST):
-            larger *= 2
-        for name in ("_steps", "_ms", "_us", "_own_us"):
-            old = getattr(self, name)
-            column = old if larger == size else np.empty(larger, old.dtype)
-            column[:kept] = old[self.count - kept : self.count].copy()
-            setattr(self, name, column)
-        self.count = kept
+    def take(self, beats: Sequence[Beat]) -> None:
+        """Add the steps that ended before these beats."""
+        spans = [range(beat.first, beat.first + beat.per * (len(beat.steps) // 2), beat.per) for beat in beats]
+        self.steps = _joined(self.steps, np.array(list(chain.from_iterable(spans)), np.int64))
+        self.us = _joined(self.us, _decoded("".join(beat.steps for beat in beats)))
+        self.own_us = _joined(self.own_us, _decoded("".join(beat.own for beat in beats)))
 
 
-def _durations(beats: Sequence[tuple[int, Beat]]) -> tuple[Floats | None, Floats | None]:
-    """Those of all beats, and without waiting for other ranks; None: one of them is damaged."""
-    texts = [_texts(beat) for _, beat in beats]
-    return decoded("".join(text for text, _ in texts)), decoded("".join(text for _, text in texts))
+def _joined(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([old, new])[-MOST:]
 
 
-def _is_whole(beat: tuple[int, Beat]) -> bool:
-    return all(durations is not None for durations in _durations([beat]))
-
-
-def _texts(beat: Beat) -> tuple[str, str]:
-    """Both texts with one length: without times of its own, a rank has all of its time for itself."""
-    return beat.steps, beat.own if len(beat.own) == len(beat.steps) else beat.steps
+def _decoded(text: str) -> Floats:
+    """As `heartbeats.decode`."""
+    values = _VALUE[np.frombuffer(text.encode(), np.uint8)]
+    durations: Floats = _US[values[::2] * 64 + values[1::2]]
+    return durations
 
 
 BEATS = 30  # of a rank, whose phases are kept
@@ -144,19 +67,6 @@ LINES = 128  # of a node, whose samples are kept
 RATE_S = 30.0  # samples and tokens are counted over at least so long
 FIRST_S = 30.0  # without progress, of a rank whose steps are not known yet
 NS = 1_000_000_000
-
-
-class Place(NamedTuple):
-    """A line of the user's program, in which a rank is."""
-
-    file: str
-    line: int
-    function: str
-
-    @property
-    def short(self) -> str:
-        """The file's name, the line and the function."""
-        return f"{PurePath(self.file).name}:{self.line} {self.function}"
 
 
 class Gone(NamedTuple):
@@ -180,7 +90,7 @@ class Processed(NamedTuple):
 @dataclass
 class Node:
     """A node's monitor. name: as its file has it. seen_ns: when the reader last found something new, by its clock;
-    last_ns: the same by the node's. slept: the last times in which the monitor did not run, (unix_ns, ns)."""
+    last_ns: the same by the node's."""
 
     name: str
     host: str = ""
@@ -188,7 +98,6 @@ class Node:
     seen_ns: int = 0
     ended: bool = False
     processed: deque[Processed] = field(default_factory=lambda: deque(maxlen=LINES))
-    slept: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=16))
 
     def age_s(self, now_ns: int) -> float:
         """Seconds since its last line. Clocks of two machines differ: a line that just came is new."""
@@ -196,8 +105,7 @@ class Node:
 
     def per_s(self, name: str, least_s: float) -> float | None:
         """Samples or tokens per second, over the last `least_s` seconds or more; None: not known, or none yet."""
-        lines = [(line.unix_ns, getattr(line, name)) for line in self.processed]
-        known = [(at_ns, count) for at_ns, count in lines if count is not None]
+        known = [(line.unix_ns, count) for line in self.processed if (count := getattr(line, name)) is not None]
         begins = next((n for n, (_, count) in enumerate(known) if count), len(known))
         known = known[max(0, begins - 1) :]
         if len(known) < 2:
@@ -218,8 +126,6 @@ class Rank:
     node: str
     host: str = ""
     pid: int | None = None
-    local: int | None = None
-    world: int | None = None
     steps: int | None = None
     beat: Beat | None = None
     beat_ns: int = 0
@@ -261,10 +167,11 @@ class Rank:
         usual_s = FIRST_S if self.recent_us is None else TIMES_USUAL * self.recent_us / 1e6
         return self.gone is None and self.idle_s() > max(LEAST_S, usual_s)
 
-    def learn(self) -> None:
-        """Take the medians anew, after steps were added."""
-        self.recent_us = float(np.median(self.history.us[-RECENT:])) if self.history.count else None
-        self.recent_own_us = float(np.median(self.history.own_us[-RECENT:])) if self.history.count else None
+    def learn(self, beats: Sequence[Beat]) -> None:
+        """Take the steps that ended before these beats."""
+        self.history.take(beats)
+        self.recent_us = float(np.median(self.history.us[-RECENT:]))
+        self.recent_own_us = float(np.median(self.history.own_us[-RECENT:]))
 
 
 class Progress(NamedTuple):
@@ -282,7 +189,7 @@ class Progress(NamedTuple):
 @dataclass
 class Live:
     """A run, by its heartbeats. path: its folder. job_id: by which commands name it. losses: by rank, its first one
-    that is not finite, as the line `loss` has it. now_ns: unix time of the last reading.
+    that is not finite. now_ns: unix time of the last reading.
 
     Whoever asks Slurm sets the rest. began_ns, deadline_ns: unix times when it began and when its time limit ends it;
     None: not known. warning_s: so long before its time limit it is asked to end, but not in the first three quarters.
@@ -293,7 +200,7 @@ class Live:
     job_id: str = "last"
     nodes: dict[str, Node] = field(default_factory=dict)
     ranks: dict[int, Rank] = field(default_factory=dict)
-    losses: dict[int, dict[str, Any]] = field(default_factory=dict)
+    losses: dict[int, LossLine] = field(default_factory=dict)
     now_ns: int = 0
     began_ns: int | None = None
     deadline_ns: int | None = None

@@ -3,18 +3,18 @@ nodes that do not report any more, as a sentence."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from harness.common.heartbeats import PERIOD_S, live_folder
+from harness.common.bounded_read import BoundedReadError
+from harness.common.heartbeats import PERIOD_S
+from harness.live.lines import EndLine, GoneLine, Line, NodeLine, RankLine, both_ends, node_files
 from harness.live.text import ranks_named
 
-ENDS_BYTES = 1 << 17
 SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
 _MOST_NAMES = 3
 
@@ -49,7 +49,7 @@ def who_is_silent(nodes: Sequence[Silent]) -> str:
 
 
 class NodeFile:
-    """What the lines say. Raises OSError, ValueError, KeyError, TypeError: it is not there, or damaged.
+    """What the lines say. Raises OSError, BoundedReadError: it is no file that may be read.
 
     gone: ranks whose process has ended, and whether it said that its training was over. at_ns: unix time of the last
     line. ended: whether the node's monitor ended as it was asked to.
@@ -59,30 +59,28 @@ class NodeFile:
         self.host = path.stem
         self.world, self.at_ns, self.ended = 0, 0, False
         self.gone: dict[int, bool] = {}
-        self._ranks: list[int] = []
+        self._ranks: set[int] = set()
         for line in both_ends(path):
             self._take(line)
 
-    def _take(self, line: dict[str, Any]) -> None:
-        event = line.get("event")
-        if event == "node":
-            self.ended = False
-            self.host = str(line.get("host") or self.host)
-        elif event == "rank":
-            self.world = max(self.world, int(line["world"] or 0))
-            self._ranks.append(int(line["rank"]))
-            self.gone.pop(int(line["rank"]), None)
-        elif event == "gone":
-            self.gone[int(line["rank"])] = bool(line["ended"])
-        elif event == "end":
-            self.ended = True
-        if isinstance(at_ns := line.get("unix_ns"), int):
-            self.at_ns = max(self.at_ns, at_ns)
+    def _take(self, line: Line) -> None:
+        self.at_ns = max(self.at_ns, line.unix_ns)
+        match line:
+            case NodeLine():
+                self.host, self.ended = line.host or self.host, False
+            case RankLine():
+                self.world = max(self.world, line.world or 0)
+                self._ranks.add(line.rank)
+                self.gone.pop(line.rank, None)
+            case GoneLine():
+                self.gone[line.rank] = line.ended
+            case EndLine():
+                self.ended = True
 
     @property
     def there(self) -> tuple[int, ...]:
         """The ranks that have begun and not ended, as far as the node has said."""
-        return tuple(sorted(set(self._ranks) - set(self.gone)))
+        return tuple(sorted(self._ranks - set(self.gone)))
 
     def silent(self, seconds: float, now_ns: int) -> Silent | None:
         """The node, if it has ranks and has written nothing for so long, and did not say that it ended."""
@@ -92,26 +90,11 @@ class NodeFile:
 
 
 def silent_nodes(run: Path, seconds: float) -> list[Silent]:
-    """The nodes of a run that have written nothing for so long and did not say that they ended. A damaged file is left
-    out."""
+    """The nodes of a run that have written nothing for so long and did not say that they ended. What cannot be read is
+    left out."""
     found = []
-    for path in sorted(live_folder(run).glob("*.jsonl")):
-        with suppress(OSError, ValueError, KeyError, TypeError):
+    for path in node_files(run):
+        with suppress(OSError, BoundedReadError):
             if node := NodeFile(path).silent(seconds, time.time_ns()):
                 found.append(node)
     return found
-
-
-def both_ends(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines at both ends of a file: ranks begin at its beginning."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        begin = file.read(ENDS_BYTES)
-        if size > ENDS_BYTES:
-            file.seek(max(ENDS_BYTES, size - ENDS_BYTES))
-            begin += b"\n" + file.read(ENDS_BYTES)
-    for line in begin.splitlines():
-        with suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict):
-                yield found

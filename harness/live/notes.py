@@ -6,20 +6,21 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.common.format import duration, percent
-from harness.common.heartbeats import LEAST_S, PERIOD_S, live_folder
+from harness.common.heartbeats import LEAST_S, PERIOD_S
 from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
 from harness.common.slurm_notation import clock_text
 from harness.live.dead import ends_of_ranks, first_death
 from harness.live.hang import read_hang
+from harness.live.lines import LossLine, both_ends, node_files
 from harness.live.model import BEATS, NS, History, Live, Rank
-from harness.live.node_file import Silent, both_ends, who_is_silent
+from harness.live.node_file import Silent, who_is_silent
 from harness.live.pace import changes
 from harness.live.pace_words import change_sentence, evidence, returns, slowest, slowest_sentence, worth_telling
 from harness.live.text import how_many, ranks_named, span
@@ -48,20 +49,17 @@ class BadLoss(NamedTuple):
 
 def first_bad_loss(run: Path) -> BadLoss | None:
     """The first of all ranks; None: every loss that is known is finite."""
-    paths = sorted(live_folder(run).glob("*.jsonl"))
-    return earliest(line for path in paths for line in both_ends(path) if line.get("event") == "loss")
+    return earliest(line for path in node_files(run) for line in both_ends(path) if isinstance(line, LossLine))
 
 
-def earliest(lines: Iterable[dict[str, Any]]) -> BadLoss | None:
-    """Of the lines `loss` of all nodes."""
-    known = [line for line in lines if isinstance(line.get("step"), int) and isinstance(line.get("rank"), int)]
+def earliest(lines: Iterable[LossLine]) -> BadLoss | None:
+    """Of those of all nodes."""
+    known = sorted(lines, key=lambda line: (line.step, line.rank))
     if not known:
         return None
-    step = min(line["step"] for line in known)
-    first = [line for line in known if line["step"] == step]
-    weights = [line["weights"] for line in first if isinstance(line.get("weights"), bool)]
-    ranks = tuple(sorted(line["rank"] for line in first))
-    return BadLoss(step, ranks, str(first[0].get("loss")), all(weights) if weights else None)
+    first = [line for line in known if line.step == known[0].step]
+    weights = [line.weights for line in first if line.weights is not None]
+    return BadLoss(known[0].step, tuple(line.rank for line in first), known[0].loss, all(weights) if weights else None)
 
 
 Matrix = npt.NDArray[np.float64]
@@ -80,7 +78,7 @@ class Aligned(NamedTuple):
 
 def aligned(ranks: Sequence[Rank], most: int = PACE_STEPS) -> Aligned | None:
     """The last `most` steps of these ranks; None: no step is known. A mean of several steps stands for each of them."""
-    known = [rank for rank in ranks if rank.history.count]
+    known = [rank for rank in ranks if len(rank.history)]
     if not known:
         return None
     last = max(int(rank.history.steps[-1]) for rank in known)
@@ -95,7 +93,7 @@ def aligned(ranks: Sequence[Rank], most: int = PACE_STEPS) -> Aligned | None:
 
 def _columns(history: History, first: int, last: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
     """Entries, each as often as it has steps in these columns, and the columns."""
-    steps = history.steps.astype(np.int64)
+    steps = history.steps
     back = np.flatnonzero(np.diff(steps) <= 0)  # steps were counted anew
     begins = int(back[-1]) + 1 if len(back) else 0
     begins = max(begins, int(np.searchsorted(steps[begins:], first, "right")) + begins - 1)

@@ -77,7 +77,6 @@ def stat_of(pid: int, tid: int | None = None) -> Stat | None:
 
 
 def lives(pid: int) -> bool:
-    """Whether the process has not ended."""
     found = stat_of(pid)
     return found is not None and found.state not in "ZX"
 

@@ -7,16 +7,27 @@ of them, and what is kept, is bounded.
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from harness.common.bounded_read import open_regular
-from harness.common.heartbeats import PHASES, Beat, live_folder
-from harness.live.model import BEATS, Gone, Live, Node, Place, Processed, Rank, decoded
+from harness.common.heartbeats import DIGITS, PHASES, Beat, decode, live_folder
+from harness.live.lines import (
+    BeatLine,
+    EndLine,
+    GoneLine,
+    Line,
+    LossLine,
+    NodeLine,
+    Place,
+    PlaceLine,
+    RankLine,
+    decoded,
+)
+from harness.live.model import BEATS, Gone, Live, Node, Processed, Rank
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
 MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail
@@ -24,63 +35,8 @@ MOST_LINE_BYTES = 1 << 20
 MOST_NODES, MOST_RANKS = 4096, 1024  # MOST_RANKS, MOST_PLACES: of a node
 MOST_PLACES = 10_000
 _MOST_NAME = 1024  # characters
-_MOST = 1 << 40
-
-
-class _NodeLine(msgspec.Struct, tag_field="event", tag="node"):
-    host: str = ""
-    unix_ns: int = 0
-
-
-class _RankLine(msgspec.Struct, tag_field="event", tag="rank"):
-    rank: int
-    world: int | None = None
-    local: int | None = None
-    pid: int | None = None
-    steps: int | None = None
-    unix_ns: int = 0
-
-
-class _PlaceLine(msgspec.Struct, tag_field="event", tag="place"):
-    id: int
-    file: str
-    line: int
-    function: str
-
-
-class _BeatLine(msgspec.Struct, tag_field="event", tag="beat"):
-    unix_ns: int
-    ranks: list[Beat]
-    samples: float | None = None
-    tokens: float | None = None
-
-
-class _GoneLine(msgspec.Struct, tag_field="event", tag="gone"):
-    rank: int
-    unix_ns: int = 0
-    step: int | None = None
-    ended: bool = False
-    oom: str | None = None
-
-
-class _LossLine(msgspec.Struct, tag_field="event", tag="loss"):
-    rank: int
-    step: int
-    loss: str
-    weights: bool | None = None
-
-
-class _SleptLine(msgspec.Struct, tag_field="event", tag="slept"):
-    unix_ns: int
-    ns: int
-
-
-class _EndLine(msgspec.Struct, tag_field="event", tag="end"):
-    unix_ns: int = 0
-
-
-Line = _NodeLine | _RankLine | _PlaceLine | _BeatLine | _GoneLine | _LossLine | _SleptLine | _EndLine
-_decoder = msgspec.json.Decoder(Line)
+_MOST, _MOST_STEPS = 1 << 40, 1 << 31
+_ENCODED = re.compile(f"(?:[{re.escape(DIGITS)}]{{2}})*")
 
 
 class Reader:
@@ -119,7 +75,7 @@ class _NodeFile:
         self._position: int | None = None
         self._places: dict[int, Place] = {}
         self._mine: set[int] = set()
-        self._new: dict[int, list[tuple[int, Beat]]] = {}
+        self._new: dict[int, list[Beat]] = {}
 
     def read(self, now_ns: Callable[[], int]) -> None:
         """Take what is new. A file that is missing, or no file, has nothing."""
@@ -132,9 +88,7 @@ class _NodeFile:
         if fresh and begins is not None:
             self._node.seen_ns = now_ns()
         for number, beats in self._new.items():
-            rank = self._live.ranks[number]
-            if rank.history.take(beats):
-                rank.learn()
+            self._live.ranks[number].learn(beats)
         self._new = {}
 
     def _take(self, file: BinaryIO, begins: int | None) -> bool:
@@ -158,12 +112,12 @@ class _NodeFile:
 
     def _lines(self, text: bytes, without_beats: bool = False) -> bool:
         found = False
-        for line in _decoded(text):
+        for line in decoded(text):
             found = True
-            if isinstance(line, _BeatLine):
+            if isinstance(line, BeatLine):
                 if not without_beats:
                     self._beat(line)
-            elif not (without_beats and isinstance(line, (_GoneLine, _EndLine))):
+            elif not (without_beats and isinstance(line, (GoneLine, EndLine))):
                 self._other(line)
         return found
 
@@ -180,9 +134,7 @@ class _NodeFile:
             self._live.ranks.setdefault(number, Rank(number, self._name))
         return self._live.ranks[number]
 
-    def _beat(self, line: _BeatLine) -> None:
-        if not _is_time(line.unix_ns):
-            return
+    def _beat(self, line: BeatLine) -> None:
         self._heard(line.unix_ns).processed.append(Processed(line.unix_ns, line.samples, line.tokens))
         for beat in line.ranks:
             rank = self._rank(beat.rank) if _is_possible(beat) else None
@@ -191,53 +143,48 @@ class _NodeFile:
             rank.node, rank.host = self._name, self._node.host
             rank.beat, rank.beat_ns, rank.place = beat, line.unix_ns, self._places.get(beat.place)
             rank.phases = (rank.phases + beat.phase)[-BEATS:]
-            if len(beat.data) == 2 and (data_us := decoded(beat.data)) is not None:
-                rank.recent_data_us = float(data_us[0])
+            if beat.data:
+                rank.recent_data_us = decode(beat.data)[0]
             if beat.steps:
-                self._new.setdefault(beat.rank, []).append((line.unix_ns, beat))
+                self._new.setdefault(beat.rank, []).append(beat)
 
     def _other(self, line: Line) -> None:
         match line:
-            case _NodeLine():
+            case NodeLine():
                 self._node.host, self._node.ended = line.host[:_MOST_NAME], False
                 self._heard(line.unix_ns)
                 self._places.clear()  # another monitor has its own numbers
-            case _RankLine():
+            case RankLine():
                 self._begin(line)
-            case _PlaceLine() if len(self._places) < MOST_PLACES and 0 <= line.line < _MOST:
+            case PlaceLine() if len(self._places) < MOST_PLACES:
                 self._places[line.id] = Place(line.file[-_MOST_NAME:], line.line, line.function[:_MOST_NAME])
-            case _GoneLine() if (rank := self._rank(line.rank)) and _is_time(line.unix_ns):
-                step = line.step if line.step is not None and 0 <= line.step < 1 << 31 else rank.step
+            case GoneLine() if rank := self._rank(line.rank):
+                step = rank.step if line.step is None else line.step
                 rank.gone = Gone(line.unix_ns, line.ended, line.oom, step)
                 self._heard(line.unix_ns)
-            case _LossLine() if self._rank(line.rank) is not None and 0 <= line.step < 1 << 31:
-                self._live.losses[line.rank] = msgspec.structs.asdict(line)
-            case _SleptLine() if _is_time(line.unix_ns) and 0 <= line.ns < 1 << 62:
-                self._node.slept.append((line.unix_ns, line.ns))
-            case _EndLine():
+            case LossLine() if self._rank(line.rank) is not None:
+                self._live.losses[line.rank] = line
+            case EndLine():
                 self._node.ended = True
                 self._heard(line.unix_ns)
 
-    def _begin(self, line: _RankLine) -> None:
+    def _begin(self, line: RankLine) -> None:
         """A process trains as this rank from now on, perhaps in place of another, or has learnt how long it will."""
         rank = self._rank(line.rank)
-        steps = line.steps if line.steps is None or 0 < line.steps < 1 << 31 else None
-        if rank is not None and not rank.gone and (rank.node, rank.pid) == (self._name, line.pid):
-            rank.steps = steps
+        if rank is None:
             return
-        elsewhere = rank is not None and rank.node != self._name
-        if rank is None or not _is_time(line.unix_ns) or (elsewhere and line.unix_ns < rank.beat_ns):
-            return
-        self._new.pop(line.rank, None)
-        self._live.ranks[line.rank] = Rank(
-            line.rank, self._name, host=self._node.host, pid=line.pid, local=line.local, world=line.world, steps=steps
-        )
-        self._heard(line.unix_ns)
+        here = rank.node == self._name
+        if here and not rank.gone and rank.pid == line.pid:
+            rank.steps = line.steps
+        elif here or line.unix_ns >= rank.beat_ns:
+            self._new.pop(line.rank, None)
+            host = self._node.host
+            self._live.ranks[line.rank] = Rank(line.rank, self._name, host, line.pid, line.steps)
+            self._heard(line.unix_ns)
 
     def _heard(self, unix_ns: int) -> Node:
         node = self._node
-        if _is_time(unix_ns):
-            node.last_ns = max(node.last_ns, unix_ns)
+        node.last_ns = max(node.last_ns, unix_ns)
         return node
 
 
@@ -246,32 +193,15 @@ def _complete(text: bytes) -> bytes:
     return text[: text.rfind(b"\n") + 1]
 
 
-def _decoded(text: bytes) -> Iterator[Line]:
-    try:
-        yield from _decoder.decode_lines(text)
-        return
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass
-    for line in text.split(b"\n"):
-        try:
-            yield _decoder.decode(line)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            continue
-
-
-def _is_time(unix_ns: int) -> bool:
-    return 0 <= unix_ns < 1 << 62
-
-
 def _is_possible(beat: Beat) -> bool:
-    """Whether its numbers are those of a training."""
+    """Whether its numbers are those of a training, and its texts those of `heartbeats.encode`."""
     return (
-        0 <= beat.step < 1 << 31
-        and (0 <= beat.first < 1 << 31 or not beat.steps)
+        0 <= beat.step < _MOST_STEPS
+        and (0 <= beat.first < _MOST_STEPS or not beat.steps)
         and 1 <= beat.per < 1 << 20
-        and 0 <= beat.idle_ms < _MOST
-        and 0 <= beat.quiet_ms < _MOST
-        and 0 <= beat.memory_mib < _MOST
+        and all(0 <= each < _MOST for each in (beat.idle_ms, beat.quiet_ms, beat.memory_mib, beat.use_percent or 0))
         and beat.phase in PHASES
-        and (beat.use_percent is None or 0 <= beat.use_percent < _MOST)
+        and len(beat.steps) == len(beat.own)
+        and len(beat.data) in (0, 2)
+        and _ENCODED.fullmatch(beat.steps + beat.own + beat.data) is not None
     )

@@ -253,7 +253,7 @@ def _speeds(progress: Progress, live: Live, count: int, final: bool) -> Iterable
 def last_steps_us(live: Live, count: int) -> list[float]:
     """The last so many steps of the first rank that has any."""
     ranks = (live.ranks[number] for number in sorted(live.ranks))
-    history = next((rank.history for rank in ranks if rank.history.count), None)
+    history = next((rank.history for rank in ranks if len(rank.history)), None)
     return [] if history is None else [float(us) for us in history.us[-count:]]
 
 

@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
-from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, waits_for_ranks
+from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
+from harness.live.lines import Place
 from harness.live.node_file import Silent, who_is_silent
 from harness.live.text import ranks_named, where
 
@@ -76,7 +77,7 @@ class _Scene(NamedTuple):
         kind: str,
         causing: Sequence[int],
         said: str,
-        place: tuple[str, int, str] | None = None,
+        place: Place | None = None,
         waiting: Sequence[int] | None = None,
     ) -> Hang:
         """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
@@ -133,7 +134,7 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
         return least_s
     if rank.quiet_ns / 1e9 < least_s:  # it computes, reads or writes
         return max(COMPUTING_S, SLOW * least_s)
-    files = [str(frame[0]) for frame in rank.threads.get("main", [])]
+    files = [frame[0] for frame in rank.threads.get("main", [])]
     if any(part in file for file in files for part in (*SAVES, *COMPILES)) or rank.state == "D":
         return SLOW * least_s
     if any(LOADS in file for file in files) and not any(
@@ -188,7 +189,7 @@ def cause_of(rank: Evidence) -> str:
         return "stopped"
     frames = rank.threads.get("main", [])
     called = takewhile(lambda frame: not frame[3], frames)  # by the user's innermost line
-    if any(LOADS in str(frame[0]) for frame in called) and rank.children:
+    if any(LOADS in frame[0] for frame in called) and rank.children:
         dead = any(child["state"] in "XZ" for child in rank.children)
         return "worker died" if dead else "worker"
     if rank.state == "D":
@@ -199,7 +200,7 @@ def cause_of(rank: Evidence) -> str:
 def _by_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> str:
     """By the call of the system that the main thread waits in."""
     call = rank.waits_in
-    in_subprocess = any(str(frame[0]).endswith("subprocess.py") for frame in frames)
+    in_subprocess = any(frame[0].endswith("subprocess.py") for frame in frames)
     if call.startswith("waiting for a child") or (in_subprocess and rank.children):
         return "child"
     for kind, calls in _CALLS.items():
@@ -255,12 +256,9 @@ def _of_worker(rank: Evidence) -> str:
     return ""
 
 
-def place_of(rank: Evidence) -> tuple[str, int, str] | None:
+def place_of(rank: Evidence) -> Place | None:
     """The user's line that the main thread is in; where its stack is not known, the last one that was seen."""
-    for file, line, function, users in rank.threads.get("main", []):
-        if users:
-            return str(file), int(line), str(function)
-    return (str(rank.place[0]), int(rank.place[1]), str(rank.place[2])) if rank.place else None
+    return users_place(rank.threads.get("main", [])) or (Place(*rank.place) if rank.place else None)
 
 
 def _among_collectives(scene: _Scene) -> Hang:

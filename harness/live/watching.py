@@ -45,7 +45,6 @@ class Watching:
         self._watched = [Watched(run) for run in runs]
 
     def states(self) -> list[RunState]:
-        """Ask for the runs' states."""
         return self._look(self.runs)
 
     def refresh(self, told: Sequence[RunState] | None = None) -> list[View]:
@@ -282,7 +281,6 @@ class Terminal:
         return max(size.columns, LEAST[0]), max(size.lines, LEAST[1])
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines, in place of what was shown."""
         self._write(_HOME + f"{_END_OF_LINE}\r\n".join(lines) + _END_OF_LINE + _REST)
 
     def key(self, wait_s: float) -> str:

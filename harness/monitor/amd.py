@@ -117,7 +117,6 @@ class AmdSource:
         return {"driver": driver, "devices": devices, "power": "amdsmi, the whole socket"}
 
     def sample(self) -> Sequence[Sequence[SampleValue]]:
-        """One row per device."""
         return [
             [value for columns, reading in _READINGS for value in self._ask(position, columns, reading)]
             for position in range(len(self._handles))

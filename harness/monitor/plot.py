@@ -41,7 +41,6 @@ class Panel:
         self._unit_ns, self._unit = (60e9, "min") if end_ns - self._start_ns > 600e9 else (1e9, "s")
 
     def label(self, device: Series) -> str:
-        """The device's name in the legend."""
         return _plain(f"GPU {device.index}: {device.name}" if self.is_gpu else device.name)
 
     def draw_devices(self, column: str, label: Label, scale: float = 1, peaks: bool = False) -> bool:
@@ -88,20 +87,16 @@ def bucket_size(count: int) -> int:
 
 
 def thinned(device: Series, column: str, together: Callable[[list[float]], float]) -> Points:
-    """As `thin`, with a point without a value in each gap, so that no line bridges it."""
+    """About _MANY_POINTS (unix_ns, value): the first time of some neighbours, and `together` of their values. A point
+    without a value is in each gap, so that no line bridges it."""
     points = device.points(column)
+    size = bucket_size(len(points))
     found: Points = []
     for piece in pieces(points, device.gaps):
         found += [(piece[0][0] - 1, math.nan)] if found else []
-        found += thin(piece, together, bucket_size(len(points)))
+        buckets = (piece[i : i + size] for i in range(0, len(piece), size))
+        found += [(bucket[0][0], together([value for _, value in bucket])) for bucket in buckets]
     return found
-
-
-def thin(points: Points, together: Callable[[list[float]], float], size: int | None = None) -> Points:
-    """At most _MANY_POINTS (unix_ns, value): the first time of `size` neighbours, and `together` of their values."""
-    size = size or bucket_size(len(points))
-    buckets = (points[i : i + size] for i in range(0, len(points), size))
-    return [(bucket[0][0], together([value for _, value in bucket])) for bucket in buckets]
 
 
 def _plain(name: str) -> str:

@@ -151,7 +151,6 @@ class ProcessTree:
 
     @property
     def root_pids(self) -> list[int]:
-        """The ids of the roots."""
         return [root.pid for root in self._roots]
 
     def members(self) -> set[psutil.Process]:

@@ -40,7 +40,6 @@ class SampleClock(NamedTuple):
     began_monotonic_ns: int
 
     def unix_ns(self) -> int:
-        """Now."""
         return self.began_unix_ns + time.monotonic_ns() - self.began_monotonic_ns
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 from harness.monitor.samples import Recording, Series
 from harness.monitor.source import Points, pieces
@@ -49,10 +50,6 @@ class NodeSummary:
     damaged_rows: int
     energy_joules: float | None
     devices: tuple[DeviceSummary, ...]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def integrate(points: Sequence[tuple[int, float]]) -> float:
@@ -108,9 +105,9 @@ def _summarize_device(device: Series) -> DeviceSummary:
         samples=len(device.unix_ns),
         peak_memory_bytes=int(max(memory)) if memory else None,
         memory_total_bytes=device.memory_total_bytes,
-        mean_utilization_percent=_mean(utilization),
+        mean_utilization_percent=fmean(utilization) if utilization else None,
         max_utilization_percent=max(utilization, default=None),
-        mean_power_watts=_mean(power),
+        mean_power_watts=fmean(power) if power else None,
         max_power_watts=max(power, default=None),
         energy_joules=joules,
         energy_from=source,

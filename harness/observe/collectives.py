@@ -106,14 +106,10 @@ def _ranks(group: Any) -> list[int]:
 
 def _recorded(stacks: bool) -> dict[str, Any]:
     """What PyTorch recorded; empty where it does not."""
-    place: Any = getattr(getattr(dist, "distributed_c10d", None), "torch", None)
-    place = getattr(getattr(place, "_C", None), "_distributed_c10d", None)
-    if place is None:
-        return {}
+    place = getattr(torch._C, "_distributed_c10d", None)
     with suppress(Exception):
-        for name in ("_dump_fr_trace", "_dump_nccl_trace"):
-            if hasattr(place, name):
-                return dict(pickle.loads(getattr(place, name)(True, stacks, False)))
+        dump = getattr(place, "_dump_fr_trace", None) or getattr(place, "_dump_nccl_trace", None)
+        return dict(pickle.loads(dump(True, stacks, False))) if dump else {}
     return {}
 
 

@@ -53,11 +53,6 @@ class Progress:
     """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all. own: of
     steps, the number and the ns without waiting for other ranks, until the writer of metrics takes them."""
 
-    __slots__ = (
-        *("bad_loss", "calls", "done", "ended_ns", "error", "loss"),
-        *("own", "phase", "planned", "step", "step_unix_ns"),
-    )
-
     def __init__(self) -> None:
         self.step = 0
         self.step_unix_ns = 0
@@ -72,7 +67,6 @@ class Progress:
         self.own: deque[tuple[int, int]] = deque(maxlen=4096)
 
     def begins(self, step: int) -> None:
-        """A step begins."""
         self.step, self.step_unix_ns = step, time.time_ns()
 
     def enters(self, phase: str | None) -> None:
@@ -94,7 +88,6 @@ class Progress:
         self.begins(0)
 
     def ends(self, done: Done, loss: float | None) -> None:
-        """A step has ended."""
         self.done.append(done)
         self.loss = loss
         self.sees(loss, None)
@@ -126,7 +119,6 @@ class Heartbeat:
         self._thread.start()
 
     def facts(self) -> dict[str, Any]:
-        """What is known now."""
         progress = PROGRESS
         return {
             **self._known,

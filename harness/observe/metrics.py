@@ -80,7 +80,6 @@ class HostCounters:
         return Counts(_waited(self._scheduler), self._collected_ns, written, used.ru_minflt, self._continued, cores)
 
     def between(self, then: Counts, now: Counts) -> StepCounters:
-        """What was counted between two moments."""
         return StepCounters(
             core_wait_ns=_less(now.waited_ns, then.waited_ns),
             collector_ns=now.collected_ns - then.collected_ns,
@@ -91,7 +90,6 @@ class HostCounters:
         )
 
     def close(self) -> None:
-        """Count no more."""
         gc.callbacks.remove(self._collector)
         if self._scheduler is not None:
             os.close(self._scheduler)
@@ -207,11 +205,9 @@ class JsonLines:
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
     def write(self, *lines: Mapping[str, object]) -> None:
-        """Add lines."""
         self._file.write("".join(json.dumps(line) + "\n" for line in lines))
 
     def close(self) -> None:
-        """No line follows."""
         self._file.close()
 
 
@@ -243,7 +239,6 @@ class MetricsWriter:
             self.write_pending()
 
     def write_pending(self) -> None:
-        """Write the lines of the pending steps."""
         with self._writes:
             lines = []
             while self._pending:
@@ -286,7 +281,6 @@ class MetricsWriter:
         self.close()
 
     def close(self) -> None:
-        """No line follows."""
         with self._writes:
             self.write_pending()
             self._counters.close()

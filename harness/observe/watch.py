@@ -87,7 +87,6 @@ class Watch:
     # -- as steps.py tells ---------------------------------------------------------------------------------------------
 
     def step_begins(self, number: int) -> None:
-        """The first phase of a step is about to begin."""
         if self.rank < 0:
             self._begin()
         if self._sampler is not None:
@@ -102,19 +101,16 @@ class Watch:
             self._moments.begin()
 
     def phase_begins(self, phase: str) -> None:
-        """A phase begins."""
         PROGRESS.enters(phase)
         self._mark(MARKS[phase])
         if phase != DATA:
             self.reach(phase)
 
     def phase_ends(self) -> None:
-        """The innermost phase ends."""
         PROGRESS.enters(None)
         self._end_mark()
 
     def step_ends(self, step: StepTimes) -> None:
-        """A step has ended."""
         while self._marks:
             self._end_mark()
         self.reach("updated")
@@ -298,7 +294,6 @@ class Mark:
             self._record.__enter__()
 
     def end(self) -> None:
-        """The range ends."""
         if self._record is not None:
             self._record.__exit__(None, None, None)
         self._pop()

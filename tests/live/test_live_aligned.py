@@ -7,7 +7,7 @@ import numpy as np
 from harness.common.heartbeats import encode
 from harness.live.model import History, Rank
 from harness.live.notes import aligned
-from tests.live.written import START_NS, beat
+from tests.live.written import beat
 
 
 def rank(number: int, *entries: tuple[int, int, list[float]]) -> Rank:
@@ -16,7 +16,7 @@ def rank(number: int, *entries: tuple[int, int, list[float]]) -> Rank:
     for first, per, ms in entries:
         text = encode([each * 1e3 for each in ms])
         own = encode([each * 500 for each in ms])
-        history.take([(START_NS, beat(number, 0)._replace(first=first, per=per, steps=text, own=own))])
+        history.take([beat(number, 0)._replace(first=first, per=per, steps=text, own=own)])
     return Rank(number, "n0", history=history)
 
 

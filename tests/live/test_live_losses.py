@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from harness.live.lines import LossLine
 from harness.live.notes import earliest
 
 
-def line(rank: int, step: int, weights: bool | None, loss: str = "nan") -> dict[str, object]:
-    return {"event": "loss", "rank": rank, "step": step, "loss": loss, "weights": weights}
+def line(rank: int, step: int, weights: bool | None, loss: str = "nan") -> LossLine:
+    return LossLine(rank=rank, step=step, loss=loss, weights=weights)
 
 
 def test_the_first_step_and_its_ranks_are_named_and_what_came_before() -> None:
@@ -26,4 +27,3 @@ def test_the_first_step_and_its_ranks_are_named_and_what_came_before() -> None:
 
 def test_without_a_bad_loss_nothing_is_said() -> None:
     assert earliest([]) is None
-    assert earliest([{"event": "loss", "rank": "x", "step": None}]) is None

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from harness.common.heartbeats import encode, live_folder
-from harness.live.model import MOST, History, Live, Place
+from harness.live.lines import Place
+from harness.live.model import MOST, History, Live
 from harness.live.read import Reader
 from tests.live.written import START_NS, NodeWriter, S, beat
 
@@ -49,13 +50,11 @@ def test_ranks_of_two_nodes_with_their_steps_places_and_rates(tmp_path: Path, re
     live = reader.read()
     assert sorted(live.ranks) == [0, 1, 2, 3]
     rank = live.ranks[3]
-    assert (rank.node, rank.host, rank.pid, rank.local) == ("n1", "host-n1", 1003, 1)
+    assert (rank.node, rank.host, rank.pid) == ("n1", "host-n1", 1003)
     assert (rank.step, rank.steps, rank.phase) == (80, 1000, "forward")
     assert rank.place == Place("/home/ada/train.py", 42, "forward")
     assert rank.history.steps.tolist() == list(range(80))
     assert np.allclose(rank.history.us, 500_000, rtol=0.003)
-    ended_s = rank.history.ended_ns / S - START_NS / S
-    assert np.allclose(ended_s[-5:], [38.0, 38.5, 39.0, 39.5, 40.0], atol=0.02)
     progress = live.progress()
     assert (progress.step, progress.steps) == (80, 1000)
     assert progress.step_ns == pytest.approx(5e8, rel=0.003)
@@ -132,7 +131,7 @@ def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, re
     assert [rank.rank for rank in live.training] == [0]
     node.line(event="rank", rank=1, world=2, local=1, pid=7, steps=None, unix_ns=node.now_ns)
     live = reader.read()
-    assert (live.ranks[1].pid, live.ranks[1].gone, live.ranks[1].history.count) == (7, None, 0)
+    assert (live.ranks[1].pid, live.ranks[1].gone, len(live.ranks[1].history)) == (7, None, 0)
 
 
 def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(tmp_path: Path, reader: Reader) -> None:
@@ -141,7 +140,7 @@ def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(tmp
     assert reader.read().progress().steps is None
     node.line(event="rank", rank=0, world=1, local=0, pid=1000, steps=90, unix_ns=node.now_ns)
     live = reader.read()
-    assert (live.ranks[0].steps, live.ranks[0].history.count) == (90, 8)
+    assert (live.ranks[0].steps, len(live.ranks[0].history)) == (90, 8)
 
 
 def test_a_node_that_does_not_report_any_more(tmp_path: Path, reader: Reader, clock: Clock) -> None:
@@ -167,18 +166,18 @@ def test_a_node_whose_clock_is_behind_reports(tmp_path: Path, reader: Reader, cl
 def test_the_history_keeps_the_newest_entries() -> None:
     history = History()
     for first in range(0, 20_000, 10):
-        assert history.take([(START_NS, beat(0, first + 10, [100.0] * 10))])
-        assert history.count <= MOST
-    assert history.count >= MOST // 2
-    assert history.steps.tolist() == list(range(20_000 - history.count, 20_000))
-    assert history.take([(START_NS, beat(0, 50_000, [5.0] * 10_000))])
-    assert (history.count, history.steps[0], history.steps[-1]) == (MOST, 50_000 - MOST, 49_999)
+        history.take([beat(0, first + 10, [100.0] * 10)])
+        assert len(history) <= MOST
+    assert len(history) == MOST
+    assert history.steps.tolist() == list(range(20_000 - len(history), 20_000))
+    history.take([beat(0, 50_000, [5.0] * 10_000)])
+    assert (len(history), history.steps[0], history.steps[-1]) == (MOST, 50_000 - MOST, 49_999)
 
 
 def test_an_entry_may_be_the_mean_of_several_steps() -> None:
     history = History()
     several = beat(0, 40)._replace(first=10, per=10, steps=encode([100, 200, 300]), own=encode([50, 60, 70]))
-    history.take([(START_NS, several)])
+    history.take([several])
     assert history.steps.tolist() == [10, 20, 30]
     assert history.own_us.round().tolist() == [50, 60, 70]
 
@@ -190,7 +189,7 @@ def test_the_first_loss_that_is_not_finite_is_told_again_and_damaged_ones_are_le
     bad = {"event": "loss", "rank": 0, "step": 1, "loss": "nan", "weights": True}
     for each in (bad, bad, {**bad, "step": -1}, {**bad, "rank": "x"}):
         node.line(**each)
-    assert {rank: line["step"] for rank, line in reader.read().losses.items()} == {0: 1}
+    assert {rank: line.step for rank, line in reader.read().losses.items()} == {0: 1}
 
 
 def test_the_wait_for_data_is_known_until_another_is_told(tmp_path: Path, reader: Reader) -> None:
@@ -212,7 +211,7 @@ def test_a_beat_in_which_no_step_has_ended(tmp_path: Path, reader: Reader) -> No
     node = NodeWriter(tmp_path, "n0", range(1))
     node.beats(beat(0, 0, phase="-")._replace(first=-1), samples=0, tokens=0)
     rank = reader.read().ranks[0]
-    assert (rank.step, rank.phase, rank.history.count) == (0, None, 0)
+    assert (rank.step, rank.phase, len(rank.history)) == (0, None, 0)
 
 
 def test_where_no_rank_makes_progress_the_remaining_time_is_not_known(tmp_path: Path, reader: Reader) -> None:

@@ -33,7 +33,7 @@ def test_a_wrong_file_of_heartbeats_leaves_the_other_nodes(tmp_path: Path, kind:
         assert as_line(view)
         json.loads(as_json([view]))
     growing.nodes[1].run(1, first=40)
-    assert before.look(RUNNING).live.ranks[5].history.count == 44
+    assert len(before.look(RUNNING).live.ranks[5].history) == 44
 
 
 @pytest.mark.parametrize("kind", KINDS)

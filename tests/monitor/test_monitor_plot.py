@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from harness.monitor import plot as plots
-from harness.monitor.plot import Panel, format_energy, plot, thin
-from harness.monitor.samples import read
+from harness.monitor.plot import Panel, format_energy, plot, thinned
+from harness.monitor.samples import Series, read
 from harness.monitor.summary import summarize
 
 Write = Callable[..., Path]
@@ -92,9 +92,8 @@ def test_long_recordings_are_thinned_and_say_so(write_samples: Write) -> None:
 
 
 def test_thinning_for_memory_keeps_the_peak() -> None:
-    points = [(second, float(second == 501)) for second in range(1000)]
-    assert max(value for _, value in thin(points, max)) == 1.0
-    assert thin(points[:300], max) == points[:300]
+    device = Series(0, "gpu", None, list(range(1000)), {"memory": [float(second == 501) for second in range(1000)]})
+    assert max(value for _, value in thinned(device, "memory", max)) == 1.0
 
 
 @pytest.mark.parametrize(

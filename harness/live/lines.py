@@ -1,0 +1,121 @@
+"""The lines of a node's file of heartbeats, which harness/common/heartbeats.py describes. The files may be anybody's: a
+line that is damaged is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from harness.common.bounded_read import open_regular
+from harness.common.heartbeats import Beat, live_folder
+
+ENDS_BYTES = 1 << 17
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
+Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+class Place(NamedTuple):
+    """A line of the user's program, in which a rank is."""
+
+    file: str
+    line: Number
+    function: str
+
+    @property
+    def short(self) -> str:
+        """The file's name, the line and the function."""
+        return f"{PurePath(self.file).name}:{self.line} {self.function}"
+
+
+class _Line(msgspec.Struct, kw_only=True, tag_field="event"):
+    unix_ns: Time = 0
+
+
+class NodeLine(_Line, tag="node"):
+    host: str = ""
+
+
+class RankLine(_Line, tag="rank"):
+    rank: int
+    world: int | None = None
+    pid: int | None = None
+    steps: Step | None = None
+
+
+class PlaceLine(_Line, tag="place"):
+    id: int
+    file: str
+    line: Number
+    function: str
+
+
+class BeatLine(_Line, tag="beat"):
+    ranks: list[Beat]
+    samples: float | None = None
+    tokens: float | None = None
+
+
+class Error(msgspec.Struct):
+    type: str = ""
+    message: str = ""
+    place: Place | None = None
+    unix_ns: Time = 0
+
+
+class GoneLine(_Line, tag="gone"):
+    rank: int
+    pid: int = 0
+    step: Step | None = None
+    place: Place | None = None
+    ended: bool = False
+    oom: str | None = None
+    error: Error | None = None
+
+
+class LossLine(_Line, tag="loss"):
+    rank: int
+    step: Step
+    loss: str
+    weights: bool | None = None
+
+
+class EndLine(_Line, tag="end"):
+    """The node's monitor has ended."""
+
+
+Line = NodeLine | RankLine | PlaceLine | BeatLine | GoneLine | LossLine | EndLine
+_decoder = msgspec.json.Decoder(Line)
+_DAMAGED = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def decoded(text: bytes) -> Iterator[Line]:
+    """The lines of a text that are whole."""
+    try:
+        yield from _decoder.decode_lines(text)
+        return
+    except _DAMAGED:
+        pass
+    for line in text.split(b"\n"):
+        try:
+            yield _decoder.decode(line)
+        except _DAMAGED:
+            continue
+
+
+def node_files(run: Path) -> list[Path]:
+    return sorted(live_folder(run).glob("*.jsonl"))
+
+
+def both_ends(path: Path) -> Iterator[Line]:
+    """The lines at both ends of a file: ranks begin at its beginning. Raises OSError, BoundedReadError: it is no file
+    that may be read."""
+    with open_regular(path) as file:
+        text = file.read(ENDS_BYTES)
+        if (size := file.seek(0, 2)) > ENDS_BYTES:
+            file.seek(max(ENDS_BYTES, size - ENDS_BYTES))
+            text += b"\n" + file.read(ENDS_BYTES)
+    return decoded(text)
