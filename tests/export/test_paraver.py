@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +82,7 @@ def test_all_reduce_time_of_the_a100_trace_is_what_nsys_says(tmp_path: Path) -> 
 def test_tasks_are_ranks_on_their_nodes_and_clocks_are_one(tmp_path: Path) -> None:
     late = trace([event("gemm", 500, 900)], rank=1, host="lrdn0002", epoch_ns=1000, clock="trace", pid=7)
     early = trace([event("gemm", 2000, 2100)], rank=0, host="lrdn0001", clock="unix", pid=7)
-    prv = written([late, early], tmp_path, when=datetime(2026, 1, 2, 3, 4))
+    prv = written([late, early], tmp_path)
     assert prv.names["TASK"] == ["rank 0 @ lrdn0001", "rank 1 @ lrdn0002"]
     assert prv.names["NODE"] == ["lrdn0001", "lrdn0002"] and prv.node_of_task == [1, 2]
     assert prv.cpus_per_node == [1, 1]
