@@ -37,18 +37,9 @@ from harness.site.detection import SiteChoice, choose_site
 from harness.site.site import Site
 from harness.study.scaling import threads_of
 from harness.study.series.folder import refuse_name
+from harness.study.sweeps import stored
 from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.expand import Expanded, expand
-from harness.study.sweeps.stored import (
-    Kind,
-    Stored,
-    all_series,
-    asked_sweep,
-    refuse_another,
-    request_file,
-    store_request,
-    stored_request,
-)
 
 if TYPE_CHECKING:
     from harness.analysis.scaling import PointValues
@@ -85,7 +76,7 @@ page = Page(
 
 def _list(as_json: bool) -> int:
     shipped = {name: read_sweep(path).title for name in sweep_names() if (path := shipped_sweep(name))}
-    began = {name: request.sweep.title for name in all_series() if (request := stored_request(name))}
+    began = {name: request.sweep.title for name in stored.all_series() if (request := stored.stored_request(name))}
     if as_json:
         print(json.dumps({"sweeps": shipped, "series": began}, indent=1))
         return 0
@@ -103,7 +94,7 @@ def _sweep(word: str, arguments: Arguments) -> int:
         raise RequestError(
             "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/sweeps.md)"
         )
-    asked = asked_sweep(word, arguments.wanted.name)
+    asked = stored.asked_sweep(word, arguments.wanted.name)
     changed = _with_flags(asked.sweep, parted(arguments)[1])
     if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
@@ -187,7 +178,7 @@ class Series(NamedTuple):
     """What is asked for. request: its sweep, site and kind, as they are stored. again: the command that continues."""
 
     name: str
-    request: Stored
+    request: stored.Stored
     found: Expanded
     again: str
 
@@ -199,30 +190,30 @@ def parted(arguments: Arguments) -> tuple[dict[str, Any], list[tuple[str, Any]]]
     return of_site, [(name, value) for name, value in arguments.launch.items() if name not in fields]
 
 
-def site_of(arguments: Arguments, stored: Stored | None) -> tuple[SiteChoice, str | None]:
+def site_of(arguments: Arguments, before: stored.Stored | None) -> tuple[SiteChoice, str | None]:
     """The site where the series began, else the chosen one; and the word for it after --site."""
     word = arguments.wanted.site
-    if stored is not None and word is None:
-        return SiteChoice(stored.site, "where the series began"), stored.site_word
+    if before is not None and word is None:
+        return SiteChoice(before.site, "where the series began"), before.site_word
     return choose_site(word), word
 
 
-def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: Kind = "sweep") -> Series:
+def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: stored.Kind = "sweep") -> Series:
     """The series at its site, every point valid, and the same as it was when it began. Raises RequestError: a line for
     each thing that is wrong."""
     refuse_name(name, "--name")
-    stored = stored_request(name)
-    choice, word = site_of(arguments, stored)
-    refuse_another(name, stored, sweep, choice.site)
+    before = stored.stored_request(name)
+    choice, word = site_of(arguments, before)
+    stored.refuse_another(name, before, sweep, choice.site)
     found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments)[0])
     for flag, path in (("--csv", arguments.wanted.csv), ("--png", arguments.wanted.png)):
         if path is not None:
             _check_target(expanded(path), flag)
-    request = Stored(sweep=sweep, site=found.site, site_word=word, kind=kind)
+    request = stored.Stored(sweep=sweep, site=found.site, site_word=word, kind=kind)
     return Series(name, request, found, again)
 
 
-def _with_threads(site: Site, sweep: Sweep, kind: Kind) -> Site:
+def _with_threads(site: Site, sweep: Sweep, kind: stored.Kind) -> Site:
     """The site; of a scaling study on this machine's CPUs, with the same threads for each process."""
     if kind != "scaling":
         return site
@@ -255,7 +246,7 @@ def _print_plan(series: Series, plan: SeriesPlan) -> None:
 
 def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experiment], Site | None] | None:
     """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
-    file, word = request_file(series.name), series.request.site_word
+    file, word = stored.request_file(series.name), series.request.site_word
     if not file.is_file():
         return None
     asked = [task.prepared.asked for task in series.found.tasks]
@@ -298,6 +289,6 @@ def run_series(series: Series, arguments: Arguments, answer: Callable[[SeriesOut
         return request is None or may_launch(*request, yes=arguments.wanted.yes)
 
     outcome = carried_out(
-        plan, arguments.wanted, series.again, allowed, lambda: store_request(series.name, series.request)
+        plan, arguments.wanted, series.again, allowed, lambda: stored.store_request(series.name, series.request)
     )
     return 0 if outcome is None else answer(outcome)
