@@ -6,23 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.analysis import summary
 from harness.analysis.metrics import Number
-from harness.analysis.summary import (
-    Clock,
-    Collective,
-    CollectiveFit,
-    CollectivePhase,
-    MessageSize,
-    NcclChoice,
-    NcclCommunicator,
-    NcclConnection,
-    NcclNetwork,
-    NcclRank,
-    NcclWarning,
-    Straggler,
-    Summary,
-    Traffic,
-)
+from harness.analysis.summary import Summary
 from harness.common.format import amount, cut, duration, per_step, percent, rate
 from harness.explain.stragglers import between_nodes, inside_a_node, why_unknown
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
@@ -36,13 +22,13 @@ def _cut_each(groups: Sequence[str], width: int) -> list[str]:
     return [cut(group, width) for group in groups]
 
 
-def calls(c: Collective) -> str:
+def calls(c: summary.Collective) -> str:
     """The calls of one rank; from fewest to most where ranks differ.
 
     >>> known = {"kind": "all_reduce", "duration_ns": 1, "mean_ns": 1, "count": 3, "ranks": 2}
-    >>> calls(Collective(**known, min_rank_count=3, max_rank_count=3))
+    >>> calls(summary.Collective(**known, min_rank_count=3, max_rank_count=3))
     '3'
-    >>> calls(Collective(**known, min_rank_count=1, max_rank_count=3))
+    >>> calls(summary.Collective(**known, min_rank_count=1, max_rank_count=3))
     '1 to 3'
     """
     if c.min_rank_count is None or c.max_rank_count is None:
@@ -51,12 +37,12 @@ def calls(c: Collective) -> str:
     return most if fewest == most else f"{fewest} to {most}"
 
 
-def _last(c: Collective) -> str:
+def _last(c: summary.Collective) -> str:
     most = sorted(c.last_arrivals.items(), key=lambda x: -x[1])[:3]
     return ", ".join(f"rank {rank} {count}×" for rank, count in most) or "–"
 
 
-COLLECTIVES = TableOf[Collective](
+COLLECTIVES = TableOf[summary.Collective](
     caption="Collectives in the window: calls of one rank, mean time of one call (waiting: beyond the fastest rank)",
     rows=lambda s: s.collectives[:SHOWN],
     columns=(
@@ -86,13 +72,13 @@ def _counted_steps(s: Summary) -> int:
     return sum(len(r.durations_ns) for r in s.steps.per_rank)
 
 
-def _issued(s: Summary) -> list[tuple[CollectivePhase, int, bool]]:
+def _issued(s: Summary) -> list[tuple[summary.CollectivePhase, int, bool]]:
     """Each with the divisor for one rank in one step, and whether there are steps; else the divisor for one rank."""
     steps = _counted_steps(s)
     return [(c, steps or len(s.steps.per_rank) or 1, bool(steps)) for c in s.collective_phases]
 
 
-ISSUED = TableOf[tuple[CollectivePhase, int, bool]](
+ISSUED = TableOf[tuple[summary.CollectivePhase, int, bool]](
     caption=lambda s: (
         "Collectives by the phase of training that issued them, "
         + ("per rank and step" if _counted_steps(s) else "per rank, in the window")
@@ -112,7 +98,7 @@ ISSUED = TableOf[tuple[CollectivePhase, int, bool]](
 )
 
 
-TRAFFIC = TableOf[Traffic](
+TRAFFIC = TableOf[summary.Traffic](
     caption="Messages of a step, by size",
     rows=lambda s: sorted(s.traffic, key=lambda t: -t.step_duration_ns)[:_SIZES],
     columns=(
@@ -130,19 +116,19 @@ TRAFFIC = TableOf[Traffic](
 )
 
 
-def _size(c: CollectivePhase, each: int) -> str:
+def _size(c: summary.CollectivePhase, each: int) -> str:
     """Bytes; a lower bound (≥) where the size of some calls was not recorded."""
     if c.bytes is not None:
         return amount(c.bytes / each)
     return f"≥ {amount(c.least_bytes / each)}" if c.least_bytes else "–"
 
 
-def time_word(row: MessageSize | CollectiveFit) -> str:
+def time_word(row: summary.MessageSize | summary.CollectiveFit) -> str:
     """What the time of a message contains: its transfer, or waiting too where ranks could not be matched."""
     return "time, waiting included" if row.includes_waiting else "transfer"
 
 
-MESSAGE_SIZES = TableOf[MessageSize](
+MESSAGE_SIZES = TableOf[summary.MessageSize](
     caption="Message sizes",
     rows=lambda s: sorted(s.message_sizes, key=lambda m: (m.kind, m.bytes))[:_SIZES],
     columns=(
@@ -158,7 +144,7 @@ MESSAGE_SIZES = TableOf[MessageSize](
     file=file_of("message_sizes"),
 )
 
-FITS = TableOf[CollectiveFit](
+FITS = TableOf[summary.CollectiveFit](
     caption="This run's own messages: time = α + β·bytes",
     rows=lambda s: s.collective_fits,
     columns=(
@@ -182,7 +168,7 @@ def inverse(beta_ns_per_byte: float | None) -> str:
     return f"{rate(1 / beta_ns_per_byte)} GB/s" if beta_ns_per_byte else "–"
 
 
-STRAGGLERS = TableOf[Straggler](
+STRAGGLERS = TableOf[summary.Straggler](
     caption="Ranks that the others wait for",
     rows=lambda s: s.late_ranks,
     columns=(
@@ -195,7 +181,7 @@ STRAGGLERS = TableOf[Straggler](
     file=File("stragglers", lambda s: map(plain, s.late_ranks)),
 )
 
-CLOCKS = TableOf[Clock](
+CLOCKS = TableOf[summary.Clock](
     caption="Clocks, aligned at the ends of shared collectives",
     rows=lambda s: [c for c in s.clocks if c.collectives],
     columns=(
@@ -233,7 +219,7 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
     return [(name, text) for name, text in [*told, ("the log", lines)] if text]
 
 
-def _network(network: NcclNetwork) -> str:
+def _network(network: summary.NcclNetwork) -> str:
     direct = {True: "GPUDirect RDMA possible", False: "no GPUDirect RDMA", None: ""}[network.gpu_direct_rdma]
     plugin = f"plugin {network.plugin}" if network.plugin else ""
     return "; ".join(filter(None, (", ".join(network.network_devices), direct, plugin))) or "used"
@@ -248,7 +234,7 @@ NCCL = TableOf[tuple[str, str]](
 )
 
 
-def _counted(fits: Callable[[NcclConnection], bool]) -> Callable[[Summary], float | None]:
+def _counted(fits: Callable[[summary.NcclConnection], bool]) -> Callable[[Summary], float | None]:
     return lambda s: sum(row.count for row in s.nccl.connections if fits(row)) if s.nccl else None
 
 
@@ -256,7 +242,7 @@ def _of(kind: str) -> Callable[[Summary], float | None]:
     return _counted(lambda row: row.transport.startswith(kind))
 
 
-CONNECTIONS = TableOf[NcclConnection](
+CONNECTIONS = TableOf[summary.NcclConnection](
     caption="NCCL's connections, one for each direction and channel",
     rows=lambda s: s.nccl.connections if s.nccl else [],
     columns=(
@@ -303,7 +289,7 @@ CONNECTIONS = TableOf[NcclConnection](
 )
 
 
-COMMUNICATORS = TableOf[NcclCommunicator](
+COMMUNICATORS = TableOf[summary.NcclCommunicator](
     caption="NCCL's groups of ranks (communicators)",
     rows=lambda s: s.nccl.communicators if s.nccl else [],
     columns=(
@@ -320,7 +306,7 @@ COMMUNICATORS = TableOf[NcclCommunicator](
     file=_file("communicators"),
 )
 
-RANKS = TableOf[NcclRank](
+RANKS = TableOf[summary.NcclRank](
     caption="NCCL's ranks; tree: children/…->rank->parent, of the first channel",
     rows=lambda s: s.nccl.ranks if s.nccl else [],
     columns=(
@@ -338,7 +324,7 @@ RANKS = TableOf[NcclRank](
     file=_file("ranks"),
 )
 
-CHOICES = TableOf[NcclChoice](
+CHOICES = TableOf[summary.NcclChoice](
     caption="NCCL's choice for each message size",
     rows=lambda s: s.nccl.choices if s.nccl else [],
     columns=(
@@ -353,7 +339,7 @@ CHOICES = TableOf[NcclChoice](
     file=_file("choices"),
 )
 
-WARNINGS = TableOf[NcclWarning](
+WARNINGS = TableOf[summary.NcclWarning](
     caption="NCCL's warnings",
     rows=lambda s: s.nccl.warnings if s.nccl else [],
     columns=(

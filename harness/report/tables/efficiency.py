@@ -6,19 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.analysis import summary
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.metrics import Number
-from harness.analysis.summary import (
-    KernelTime,
-    PaceChange,
-    PaceOutlier,
-    PacePlace,
-    Pacing,
-    PipelineStage,
-    Predicted,
-    RangeTime,
-    Summary,
-)
+from harness.analysis.summary import Summary
 from harness.common.format import apart, duration, percent, quantity, quantity_range, short
 from harness.live.pace import Change
 from harness.live.pace_words import Slowest, change_sentence, returns, slowest_sentence, worth_telling
@@ -113,7 +104,7 @@ def _work(s: Summary) -> str:
     return work_word(s.devices).removesuffix("s")
 
 
-_Range = tuple[RangeTime, bool]  # and whether the job has a device: without a device no work is shown
+_Range = tuple[summary.RangeTime, bool]  # and whether the job has a device: without a device no work is shown
 
 
 def _ranges(s: Summary) -> list[_Range]:
@@ -139,7 +130,7 @@ RANGES = TableOf[_Range](
     file=file_of("ranges"),
 )
 
-KERNELS = TableOf[KernelTime](
+KERNELS = TableOf[summary.KernelTime](
     caption=lambda s: f"The {len(s.kernels[:TOP])} {_works(s)} that take most time",
     rows=lambda s: s.kernels[:TOP],
     columns=(
@@ -160,7 +151,7 @@ KERNELS = TableOf[KernelTime](
     file=file_of("kernels"),
 )
 
-UNCLASSIFIED = TableOf[KernelTime](
+UNCLASSIFIED = TableOf[summary.KernelTime](
     caption="Not recognised (kind `other`); configs/kernels.yaml holds the rules",
     rows=lambda s: s.unclassified[:_UNKNOWN],
     columns=(
@@ -173,13 +164,13 @@ UNCLASSIFIED = TableOf[KernelTime](
 )
 
 
-def _expected(row: Predicted) -> str:
+def _expected(row: summary.Predicted) -> str:
     if row.low is None or row.high is None:
         return quantity(row.predicted, row.unit)
     return quantity_range(row.low, row.high, row.unit)
 
 
-PREDICTIONS = TableOf[Predicted](
+PREDICTIONS = TableOf[summary.Predicted](
     caption="Numbers of the plan, and measured numbers",
     rows=lambda s: s.predictions,
     columns=(
@@ -194,7 +185,7 @@ PREDICTIONS = TableOf[Predicted](
 )
 
 
-def stage_label(x: PipelineStage | Pass) -> str:
+def stage_label(x: summary.PipelineStage | Pass) -> str:
     return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
 
 
@@ -211,11 +202,11 @@ def pipeline_words(s: Summary) -> str:
     return f"{p.stages} stages, {measured}; the schedule alone predicts {alone}."
 
 
-def _stages(s: Summary) -> Sequence[PipelineStage]:
+def _stages(s: Summary) -> Sequence[summary.PipelineStage]:
     return s.pipeline.per_stage if s.pipeline else ()
 
 
-STAGES = TableOf[PipelineStage](
+STAGES = TableOf[summary.PipelineStage](
     caption="Stages; times are sums over the counted iterations",
     rows=_stages,
     columns=(
@@ -250,7 +241,7 @@ def pace_change_sentences(s: Summary) -> list[str]:
     return [*told[:_FEW], *more, *_slowest(s, changes)]
 
 
-def _shown(change: PaceChange) -> str:
+def _shown(change: summary.PaceChange) -> str:
     return f"({change.evidence[:1].upper()}{change.evidence[1:]}.)" if change.evidence else ""
 
 
@@ -262,19 +253,19 @@ def _slowest(s: Summary, changes: Sequence[Change]) -> list[str]:
     return [slowest_sentence(slowest, found.step_ns)] if worth_telling(slowest, changes) else []
 
 
-def _change(each: PaceChange) -> Change:
+def _change(each: summary.PaceChange) -> Change:
     numbers = each.step, each.low_step, each.high_step, each.before_ns, each.after_ns, each.ratio
     return Change(*numbers, tuple(each.ranks), each.named, each.last_step)
 
 
-def _who(each: PaceChange) -> str:
+def _who(each: summary.PaceChange) -> str:
     if not each.named:
         return "not known"
     more = f" and {len(each.ranks) - _RANKS} more" if len(each.ranks) > _RANKS else ""
     return ", ".join(map(str, each.ranks[:_RANKS])) + more
 
 
-PACE_CHANGES = TableOf[PaceChange](
+PACE_CHANGES = TableOf[summary.PaceChange](
     caption="Changes of pace of the whole training, by its own clock",
     rows=lambda s: s.pace_changes,
     columns=(
@@ -317,7 +308,7 @@ def pace_sentences(s: Summary) -> list[str]:
     return [*texts, f"{more} more {what} behind in the same way{most}."]
 
 
-def who(x: PaceOutlier) -> str:
+def who(x: summary.PaceOutlier) -> str:
     """The place with what it hangs on: `node0412 (switch leaf07, slowest rank 1648)`, or `rank 5 (node1)`."""
     rank = "a process without a rank" if x.rank is None else f"rank {x.rank}"
     slowest = "" if x.rank is None else f"slowest {rank}"
@@ -326,7 +317,7 @@ def who(x: PaceOutlier) -> str:
     return f"{name} ({inside})" if inside else name
 
 
-def how_grouped(pace: Pacing) -> str:
+def how_grouped(pace: summary.Pacing) -> str:
     """What the rows of the picture stand below, in words."""
     if pace.switches_count:
         return f"by the switch that Slurm's topology names ({pace.switches_count}), and by node"
@@ -334,12 +325,12 @@ def how_grouped(pace: Pacing) -> str:
     return f"{nodes}; Slurm named no switches" if pace.nodes_count > 1 else nodes
 
 
-def _places(s: Summary) -> Sequence[PacePlace]:
+def _places(s: Summary) -> Sequence[summary.PacePlace]:
     """The farthest behind first."""
     return sorted(s.pacing.places if s.pacing else (), key=lambda x: -max(x.step_share, x.own_share or 0.0))
 
 
-PACING = TableOf[PacePlace](
+PACING = TableOf[summary.PacePlace](
     caption=lambda s: "Pacing: lag behind the first rank, and time above the median step",
     rows=_places,
     columns=(

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.analysis.summary import (
-    Copy,
-    Device,
-    Launches,
-    MetricAverage,
-    MonitorDevice,
-    NodeNetwork,
-    RankTraining,
-    Summary,
-)
+from harness.analysis import summary
+from harness.analysis.summary import Summary
 from harness.common.format import amount, duration, percent, rate
 from harness.replay.device_causes import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
@@ -23,7 +15,7 @@ _COUNTERS = 40
 _TENSOR = "tensor"
 _UNKNOWN = "not given: the peak of this device is not known"
 
-LAUNCHES = TableOf[Launches](
+LAUNCHES = TableOf[summary.Launches](
     caption="Launches; delay: from the launching call to the kernel's start",
     rows=lambda s: s.launches,
     columns=(
@@ -56,14 +48,14 @@ def _copies_advice(s: Summary) -> list[str]:
     ]
 
 
-def _link(c: Copy) -> str:
+def _link(c: summary.Copy) -> str:
     """The link's nominal bandwidth, and the share of it that was reached."""
     if c.link_gb_per_s is None or c.bandwidth_gb_per_s is None:
         return "–"
     return f"{rate(c.link_gb_per_s)} ({percent(c.bandwidth_gb_per_s / c.link_gb_per_s)})"
 
 
-COPIES = TableOf[Copy](
+COPIES = TableOf[summary.Copy](
     caption="Memory copies and sets; exposed: while the device neither computes nor communicates",
     rows=lambda s: s.copies,
     columns=(
@@ -87,14 +79,14 @@ COPIES = TableOf[Copy](
 )
 
 
-def _counters(s: Summary) -> list[tuple[MetricAverage, Device]]:
+def _counters(s: Summary) -> list[tuple[summary.MetricAverage, summary.Device]]:
     """The tensor cores' first."""
     found = [(m, d) for d in s.devices for m in d.metric_averages]
     found.sort(key=lambda x: (_TENSOR not in x[0].metric.lower(), x[0].metric, x[1].device))
     return found[:_COUNTERS]
 
 
-COUNTERS = TableOf[tuple[MetricAverage, Device]](
+COUNTERS = TableOf[tuple[summary.MetricAverage, summary.Device]](
     caption="GPU counters, mean over the window",
     rows=_counters,
     columns=(
@@ -114,7 +106,7 @@ def _own_clock(s: Summary) -> str:
     return f"Training's own clock, medians of {phase or 'all'} steps"
 
 
-TRAINING = TableOf[RankTraining](
+TRAINING = TableOf[summary.RankTraining](
     caption=_own_clock,
     rows=lambda s: s.training,
     columns=(
@@ -164,11 +156,11 @@ SPEED = TableOf[tuple[str, str]](
 )
 
 
-def _clock_limits(m: MonitorDevice) -> str:
+def _clock_limits(m: summary.MonitorDevice) -> str:
     return ", ".join(f"{reason} {percent(share)}" for reason, share in m.clock_limit_shares.items()) or "–"
 
 
-MONITOR = TableOf[MonitorDevice](
+MONITOR = TableOf[summary.MonitorDevice](
     caption="Samples of the monitor, over the whole job",
     rows=lambda s: s.monitor,
     columns=(
@@ -190,7 +182,7 @@ MONITOR = TableOf[MonitorDevice](
 )
 
 
-def _ports(n: NodeNetwork) -> str:
+def _ports(n: summary.NodeNetwork) -> str:
     shown = ", ".join(n.ports[:4]) + (f" and {len(n.ports) - 4} more" if len(n.ports) > 4 else "")
     return f"{shown} (inside the node)" if n.loopback else shown
 
@@ -199,7 +191,7 @@ def _traffic(gb_per_s: float | None) -> str:
     return amount(None if gb_per_s is None else gb_per_s * 1e9, "B/s")
 
 
-NETWORK = TableOf[NodeNetwork](
+NETWORK = TableOf[summary.NodeNetwork](
     caption="Network of each node: all its ports together, not the job's traffic alone",
     rows=lambda s: sorted(s.network, key=lambda n: -n.peak_gb_per_s),
     columns=(
