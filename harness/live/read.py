@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.common.bounded_read import open_regular
-from harness.common.heartbeats import DIGITS, PHASES, Beat, decode
+from harness.common.heartbeats import DIGITS, PHASES, Beat
 from harness.live.lines import (
     BeatLine,
     EndLine,
@@ -28,7 +28,7 @@ from harness.live.lines import (
     decoded,
     node_files,
 )
-from harness.live.model import BEATS, Gone, Live, Node, Processed, Rank
+from harness.live.model import BEATS, Gone, Live, Node, Processed, Rank, decode
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
 MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail
@@ -131,7 +131,7 @@ class _NodeFile:
             rank.beat, rank.beat_ns, rank.place = beat, line.unix_ns, self._places.get(beat.place)
             rank.phases = (rank.phases + beat.phase)[-BEATS:]
             if beat.data:
-                rank.recent_data_us = decode(beat.data)[0]
+                rank.recent_data_us = float(decode(beat.data)[0])
             if beat.steps:
                 self._new.setdefault(beat.rank, []).append(beat)
 
