@@ -163,9 +163,9 @@ class Fault:
         """The value of a key that takes a whole number."""
         return int(self.values[key])
 
-    def ns(self, key: str = "ms") -> int:
-        """The value of a key in milliseconds, in nanoseconds."""
-        return round(float(self.values[key]) * 1e6)
+    def ns(self) -> int:
+        """The value of its key `ms`, in nanoseconds."""
+        return round(float(self.values["ms"]) * 1e6)
 
     @property
     def every(self) -> int:

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from harness.common.heartbeats import Evidence, live_folder
+from harness.common.heartbeats import Evidence, evidence_file, live_folder
 from harness.common.mystery import hides
 from harness.live.hang import Hang, write_hang
 from harness.live.lines import node_files
@@ -104,7 +104,7 @@ def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> Nodes:
         node = NodeFile(path)
         world = max(world, node.world)
         gone.update(node.gone)
-        evidence = path.with_name(f"{path.stem}.stuck.json")
+        evidence = evidence_file(run, path.stem)
         content = json.loads(evidence.read_text(encoding="utf-8")) if evidence.exists() else None
         may_report = now_ns - runs_since_ns <= LOST_S * 1e9
         if not may_report and (quiet := node.silent(LOST_S, now_ns)):

@@ -12,6 +12,7 @@ import msgspec
 from harness.common.bounded_read import open_regular
 from harness.common.heartbeats import Beat, live_folder
 
+MOST_NODES = 4096
 ENDS_BYTES = 1 << 17
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -107,7 +108,11 @@ def decoded(text: bytes) -> Iterator[Line]:
 
 
 def node_files(run: Path) -> list[Path]:
-    return sorted(live_folder(run).glob("*.jsonl"))
+    """The files of a run's nodes; none where they cannot be listed."""
+    try:
+        return sorted(live_folder(run).glob("[!.]*.jsonl"))[:MOST_NODES]
+    except OSError:
+        return []
 
 
 def both_ends(path: Path) -> Iterator[Line]:

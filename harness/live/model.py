@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.common.heartbeats import DIGITS, LEAST_S, PHASES, RECENT, TIMES_USUAL, Beat, decode
+from harness.common.heartbeats import DIGITS, LEAST_S, PHASES, RECENT, STEPS_PER_E, TIMES_USUAL, Beat
 from harness.live.lines import LossLine, Place
 from harness.live.node_file import SILENT_S
 
@@ -24,7 +24,19 @@ MOST = 4096  # entries that a rank keeps; 16 bytes each
 Floats = npt.NDArray[np.float32]
 _VALUE = np.zeros(256, np.int16)  # of a character
 _VALUE[np.frombuffer(DIGITS.encode(), np.uint8)] = np.arange(len(DIGITS))
-_US: Floats = np.array(decode("".join(high + low for high in DIGITS for low in DIGITS)), np.float32)
+_US: Floats = np.exp(np.arange(len(DIGITS) ** 2) / STEPS_PER_E).astype(np.float32)
+
+
+def decode(text: str) -> Floats:
+    """Durations in microseconds, of a text of `heartbeats.encode`.
+
+    >>> from harness.common.heartbeats import encode
+    >>> decode(encode([1, 1000, 250_000])).round().tolist()
+    [1.0, 1001.0, 250005.0]
+    """
+    values = _VALUE[np.frombuffer(text.encode(), np.uint8)]
+    durations: Floats = _US[values[::2] * 64 + values[1::2]]
+    return durations
 
 
 class History:
@@ -47,19 +59,12 @@ class History:
         """Add the steps that ended before these beats."""
         spans = [range(beat.first, beat.first + beat.per * (len(beat.steps) // 2), beat.per) for beat in beats]
         self.steps = _joined(self.steps, np.array(list(chain.from_iterable(spans)), np.int64))
-        self.us = _joined(self.us, _decoded("".join(beat.steps for beat in beats)))
-        self.own_us = _joined(self.own_us, _decoded("".join(beat.own for beat in beats)))
+        self.us = _joined(self.us, decode("".join(beat.steps for beat in beats)))
+        self.own_us = _joined(self.own_us, decode("".join(beat.own for beat in beats)))
 
 
 def _joined(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([old, new])[-MOST:]
-
-
-def _decoded(text: str) -> Floats:
-    """As `heartbeats.decode`."""
-    values = _VALUE[np.frombuffer(text.encode(), np.uint8)]
-    durations: Floats = _US[values[::2] * 64 + values[1::2]]
-    return durations
 
 
 BEATS = 30  # of a rank, whose phases are kept

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.common.bounded_read import open_regular
-from harness.common.heartbeats import DIGITS, PHASES, Beat, decode, live_folder
+from harness.common.heartbeats import DIGITS, PHASES, Beat
 from harness.live.lines import (
     BeatLine,
     EndLine,
@@ -26,14 +26,14 @@ from harness.live.lines import (
     PlaceLine,
     RankLine,
     decoded,
+    node_files,
 )
-from harness.live.model import BEATS, Gone, Live, Node, Processed, Rank
+from harness.live.model import BEATS, Gone, Live, Node, Processed, Rank, decode
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
 MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail
 MOST_LINE_BYTES = 1 << 20
-MOST_NODES, MOST_RANKS = 4096, 1024  # MOST_RANKS, MOST_PLACES: of a node
-MOST_PLACES = 10_000
+MOST_RANKS, MOST_PLACES = 1024, 10_000  # of a node
 _MOST_NAME = 1024  # characters
 _MOST, _MOST_STEPS = 1 << 40, 1 << 31
 _ENCODED = re.compile(f"(?:[{re.escape(DIGITS)}]{{2}})*")
@@ -44,34 +44,24 @@ class Reader:
 
     def __init__(self, run: Path, job_id: str = "last", now_ns: Callable[[], int] = time.time_ns) -> None:
         self.live = Live(run, job_id)
-        self._folder = live_folder(run)
         self._now_ns = now_ns
-        self._files: dict[str, _NodeFile] = {}
+        self._files: dict[Path, _NodeFile] = {}
 
     def read(self) -> Live:
         """Take what is new; returns `live`."""
-        for path in self._paths():
-            name = path.name.removesuffix(".jsonl")
-            if name not in self._files:
-                self._files[name] = _NodeFile(path, name, self.live)
-            self._files[name].read(self._now_ns)
+        for path in node_files(self.live.path):
+            if path not in self._files:
+                self._files[path] = _NodeFile(path, self.live)
+            self._files[path].read(self._now_ns)
         self.live.now_ns = self._now_ns()
         return self.live
-
-    def _paths(self) -> list[Path]:
-        try:
-            with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in entries if entry.name.endswith(".jsonl")]
-        except OSError:
-            return []
-        return [self._folder / name for name in sorted(names)[:MOST_NODES] if not name.startswith(".")]
 
 
 class _NodeFile:
     """One node's file, and how far it was read."""
 
-    def __init__(self, path: Path, name: str, live: Live) -> None:
-        self._path, self._name, self._live = path, name, live
+    def __init__(self, path: Path, live: Live) -> None:
+        self._path, self._name, self._live = path, path.stem, live
         self._position: int | None = None
         self._places: dict[int, Place] = {}
         self._mine: set[int] = set()
@@ -114,11 +104,8 @@ class _NodeFile:
         found = False
         for line in decoded(text):
             found = True
-            if isinstance(line, BeatLine):
-                if not without_beats:
-                    self._beat(line)
-            elif not (without_beats and isinstance(line, (GoneLine, EndLine))):
-                self._other(line)
+            if not (without_beats and isinstance(line, (BeatLine, GoneLine, EndLine))):
+                self._take_line(line)
         return found
 
     @property
@@ -144,12 +131,14 @@ class _NodeFile:
             rank.beat, rank.beat_ns, rank.place = beat, line.unix_ns, self._places.get(beat.place)
             rank.phases = (rank.phases + beat.phase)[-BEATS:]
             if beat.data:
-                rank.recent_data_us = decode(beat.data)[0]
+                rank.recent_data_us = float(decode(beat.data)[0])
             if beat.steps:
                 self._new.setdefault(beat.rank, []).append(beat)
 
-    def _other(self, line: Line) -> None:
+    def _take_line(self, line: Line) -> None:
         match line:
+            case BeatLine():
+                self._beat(line)
             case NodeLine():
                 self._node.host, self._node.ended = line.host[:_MOST_NAME], False
                 self._heard(line.unix_ns)

@@ -128,24 +128,11 @@ class _NsysRecording:
         _stop_nsys()
         self._records = False
 
+    def step_ends(self) -> None:
+        """nsys needs no word of it."""
 
-class NsysCapture(Capture):
-    """Marks the window for nsys. A rank that is stopped early or fails does not wait for the others."""
-
-    def __init__(self, window: ProfileWindow) -> None:
-        self._window = window
-        self._recording = _NsysRecording("recording")
-
-    def step_begins(self, step: int) -> None:
-        if step == self._window.start:
-            self._recording.begin()
-
-    def step_ends(self, step: int) -> None:
-        if step == self._window.end - 1:
-            self._recording.end(together=True)
-
-    def close(self) -> None:
-        self._recording.end(together=False)
+    def abandon(self) -> None:
+        """nsys goes on, for the other ranks."""
 
 
 def _wait_for_the_device() -> None:
@@ -167,40 +154,30 @@ def _stop_nsys() -> None:
         nvtx_functions()[1]()
 
 
-class TorchCapture(Capture):
-    """Records the window with torch.profiler into `<folder>/rank<R>.json.gz` (Kineto's format)."""
+class _TorchRecording:
+    """Records with torch.profiler into a file (Kineto's format). settings: of the profiler."""
 
-    def __init__(self, window: ProfileWindow, folder: Path, rank: int, profile_memory: bool = False) -> None:
-        self._window, self._profile_memory = window, profile_memory
-        self._path = folder / f"rank{rank}.json.gz"
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self._path, self._settings = path, settings
         self._profile: Any = None
-        self._done = False
 
-    def step_begins(self, step: int) -> None:
-        if self._done or self._profile is not None or step < self._window.skip + self._window.wait:
-            return
-        self._profile = _profiler(
-            schedule=torch.profiler.schedule(wait=0, warmup=self._window.warmup, active=self._window.active, repeat=1),
-            on_trace_ready=partial(_write, path=self._path),
-            profile_memory=self._profile_memory,
-        )
+    def begin(self) -> None:
+        self._profile = _profiler(on_trace_ready=partial(_write, path=self._path), **self._settings)
         self._profile.start()
 
-    def step_ends(self, step: int) -> None:
-        if self._profile is not None:
-            self._profile.step()
-            if step >= self._window.end - 1:
-                self.close()
+    def step_ends(self) -> None:
+        self._profile.step()
 
-    def close(self) -> None:
-        profile, self._profile, self._done = self._profile, None, True
+    def end(self, together: bool) -> None:
+        """End it, where it has begun; no rank needs another for it."""
+        profile, self._profile = self._profile, None
         if profile is not None:
             profile.stop()
 
     def abandon(self) -> None:
         if self._profile is not None:
             self._profile.on_trace_ready = None
-        self.close()
+        self.end(together=False)
 
 
 making_ours: list[bool] = []  # not empty while this module makes a profiler
@@ -232,23 +209,28 @@ def _write(profile: Any, path: Path) -> None:
     packed.replace(path)
 
 
-class _TorchRecording:
-    """Records with torch.profiler into a file."""
+class OfWindow(Capture):
+    """Records the steps of a window, and those before it that warm a profiler up. A rank that is stopped early or fails
+    does not wait for the others."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._profile: Any = None
+    def __init__(self, window: ProfileWindow, recording: _NsysRecording | _TorchRecording, warmup: int = 0) -> None:
+        self._begin, self._end, self._recording = window.start - warmup, window.end, recording
 
-    def begin(self) -> None:
-        self._profile = _profiler()
-        self._profile.start()
+    def step_begins(self, step: int) -> None:
+        if step == self._begin:
+            self._recording.begin()
 
-    def end(self, together: bool) -> None:
-        """End it, where it has begun; no rank needs another for it."""
-        profile, self._profile = self._profile, None
-        if profile is not None:
-            profile.stop()
-            _write(profile, self._path)
+    def step_ends(self, step: int) -> None:
+        if self._begin <= step < self._end:
+            self._recording.step_ends()
+        if step == self._end - 1:
+            self._recording.end(together=True)
+
+    def close(self) -> None:
+        self._recording.end(together=False)
+
+    def abandon(self) -> None:
+        self._recording.abandon()
 
 
 class OnRequest(Capture):
@@ -371,7 +353,10 @@ def open_capture(
     """
     inner, first_step = Capture(), 0
     if profiler == "nsys":
-        inner, first_step = NsysCapture(window), window.end
+        inner, first_step = OfWindow(window, _NsysRecording("recording")), window.end
     elif profiler == "torch":
-        inner, first_step = TorchCapture(window, run_dir / "torch", rank, profile_memory), window.end
+        schedule = torch.profiler.schedule(wait=0, warmup=window.warmup, active=window.active, repeat=1)
+        path = run_dir / "torch" / f"rank{rank}.json.gz"
+        recording = _TorchRecording(path, schedule=schedule, profile_memory=profile_memory)
+        inner, first_step = OfWindow(window, recording, window.warmup), window.end
     return OnRequest(inner, run_dir, rank, first_step=first_step, lead=lead, by_nsys=profiler == "nsys")

@@ -97,7 +97,7 @@ class Observer:
             self.watch.in_child()
 
     def around(
-        self, function: Callable[..., Any], begin: Callable[..., Any], end: Callable[..., Any]
+        self, function: Callable[..., Any], begin: Callable[..., Any], end: Callable[..., Any] = lambda *_: None
     ) -> Callable[..., Any]:
         """`function` with `begin` before it, which says whether `end` is to be called after it, with the result."""
 
@@ -206,7 +206,7 @@ class Observer:
     def _count_calls(self, kind: Any) -> None:
         """The model inside of a wrapper, as of DDP, may be called without it: an evaluation is no hang."""
         if not getattr(kind.__call__, "counted", False) and not getattr(kind.__call__, "observed", False):
-            call: Any = self.around(kind.__call__, _count_call, lambda *_: None)
+            call: Any = self.around(kind.__call__, _count_call)
             call.counted = True
             kind.__call__ = call
 
@@ -350,7 +350,7 @@ class Observer:
         def begin(_own: Any, _asked: Any, state: Any, *_: Any) -> None:
             _plan(state.max_steps, state.global_step)
 
-        handler.on_train_begin = self.around(handler.on_train_begin, begin, _nothing)
+        handler.on_train_begin = self.around(handler.on_train_begin, begin)
 
     def watch_lightning(self, module: Any) -> None:
         """When its loop begins, its data is there."""
@@ -360,17 +360,13 @@ class Observer:
             with suppress(Exception):  # it estimates, and refuses where accumulation changes by epoch
                 _plan(own.trainer.estimated_stepping_batches, own.trainer.global_step)
 
-        loop.on_run_start = self.around(loop.on_run_start, begin, _nothing)
+        loop.on_run_start = self.around(loop.on_run_start, begin)
 
 
 def _plan(steps: object, done: int) -> None:
     """The training will end with so many steps, of which it has done some, perhaps before it was started again."""
     if isinstance(steps, int) and steps > done:
         PROGRESS.planned = PROGRESS.step + steps - done
-
-
-def _nothing(*_: Any) -> None:
-    """After a call that is only looked at before it."""
 
 
 def _count_call(*_: Any) -> bool:

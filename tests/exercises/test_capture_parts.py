@@ -20,32 +20,33 @@ from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from harness.observe.capture import LOOK_S, Capture, NsysCapture, OnRequest, TorchCapture  # noqa: E402
+from harness.observe.capture import LOOK_S, Capture, OnRequest, open_capture  # noqa: E402
 from harness.observe.ranges import annotate  # noqa: E402
 
 
 def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_path: Path) -> None:
-    capture = TorchCapture(ProfileWindow(skip=1, wait=1, warmup=1, active=2), tmp_path, rank=3)
+    capture = open_capture("torch", ProfileWindow(skip=1, wait=1, warmup=1, active=2), tmp_path, rank=3)
     with capture:
         for step in range(6):
             capture.step_begins(step)
             with torch.profiler.record_function(f"batch_{step}"):
                 torch.ones(2, 2) @ torch.ones(2, 2)
             capture.step_ends(step)
-    assert [path.name for path in tmp_path.iterdir()] == ["rank3.json.gz"]
-    names = {event["name"] for event in trace_events(tmp_path / "rank3.json.gz")}
+    (path,) = tmp_path.rglob("*.json.gz")
+    assert path == tmp_path / "torch/rank3.json.gz"
+    names = {event["name"] for event in trace_events(path)}
     assert {"batch_3", "batch_4"} <= names
     assert not names & {"batch_2", "batch_5"}
 
 
 def test_a_capture_closed_in_the_middle_keeps_what_it_has(tmp_path: Path) -> None:
-    with TorchCapture(ProfileWindow(skip=0, wait=0, warmup=1, active=50), tmp_path, rank=0) as capture:
+    with open_capture("torch", ProfileWindow(skip=0, wait=0, warmup=1, active=50), tmp_path, rank=0) as capture:
         for step in range(3):
             capture.step_begins(step)
             with torch.profiler.record_function(f"batch_{step}"):
                 torch.ones(2)
             capture.step_ends(step)
-    assert "batch_2" in {event["name"] for event in trace_events(tmp_path / "rank0.json.gz")}
+    assert "batch_2" in {event["name"] for event in trace_events(tmp_path / "torch/rank0.json.gz")}
 
 
 def test_steps_that_are_asked_for_are_recorded_without_a_new_start(tmp_path: Path) -> None:
@@ -96,8 +97,8 @@ def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(tmp_path: Path, mo
             answer_file(tmp_path, number, report, "ready").touch()
 
     request_file(tmp_path).parent.mkdir()
-    own = NsysCapture(ProfileWindow(skip=0, wait=0, warmup=0, active=1))
-    capture = OnRequest(own, tmp_path, rank=0, first_step=1, lead=1, by_nsys=True)
+    capture = open_capture("nsys", ProfileWindow(skip=0, wait=0, warmup=0, active=1), tmp_path, rank=0)
+    assert isinstance(capture, OnRequest)
     with capture:
         for step in range(13):
             told.append(str(step))

@@ -20,7 +20,7 @@ RANK = """
 import json, sys, time
 from pathlib import Path
 import torch.distributed as dist
-from harness.observe.capture import NsysCapture
+from harness.observe.capture import open_capture
 from harness.common.metrics_lines import ProfileWindow
 
 folder, rank, last, meetings = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
@@ -46,7 +46,7 @@ def timed(call, step):
     times[name] = (came, time.monotonic_ns())
     (folder / f"rank{rank} went on from {name}").touch()
 
-with NsysCapture(ProfileWindow(skip=1, wait=0, warmup=0, active=2)) as capture:
+with open_capture("nsys", ProfileWindow(skip=1, wait=0, warmup=0, active=2), folder, rank) as capture:
     for step in range(last + 1):
         timed(capture.step_begins, step)
         timed(capture.step_ends, step)

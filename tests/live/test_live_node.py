@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from harness.common.heartbeats import decode, evidence_file, node_file
+from harness.common.heartbeats import evidence_file, node_file
 from harness.live.collect import Collector
 from harness.live.dead import first_death
 from harness.live.guard import Guard
 from harness.live.hang import Hang, read_hang
+from harness.live.model import decode
 from tests.live.cgroups import V1, V2, cgroup
 
 RANK = """
