@@ -381,12 +381,8 @@ def _size(module: torch.nn.Module) -> int:
 
 def _scalers() -> list[Any]:
     """The classes of GradScaler that have a `step` of their own."""
-    found = []
-    for place_ in (getattr(torch, "amp", None), torch.cuda.amp):
-        scaler = getattr(place_, "GradScaler", None)
-        if scaler is not None and "step" in vars(scaler):
-            found.append(scaler)
-    return found
+    scalers = (getattr(module, "GradScaler", None) for module in (getattr(torch, "amp", None), torch.cuda.amp))
+    return [scaler for scaler in scalers if scaler is not None and "step" in vars(scaler)]
 
 
 def size_of(batch: Any) -> tuple[int | None, int | None]:
