@@ -179,7 +179,7 @@ class Observer:
         inside = {id(child) for module in modules for child in module._modules.values()}
         outermost = [module for module in modules if id(module) not in inside]
         if outermost:
-            self.watch.model = max(outermost, key=_size)
+            self.watch.model = max(outermost, key=lambda module: sum(each.numel() for each in module.parameters()))
         for module in outermost:
             self._observe_calls(type(module))
         if self.watch.model is not None:
@@ -373,10 +373,6 @@ def _count_call(*_: Any) -> bool:
     """A call that is no phase."""
     PROGRESS.calls += 1
     return False
-
-
-def _size(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _scalers() -> list[Any]:
