@@ -22,6 +22,7 @@ from harness.explain.answer import answer as said_of
 from harness.launch.outcome import _why
 from harness.live.dead import ends_of_ranks
 from harness.live.hang import Hang, hang_file, read_hang, reveal_hang, write_hang
+from harness.live.lines import Place
 from harness.live.notes import failed
 from harness.live.read import Reader
 from harness.measure.jobs import without_diagnosis
@@ -37,7 +38,7 @@ TWO = MysteryPlace(Setup(1, 2, False, 2, steps=36), "cpu", 100.0)
 SUBJECTS: tuple[Subject, ...] = ("hang", "crash")
 LEVELS: tuple[Level, ...] = (1, 2)
 SEEDS = range(60)
-PLACE = ("/home/ann/train.py", 3, "step")
+PLACE = Place("/home/ann/train.py", 3, "step")
 PLACES = ("rank 0: waits in all_reduce (train.py:4)", "rank 1: waiting for a lock (train.py:3)")
 LOCK = Hang("lock", (1,), (0,), 7, 1, PLACE, "in step 7: rank 1 waits for a lock", "look", PLACES, found_ns=2)
 
