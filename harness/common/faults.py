@@ -79,21 +79,15 @@ def misfits(faults: Iterable[Fault], setup: Setup) -> Iterator[str]:
         if setup.exercise is not None and setup.exercise not in fault.kind.exercises:
             yield _wrong_exercise(fault, setup.exercise)
             continue
-        if setup.world_size is not None and fault.rank is not None and fault.rank >= setup.world_size:
-            last = setup.world_size - 1
-            yield (
-                f"--fault {fault}: there is no rank {fault.rank}, the ranks are 0 to {last}: the nearest is rank={last}"
-            )
         if setup.steps is not None and fault.every > setup.steps:
             yield (
                 f"--fault {fault}: it would never happen in a training of {setup.steps} steps: the nearest is "
                 f"every={setup.steps}"
             )
-        if setup.steps is not None and fault.step is not None and fault.step >= setup.steps:
-            last = setup.steps - 1
-            yield (
-                f"--fault {fault}: there is no step {fault.step}, the steps are 0 to {last}: the nearest is step={last}"
-            )
+        for what, number, count in (("rank", fault.rank, setup.world_size), ("step", fault.step, setup.steps)):
+            if number is not None and count is not None and number >= count:
+                there = f"the {what}s are 0 to {count - 1}: the nearest is {what}={count - 1}"
+                yield f"--fault {fault}: there is no {what} {number}, {there}"
         yield from (f"--fault {fault}: {need.sentence}" for need in fault.needs if not need.holds(setup))
     yield from _repeated(asked)
 

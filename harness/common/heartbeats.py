@@ -140,5 +140,5 @@ def encode(microseconds: list[float]) -> str:
 
 
 def _encoded(us: float) -> str:
-    number = round(STEPS_PER_E * math.log(us)) if us > 1 else 0
-    return DIGITS[min(number, 4095) >> 6] + DIGITS[min(number, 4095) & 63]
+    number = min(round(STEPS_PER_E * math.log(us)), 4095) if us > 1 else 0
+    return DIGITS[number >> 6] + DIGITS[number & 63]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from harness.common.bounded_read import BoundedReadError
 from harness.common.format import duration, percent
 from harness.common.heartbeats import LEAST_S, PERIOD_S
 from harness.common.mystery import hides
@@ -49,7 +51,11 @@ class BadLoss(NamedTuple):
 
 def first_bad_loss(run: Path) -> BadLoss | None:
     """The first of all ranks; None: every loss that is known is finite."""
-    return earliest(line for path in node_files(run) for line in both_ends(path) if isinstance(line, LossLine))
+    found = []
+    for path in node_files(run):
+        with suppress(OSError, BoundedReadError):
+            found += [line for line in both_ends(path) if isinstance(line, LossLine)]
+    return earliest(found)
 
 
 def earliest(lines: Iterable[LossLine]) -> BadLoss | None:

@@ -101,16 +101,10 @@ def _numbers(folder: Path) -> Iterator[Path]:
 
 def usage(pid: int) -> Usage:
     """Of the process and of those below it."""
-    own = stat_of(pid)
-    cpu_ns, moved = (own.cpu_ns, _moved(pid)) if own is not None else (0, 0)
-    below_runs = False
-    for child in below(pid):
-        found = stat_of(child)
-        if found is not None:
-            cpu_ns += found.cpu_ns
-            moved += _moved(child)
-            below_runs |= found.state == "R"
-    return Usage(cpu_ns, moved, own.memory_bytes if own is not None else 0, below_runs)
+    found = {each: now for each in (pid, *below(pid)) if (now := stat_of(each)) is not None}
+    cpu_ns, moved = sum(each.cpu_ns for each in found.values()), sum(map(_moved, found))
+    own = found.pop(pid, None)
+    return Usage(cpu_ns, moved, own.memory_bytes if own else 0, any(each.state == "R" for each in found.values()))
 
 
 def _moved(pid: int) -> int:

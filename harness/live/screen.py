@@ -33,10 +33,6 @@ class Column(NamedTuple):
     takes_rest: bool = False
 
 
-def _place(rank: Rank, _live: Live) -> str:
-    return rank.place.short if rank.place else "–"
-
-
 def _phase(rank: Rank, _live: Live) -> str:
     if rank.gone is not None:
         return "ended" if rank.gone.ended else "gone"
@@ -68,7 +64,7 @@ COLUMNS = [
     Column("phase", _phase, right=False),
     Column("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
     Column("use", lambda rank, _: _percent(rank), 90),
-    Column("place", _place, right=False, takes_rest=True),
+    Column("place", lambda rank, _: rank.place.short if rank.place else "–", right=False, takes_rest=True),
     Column("quiet", _quiet),
 ]
 

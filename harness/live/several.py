@@ -68,7 +68,8 @@ def _table(views: Sequence[View], width: int) -> Table:
         table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
     for view in views:
         cells = _cells(view, width)
-        row = [Text(printable(cells[head]), _style(view) if head == "state" else "") for head in heads]
+        styles = {"state": _STATES.get(view.told.state, "red")}
+        row = [Text(printable(cells[head]), styles.get(head, "")) for head in heads]
         table.add_row(*row, *[safe(_sentence(view), "yellow")] * (width >= _BESIDE))
     return table
 
@@ -80,10 +81,6 @@ def _has_reason(view: View) -> bool:
 
 def _sentence(view: View) -> str:
     return "" if _has_reason(view) else view.first_sentence
-
-
-def _style(view: View) -> str:
-    return _STATES.get(view.told.state, "red")
 
 
 def _cells(view: View, width: int) -> dict[str, str]:

@@ -51,13 +51,14 @@ def open_ones() -> dict[str, Any]:
     recorder: whether PyTorch records them for this backend.
     """
     recorded = _recorded(stacks=True)
+    entries = recorded.get("entries") or []
     groups = {}
     for group in _groups():
         with suppress(Exception):
             name = str(dist.distributed_c10d._world.pg_names[group])
             groups[name] = {"ranks": _ranks(group), "last": group._get_sequence_number_for_group(), "done": None}
-    pending = [_collective(entry, groups) for entry in recorded.get("entries") or [] if not _over(entry)]
-    for entry in recorded.get("entries") or []:
+    pending = [_collective(entry, groups) for entry in entries if not _over(entry)]
+    for entry in entries:
         known = groups.get(str(entry["process_group"][0]))
         if known is not None and _over(entry) and not entry.get("is_p2p"):
             known["done"] = max(known["done"] or 0, entry["collective_seq_id"])

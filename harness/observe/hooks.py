@@ -179,7 +179,7 @@ class Observer:
         inside = {id(child) for module in modules for child in module._modules.values()}
         outermost = [module for module in modules if id(module) not in inside]
         if outermost:
-            self.watch.model = max(outermost, key=_size)
+            self.watch.model = max(outermost, key=lambda module: sum(each.numel() for each in module.parameters()))
         for module in outermost:
             self._observe_calls(type(module))
         if self.watch.model is not None:
@@ -375,18 +375,10 @@ def _count_call(*_: Any) -> bool:
     return False
 
 
-def _size(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def _scalers() -> list[Any]:
     """The classes of GradScaler that have a `step` of their own."""
-    found = []
-    for place_ in (getattr(torch, "amp", None), torch.cuda.amp):
-        scaler = getattr(place_, "GradScaler", None)
-        if scaler is not None and "step" in vars(scaler):
-            found.append(scaler)
-    return found
+    scalers = (getattr(module, "GradScaler", None) for module in (getattr(torch, "amp", None), torch.cuda.amp))
+    return [scaler for scaler in scalers if scaler is not None and "step" in vars(scaler)]
 
 
 def size_of(batch: Any) -> tuple[int | None, int | None]:
