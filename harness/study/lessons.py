@@ -8,11 +8,10 @@ import re
 import shlex
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.analysis.metrics import Metrics
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.format import metric_text, rate
 from harness.common.paths import CONFIGS, expanded
@@ -25,6 +24,9 @@ from harness.live.hang import read_hang
 from harness.live.stuck import IN_COLLECTIVE
 from harness.run import Run, why_invalid
 from harness.study.expression import Unanswerable, evaluate
+
+if TYPE_CHECKING:
+    from harness.analysis.metrics import Metrics
 
 LESSONS = CONFIGS / "lessons"
 

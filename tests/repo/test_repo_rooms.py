@@ -137,6 +137,8 @@ def test_the_bootstrap_needs_nothing_but_python() -> None:
         ["--help"],
         ["sites"],
         ["report", "--help"],
+        ["lesson"],
+        ["help", "lesson"],
         ["sweep", "hpz", "--site", "leonardo", "--dry-run"],
         ["scaling", "-e", "1", "--nodes", "1,2", "--dry-run"],
     ],
