@@ -210,9 +210,15 @@ def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(slurm_sh:
 def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(slurm_sh: SlurmSh) -> None:
     """The test sends the warning: Slurm checks time limits only every 30 seconds.
 
-    The site's own line is a step too, so that the training is not the job's first.
+    The site's own line is a step too, so that the training is not the job's first. One node writes its status slowly:
+    srun, which asks all to end as soon as the other has, must not interrupt it.
     """
-    run = slurm_sh.submit(slurm_sh.site("own-step", setup=["srun true"]), *ENDLESS)
+    slow = slurm_sh.runs.parent / "slow"
+    slow.mkdir()
+    (slow / "mv").write_text('#!/bin/bash\n[ "$SLURM_NODEID" = 1 ] || sleep 2\nexec /usr/bin/mv "$@"\n')
+    (slow / "mv").chmod(0o755)
+    lines = ["srun true", f"export PATH={slow}:$PATH"]
+    run = slurm_sh.submit(slurm_sh.site("own-step", setup=lines), *ENDLESS)
     wait_for_active_steps(run)
     slurm_sh.slurm.run("scancel", "--batch", "--signal=USR1", run.job_id)
     assert slurm_sh.slurm.wait(run.job_id) == "FAILED"  # a stopped job is no success for `afterok`
