@@ -10,12 +10,14 @@ Training ends with the profiled steps.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+gc.disable()  # nothing that is imported is garbage; run_script enables it again
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
 
 import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,8 @@ def run_script(main: Callable[[], int]) -> None:
 
     A HarnessError becomes one line on stderr. So does a lack of memory, because a student can change that.
     """
+    gc.freeze()  # what is imported is never garbage
+    gc.enable()
     try:
         code = main()
     except (HarnessError, RuntimeError, MemoryError) as error:
@@ -44,6 +47,7 @@ def run_script(main: Callable[[], int]) -> None:
             raise
         tell_error(error, error.__traceback__)
         print(f"error: {told}", file=sys.stderr, flush=True)
+    gc.freeze()  # Python looks once more when it ends, and PyTorch's modules take it half a second
     sys.exit(code)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import gc
 import importlib
 import json
 import os
@@ -106,9 +107,12 @@ def shell_status(code: int) -> int:
 def launch(launcher: str, arguments: list[str]) -> int:
     """Run the launcher; returns 0, or the exit status of the first rank that failed."""
     announce(f"starting {launcher}, which imports PyTorch")
+    gc.disable()
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    gc.freeze()  # what is imported is never garbage
+    gc.enable()
     if os.environ.get(TORCHRUN) == TORCHRUN_JSC:
         meet_as_at_jsc()
     announce("starting the ranks, each of which imports PyTorch")
@@ -128,4 +132,6 @@ def launch(launcher: str, arguments: list[str]) -> int:
 if __name__ == "__main__":
     if not __package__:
         del sys.path[0]  # this folder
-    sys.exit(launch(sys.argv[1], sys.argv[2:]))
+    code = launch(sys.argv[1], sys.argv[2:])
+    gc.freeze()  # Python looks once more when it ends
+    sys.exit(code)

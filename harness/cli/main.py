@@ -7,6 +7,7 @@ command that runs is imported: `--dry-run` must not pay for plots.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,11 @@ def program() -> NoReturn:
     """The whole process: `python -m harness`, which slurm.sh starts, and the command that the wheel installs."""
     # Pydantic would look for plugins in every installed package: with PyTorch, that is a tenth of a dry run.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    sys.exit(main(sys.argv[1:]))
+    # Nearly all objects live until the end: to look for garbage among them takes a fifth of a short command.
+    gc.set_threshold(100_000, 50, 100)
+    code = main(sys.argv[1:])
+    gc.freeze()  # Python looks once more when it ends
+    sys.exit(code)
 
 
 def main(argv: list[str]) -> int:

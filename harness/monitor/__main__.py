@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,11 +37,13 @@ def _plot(arguments: argparse.Namespace) -> None:
     found = find(arguments.dir)
     if not found:
         raise MonitorError(f"{arguments.dir}: no samples.csv in it, nor in a folder below it")
+    gc.disable()  # what matplotlib makes is never garbage, and every run waits for its plots
     from harness.monitor.plot import plot
 
     for node in found:
         for path in plot(node):
             print(path)
+    gc.freeze()
 
 
 def _record(arguments: argparse.Namespace) -> None:
