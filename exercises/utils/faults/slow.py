@@ -49,6 +49,7 @@ def stall_host(fault: Fault, target: Target) -> None:
 def collect_garbage(fault: Fault, target: Target) -> None:
     """Make the heap, and collect in forward: nothing is found, and every object is looked at."""
     gc.unfreeze()  # also the objects of PyTorch, as in a training that does not freeze them
+    target.until.callback(gc.freeze)
     heap = [{"next": [number]} for number in range(1000 * fault.count("objects"))]
     target.until.callback(heap.clear)
     target.when_due("forward", fault, gc.collect)
