@@ -92,9 +92,7 @@ def test_what_cannot_be_started_is_one_sentence(nsys: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_asked_to_stop_it_waits_for_nsys_and_starts_none_again(nsys: Path, number: int) -> None:
-    nsys.write_text(
-        '#!/bin/bash\necho x >>"$0.starts"\ntrap "sleep 0.5; exit 5" TERM INT USR1\nwhile :; do sleep 0.1; done\n'
-    )
+    nsys.write_text(STOPPED)
     process = subprocess.Popen(argv(nsys, "true"), start_new_session=True)
     while not nsys.with_name("nsys.starts").exists():
         time.sleep(0.05)
