@@ -18,9 +18,9 @@ import pytest
 from harness.common.heartbeats import evidence_file, node_file
 from harness.live.collect import Collector
 from harness.live.dead import first_death
-from harness.live.guard import Guard
 from harness.live.hang import Hang, read_hang
 from harness.live.model import decode
+from harness.live.node import Guard
 from tests.live.cgroups import V1, V2, cgroup
 
 RANK = """
@@ -66,7 +66,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run whose ranks count as stuck after a second; their memory is below it."""
     for name in ("harness.live.collect", "harness.live.stuck"):
         monkeypatch.setattr(f"{name}.LEAST_S", 1.0)
-    monkeypatch.setattr("harness.live.guard.LOOK_S", 0.3)
+    monkeypatch.setattr("harness.live.node.LOOK_S", 0.3)
     monkeypatch.setattr("harness.live.collect.AGAIN_S", 1.5)
     monkeypatch.setattr("harness.live.collect.ANSWER_S", 0.8)
     (tmp_path / "memory").mkdir()
@@ -212,9 +212,9 @@ def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[...,
 _SUSPENDED = """
 import time
 from pathlib import Path
-from harness.live import collect, guard, stuck
+from harness.live import collect, node, stuck
 collect.LEAST_S = stuck.LEAST_S = 1.0
-with collect.Collector(Path("{run}"), Path("{memory}"), "n1", 0), guard.Guard(Path("{run}"), False):
+with collect.Collector(Path("{run}"), Path("{memory}"), "n1", 0), node.Guard(Path("{run}"), False):
     time.sleep(60)
 """
 
