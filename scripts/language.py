@@ -138,7 +138,8 @@ def tracked() -> list[str]:
     """The files that a user can read, as git knows them."""
     listed = ["git", "ls-files", "-z", *READ]
     done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
-    return [name for name in done.stdout.split("\0") if name and not NOT_READ.match(name)]
+    there = (name for name in done.stdout.split("\0") if name and (ROOT / name).is_file())
+    return [name for name in there if not NOT_READ.match(name)]
 
 
 def main(names: list[str]) -> int:
