@@ -148,7 +148,8 @@ class Network(SitePart):
     torchrun: Literal["torchrun", "torchrun_jsc"] = setting(
         "torchrun", "how the ranks of several nodes find each other; torchrun_jsc: PyTorch's c10d with the fix of JSC"
     )
-    expected_gbps: float | None = setting(None, "rate of one InfiniBand port, Gb/s", gt=0)
+    ports: int | None = setting(None, "network ports of a node that trainings use", ge=1)
+    expected_gbps: float | None = setting(None, "rate of one port, Gb/s; exercise 0 compares ibstat with it", gt=0)
     link_intra_gbps: float | None = setting(
         None, "nominal rate of one GPU's links inside a node, one direction, Gb/s", gt=0
     )

@@ -28,7 +28,7 @@ from tests.exercise_0.conftest import EXERCISE
 torch = pytest.importorskip("torch")
 
 
-LEONARDO = LinkRates(intra_gbps=2400, inter_gbps=200, gpus_per_node=4)
+QUAD_A100 = LinkRates(intra_gbps=2400, inter_gbps=200, gpus_per_node=4)  # four HDR200 cards, as JUWELS Booster
 DGX_H100 = LinkRates(intra_gbps=3600, inter_gbps=400, gpus_per_node=8)
 SLOW_BRIDGE = LinkRates(intra_gbps=500, inter_gbps=200, gpus_per_node=4)
 
@@ -36,13 +36,13 @@ SLOW_BRIDGE = LinkRates(intra_gbps=500, inter_gbps=200, gpus_per_node=4)
 @pytest.mark.parametrize(
     ("collective", "scope", "ranks", "links", "gbps"),
     [
-        ("all_reduce", "intra", 4, LEONARDO, 2400),
-        ("all_reduce", "inter", 2, LEONARDO, 200),
-        ("all_reduce", "world", 8, LEONARDO, 800),  # a ring crosses with all four rails
+        ("all_reduce", "intra", 4, QUAD_A100, 2400),
+        ("all_reduce", "inter", 2, QUAD_A100, 200),
+        ("all_reduce", "world", 8, QUAD_A100, 800),  # a ring crosses with all four rails
         ("all_gather", "world", 16, DGX_H100, 3200),
         ("broadcast", "world", 8, SLOW_BRIDGE, 500),  # inside the node it is slower than the node's network
         # Of the 7 parts that each rank sends, 4 cross at 200: all 7 move at 350.
-        ("all_to_all", "world", 8, LEONARDO, 350),
+        ("all_to_all", "world", 8, QUAD_A100, 350),
         ("all_to_all", "world", 8, LinkRates(100, 1000, 4), 700 / 3),  # here the 3 that stay in the node are slower
         ("reduce_scatter", "world", 8, LinkRates(None, 200, 4), 800),
         ("all_reduce", "world", 8, LinkRates(None, None, 4), None),
@@ -61,15 +61,15 @@ def a_result(collective: str, busbw_gbytes_per_s: float) -> CollectiveResult:
 
 def test_four_full_rails_are_the_whole_link_and_not_four_of_them() -> None:
     results = [a_result("all_reduce", 100.0), a_result("all_to_all", 21.875), a_result("send_recv", 25.0)]
-    shares = [r["points"][0]["share_of_link"] for r in document({}, results, LEONARDO)["results"]]
+    shares = [r["points"][0]["share_of_link"] for r in document({}, results, QUAD_A100)["results"]]
     assert shares == [pytest.approx(1.0), pytest.approx(0.5), None]
-    assert "100%" in table(results[0], LEONARDO)
-    assert "of link: – because only one pair per node crosses the network" in table(results[2], LEONARDO)
+    assert "100%" in table(results[0], QUAD_A100)
+    assert "of link: – because only one pair per node crosses the network" in table(results[2], QUAD_A100)
 
 
 def test_the_pictures_dashed_lines_are_the_bounds() -> None:
     results = [a_result(name, 50.0) for name in COLLECTIVES]
-    lines = bounds(document({}, results, LEONARDO)["results"])
+    lines = bounds(document({}, results, QUAD_A100)["results"])
     assert lines == {100.0: "", 43.75: " (all-to-all)"}
 
 
@@ -78,8 +78,8 @@ SIZES = [1024 * 4**k for k in range(11)]
 
 def test_a_table_without_a_line_says_why_and_its_picture_promises_none(tmp_path: Path) -> None:
     result = a_result("all_reduce", 100.0)
-    assert "no α and β: they need 3 message sizes, and here 1 was measured" in table(result, LEONARDO)
-    data = document({"backend": "nccl", "device_name": "A100"}, [result], LEONARDO)
+    assert "no α and β: they need 3 message sizes, and here 1 was measured" in table(result, QUAD_A100)
+    data = document({"backend": "nccl", "device_name": "A100"}, [result], QUAD_A100)
     assert "lines" not in marks_and_lines(data)
     data["results"][0]["fit"] = {"alpha_ns": 1.0}
     assert marks_and_lines(data) == "measured (marks) and α + β·bytes (lines)"
@@ -88,7 +88,7 @@ def test_a_table_without_a_line_says_why_and_its_picture_promises_none(tmp_path:
 def test_the_bandwidth_of_an_endless_message_is_given_in_both_definitions() -> None:
     result = a_result("all_gather", 100.0)
     result.fit = fit_alpha_beta(SIZES, [1000 + size / 80 for size in SIZES])
-    assert "1/β = 80 GB/s algbw = 70 GB/s busbw" in table(result, LEONARDO)  # of 8 ranks
+    assert "1/β = 80 GB/s algbw = 70 GB/s busbw" in table(result, QUAD_A100)  # of 8 ranks
 
 
 def test_scopes_are_nodes_lanes_and_world() -> None:

@@ -36,7 +36,7 @@ def test_topology_with_underlined_header_affinities_and_card_names() -> None:
     assert {link for _, _, link in topology.gpu_pairs()} == {"NV4"} and len(topology.gpu_pairs()) == 6
     assert topology.links["GPU2"]["NIC2"] == "PXB" and topology.links["GPU2"]["NIC0"] == "NODE"
     assert topology.links["NIC0"]["NIC0"] == "X"
-    assert topology.cpu_affinity["GPU3"] == "0-31" and topology.numa_affinity["GPU3"] == "0"
+    assert topology.cpu_affinity["GPU3"] == "0-15" and topology.numa_affinity["GPU3"] == "0"
     assert topology.nic_names == {f"NIC{i}": f"mlx5_{i}" for i in range(4)}
 
 

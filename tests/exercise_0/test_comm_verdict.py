@@ -12,6 +12,7 @@ import pytest
 from commtests.tools import TESTS, node_text, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
 
+from harness.site.site import load_site
 from tests.exercise_0.conftest import EXERCISE
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -53,10 +54,16 @@ PCIE: dict[str, Any] = {
 }
 
 
-def test_a_healthy_node_has_no_finding(tmp_path: Path) -> None:
+def test_the_slides_healthy_leonardo_has_no_finding_by_its_site_file(tmp_path: Path) -> None:
+    nodes = [record(tmp_path, number, **LEONARDO) for number in (0, 1)]
+    assert [test["available"] for test in nodes[0]["tests"].values()] == [True] * 5
+    expected = load_site("leonardo").network.expected_gbps
+    assert judge_nodes(nodes, nodes=2, expected_rate_gbps=expected) == []
+    assert len(judge_nodes(nodes, nodes=2, expected_rate_gbps=200)) == 8
+
+
+def test_a_healthy_node_is_told_by_what_was_tested(tmp_path: Path) -> None:
     node = record(tmp_path, **LEONARDO)
-    assert [test["available"] for test in node["tests"].values()] == [True] * 5
-    assert judge_node(node, expected_rate_gbps=200) == []
     assert verdict_line([], [node]).startswith(
         "VERDICT: No problem on 1 node: infiniband, p2p_nvlink, p2p_read, p2p_write, topology. No collective"
     )

@@ -185,6 +185,15 @@ def test_the_site_that_a_course_sets_is_shown_with_its_file() -> None:
         choose_site(None, environ | {"HARNESS_SITE": "leonado"})
 
 
+@pytest.mark.parametrize("name", [name for name in site_names() if name not in ("local", "slurm")])
+def test_a_gpus_share_of_the_network_is_that_of_its_nodes_ports(name: str) -> None:
+    network, gpus = load_site(name).network, load_site(name).gpus.per_node
+    assert network.ports and network.expected_gbps and gpus
+    assert network.link_inter_gbps == network.ports * network.expected_gbps / gpus
+    file = (ROOT / "configs" / "sites" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert all(re.search(rf"^  {field}: \d+ +# \S", file, re.M) for field in ("ports", "expected_gbps", "link_inter_gbps"))
+
+
 def test_flags_override_the_site() -> None:
     site = override(load_site("leonardo"), {"account": "mine", "time": "01:00:00"})
     assert (site.account, site.time_s) == ("mine", 3600)
@@ -219,6 +228,7 @@ def test_a_laptop_is_no_cluster_by_its_name(monkeypatch: pytest.MonkeyPatch, hos
     [
         ("jwlogin24", "juwels-booster"),
         ("jwb0123.juwels", "juwels-booster"),
+        ("jrlogin04.jureca", "jureca"),
         ("as01r2b03", "marenostrum5"),
         ("alogin1", "marenostrum5"),
         ("jpbl-s01-01", "jupiter"),
