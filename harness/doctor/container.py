@@ -37,6 +37,11 @@ NEEDED_BY = {
     "megatron.core": "exercise 3",
 }
 INSTALL = "bash slurm.sh --install train"
+# Packages without compiled parts, which can lie beside an image that lacks them.
+ADDED = {
+    "megatron.core": 'pip install --no-deps -c containers/constraints.txt --target "$HOME/packages" megatron-core'
+    "   # then bind it (containers/README.md)"
+}
 
 
 def container(around: Surroundings) -> Iterator[Result]:
@@ -120,7 +125,7 @@ def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterat
         if "error" in said and name in needed:
             judged = problem if name == "torch" or needed is not NEEDED_BY else warning
             found_text = f"is not usable ({said['error']}): {needed[name]} cannot train"
-            yield judged(f"{name} {what}", found_text, remedy)
+            yield judged(f"{name} {what}", found_text, ADDED.get(name, remedy) if contained else remedy)
         elif said.get("outside"):
             why = f"comes from {said['outside']}, your own packages, and hides the container's"
             yield warning(f"{name} {what}", why, "export PYTHONNOUSERSITE=1   # or in env: of the site file")

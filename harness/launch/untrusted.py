@@ -22,14 +22,17 @@ from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, options_of
 from harness.launch.profilers.nsys import is_trace_list
 from harness.run import runs_root
+from harness.site.detection import with_course
 from harness.site.site import SITES, Site, load_site, site_names
 
 # What a flag of a launch changes: no site file has to agree in it.
 _FLAGGED = {option.field for option in options_of(Site)} | {"max_nodes"}
-# What only describes the place or sizes the job: neither a command nor a path.
+# What only describes the place or sizes the job: neither a command nor a path. What a launch found in
+# the course's folder is in the site's own fields.
 _HARMLESS = {
     "name", "description", "detect", "device", "time", "gpus", "cpus_per_node", "cpus_per_gpu", "memory", "exclusive",
-    "max_nodes", "network", "signal_seconds", "profiler", "defaults", "scheduler", "python_module", "reference_traces",
+    "course", "max_nodes", "network", "signal_seconds", "profiler", "defaults", "scheduler", "python_module",
+    "reference_traces",
 }  # fmt: skip
 _THREADS = "OMP_NUM_THREADS"  # a scaling study on CPUs sets it, at any site
 
@@ -90,10 +93,12 @@ def _compared(site: Site, source: Source, environ: Mapping[str, str]) -> tuple[s
     there, differs = _canonical(site), ""
     for name, candidate in _candidates(site, source.command, environ):
         try:
-            here = _canonical(load_site(candidate))
+            plain = load_site(candidate)
+            here = _canonical(plain)
+            with_files = _canonical(with_course(plain, environ)[0])
         except RequestError:  # it is gone, or was changed into something else
             continue
-        if here == there:
+        if there in (here, with_files):
             return name, ""
         if here["name"] == site.name and not differs:
             fields = " and ".join(field for field, value in there.items() if value != here[field])

@@ -10,7 +10,8 @@ import socket
 from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from string import Template
+from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.experiment.yaml_file import parse_yaml
@@ -25,9 +26,47 @@ class SiteChoice(NamedTuple):
     reason: str
 
 
+COURSE = "HARNESS_COURSE_FOLDER"
+
+
 def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
-    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`. Raises RequestError:
-    the site named does not exist, or its file is wrong."""
+    """The site to use, with the files of its course: `--site`, then HARNESS_SITE (empty is unset), then detection, else
+    `local`. Raises RequestError: the site named does not exist, or its file is wrong; or the folder that
+    HARNESS_COURSE_FOLDER names cannot be read."""
+    choice = _chosen(asked, environ)
+    site, files = with_course(choice.site, environ)
+    return SiteChoice(site, f"{choice.reason}; {files}" if files else choice.reason)
+
+
+def with_course(site: Site, environ: Mapping[str, str]) -> tuple[Site, str]:
+    """The site with those files of its course's folder that this user can read, and what they are, in words; empty if
+    there are none. Raises RequestError: the folder that HARNESS_COURSE_FOLDER names cannot be read."""
+    given = environ.get(COURSE)
+    text = given or site.course.folder
+    if site.scheduler == "local" or text is None:
+        return site, ""
+    folder = Path(Template(text).safe_substitute(environ)).expanduser()
+    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
+        if not given:
+            return site, ""
+        raise RequestError(f"{COURSE}={given}: there is no such folder, or you may not read it: correct or unset it")
+    names = ("image", "models_dir", "data", "packages")
+    there = {name: path for name in names if os.access(path := str(folder / getattr(site.course, name)), os.R_OK)}
+    found: dict[str, Any] = {name: there[name] for name in ("models_dir", "data") if name in there}
+    if site.container is None or site.container.in_srun:
+        there.pop("image", None)  # pyxis reads no .sif
+    if site.container is not None and there:
+        binds = {"binds": [*site.container.binds, str(folder)]}
+        image = {name: path for name, path in there.items() if name == "image"}
+        found["container"] = site.container.model_copy(update=binds | image)
+    if "packages" in there:
+        path = ":".join(filter(None, [there["packages"], site.env.get("PYTHONPATH")]))
+        found["env"] = {**site.env, "PYTHONPATH": path}
+    words = ", ".join(name.removesuffix("_dir") for name in there)
+    return site.model_copy(update=found), f"{words} of {folder}" if there else ""
+
+
+def _chosen(asked: str | None, environ: Mapping[str, str]) -> SiteChoice:
     if asked is not None:
         return SiteChoice(site=load_site(asked), reason="--site")
     if environ.get("HARNESS_SITE"):

@@ -158,6 +158,16 @@ class Network(SitePart):
     )
 
 
+class Course(SitePart):
+    """The folder of a course, whose files come first where you can read them. Its parts are named inside it."""
+
+    folder: Text | None = setting(None, "the folder; HARNESS_COURSE_FOLDER sets another")
+    image: Text = setting("containers/ai-profiling-workshop.sif", "instead of container.image")
+    models_dir: Text = setting("models", "instead of models_dir")
+    data: Text = setting("DATA/alpaca-cleaned/alpaca_data_cleaned.json", "instead of data")
+    packages: Text = setting("packages", "Python packages that the image lacks; bound, and on PYTHONPATH")
+
+
 class Site(SitePart):
     """One place to run. Fields with a flag can be overridden on the command line."""
 
@@ -184,6 +194,7 @@ class Site(SitePart):
     sbatch: list[SbatchLine] = setting([], "further sbatch options, one --option=value each")
     nsys_sbatch: list[SbatchLine] = setting([], "as sbatch, only for jobs that nsys records")
     modules: list[PlainWord] = setting([], "modules the job loads")
+    purge_modules: bool = setting(False, "first unload those of the shell that submits: module purge")
     python_module: PlainWord | None = setting(None, "module with a Python ≥ 3.10, for the launcher")
     job_python: Text | None = setting(
         None, "the harness's Python on the nodes, if the Python that submits does not run there"
@@ -193,6 +204,7 @@ class Site(SitePart):
     node_cleanup: list[ShellLine] = setting([], "shell lines that every node runs after the training; as node_setup")
     env: Environment = setting({}, "environment of the training")
     container: Container | None = None
+    course: Course = Field(default_factory=Course)
     network: Network = Field(default_factory=Network)
     signal_seconds: int = setting(120, "warning before the time limit; 0: none", ge=0, le=3600)
     profiler: Literal["nsys", "torch", "none"] | None = setting(

@@ -2,7 +2,7 @@
 # Reads configs/course.env, the settings that all users of a shared checkout have in common. It is data, not a script:
 # nothing in it is run, and only $NAME and ${NAME} are replaced. Sourced by slurm.sh where there is such a file.
 
-readonly COURSE_KEYS=(HARNESS_VENV HARNESS_RUNS HARNESS_SITE HARNESS_REFERENCES HARNESS_PYTHON HARNESS_PIP_ARGS)
+readonly COURSE_KEYS=(HARNESS_VENV HARNESS_RUNS HARNESS_SITE HARNESS_COURSE_FOLDER HARNESS_REFERENCES HARNESS_PYTHON HARNESS_PIP_ARGS)
 
 # read_course FILE ROOT: exports what the file sets and the environment does not, and which names that were in
 # HARNESS_COURSE. A wrong line ends the start, also where the environment has a value: it is wrong for all others.
@@ -71,7 +71,7 @@ read_value() {
     wrong "$key" "has '$text': only \$NAME and \${NAME} are replaced, and no command is run"
   text=$replaced$text
   case $key in
-  HARNESS_VENV | HARNESS_RUNS | HARNESS_REFERENCES) [[ -z $text || $text == /* ]] || text=$root/$text ;;
+  HARNESS_VENV | HARNESS_RUNS | HARNESS_COURSE_FOLDER | HARNESS_REFERENCES) [[ -z $text || $text == /* ]] || text=$root/$text ;;
   HARNESS_SITE) [[ $text == /* || ($text != */* && $text != *.y*ml) ]] || text=$root/$text ;;
   HARNESS_PYTHON) [[ $text != */* || $text == /* ]] || text=$root/$text ;;
   esac

@@ -139,6 +139,7 @@ def other_partition(cluster: Cluster) -> None:
 
 BROKEN_TORCH = INSIDE["modules"] | {"torch": {"error": "OSError: libcudart.so.12: cannot open"}}
 NO_DEEPSPEED = INSIDE["modules"] | {"deepspeed": {"error": "is not installed"}}
+NO_MEGATRON = INSIDE["modules"] | {"megatron.core": {"error": "is not installed"}}
 OUTSIDE = INSIDE["modules"] | {"accelerate": {"version": "0.1", "outside": "/home/anna/.local/lib"}}
 OLD_DRIVER = {"platform": "CUDA", "built": "13.0", "count": 0, "error": "The NVIDIA driver on your system is too old"}
 NO_SAMPLE = [flag for flag in NSYS_FLAGS if flag != "cudabacktrace"]
@@ -216,6 +217,7 @@ FAULTS = [
           PROBLEM, "FATAL: no fuse", "shows why"),
     Fault("torch that cannot be imported", within(modules=BROKEN_TORCH), "packages", PROBLEM, "libcudart", "build"),
     Fault("no DeepSpeed", within(modules=NO_DEEPSPEED), "packages", WARNING, "exercise 2 cannot train", "build"),
+    Fault("no Megatron", within(modules=NO_MEGATRON), "packages", WARNING, "exercise 3 cannot train", "--target"),
     Fault("packages of one's own", within(modules=OUTSIDE), "packages", WARNING, "/home/anna/.local",
           "PYTHONNOUSERSITE"),
     Fault("a driver too old for torch", within(cuda=OLD_DRIVER), "torch", PROBLEM, "too old", "torch_index"),

@@ -408,6 +408,19 @@ def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
     assert on_node.index("--pause") < on_node.index("train.py") < on_node.index("--resume")
 
 
+def test_the_modules_of_the_shell_that_submits_are_unloaded_first(machine: Machine) -> None:
+    text = script(ASKED["1"], load_site("leonardo"), machine)
+    lines = re.search(r"set \+u # module.*?set -u", text, re.DOTALL)
+    assert lines is not None
+    done = subprocess.run(
+        ["bash", "-c", f'module() {{ echo "$*"; }}\n{lines[0]}'], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["purge", "load cuda/12.6"]
+    alone = load_site("slurm").model_copy(update={"purge_modules": True})
+    assert "module purge" in script(ASKED["1"], alone, machine)
+    assert "module load" not in script(ASKED["1"], alone, machine)
+
+
 def test_bootstrap_and_job_look_for_modules_in_the_same_places() -> None:
     def profiles(text: str) -> list[str]:
         return re.findall(r"\. (/etc/profile\.d/\w+\.sh)", text)

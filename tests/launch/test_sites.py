@@ -191,7 +191,47 @@ def test_a_gpus_share_of_the_network_is_that_of_its_nodes_ports(name: str) -> No
     assert network.ports and network.expected_gbps and gpus
     assert network.link_inter_gbps == network.ports * network.expected_gbps / gpus
     file = (ROOT / "configs" / "sites" / f"{name}.yaml").read_text(encoding="utf-8")
-    assert all(re.search(rf"^  {field}: \d+ +# \S", file, re.M) for field in ("ports", "expected_gbps", "link_inter_gbps"))
+    fields = ("ports", "expected_gbps", "link_inter_gbps")
+    assert all(re.search(rf"^  {field}: \d+ +# \S", file, re.M) for field in fields)
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    folder = tmp_path / "the course"
+    for name in ("containers", "models", "DATA/alpaca-cleaned", "packages"):
+        (folder / name).mkdir(parents=True)
+    for name in ("containers/ai-profiling-workshop.sif", "DATA/alpaca-cleaned/alpaca_data_cleaned.json"):
+        (folder / name).touch()
+    return folder
+
+
+def test_a_courses_files_come_before_the_sites_where_they_can_be_read(course: Path) -> None:
+    plain = load_site("leonardo")
+    choice = choose_site("leonardo", {"HARNESS_COURSE_FOLDER": str(course)})
+    assert choice.reason == f"--site; image, models, data, packages of {course}"
+    site = choice.site
+    assert site.container and plain.container
+    assert site.container.image == f"{course}/containers/ai-profiling-workshop.sif"
+    assert site.container.binds == [*plain.container.binds, str(course)]
+    assert site.models_dir == f"{course}/models"
+    assert site.data == f"{course}/DATA/alpaca-cleaned/alpaca_data_cleaned.json"
+    assert site.env["PYTHONPATH"] == f"{course}/packages"
+    (course / "containers/ai-profiling-workshop.sif").unlink()
+    without = choose_site("leonardo", {"HARNESS_COURSE_FOLDER": str(course)}).site
+    assert without.container and without.container.image == plain.container.image
+
+
+def test_a_course_that_cannot_be_read_changes_nothing_unless_it_was_asked_for(course: Path) -> None:
+    assert choose_site("leonardo", {}).site == load_site("leonardo")
+    assert choose_site("local", {"HARNESS_COURSE_FOLDER": str(course)}).site == load_site("local")
+    with pytest.raises(RequestError, match=r"^HARNESS_COURSE_FOLDER=/not/here: there is no such folder, or you may"):
+        choose_site("leonardo", {"HARNESS_COURSE_FOLDER": "/not/here"})
+
+
+def test_the_course_folder_of_a_site_may_have_variables(course: Path, tmp_path: Path) -> None:
+    file = site_file(tmp_path, container={"image": "/own.sif"}, course={"folder": "$WHERE/the course"})
+    site = choose_site(file, {"WHERE": str(tmp_path)}).site
+    assert site.container and site.container.image.startswith(str(course))
 
 
 def test_flags_override_the_site() -> None:
