@@ -74,7 +74,7 @@ def container_words(
     container = site.container
     if container is None or image is None:
         return []
-    if container.in_srun and site.scheduler != "slurm":
+    if container.in_srun and site.scheduler not in ("slurm", "allocation"):
         raise RequestError(
             f"site {site.name}: container.runtime is {container.runtime}, which is an option of Slurm's srun, and its "
             f"scheduler is {site.scheduler}: take apptainer or singularity, or none"

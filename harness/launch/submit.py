@@ -25,6 +25,8 @@ from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own
 from harness.launch.argv import quote, quote_all, shown
+from harness.launch.backends.allocation import NAME as ALLOCATION
+from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import PolledState, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
@@ -152,16 +154,19 @@ def this_machine() -> Machine:
 
 
 class Prepared(NamedTuple):
-    """A launch before it starts: the request with absolute paths, and the job that it gives on this machine."""
+    """A launch before it starts: the request with absolute paths, and the job that it gives on this machine. where: of
+    the shell's allocation, whether the run uses it, as a sentence; empty: it has none."""
 
     asked: Experiment
     job: Job
+    where: str = ""
 
 
 def prepare(experiment: Experiment, site: Site) -> Prepared:
     """The experiment resolved for this machine. Raises RequestError: it cannot run at the site."""
     asked = launch_of(experiment).with_whole_paths(experiment)  # the record has the same meaning in every folder
-    return Prepared(asked, resolve(asked, site, this_machine()))
+    site, where = placed(asked, site, os.environ)
+    return Prepared(asked, resolve(asked, site, this_machine()), where)
 
 
 def script_of(job: Job) -> str:
@@ -298,12 +303,13 @@ def cancel(run: Run) -> Cancelled:
 
 
 def _record(start: Start) -> Record:
-    asked, job = start.prepared
+    asked, job, _ = start.prepared
     return Record(
         job_id="",
         backend=job.site.scheduler,
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
-        site=job.site,
+        # The shell's allocation is no place for another launch of this record.
+        site=job.site.model_copy(update={"scheduler": "slurm"} if job.site.scheduler == ALLOCATION else {}),
         job=job.as_json(),
         command=start.command,
         git=git_state(),

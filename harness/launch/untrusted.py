@@ -139,7 +139,7 @@ def _is_trusted(path: Path) -> bool:
 
 def _site_lines(site: Site, known: str | None) -> Iterator[str]:
     flagged = {option.field: getattr(site, option.field) for option in options_of(Site)}
-    queue = [f"{name}: {value}" for name, value in flagged.items() if value is not None and name != "time"]
+    queue = [f"{name}: {value}" for name, value in flagged.items() if value not in (None, "auto") and name != "time"]
     if known is not None:
         yield f"site {site.name}, as in {known}"
         yield from queue

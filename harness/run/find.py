@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,6 +188,24 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
     except OSError as error:
         _remove_if_empty(base)
         raise disk_error(base, error) from None
+
+
+def claim_folder(root: Path, job: str) -> tuple[str, Path]:
+    """The next free `JOB-NUMBER` of an allocation, and a folder of its own for the backend."""
+    base = root / LOCAL
+    try:
+        make_shared(base)
+        for number in count():
+            job_id = f"{job}-{number}"
+            if any((folder / "logs" / job_id).exists() for folder in run_folders(root)):
+                continue  # whoever copies the runs' folder may leave the hidden folder behind
+            with suppress(FileExistsError):
+                (base / job_id).mkdir()
+                return job_id, base / job_id
+    except OSError as error:
+        _remove_if_empty(base)
+        raise disk_error(base, error) from None
+    raise AssertionError("count() does not end")
 
 
 def release_local_id(folder: Path) -> None:

@@ -185,6 +185,9 @@ class Site(SitePart):
         None, "Slurm quality of service"
     )
     time: TimeLimit = value("--time", metavar="HH:MM:SS", group="where").option("00:30:00", "time limit, HH:MM:SS")
+    allocation: Literal["auto", "use", "submit"] = value("--allocation", metavar="WORD", group="where").option(
+        "auto", "inside an allocation (salloc): use it, or submit a job; auto: use it if the run fits"
+    )
     gpus: Gpus = Field(default_factory=Gpus)
     cpus_per_node: int | None = setting(None, "CPUs of a node's one launcher task", ge=1)
     cpus_per_gpu: int | None = setting(None, "CPUs per GPU, if nodes are shared", ge=1)
@@ -286,6 +289,7 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
     except ValidationError as error:
         spelling = {o.field: o.spelling for o in options_of(Site)}
         takes = {"time": TAKES[CLOCK_PATTERN]}
+        takes |= {str(e["loc"][0]): e["ctx"]["expected"] for e in error.errors() if e["type"] == "literal_error"}
         lines = [
             f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, "
             f"takes {takes.get(str(e['loc'][0]), TAKES[WORD_PATTERN])}"

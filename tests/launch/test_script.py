@@ -134,6 +134,9 @@ def test_scripts_pass_shellcheck(site: str, machine: Machine, tmp_path: Path) ->
         for number, asked in enumerate(FOR_NSYS.values()):
             files.append(tmp_path / f"nsys{number}.sh")
             files[-1].write_text(script(asked, loaded, machine), encoding="utf-8")
+        files.append(tmp_path / "in an allocation.sh")
+        inside = loaded.model_copy(update={"scheduler": "allocation"})
+        files[-1].write_text(script(ASKED["2"], inside, machine), encoding="utf-8")
     done = subprocess.run(["shellcheck", *map(str, files)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -122,6 +122,7 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
     """Launch the experiment, or print what a launch would do; returns the exit code."""
+    from harness.launch.backends.allocation import NAME as ALLOCATION
     from harness.launch.check import check, forewarnings, require_training
     from harness.launch.job import warnings_of
     from harness.launch.submit import prepare, script_of
@@ -129,6 +130,8 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     prepared = prepare(experiment, choice.site)
     job = prepared.job
+    if prepared.where:
+        print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
     if behaviour.dry_run:
         warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
         text = script_of(job)
@@ -162,7 +165,7 @@ def after_submission(run: Run, behaviour: Behaviour) -> int:
     from harness.cli.watch.follow import follow
     from harness.launch.backends.registry import backend_of_run
 
-    local = backend_of_run(run).RUNS_HERE
+    local = backend_of_run(run).HELD
     shown = run.record.experiment.short and not behaviour.json
     stays = local or shown or behaviour.wait or behaviour.follow
     if not behaviour.json:

@@ -14,7 +14,7 @@ from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_o
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
 from harness.experiment.exercises import Experiment
-from harness.launch.backends.registry import backend_of
+from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import site_lacks_training
 from harness.run import Run, all_runs
 from harness.site.detection import choose_site, visible_gpus
@@ -225,7 +225,7 @@ def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> 
             print(f"\nrunning: {typed}", file=sys.stderr)
             run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
-            if backend_of(asked.site).RUNS_HERE:
+            if backend_of_run(run).HELD:
                 complete(run, quiet, asked.lesson.ends)
             else:
                 unfinished.append(run)

@@ -102,8 +102,8 @@ def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:
 
 
 def _here(tasks: Sequence[Task]) -> bool:
-    """Whether a task runs on this machine."""
-    return any(backend_of(task.point.site).RUNS_HERE for task in tasks)
+    """Whether this terminal holds a task's run: then one runs at a time."""
+    return any(backend_of(task.prepared.job.site).HELD for task in tasks)
 
 
 def _positive(flag: str, word: str | None, whole: bool) -> float | None:

@@ -214,11 +214,11 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
 
 @contextmanager
 def _interruptible(run: Run) -> Iterator[None]:
-    """Ctrl-C stops a run on this machine; of a run elsewhere it only ends the watching."""
+    """Ctrl-C stops a run that this terminal holds; of a run elsewhere it only ends the watching."""
     try:
         yield
     except KeyboardInterrupt:
-        if not backend_of_run(run).RUNS_HERE:
+        if not backend_of_run(run).HELD:
             next_commands = f"slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}"
             print(f"\nstill running: {next_commands}", file=sys.stderr)
             raise

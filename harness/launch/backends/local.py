@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -191,7 +191,7 @@ def is_kept(run: Run) -> bool:
 
 
 TEMPLATE = TEMPLATES / "local.j2"
-RUNS_HERE = True
+RUNS_HERE = HELD = True
 POLL_S = 0.3
 # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal.
 KILL_S = 40.0
@@ -204,14 +204,17 @@ PASSED_ON: dict[int, signal.Signals] = {
 }
 
 
-def run_and_pass_signals(script: str, environment: dict[str, str | None]) -> int:
-    """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller.
-    environment: what differs from that of the controller; None: a variable that is not set."""
+def run_and_pass_signals(words: list[str], environment: dict[str, str | None]) -> int:
+    """Run a script and pass signals on to it; returns its exit status. Executed by submitit's controller.
+
+    words: its path and arguments. environment: what differs from that of the controller; None: a variable that is not
+    set.
+    """
     if os.getpgrp() != os.getpid():
         os.setpgrp()  # the terminal's Ctrl-C does not reach it; the controller ends it with SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)  # bash cannot trap a signal that was ignored at its start
     variables = {name: text for name, text in {**os.environ, **environment}.items() if text is not None}
-    process = subprocess.Popen(["bash", script], env=variables, start_new_session=True)
+    process = subprocess.Popen(["bash", *words], env=variables, start_new_session=True)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         process.send_signal(PASSED_ON[number])
@@ -267,9 +270,19 @@ def most_together(_way: Together) -> int:
 
 
 def start_controller(script: Path, job_id: str, folder: Path, *, time_s: int, warning_s: int, gpus: int) -> None:
-    """Start the script in the background as run `job_id`; `folder` is submitit's.
+    """Start the script in the background as run `job_id`, which sees so many of this machine's GPUs. The other
+    arguments, and the errors, are those of `keep`."""
+    # Not submitit's own list, which has only numbers.
+    devices = ",".join(visible_gpus()[:gpus])
+    environment = {"HARNESS_JOB_ID": job_id, "HARNESS_PORT": str(free_port()), "CUDA_VISIBLE_DEVICES": devices}
+    keep([str(script)], environment, folder, time_s=time_s, warning_s=warning_s)
 
-    time_s: its limit. warning_s: how long before the limit it is warned. gpus: how many of this machine's it sees.
+
+def keep(words: list[str], environment: Mapping[str, str | None], folder: Path, *, time_s: int, warning_s: int) -> None:
+    """Start a script with its arguments, `words`, in the background; `folder` is submitit's.
+
+    environment: what differs from that of this process; None: a variable that is not set. time_s: its limit.
+    warning_s: how long before the limit it is warned.
 
     Raises OSError: the folder cannot be written.
     """
@@ -280,16 +293,9 @@ def start_controller(script: Path, job_id: str, folder: Path, *, time_s: int, wa
         timeout_min=time_s / 60,
         signal_delay_s=max(1, warning_s),  # without a warning the end would look like a cancellation
     )
-    # Not submitit's own list, which has only numbers.
-    devices = ",".join(visible_gpus()[:gpus])
-    environment: dict[str, str | None] = {
-        "HARNESS_JOB_ID": job_id,
-        "HARNESS_PORT": str(free_port()),
-        "CUDA_VISIBLE_DEVICES": devices,
-        "PYTHONPATH": os.environ.get("PYTHONPATH"),
-    }
+    own = {**environment, "PYTHONPATH": os.environ.get("PYTHONPATH")}
     with _ignoring_ctrl_c(), _with_our_modules(folder):
-        executor.submit(run_and_pass_signals, str(script), environment)
+        executor.submit(run_and_pass_signals, words, own)
 
 
 @contextmanager

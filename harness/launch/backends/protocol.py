@@ -76,7 +76,12 @@ class Backend(Protocol):
 
     @property
     def RUNS_HERE(self) -> bool:
-        """True: on this machine, with its cores and its GPUs, until Ctrl-C. False: elsewhere, from a queue."""
+        """True: on this machine, with its cores and its GPUs. False: on the nodes of a cluster."""
+
+    @property
+    def HELD(self) -> bool:
+        """True: a run belongs to the terminal that started it: one at a time, followed, and ended by Ctrl-C. False: it
+        waits in a queue and stays there."""
 
     @property
     def POLL_S(self) -> float:

@@ -83,7 +83,7 @@ def most_together(way: Together) -> int:
 
 
 TEMPLATE = TEMPLATES / "slurm.j2"
-RUNS_HERE = False
+RUNS_HERE = HELD = False
 POLL_S = 2.0  # a controller serves hundreds of students
 KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 

@@ -132,9 +132,9 @@ class Submitter:
     def __init__(
         self, tasks: Sequence[Task], at_once: int, way: Together = "array", sizes: Sequence[int] = (1,)
     ) -> None:
-        backends = [backend_of(task.point.site) for task in tasks]
-        self.runs_here = any(backend.RUNS_HERE for backend in backends)
-        """True: its runs share this machine and end with the process that started them. False: they stay in a queue."""
+        backends = [backend_of(task.prepared.job.site) for task in tasks]
+        self.runs_here = any(backend.HELD for backend in backends)
+        """True: its runs share a machine and end with the process that started them. False: they stay in a queue."""
         self.poll_s = max((backend.POLL_S for backend in backends), default=0.0)
         """Seconds between two looks at the runs."""
         self._at_once, self._way = at_once, way
@@ -177,7 +177,7 @@ def submitter_for(
 ) -> Submitter:
     """Several tasks in a submission where the backend has that way, else one after the other. smaller: the sizes to try
     after a refusal, the largest first."""
-    largest = min((backend_of(task.point.site).most_together(way) for task in tasks), default=0)
+    largest = min((backend_of(task.prepared.job.site).most_together(way) for task in tasks), default=0)
     if largest < 2 or len(tasks) < 2:
         return Submitter(tasks, at_once)
     return Submitter(tasks, at_once, way, (largest, *smaller, 1))
