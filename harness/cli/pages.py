@@ -25,7 +25,7 @@ from harness.experiment.parse import allowed
 from harness.monitor.samples import COLUMNS
 from harness.report.tables import catalogue
 from harness.site.site import Site
-from harness.study.lessons import ExperimentPair, Lesson, lesson_names, load_lesson, shell_command, with_fields
+from harness.study.lessons import Lesson, lesson_names, load_lesson, shell_command, slide_of
 
 
 def _table(heads: str, rows: Iterable[Iterable[object]]) -> str:
@@ -89,24 +89,18 @@ def _runs(number: int, cpu: bool) -> str:
     listed: dict[str, str] = {}
     rows = []
     for lesson in (load_lesson(name) for name in lesson_names() if name.startswith(str(number))):
-        pair = _typed(lesson, cpu)
-        for task, command, other in _new(lesson.name, pair, listed) if pair else ():
+        if cpu and lesson.on_cpu.a is None:
+            continue  # the runs are those of GPUs
+        for task, command, other in _new(lesson, cpu, listed):
             rows.append((task, f"`{command}`", other))
     return _table("task | command | compare with", rows)
 
 
-def _typed(lesson: Lesson, cpu: bool) -> ExperimentPair | None:
-    """The runs as the exercise's page asks for them; on a CPU None if they are those of GPUs."""
-    if cpu:
-        return lesson.pair(cpu=True) if lesson.on_cpu.a else None
-    return lesson.pair(cpu=False).model_copy(
-        update={"a": with_fields(lesson.a, lesson.typed), "b": with_fields(lesson.b, lesson.typed)}
-    )
-
-
-def _new(name: str, pair: ExperimentPair, listed: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+def _new(lesson: Lesson, cpu: bool, listed: dict[str, str]) -> Iterator[tuple[str, str, str]]:
     """Task, command and run to compare with, of the runs that no earlier lesson has; adds them to `listed`."""
-    plain, *commands = [shell_command(arm) or "" for arm in (type(pair.a)(), pair.a, pair.b)]
+    name, pair = lesson.name, lesson.commands(cpu)
+    plain = shell_command(type(pair.a)()) or ""
+    commands = [(None if cpu else slide_of(arm)) or shell_command(arm) or "" for arm in (pair.a, pair.b)]
     if plain in commands and plain not in listed:
         listed[plain] = name[0]
         yield name[0], plain, ""
@@ -120,8 +114,7 @@ def _new(name: str, pair: ExperimentPair, listed: dict[str, str]) -> Iterator[tu
 
 
 RUNS: dict[str, Callable[[], str]] = {
-    "1": partial(_runs, 1, cpu=False),
-    **{f"{number}{end}": partial(_runs, number, cpu=bool(end)) for number in (2, 3) for end in ("", "-cpu")},
+    f"{number}{end}": partial(_runs, number, cpu=bool(end)) for number in (1, 2, 3) for end in ("", "-cpu")
 }
 
 

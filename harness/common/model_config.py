@@ -15,11 +15,19 @@ LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDefaults:
-    """A run's defaults: tokens per sample in fine-tuning and in pre-training, samples per rank."""
+    """A run's defaults: tokens per sample in fine-tuning and in pre-training, samples per rank. The other sizes of the
+    micro-batch are for what needs more memory; None: the same."""
 
     seq_length: int
     pretrain_seq_length: int
     micro_batch_size: int
+    fp32_micro_batch_size: int | None = None
+    pretrain_micro_batch_size: int | None = None
+
+    def micro_batch(self, in_bf16: bool, pretrains: bool = False) -> int:
+        """Samples per rank and forward pass."""
+        sizes = (self.pretrain_micro_batch_size if pretrains else None, None if in_bf16 else self.fp32_micro_batch_size)
+        return min(size for size in (*sizes, self.micro_batch_size) if size is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

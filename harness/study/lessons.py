@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -84,7 +85,8 @@ class Lesson(LessonPart):
     b: AnyExperiment
     gpus_per_node: int | None = None  # a site with another number is asked for this one
     gpus: int = 1  # the fewest that show something
-    typed: dict[str, Any] = {}  # fields that the exercise's page adds to both commands on a cluster
+    typed: dict[str, Any] = {}  # fields that both commands have on GPUs, and that another run need not have
+    slide: dict[Literal["a", "b"], str] = {}  # the command on GPUs, to the letter, where the workshop's slides have it
     on_cpu: OnCpu = OnCpu()
     look_at: dict[str, str]
     hints: list[str] = Field(min_length=1)
@@ -101,8 +103,16 @@ class Lesson(LessonPart):
         return all(relation.needs == "gpu" for relation in self.here(cpu=True).relations)
 
     def pair(self, cpu: bool) -> ExperimentPair:
+        """What a run must be to be an arm."""
         here = self.here(cpu)
         return ExperimentPair(a=here.a, b=here.b)
+
+    def commands(self, cpu: bool) -> ExperimentPair:
+        """The runs that the lesson starts, and that its exercise's page and the reference list have."""
+        pair = self.pair(cpu)
+        if cpu:
+            return pair
+        return pair.model_copy(update={"a": with_fields(pair.a, self.typed), "b": with_fields(pair.b, self.typed)})
 
 
 class RelationOutcome(str, Enum):
@@ -150,11 +160,24 @@ def load_lesson(name_or_path: str) -> Lesson:
         raise RequestError(f"lesson file {path}: {why_invalid(error)}") from None
 
 
+@cache
+def slides_of(exercise: int) -> tuple[tuple[Experiment, str], ...]:
+    """The runs of an exercise on GPUs whose command is on the workshop's slides, with that command."""
+    lessons = [load_lesson(name) for name in lesson_names() if name.startswith(str(exercise))]
+    pairs = [(lesson.commands(cpu=False), lesson.slide) for lesson in lessons if lesson.slide]
+    return tuple((getattr(pair, arm), text) for pair, slide in pairs for arm, text in slide.items())
+
+
+def slide_of(asked: Experiment) -> str | None:
+    """The slides' own command for this run on GPUs; None: they have none."""
+    return next((text for experiment, text in slides_of(asked.exercise) if experiment == asked), None)
+
+
 def course_experiments() -> list[Experiment]:
     """The experiments of the workshop's lessons, each once: what a student of the whole course runs."""
     asked: list[Experiment] = []
-    for lesson in map(load_lesson, workshop_lessons()):
-        asked += [each for each in (lesson.a, lesson.b) if each not in asked]
+    for pair in (load_lesson(name).commands(cpu=False) for name in workshop_lessons()):
+        asked += [each for each in (pair.a, pair.b) if each not in asked]
     return asked
 
 
@@ -163,10 +186,12 @@ def find_pair(
 ) -> FoundPair:
     """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one arm.
 
-    A single run counts only if the other arm can be made to agree with it at `site`. A run exactly as the lesson
-    asks there (`plain`, from `at_site`) is preferred, then the newest. `runs` ended as the lesson's do, oldest first.
+    site: only runs of this one count; None: of any. A single run counts only if the other arm can be made to agree with
+    it there. A run exactly as the lesson asks there (`plain`, from `at_site`) is preferred, then the newest. `runs`
+    ended as the lesson's do, oldest first.
     """
     fixed = fixed_fields(pair)
+    runs = [run for run in runs if site is None or run.record.site.name == site]
     of_a = [run for run in reversed(runs) if _has_run(run, pair.a, fixed)]
     of_b = [run for run in reversed(runs) if _has_run(run, pair.b, fixed)]
     for b in of_b:
@@ -174,7 +199,7 @@ def find_pair(
             if a.record.site.name == b.record.site.name and _open_fields(a, fixed) == _open_fields(b, fixed):
                 return FoundPair(a, b)
     arms = [FoundPair(a, None) for a in of_a] + [FoundPair(None, b) for b in of_b]
-    usable = [one for one in arms if _can_be_completed(pair, one, site)]
+    usable = [one for one in arms if _can_be_completed(pair, one)]
     as_asked = [one for one in usable if plain is not None and _is_plain(one, plain)]
     return next(iter(as_asked + usable), FoundPair(None, None))
 
@@ -191,10 +216,7 @@ def pair_with(pair: ExperimentPair, found: FoundPair, plain: ExperimentPair) -> 
     return pair.model_copy(update={"a": a, "b": b})
 
 
-def _can_be_completed(pair: ExperimentPair, one: FoundPair, site: str | None) -> bool:
-    run = one.a or one.b
-    if run is None or (site is not None and run.record.site.name != site):
-        return False
+def _can_be_completed(pair: ExperimentPair, one: FoundPair) -> bool:
     try:
         pair_with(pair, one, pair)
     except RequestError:
@@ -257,7 +279,7 @@ def at_site(pair: ExperimentPair, defaults: Mapping[str, Any]) -> ExperimentPair
 def with_fields(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
     """The experiment with those of `fields` that it has. Raises RequestError: they do not go together."""
     own = {name: value for name, value in fields.items() if name in type(asked).model_fields}
-    made, errors = validate(type(asked), asked.model_dump() | own)
+    made, errors = validate(type(asked), asked.model_dump(exclude_unset=True) | own)
     if made is None:
         raise RequestError("\n".join(errors))
     return made
@@ -267,6 +289,16 @@ def shell_command(experiment: Experiment, site: str | None = None, defaults: Giv
     """The exact command of one arm. The arguments, and when it returns None, are those of `command_of`."""
     argv = command_of(experiment, site, defaults)
     return None if argv is None else shlex.join(["bash", "slurm.sh", *argv])
+
+
+def slide_command(text: str, site: str | None) -> str:
+    """A slide's command at a site: `--site` comes before the training's own flags.
+
+    >>> slide_command("bash slurm.sh -e 1 -- --mixed-precision", "leonardo")
+    'bash slurm.sh -e 1 --site leonardo -- --mixed-precision'
+    """
+    before, separator, after = text.partition(" -- ")
+    return f"{before}{f' --site {shlex.quote(site)}' if site else ''}{separator}{after}"
 
 
 def lesson_command(name: str, site: str | None) -> str:

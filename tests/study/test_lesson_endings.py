@@ -93,6 +93,21 @@ def test_both_lessons_answer_from_such_runs(runs: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.count("ready") == 2
 
 
+def test_an_answer_from_another_sites_runs_says_so_first(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lesson = load_lesson("4a")
+    stuck(runs, "1", lesson.a, COLLECTIVES)
+    stuck(runs, "2", lesson.b, LOCK)
+    assert main(["lesson", "4a", "--site", "leonardo", "--answer"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "These are runs of site local: there is no pair of site leonardo yet "
+        "(bash slurm.sh lesson 4a --site leonardo --run).\n\n4a: "
+    )
+    assert main(["lesson", "4a", "--site", "leonardo", "--no-run"]) == 0
+    assert capsys.readouterr().out.count("not run yet") == 2
+    assert main(["lesson", "4a", "--answer"]) == 0
+    assert capsys.readouterr().out.startswith("4a: ")
+
+
 def test_runs_that_ended_otherwise_are_to_be_repeated(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lesson = load_lesson("4a")
     stuck(runs, "1", lesson.a, LOCK)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.analysis.metrics import COLLECTIVES, MEMORY_OF_PLAN, Metrics
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary
@@ -33,7 +34,11 @@ from harness.study.lessons import (
     lesson_names,
     load_lesson,
     shell_command,
+    slide_of,
+    workshop_lessons,
 )
+from harness.study.reference.variants import at_site as reference_at_site
+from harness.study.reference.variants import load_list
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
@@ -99,6 +104,12 @@ def test_each_view_a_lesson_names_is_there(name: str) -> None:
     views = re.findall(r"[\w.-]+\.cfg", load_lesson(name).look_at["Paraver"])
     assert views
     assert [view for view in views if not (ROOT / "configs" / "paraver" / view).is_file()] == []
+
+
+def sections_page(name: str) -> str:
+    """The page of a lesson's exercise."""
+    (page,) = (ROOT / "exercises").glob(f"exercise_{name[0]}_*/README.md")
+    return page.read_text(encoding="utf-8")
 
 
 def sections() -> dict[str, str]:
@@ -234,8 +245,9 @@ def test_a_run_that_left_no_trace_is_not_half_a_pair(tmp_path: Path) -> None:
 
 
 def test_where_a_node_has_other_gpus_the_lesson_asks_for_those_it_was_made_for(tmp_path: Path) -> None:
-    assert paired("2c", [], load_site("leonardo"))[2].b == DeepSpeed(nodes=2, hpz_partition=4)
-    assert paired("2c", [], load_site("aws-p5"))[2].b == DeepSpeed(nodes=2, hpz_partition=4, gpus_per_node=4)
+    of_slide = DeepSpeed(nodes=2, mixed_precision=True, gradient_accumulation_steps=16, micro_batch_size=8)
+    assert paired("2c", [], load_site("leonardo"))[2].b == of_slide
+    assert paired("2c", [], load_site("aws-p5"))[2].b == of_slide.model_copy(update={"gpus_per_node": 4})
 
 
 def on_the_page(exercise: int) -> list[Experiment]:
@@ -383,6 +395,41 @@ def test_an_answer_says_yes_no_or_cannot() -> None:
     assert on_cpu[1].why == "it needs runs on GPUs"
     unknown = answers(lesson, {}, b, on_gpu=True, over_network=False)
     assert "a.gemm_bf16_share was not measured" in unknown[0].why
+
+
+SLIDES = yaml.safe_load((ROOT / "tests/golden/slides.yaml").read_text(encoding="utf-8"))["slides"]
+COURSE = workshop_lessons()
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_slide_lesson_page_and_reference_ask_for_the_same_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lesson, site = load_lesson(name), load_site("leonardo")
+    commands = lesson.commands(cpu=False)
+    page = sections_page(name)
+    variants = [variant for variant in load_list("workshop").variants if name in variant.lessons]
+    stored = [reference_at_site(variant.asks, {"gpus_per_node": 4}) for variant in variants]
+    asked = LessonAtSite(lesson, commands, site, "leonardo")
+    on_slides = {f"bash slurm.sh {slide['command']}" for slide in SLIDES}
+    for arm, experiment in (("a", commands.a), ("b", commands.b)):
+        typed = slide_of(experiment) or shell_command(experiment)
+        assert typed is not None and f"`{typed}`" in page, "the page has the command, letter by letter"
+        assert asked.command(experiment).replace(" --site leonardo", "") == typed, "and so has the lesson"
+        assert experiment.model_copy(update={"gpus_per_node": 4}) in stored, "and the reference"
+        if arm in lesson.slide:
+            assert lesson.slide[arm] == typed and typed in on_slides, "and the slide"
+            assert experiment_of(typed.split()[2:]) == experiment, "which asks for just this"
+    assert main(["lesson", name, "--site", "leonardo", "--no-run"]) == 0
+    printed = re.sub(r" +", " ", capsys.readouterr().out)
+    assert all(asked.command(experiment) in printed for experiment in (commands.a, commands.b))
+
+
+def test_every_pair_of_the_slides_is_a_lesson() -> None:
+    of_lessons = {text for name in COURSE for text in load_lesson(name).slide.values()}
+    plain = {"bash slurm.sh -e 0", "bash slurm.sh -e 1"}
+    help_page = "bash slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod"
+    assert {
+        command for slide in SLIDES if not (command := f"bash slurm.sh {slide['command']}").startswith(help_page)
+    } <= of_lessons | plain
 
 
 def test_a_wrong_lesson_is_one_sentence(tmp_path: Path) -> None:

@@ -78,6 +78,29 @@ def test_the_least_intrusive_change_comes_first() -> None:
     assert memory.nearest.command == "slurm.sh -e 1 --site leonardo -- --micro-batch-size 16"
 
 
+@pytest.mark.parametrize(
+    ("words", "micro_batch", "said"),
+    [
+        (("-e", "2"), 2, "micro-batch 2; 4, as on the slides, would need 74.4 of 68.7 GB"),
+        (("-e", "2", "--", "--mixed-precision"), 4, ""),
+        (("-e", "2", "--", "--micro-batch-size", "1"), 1, ""),
+        (("-e", "3", "--", "--tp", "4"), 2, "micro-batch 2; 4, as on the slides, would need 68.9 of 68.7 GB"),
+        (
+            ("-e", "3", "-n", "2", "--", "--tp", "4", "--pp", "2"),
+            2,
+            "would fit (51.5 of 68.7 GB): --micro-batch-size 4",
+        ),
+    ],
+)
+def test_a_micro_batch_smaller_than_on_the_slides_says_what_that_would_need(
+    words: tuple[str, ...], micro_batch: int, said: str
+) -> None:
+    found = planned(*LEONARDO, *words)
+    assert found.workload is not None and found.workload.micro_batch == micro_batch
+    assert found.memory is not None and (said in found.memory.usual if said else not found.memory.usual)
+    assert (found.memory.usual in short_form(found)[1]) if said else len(short_form(found)) <= 4
+
+
 def test_a_site_without_gpu_names_gets_numbers_and_no_verdict() -> None:
     found = planned("-e", "1", "--site", "slurm")
     assert found.memory is not None and found.step is not None
@@ -224,9 +247,9 @@ def test_a_wrong_launch_is_a_wrong_plan(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("exercise", [0, 1, 2, 3])
 @pytest.mark.parametrize("site", ["leonardo", "slurm", "local"])
-def test_the_short_form_is_four_lines_at_most(exercise: int, site: str) -> None:
+def test_the_short_form_is_five_lines_at_most(exercise: int, site: str) -> None:
     lines = short_form(planned("-e", str(exercise), "--site", site))
-    assert len(lines) <= 4
+    assert len(lines) <= 5
     assert all(line.startswith("plan: " if not number else "      ") for number, line in enumerate(lines))
     assert all("None" not in line for line in lines)
 

@@ -1,4 +1,4 @@
-"""A plan in four lines, as a launch prints it before it submits."""
+"""A plan in a few lines, as a launch prints it before it submits."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ def shown(row: Quantity) -> str:
 
 
 def short_form(found: LaunchPlan) -> list[str]:
-    """At most four lines: memory and verdict, step, communication, cost. What is not known is left out."""
+    """At most five lines: memory and verdict, the usual micro-batch if it is another one, step, communication, cost.
+    What is not known is left out."""
     from harness.study.plan.numbers import sections_of
 
     rows = {row.name: row for section in sections_of(found) for row in section.rows}
-    lines = [_memory_line(found), _step_line(found, rows), _communication_line(found, rows), _cost_line(rows)]
+    usual = found.memory.usual if found.memory else ""
+    lines = [_memory_line(found), usual, _step_line(found, rows), _communication_line(found, rows), _cost_line(rows)]
     return [f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))]
 
 

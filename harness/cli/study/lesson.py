@@ -32,6 +32,9 @@ class LessonAtSite(NamedTuple):
 
     def command(self, experiment: Experiment) -> str:
         """The command of one arm; if no flag can undo a default of the site, the lesson's own `--run`."""
+        slide = None if _on_cpu(self.site) or self.site.defaults else lessons.slide_of(experiment)
+        if slide is not None:
+            return lessons.slide_command(slide, self.site_given)
         typed = lessons.shell_command(experiment, self.site_given, self.site.defaults)
         return typed or f"bash {lessons.lesson_command(self.lesson.name, self.site_given)} --run"
 
@@ -138,9 +141,19 @@ def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lesson
     pair, usual = lesson.pair(cpu), dict(here.defaults)
     if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
         usual["gpus_per_node"] = lesson.gpus_per_node
-    plain = lessons.at_site(pair, usual)
+    plain = lessons.at_site(lesson.commands(cpu), usual)
     found = lessons.find_pair(pair, runs, plain, here.name)
     return lessons.pair_with(pair, found, plain), found
+
+
+def _elsewhere(lesson: lessons.Lesson, runs: list[Run], here: Site) -> lessons.FoundPair:
+    """Two runs of another site, of which an answer is better than none."""
+    others = [run for run in runs if run.record.site.name != here.name]
+    for cpu in (_on_cpu(here), not _on_cpu(here)):
+        found = lessons.find_pair(lesson.pair(cpu), others)
+        if found.a is not None and found.b is not None:
+            return found
+    return lessons.FoundPair(None, None)
 
 
 def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
@@ -239,8 +252,18 @@ def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool) -> int
     from harness.cli.study.lesson_answer import give_answer
 
     if found.a is None or found.b is None:
+        elsewhere = _elsewhere(asked.lesson, ended_runs()[asked.lesson.ends], asked.site)
+        if elsewhere.a is not None and elsewhere.b is not None:
+            own = f"bash {lessons.lesson_command(asked.lesson.name, asked.site_given)} --run"
+            of = (
+                f"These are runs of site {elsewhere.a.record.site.name}: there is no pair of site {asked.site.name} yet"
+            )
+            give_answer(
+                asked.lesson, elsewhere.a, elsewhere.b, asked.site_given, as_json=as_json, whose=f"{of} ({own})."
+            )
+            return 0
         needed = " and of: ".join(asked.command(experiment) for experiment, run in asked.arms(found) if run is None)
         itself = lessons.lesson_command(asked.lesson.name, asked.site_given)
         raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {itself} --run)")
-    give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
+    give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json=as_json)
     return 0

@@ -33,13 +33,17 @@ if TYPE_CHECKING:
 MARK = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutcome.CANNOT_SHOW: "–"}
 
 
-def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool) -> None:
-    """Print for every relation whether it holds between the two runs, and why; `site` is `--site` as given."""
+def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, *, as_json: bool, whose: str = "") -> None:
+    """Print for every relation whether it holds between the two runs, and why. site: `--site` as given. whose: of runs
+    that are not this site's, whose they are."""
     arms = arm_of(a, lesson), arm_of(b, lesson)
     decided = decide(lesson, *arms)
     if as_json:
-        print(json.dumps(as_document(lesson, arms, decided), indent=1))
+        of = {"site": a.record.site.name}
+        print(json.dumps(as_document(lesson, arms, decided) | of, indent=1))
         return
+    if whose:
+        print(f"{whose}\n")
     print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
     for letter, arm in zip("ab", arms, strict=True):
         if arm.ending:

@@ -147,16 +147,18 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
     def defaults(self, asked: Megatron, target: Target) -> dict[str, Any]:
         """The largest tensor-parallel size that a node allows, and a usual global batch in whole micro-batches."""
         usual = super().defaults(asked, target)
-        if target.model is not None:
-            usual["seq_length"] = asked.seq_length or target.model.defaults.pretrain_seq_length
         gpus, on_gpu = target.gpus_per_node, target.device == "cuda"
+        if target.model is not None:
+            own, bf16 = target.model.defaults, on_gpu if asked.mixed_precision is None else asked.in_bf16
+            usual["seq_length"] = asked.seq_length or own.pretrain_seq_length
+            usual["micro_batch_size"] = asked.micro_batch_size or own.micro_batch(bf16, pretrains=True)
         world, others = asked.nodes * gpus, asked.pp * asked.cp
         tp = asked.tp or next((t for t in range(gpus, 0, -1) if world % (t * others) == 0), 1)
         micro = usual.get("micro_batch_size", 1)
         whole = usual_global_batch(micro, world // (tp * others), on_cpu=not on_gpu)
         # In fp32 an A100 is 16 times slower; a CPU without bf16 units is 7 times slower in bf16.
-        bf16 = on_gpu if asked.mixed_precision is None else asked.mixed_precision
-        return usual | {"mixed_precision": bf16, "tp": tp, "global_batch_size": asked.global_batch_size or whole}
+        precision = on_gpu if asked.mixed_precision is None else asked.mixed_precision
+        return usual | {"mixed_precision": precision, "tp": tp, "global_batch_size": asked.global_batch_size or whole}
 
     def misfits(self, asked: Megatron, resolved: Megatron | None, target: Target) -> Iterator[str]:
         yield from super().misfits(asked, resolved, target)

@@ -94,7 +94,7 @@ class TrainingLaunch(Launch[Trained]):
         usual = target.model.defaults
         return {
             "seq_length": asked.seq_length or usual.seq_length,
-            "micro_batch_size": asked.micro_batch_size or usual.micro_batch_size,
+            "micro_batch_size": asked.micro_batch_size or usual.micro_batch(asked.in_bf16),
         }
 
     def misfits(self, asked: Trained, resolved: Trained | None, target: Target) -> Iterator[str]:
@@ -148,7 +148,7 @@ def wrong_trace_list(asked: Profiled) -> Iterator[str]:
 def training_plan(asked: Training, place: CommandPlace, argv: list[Word], files: dict[str, str]) -> ExercisePlan:
     """The plan that runs `argv` with `files` beside it."""
     if place.model is not None and place.model_file is None:
-        given = {name: value for name, value in asdict(place.model).items() if value is not None}
+        given = asdict(place.model, dict_factory=lambda items: {name: v for name, v in items if v is not None})
         files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
     if asked.mystery is not None:
         files[sealed_file(Path()).name] = asked.mystery.sealed

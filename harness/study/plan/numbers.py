@@ -202,6 +202,8 @@ def _memory_notes(w: Workload, memory: MemoryPlan) -> list[str]:
         notes.append(f"the nearest setting that {memory.nearest.verdict}: {memory.nearest.command}")
     elif memory.verdict == "does not fit":
         notes.append("no tried setting fits: take a smaller model or more nodes")
+    if memory.usual:
+        notes.append(memory.usual)
     if w.sharding is not None and w.bf16:
         notes.append(in_round_numbers(w))
     if w.model.num_local_experts > 1:

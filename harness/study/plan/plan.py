@@ -5,7 +5,7 @@ Nothing here refuses: what an estimate says is a warning, and the launch decides
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.experiment.exercises import Experiment
 from harness.launch.job import Job
@@ -40,13 +40,15 @@ from harness.theory.peak import Peak
 class MemoryPlan:
     """The peak of the rank that needs most, its memory, and the verdict: fits, tight, does not fit, or not known.
 
-    other: the peak with activation checkpointing if the request has none, else without.
+    other: the peak with activation checkpointing if the request has none, else without. usual: of a micro-batch that is
+    smaller than the model's usual one, what that one would need, as a sentence.
     """
 
     peak: Peak
     other: Peak
     capacity: Capacity
     nearest: NearestFit | None = None
+    usual: str = ""
 
     @property
     def verdict(self) -> str:
@@ -95,8 +97,20 @@ def _memory(asked: Experiment, job: Job, w: Workload) -> MemoryPlan:
     capacity = capacity_of(job, w.ranks_per_node)
     found = MemoryPlan(peak_memory(w), peak_memory(w, checkpointing=not w.checkpointing), capacity)
     if found.verdict == "does not fit":
-        return MemoryPlan(found.peak, found.other, capacity, nearest_fit(asked, job))
-    return found
+        return replace(found, nearest=nearest_fit(asked, job))
+    return replace(found, usual=_usual(asked, w, capacity))
+
+
+def _usual(asked: Experiment, w: Workload, capacity: Capacity) -> str:
+    usual = w.model.defaults.micro_batch_size
+    if getattr(asked, "micro_batch_size", None) is not None or w.micro_batch >= usual:
+        return ""
+    needs = peak_memory(replace(w, micro_batch=usual)).highest.total
+    of = f" of {capacity.total_bytes / 1e9:.1f}" if capacity.total_bytes else ""
+    fits = capacity.total_bytes is not None and needs <= FITS * capacity.total_bytes
+    size = f"{needs / 1e9:.1f}{of} GB"
+    would = f"would fit ({size}): --micro-batch-size {usual}" if fits else f"would need {size}"
+    return f"micro-batch {w.micro_batch}; {usual}, as on the slides, {would}"
 
 
 def _step(job: Job, w: Workload, earlier: list[EarlierRun]) -> StepPlan:
