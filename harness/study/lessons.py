@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LESSONS = CONFIGS / "lessons"
 
 # Metrics that do not depend on how busy the machine is; all others are times, or shares of times.
-COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|gemm_\w+_share|\.(stuck|failed)_")
+COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|tokens_per_step|gemm_\w+_share|\.(stuck|failed)_")
 
 
 class LessonPart(BaseModel):

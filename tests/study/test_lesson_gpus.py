@@ -21,7 +21,7 @@ def on_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-GPU_LESSONS = ["1e", "1j"]
+GPU_LESSONS = ["1e", "1j", "1m", "1n"]
 
 
 @pytest.mark.parametrize("name", GPU_LESSONS)
