@@ -1,0 +1,42 @@
+"""What exercise 1's page says of the traces of a real H100 that lie in the repository."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "exercises/exercise_1_DDP/README.md").read_text(encoding="utf-8")
+ROWS = dict(re.findall(r"^\| 1\w \| `bash slurm\.sh (.*tests/data/h100.*?)` \| (.*) \|$", PAGE, re.MULTILINE))
+
+
+@pytest.fixture(autouse=True)
+def _typed_in_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+
+
+def test_each_command_runs_and_says_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(ROWS) == 3
+    said = {}
+    for command in ROWS:
+        assert main(command.split()) == 0
+        said[command.split()[-1]] = re.sub(r"\s+", " ", capsys.readouterr().out)
+    (waits, faster, again), (slow, bf16, checkpointing) = ROWS.values(), said.values()
+    share = re.search(r"Rank 0 loses \d+ ms per step, ([\d.]+) % of the time .*?: it waits for data", slow)
+    assert share and waits.startswith(f"{float(share[1]):.0f} % of the time")
+    assert "from 371 to 132 ms" in faster and "median 371 ms → 132 ms" in bf16
+    assert "bf16, share of GEMM time 0.0 % 100.0 %" in bf16
+    assert "forward pass again" in again
+    assert re.search(r"range backward 5\d\.\d ms \d{2,3}(\.\d)? ms \+", checkpointing), checkpointing[:3000]
+
+
+def test_the_pages_traces_are_those_of_one_gpu() -> None:
+    truth = json.loads((ROOT / "tests/data/h100/truth.json").read_text(encoding="utf-8"))
+    named = {Path(word).name for command in ROWS for word in command.split() if word.endswith(".gz")}
+    assert {truth[name]["recorded_with"]["device_name"] for name in named} == {"NVIDIA H100 80GB HBM3"}
