@@ -248,11 +248,12 @@ def without_activities(context: ReplayContext, rows: list[tuple[int, int]]) -> I
 
 
 def activity_words(activity: HostActivity) -> str | None:
-    """The activity in a few words, as "aten::to, inside forward"; None: nothing was recorded."""
-    if not activity.what:
-        return None
+    """The activity in a few words, as "aten::to, inside forward"; None: nothing was recorded but perhaps its phase."""
     names = (activity.what, activity.operator, activity.range)
-    what, *around = dict.fromkeys(short_name(name) for name in names if name and not name.endswith(INFERRED))
+    named = [*dict.fromkeys(short_name(name) for name in names if name and not name.endswith(INFERRED))]
+    if not activity.what or not named:
+        return None
+    what, *around = named
     inner, ns = activity.innermost, activity.innermost_ns or 0
     if inner is not None and ns >= _MOST * activity.idle_ns and inner.function not in activity.what:
         place = f" ({inner.file})" if inner.file else ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, unpack_tables
-from harness.analysis.summary import Window
+from harness.analysis.summary import HostActivity, Window
+from harness.replay.host_causes import activity_words
 from harness.traces.trace import Activity
 from tests.synthetic.columns import MAIN, Made
 
@@ -84,6 +86,15 @@ def test_autograds_operators_tell_the_phases_of_a_program_without_ranges() -> No
     _, ranges = unpack_tables(part)
     assert ranges["forward (by its operators)"][:2] == (8, 4 * ((23 - 8) + (50 - 40)))
     assert ranges["backward (by its operators)"][:2] == (8, 4 * ((35 - 23) + (72 - 50)))
+
+
+def test_a_wait_of_which_only_such_a_phase_is_known_has_no_words() -> None:
+    """As in a script that marks all its phases but backward: the finding names the phase, and no call or operator."""
+    found = {"cause": "between operators", "kind": "range", "range": None, "rank": 0, "device": 0}
+    times = {"idle_ns": 9, "count": 1, "longest_ns": 9, "first_ns": 0}
+    waited = HostActivity(what="backward (by its operators)", **found, **times)
+    assert activity_words(waited) is None
+    assert activity_words(structs.replace(waited, operator="aten::mm")) == "aten::mm"
 
 
 def test_a_programs_own_ranges_of_backward_are_not_doubled() -> None:
