@@ -8,6 +8,7 @@ import gzip
 import shutil
 import tempfile
 import time
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch.distributed as dist
 
 from harness.common.captures import CaptureRequest, folder_of, given_up_file, is_ready, read_request, stop_file
 from harness.common.metrics_lines import WINDOW_RANGE, ProfileWindow
-from harness.observe.ranges import nvtx_functions
+from harness.observe.ranges import nvtx_package
 
 
 def _store() -> Any:
@@ -99,23 +100,28 @@ class Capture:
         self.close()
 
 
-class _NsysRecording:
+CUDART = torch.cuda.cudart  # PyTorch's own, also while a script's calls of it are heard
+
+
+class NsysRecording:
     """Tells nsys when to record: with cudaProfilerStart and cudaProfilerStop, or without CUDA with an NVTX range.
 
     One nsys records all ranks of a node: the first rank that starts or stops it does so for all ranks. Under gradient
     accumulation the ranks can be many steps apart, so they meet there. name: of the meetings, each once in a training.
+    patience: for ranks that may not come; None: all do.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, patience: timedelta | None = None) -> None:
+        self._name, self._patience = name, patience
         self._records = False
+        self._range: object = None
 
     def begin(self) -> None:
         _wait_for_the_device()  # kernels of earlier steps must not run into the recording
-        meet(f"before {self._name}")
-        _start_nsys()
+        self._meet(f"before {self._name}")
+        self._range = _start_nsys()
         self._records = True
-        meet(self._name)
+        self._meet(self._name)
 
     def end(self, together: bool) -> None:
         """End it, where it has begun. together: every rank does so after the same step."""
@@ -123,10 +129,14 @@ class _NsysRecording:
             return
         _wait_for_the_device()  # the recording must have all kernels of the last step
         if together:
-            meet(f"after {self._name}")
+            self._meet(f"after {self._name}")
             _wait_for_the_device()
-        _stop_nsys()
+        _stop_nsys(self._range)
         self._records = False
+
+    def _meet(self, place: str) -> None:
+        with nullcontext() if self._patience is None else suppress(dist.DistError):
+            meet(place, self._patience)
 
     def step_ends(self) -> None:
         """nsys needs no word of it."""
@@ -140,21 +150,23 @@ def _wait_for_the_device() -> None:
         torch.cuda.synchronize()
 
 
-def _start_nsys() -> None:
+def _start_nsys() -> object:
+    """Returns the range that `_stop_nsys` ends, which need not nest: an epoch may end inside of it."""
     if torch.cuda.is_available():
-        torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
-    else:
-        nvtx_functions()[0](WINDOW_RANGE)
+        CUDART().cudaProfilerStart()  # type: ignore[no-untyped-call]
+        return None
+    package = nvtx_package()
+    return package and package.start_range(WINDOW_RANGE)
 
 
-def _stop_nsys() -> None:
+def _stop_nsys(window: object) -> None:
     if torch.cuda.is_available():
-        torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
-    else:
-        nvtx_functions()[1]()
+        CUDART().cudaProfilerStop()  # type: ignore[no-untyped-call]
+    elif window is not None:
+        nvtx_package().end_range(window)
 
 
-class _TorchRecording:
+class TorchRecording:
     """Records with torch.profiler into a file (Kineto's format). settings: of the profiler."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
@@ -178,6 +190,11 @@ class _TorchRecording:
         if self._profile is not None:
             self._profile.on_trace_ready = None
         self.end(together=False)
+
+
+def trace_file(run_dir: Path, rank: int) -> Path:
+    """Where a rank's trace by torch.profiler is kept."""
+    return run_dir / "torch" / f"rank{rank}.json.gz"
 
 
 making_ours: list[bool] = []  # not empty while this module makes a profiler
@@ -213,7 +230,7 @@ class OfWindow(Capture):
     """Records the steps of a window, and those before it that warm a profiler up. A rank that is stopped early or fails
     does not wait for the others."""
 
-    def __init__(self, window: ProfileWindow, recording: _NsysRecording | _TorchRecording, warmup: int = 0) -> None:
+    def __init__(self, window: ProfileWindow, recording: NsysRecording | TorchRecording, warmup: int = 0) -> None:
         self._begin, self._end, self._recording = window.start - warmup, window.end, recording
 
     def step_begins(self, step: int) -> None:
@@ -252,7 +269,7 @@ class OnRequest(Capture):
         self._number = 1  # of the recording that comes next, or runs
         self._knows = False  # this rank knows that it is asked for
         self._steps: range | None = None
-        self._recording: _NsysRecording | _TorchRecording | None = None
+        self._recording: NsysRecording | TorchRecording | None = None
 
     def step_begins(self, step: int) -> None:
         if step >= self._first_step:
@@ -333,10 +350,10 @@ class OnRequest(Capture):
         """What the first rank has said of it, now or before; None before this rank knows of the request."""
         return None if not self._knows else first_said(f"capture/{self._number}/{what}", said)
 
-    def _new(self) -> _NsysRecording | _TorchRecording:
+    def _new(self) -> NsysRecording | TorchRecording:
         if self._by_nsys:
-            return _NsysRecording(f"recording {self._number}")
-        return _TorchRecording(folder_of(self._run_dir, self._number) / f"rank{self._rank}.json.gz")
+            return NsysRecording(f"recording {self._number}")
+        return TorchRecording(folder_of(self._run_dir, self._number) / f"rank{self._rank}.json.gz")
 
     def _go_on(self) -> None:
         """To the recording of the next number."""
@@ -353,10 +370,9 @@ def open_capture(
     """
     inner, first_step = Capture(), 0
     if profiler == "nsys":
-        inner, first_step = OfWindow(window, _NsysRecording("recording")), window.end
+        inner, first_step = OfWindow(window, NsysRecording("recording")), window.end
     elif profiler == "torch":
         schedule = torch.profiler.schedule(wait=0, warmup=window.warmup, active=window.active, repeat=1)
-        path = run_dir / "torch" / f"rank{rank}.json.gz"
-        recording = _TorchRecording(path, schedule=schedule, profile_memory=profile_memory)
+        recording = TorchRecording(trace_file(run_dir, rank), schedule=schedule, profile_memory=profile_memory)
         inner, first_step = OfWindow(window, recording, window.warmup), window.end
     return OnRequest(inner, run_dir, rank, first_step=first_step, lead=lead, by_nsys=profiler == "nsys")

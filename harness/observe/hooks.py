@@ -21,6 +21,7 @@ import torch.utils.data.dataloader as loading
 from harness.observe import heartbeat
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
+from harness.observe.ranges import watch_script_ranges
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps, by_clock
 from harness.observe.watch import Watch, inner_model, rank_now, watch_own_profiler
 
@@ -47,6 +48,7 @@ def place(
     observer.watch_data()
     observer.watch_exit()
     watch_own_profiler(observer.watch)
+    watch_script_ranges()
     by_clock(observer.tick)
     os.register_at_fork(after_in_child=observer.in_child)
     after_import("deepspeed.runtime.engine", observer.watch_deepspeed)

@@ -25,12 +25,12 @@ import torch.distributed as dist
 
 from harness.common.metrics_lines import ProfileWindow, StartLine, StepLine, as_recorded, metrics_file
 from harness.observe import heartbeat
-from harness.observe.capture import Capture, making_ours, open_capture
+from harness.observe.capture import Capture, making_ours, open_capture, trace_file
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
-from harness.observe.ranges import nvtx_functions
+from harness.observe.ranges import begun_record, nvtx_functions
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, StepTimes
 
 LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
@@ -222,7 +222,7 @@ class Watch:
     @property
     def trace_file(self) -> Path:
         """Where this rank's trace by torch.profiler is kept."""
-        return self._run_dir / "torch" / f"rank{self.rank}.json.gz"
+        return trace_file(self._run_dir, self.rank)
 
     def leave_alone(self, note: str) -> None:
         """The script records itself: nothing else does from now on."""
@@ -288,10 +288,7 @@ class Mark:
     def __init__(self, name: str) -> None:
         push, self._pop = nvtx_functions()
         push(name)
-        self._record: Any = None
-        if torch._C._autograd._profiler_enabled():
-            self._record = torch.profiler.record_function(name)
-            self._record.__enter__()
+        self._record = begun_record(name)
 
     def end(self) -> None:
         if self._record is not None:

@@ -87,7 +87,7 @@ def test_a_request_that_is_none_records_nothing(tmp_path: Path, text: str) -> No
 def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("harness.observe.capture._start_nsys", lambda: told.append("begin"))
-    monkeypatch.setattr("harness.observe.capture._stop_nsys", lambda: told.append("end"))
+    monkeypatch.setattr("harness.observe.capture._stop_nsys", lambda _window: told.append("end"))
 
     def ask(number: int, steps: int) -> None:
         request_file(tmp_path).write_text(as_text(CaptureRequest(number, steps, reports=2)))
