@@ -1,9 +1,10 @@
-"""Checks whether the ranges of task 1a-optional are in a trace. Needs only Python.
+"""Checks whether the script of task 1a-optional starts and stops the profiler, and whether its ranges are in the trace.
+Needs only Python.
 
     python exercises/exercise_1_DDP/check_ranges.py last
 
 Takes runs as `slurm.sh` does (`last`, a job id, a name, a folder), or traces: torch.profiler's .json or .json.gz,
-nsys' .sqlite. Exit code 0: all ranges are there; 1: some are missing or misplaced; 2: there is no trace, or one cannot
+nsys' .sqlite. Exit code 0: all is there; 1: something is missing or misplaced; 2: there is no trace, or one cannot
 be read.
 """
 
@@ -17,23 +18,41 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 SLURM_SH = Path(__file__).resolve().parents[2] / "slurm.sh"
 TRACES = ("*.json.gz", "*.pt.trace.json", "*.sqlite")
-STEP = "batch_<i>"
-# Each range with the pattern of its name, and whether every step has one.
-EXPECTED = {
-    STEP: (r"batch_\d+", True),
-    "DataLoad batch <i>": (r"DataLoad batch \d+", True),
-    "forward": (r"forward", True),
-    "backward": (r"backward", True),
-    "optimizer_step": (r"optimizer_step", False),
-    "scheduler_step": (r"scheduler_step", False),
-    "zero_grad": (r"zero_grad", False),
-}
+NO_START = "torch.cuda.cudart().cudaProfilerStart() starts the recording (GAP 1)"
+
+
+class Expected(NamedTuple):
+    """A range of the solution. pushed: its name in the script; gap: that it fills; every_step: each step has one."""
+
+    label: str
+    pattern: str
+    pushed: str
+    gap: int
+    every_step: bool
+
+    @property
+    def advice(self) -> str:
+        push = f"torch.cuda.nvtx.range_push({self.pushed})"
+        return f"{push} before it, torch.cuda.nvtx.range_pop() after it (GAP {self.gap})"
+
+
+STEP = Expected("batch_<i>", r"batch_\d+", 'f"batch_{step}"', 3, True)
+EXPECTED = [
+    STEP,
+    Expected("DataLoad batch <i>", r"DataLoad batch \d+", 'f"DataLoad batch {step}"', 4, True),
+    Expected("forward", "forward", '"forward"', 5, True),
+    Expected("backward", "backward", '"backward"', 6, True),
+    Expected("optimizer_step", "optimizer_step", '"optimizer_step"', 7, False),
+    Expected("scheduler_step", "scheduler_step", '"scheduler_step"', 8, False),
+    Expected("zero_grad", "zero_grad", '"zero_grad"', 8, False),
+]
 
 
 class Unreadable(Exception):
@@ -63,24 +82,36 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def check_argument(argument: str) -> int:
+    path = Path(argument)
     try:
-        return max(check_trace(trace) for trace in find_traces(argument))
+        if path.is_file():
+            return check_trace(path)
+        run: dict[str, Any] = {"path": argument} if path.is_dir() else _status(argument)
+        wrong = wrong_calls(Path(run["path"]))
+        print(*(f"calls: WRONG   {sentence}\n" for sentence in wrong), sep="", end="")
+        return max(int(bool(wrong)), *(check_trace(trace) for trace in find_traces(argument, run)))
     except NoTrace as why:
         print(why)
         return 2
 
 
-def find_traces(argument: str) -> list[Path]:
-    """The trace file of that name, or all traces below the folder or in the run of that name. Raises NoTrace: no trace
-    was found."""
-    path = Path(argument)
-    if path.is_file():
-        return [path]
-    run: dict[str, Any] = {"path": argument} if path.is_dir() else _status(argument)
+def wrong_calls(folder: Path) -> list[str]:
+    """What the training said of the script's calls when it ended: a sentence for each that is missing or wrong."""
+    sentences: dict[str, None] = {}
+    for file in sorted(folder.glob("metrics/rank*.jsonl")):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError):  # a line that is cut
+                if line.startswith('{"event": "observed"'):
+                    sentences.update(dict.fromkeys(json.loads(line)["notes"]))
+    return list(sentences)
+
+
+def find_traces(name: str, run: dict[str, Any]) -> list[Path]:
+    """All traces of a run. name: what it was called by. Raises NoTrace: it has none."""
     folder = Path(run["path"])
-    traces = sorted(found for name in TRACES for found in folder.rglob(name) if found.name[0] != ".")
+    traces = sorted(found for pattern in TRACES for found in folder.rglob(pattern) if found.name[0] != ".")
     if not traces:
-        raise NoTrace(f"{argument} {_why_no_trace(argument, folder, run)}")
+        raise NoTrace(f"{name} {_why_no_trace(name, folder, run)}")
     return traces
 
 
@@ -106,7 +137,7 @@ def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
         return f"has reports of nsys and no .sqlite: `bash slurm.sh report {name}` exports them"
     if run.get("missing") == []:
         return "has no trace because it ran without a profiler: run it again without --no-profile"
-    return f"has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3) ({folder})"
+    return f"has no trace: {NO_START} ({folder})"
 
 
 def check_trace(trace: Path) -> int:
@@ -127,18 +158,19 @@ def check(ranges: Sequence[Range]) -> list[tuple[bool, str]]:
     def matching(pattern: str) -> list[Range]:
         return [each for each in ranges if re.fullmatch(pattern, each.name)]
 
-    steps = matching(EXPECTED[STEP][0])
-    return [_judge(name, matching(p), steps, every_step) for name, (p, every_step) in EXPECTED.items()]
+    steps = matching(STEP.pattern)
+    return [_judge(expected, matching(expected.pattern), steps) for expected in EXPECTED]
 
 
-def _judge(name: str, found: Sequence[Range], steps: Sequence[Range], every_step: bool) -> tuple[bool, str]:
+def _judge(expected: Expected, found: Sequence[Range], steps: Sequence[Range]) -> tuple[bool, str]:
+    name = expected.label
     outside = [r for r in found if not any(_inside(r, step) for step in steps)]
     if not found:
-        return False, f"{name}: not in the trace"
-    if every_step and len(found) < len(steps):
-        return False, f"{name}: {len(found)} times in {len(steps)} steps"
+        return False, f"{name}: not in the trace: {expected.advice}"
+    if expected.every_step and len(found) < len(steps):
+        return False, f"{name}: {len(found)} times in {len(steps)} steps: {expected.advice}"
     if steps and not all(_cut_off(r, steps) for r in outside):
-        return False, f"{name}: {len(outside)} of {len(found)} lie outside every {STEP}"
+        return False, f"{name}: {len(outside)} of {len(found)} lie outside every {STEP.label}"
     return True, f"{name}: {len(found)} times"
 
 

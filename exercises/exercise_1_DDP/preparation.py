@@ -1,8 +1,10 @@
-"""What exercise 1 prepares before its loop: its options, and model, data and optimizer, spread by accelerate."""
+"""What exercise 1 prepares before its loop, and does after it: its options, and model, data and optimizer, spread by
+accelerate."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,10 +15,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from exercises.exercise_1_DDP import variants
 from exercises.utils import models, unified_memory
-from exercises.utils.arguments import positive
+from exercises.utils.announce import announce
+from exercises.utils.arguments import parse_arguments, positive
+from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.faults import settings
+from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, on_the_fly_loader, prepared_loader
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
@@ -49,6 +54,24 @@ class TrainingState:
     stop: StopRequest
     check: SynchronisationCheck
     description: StartLine
+
+
+def run_training(train: Callable[[TrainingState, metrics.MetricsWriter, Capture], None]) -> int:
+    """Prepare everything, train with this loop, and return the exit code."""
+    stop = StopRequest()
+    arguments = parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options)
+    announce("building the model and reading the data")
+    training = build(arguments, stop)
+    writer = metrics.MetricsWriter(arguments.run_dir, training.description)
+    capture = open_capture(arguments, training.accelerator.process_index)
+    with writer, capture, injected(training, training.model, training.optimizer) as training:  # --fault
+        train(training, writer, capture)
+        if stop.asked:
+            writer.stopped("SIGTERM")
+        else:
+            training.check.finish()
+    training.accelerator.end_training()
+    return stop.exit_code
 
 
 def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:

@@ -1,7 +1,7 @@
 """Exercise 1: fine-tune a Llama with DistributedDataParallel, and profile some of its steps.
 
-Read it from top to bottom: `main` prepares and ends the training, `train` is the loop, `train_step` one batch.
-What is trained is built in `preparation.py`.
+Read it from top to bottom: `train` is the loop, `train_step` one batch. What is trained is built in `preparation.py`,
+which also begins and ends the training.
 
     accelerate launch --config_file configs/accelerate/ddp.yaml exercises/exercise_1_DDP/train.py \
         --model configs/models/tiny-llama.yaml --run-dir /tmp/run --profiler torch
@@ -21,14 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is f
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_1_DDP import variants
-from exercises.exercise_1_DDP.preparation import DDPArguments, TrainingState, build, declare_options
-from exercises.utils.announce import announce
-from exercises.utils.arguments import parse_arguments
-from exercises.utils.capture import Capture, open_capture
+from exercises.exercise_1_DDP.preparation import TrainingState, run_training
+from exercises.utils.capture import Capture
 from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
-from exercises.utils.faults.inject import injected
-from exercises.utils.stop import StopRequest
 from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate
@@ -36,20 +32,7 @@ from harness.observe.ranges import annotate
 
 def main() -> int:
     """Prepare everything, train, and return the exit code."""
-    stop = StopRequest()
-    arguments = parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options)
-    announce("building the model and reading the data")
-    training = build(arguments, stop)
-    writer = metrics.MetricsWriter(arguments.run_dir, training.description)
-    capture = open_capture(arguments, training.accelerator.process_index)
-    with writer, capture, injected(training, training.model, training.optimizer) as training:  # --fault
-        train(training, writer, capture)
-        if stop.asked:
-            writer.stopped("SIGTERM")
-        else:
-            training.check.finish()
-    training.accelerator.end_training()
-    return stop.exit_code
+    return run_training(train)
 
 
 def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:

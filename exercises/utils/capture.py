@@ -42,6 +42,9 @@ class _Watched(Capture):
             self._memory.finish()
         self._profiler.step_ends(step)
 
+    def abandon(self) -> None:
+        self._profiler.abandon()
+
     def __enter__(self) -> Capture:
         self._sampler = LineSampler(self._run_dir, self._rank)
         self._until.callback(self._sampler.close)

@@ -77,6 +77,20 @@ def test_a_range_outside_its_step_is_named(tmp_path: Path, capsys: pytest.Captur
     assert "DataLoad batch <i>: 2 of 2 lie outside every batch_<i>" in capsys.readouterr().out
 
 
+def test_what_the_training_said_of_the_scripts_calls_is_wrong_beside_a_whole_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kineto(tmp_path / "rank0.json.gz", STEPS)
+    (tmp_path / "metrics").mkdir()
+    for rank in (0, 1):
+        said = '{"event": "observed", "rank": 0, "notes": ["the script never called Stop"]}'
+        (tmp_path / f"metrics/rank{rank}.jsonl").write_text(f'{{"event": "start"}}\n{said}\n{said[:40]}')
+    assert main([str(tmp_path)]) == 1
+    assert [line for line in capsys.readouterr().out.splitlines() if " ok " not in line] == [
+        "calls: WRONG   the script never called Stop"
+    ]
+
+
 @pytest.mark.parametrize("write", [kineto, nsys])
 def test_what_is_left_of_steps_that_recording_cut_is_no_fault(tmp_path: Path, write: Callable[..., Path]) -> None:
     """The recording cuts the first step's beginning and the last step's end, so both lose their step ranges."""
@@ -87,7 +101,9 @@ def test_what_is_left_of_steps_that_recording_cut_is_no_fault(tmp_path: Path, wr
 
 def test_no_trace_at_all_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert "has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3)" in capsys.readouterr().out
+    assert (
+        "has no trace: torch.cuda.cudart().cudaProfilerStart() starts the recording (GAP 1)" in capsys.readouterr().out
+    )
 
 
 def a_run(root: Path, state: State, missing: list[str], profiler: str = "torch") -> Path:
@@ -125,7 +141,7 @@ def test_a_run_is_found_by_what_the_harness_calls_it(runs: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("state", "missing", "said"),
     [
-        ("completed", ["torch/rank0.json.gz"], "check that the profiler is started (GAP 2) and stepped on (GAP 3)"),
+        ("completed", ["torch/rank0.json.gz"], "torch.cuda.cudart().cudaProfilerStart() starts the recording (GAP 1)"),
         ("completed", [], "ran without a profiler: run it again without --no-profile"),
         ("completed", ["nsys"], "`bash slurm.sh report last` exports them"),
         ("failed", ["torch/rank0.json.gz"], "`bash slurm.sh logs last` shows its output"),

@@ -16,6 +16,7 @@ import pytest
 from harness.common.memory_snapshot import memory_file
 from harness.measure.request import Request, measure_request
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
+from tests.exercises.student_script import filled
 
 pytestmark = pytest.mark.train
 
@@ -126,13 +127,20 @@ def test_mixed_precision_multiplies_in_bfloat16(tmp_path: Path, default: Finishe
     assert "c10::BFloat16" in precisions(run.folder)
 
 
-def test_the_students_version_trains_as_it_is_and_leaves_no_trace(tmp_path: Path, default: Finished) -> None:
-    run = train("exercise_1_DDP/train_todo.py", tmp_path / "run", *SHORT, "--profiler", "torch", model="tiny-llama")
+def test_the_students_version_with_the_pages_solution_trains_and_is_recorded_as_ours(
+    tmp_path: Path, default: Finished
+) -> None:
+    script = tmp_path / "my_train.py"
+    script.write_text(filled())
+    run = train(str(script), tmp_path / "run", *SHORT, "--profiler", "torch", model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
     assert run.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
     checked = subprocess.run([sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False)
-    assert checked.returncode == 2
-    assert "has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3)" in checked.stdout
+    assert checked.returncode == 0, checked.stdout
+    summaries = [measure_request(Request([str(each.folder)])).summaries[0] for each in (run, default)]
+    counted = [[s.steps.counted, [own.steps_counted for own in s.training], s.world_size] for s in summaries]
+    assert counted == [[16, [8, 8], 2]] * 2
+    assert [step["step"] for step in run.steps(1) if step["phase"] == "active"] == list(range(4, 12))
 
 
 @pytest.mark.long

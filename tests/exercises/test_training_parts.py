@@ -6,7 +6,7 @@ import ast
 import importlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from exercises.utils.models import build_model, load_model_config, save_random_w
 from harness.common.errors import RequestError, WorkError  # noqa: E402
 from harness.common.metrics_lines import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, StartLine, as_recorded  # noqa: E402
 from harness.observe import metrics  # noqa: E402
+from tests.exercises.student_script import EXERCISE, GAPS, filled  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = sorted((ROOT / "configs/models").glob("*.yaml"))
@@ -369,33 +370,66 @@ def test_fewer_processes_than_the_launcher_started_is_an_error(monkeypatch: pyte
         synchronisation.require_every_process(1)
 
 
+# The page
+
+
+def gradient_buckets(model: str, *limits_mib: float) -> list[int]:
+    """Bytes of DDP's buckets, by PyTorch's own rule."""
+    with torch.device("meta"):
+        built = build_model(load_model_config(ROOT / f"configs/models/{model}.yaml"), None, False, torch.device("meta"))
+    gradients = [*reversed(list(built.parameters()))]
+    limits = [int(limit * 2**20) for limit in limits_mib]
+    buckets, _ = torch.distributed._compute_bucket_assignment_by_size(gradients, limits, [False] * len(gradients))
+    return [sum(gradients[i].nbytes for i in bucket) for bucket in buckets]
+
+
+@pytest.mark.parametrize(("model", "named"), [("tiny-llama", "The miniature"), ("llama-3.2-1b", "Llama-3.2-1B")])
+def test_the_page_says_how_many_buckets_the_gradients_fill(model: str, named: str) -> None:
+    default, small = gradient_buckets(model, 1, 25), gradient_buckets(model, 0.25)
+    assert f"{named} has {len(default)} and {len(small)}" in (EXERCISE / "README.md").read_text()
+    if model == "tiny-llama":
+        (whole,) = default
+        embedding = 1024 * 64 * 4
+        assert (round(whole / 1e6, 2), round((whole - embedding) / 1e6, 2)) == (1.25, 0.99)
+
+
 # The student's version
 
 
 class _WithoutProfiling(ast.NodeTransformer):
-    """Takes `annotate(…)` and what belongs to the capture out of the training loop."""
+    """Takes ranges, and what belongs to the capture, out of the training loop."""
 
     def visit_With(self, node: ast.With) -> Any:
         self.generic_visit(node)
-        node.items = [item for item in node.items if not ast.unparse(item).startswith("annotate(")]
+        taken = ("annotate(", "torch.cuda.nvtx.")
+        node.items = [item for item in node.items if not ast.unparse(item).startswith(taken)]
         return node if node.items else node.body
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        return None if ast.unparse(node).startswith("capture.") else node
+        is_profiling = ast.unparse(node).startswith(("capture.", "torch.cuda."))
+        return None if is_profiling or isinstance(node.value, ast.Constant) else node
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        return node if node.body else None
 
 
-def _code(name: str) -> dict[str, str]:
-    tree = ast.parse((ROOT / "exercises/exercise_1_DDP" / name).read_text())
-    tree.body = [node for node in tree.body if not isinstance(node, ast.Expr)]
-    parts = (_WithoutProfiling().visit(node) for node in tree.body)
-    return {getattr(part, "name", ast.unparse(part)): ast.unparse(part) for part in parts}
+def _loop(script: str) -> list[list[str]]:
+    """The statements of a script's `train` and `train_step`."""
+    functions = {node.name: node for node in ast.parse(script).body if isinstance(node, ast.FunctionDef)}
+    loop = (_WithoutProfiling().visit(functions[name]) for name in ("train", "train_step"))
+    return [[ast.unparse(statement) for statement in function.body] for function in loop]
 
 
-def test_the_students_version_lacks_the_profiling_and_nothing_else() -> None:
-    assert _code("train_todo.py") == _code("train.py")
-    todo = (ROOT / "exercises/exercise_1_DDP/train_todo.py").read_text()
-    assert all(f"GAP {number}:" in todo for number in range(1, 9))
-    assert "with annotate" not in todo.replace('with annotate(f"…")', "")
+@pytest.mark.parametrize("without", [(), GAPS])
+def test_the_students_version_differs_from_ours_in_its_profiling_alone(without: Collection[int]) -> None:
+    assert _loop(filled(without)) == _loop((EXERCISE / "train.py").read_text())
+
+
+def test_the_students_version_begins_with_at_most_twelve_lines_of_imports() -> None:
+    lines = filled().splitlines()
+    assert sum(line.startswith(("import ", "from ")) for line in lines) <= 12
+    assert not any(trick in line for line in lines for trick in ("gc.", "sys.path"))
 
 
 def test_the_functions_of_our_list_for_nsys_are_pytorchs() -> None:

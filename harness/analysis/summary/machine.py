@@ -145,7 +145,8 @@ class RankTraining(SummaryPart, kw_only=True):
     """Of a training that is not the harness's: the call that ends a step (`optimizer`, `backward`, `forward`), or
     `clock` for seconds. Null: not known, or the training marks its own steps."""
     notes: list[str] = []
-    """What the observer of such a training left out, and why."""
+    """What the observer of such a training left out, and why; of a script that calls the profiler itself
+    (`train_todo.py`), which calls are missing or wrong."""
     steps_total: int = 0
     """Steps written."""
     steps_counted: int = 0
