@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -90,8 +92,8 @@ def test_autograds_operators_tell_the_phases_of_a_program_without_ranges() -> No
 
 def test_a_wait_of_which_only_such_a_phase_is_known_has_no_words() -> None:
     """As in a script that marks all its phases but backward: the finding names the phase, and no call or operator."""
-    found = {"cause": "between operators", "kind": "range", "range": None, "rank": 0, "device": 0}
-    times = {"idle_ns": 9, "count": 1, "longest_ns": 9, "first_ns": 0}
+    found: dict[str, Any] = {"cause": "between operators", "kind": "range", "range": None, "rank": 0, "device": 0}
+    times: dict[str, Any] = {"idle_ns": 9, "count": 1, "longest_ns": 9, "first_ns": 0}
     waited = HostActivity(what="backward (by its operators)", **found, **times)
     assert activity_words(waited) is None
     assert activity_words(structs.replace(waited, operator="aten::mm")) == "aten::mm"
