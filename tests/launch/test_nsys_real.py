@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,39 @@ def test_on_a_cpu_it_records_each_rank_s_steps(nsys_folder: Path, tmp_path: Path
         assert statistics.median(apart_ns(run, report)) < 5_000_000, "one clock for all reports of a node"
     assert leaks(tmp_path, PLANTED) == []
     assert "not passed to the training: AWS_ACCESS_KEY_ID" in said
+
+
+EPOCHS = """
+from harness.observe.capture import NsysRecording
+from harness.observe.ranges import annotate
+
+recording = NsysRecording("recording")
+for epoch in range(2):
+    with annotate(f"epoch_{epoch}"):
+        for step in range(3 * epoch, 3 * epoch + 3):
+            if step == 1:
+                recording.begin()
+            with annotate(f"batch_{step}"):
+                pass
+            if step == 4:
+                recording.end(together=True)
+"""
+
+
+@EACH_NSYS_AT_LENGTH
+@pytest.mark.train
+def test_an_epoch_that_ends_inside_the_window_does_not_end_the_recording(
+    nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nsys = understood(said(nsys_folder, "--version"), said(nsys_folder, "profile", "--help"))
+    argv, _ = profile_argv(nsys, load_options("cpu"), str(tmp_path / "report"), has_gpu=False)
+    monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    done = subprocess.run([*argv, sys.executable, "-c", EPOCHS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    trace = open_trace(tmp_path / "report.nsys-rep")
+    found = {trace.names[index] for index in trace.ranges.name}
+    assert [name for name in sorted(found) if name.startswith("batch_")] == [f"batch_{step}" for step in range(1, 5)]
 
 
 @pytest.mark.train
