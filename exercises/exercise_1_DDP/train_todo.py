@@ -5,7 +5,7 @@ Fill the eight gaps with the calls of the slide. `README.md` beside this file ex
     torch.cuda.cudart().cudaProfilerStart()     torch.cuda.nvtx.range_push("name")
     torch.cuda.cudart().cudaProfilerStop()      torch.cuda.nvtx.range_pop()
 
-nsys hears them on a GPU. Without a GPU, or with torch.profiler, the harness records the same calls (`by_calls`). The
+nsys receives them on a GPU. Without a GPU, or with torch.profiler, the harness records the same calls (`by_calls`). The
 script trains with any number of gaps filled. Run it, and check what you added:
 
     bash slurm.sh -e 1 --script train_todo.py

@@ -1,9 +1,9 @@
 """A script that says itself what is profiled, with PyTorch's calls for nsys: `torch.cuda.cudart().cudaProfilerStart()`
 and `cudaProfilerStop()`, and `torch.cuda.nvtx.range_push(name)`, `range_pop()` and `range(name)`.
 
-With CUDA they stay what they are, and nsys hears them. Here the same calls also start and stop torch.profiler, and its
-trace gets the ranges. In a build of PyTorch without CUDA, where they are errors, they do that alone. A wrong call is
-no error: it is counted, and said when the training is over.
+With CUDA they stay what they are, and nsys receives them. Here the same calls also start and stop torch.profiler, and
+its trace gets the ranges. In a build of PyTorch without CUDA, where they are errors, they do that alone. A wrong call
+is no error: it is counted, and said when the training is over.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _CountedRanges(OpenRanges):
 
 
 class _Cudart:
-    """CUDA's runtime, whose profiler's calls the harness hears."""
+    """CUDA's runtime, with the calls of its profiler passed to the harness."""
 
     def __init__(self, calls: ProfilerCalls) -> None:
         self.cudaProfilerStart, self.cudaProfilerStop = calls.start, calls.stop
@@ -79,7 +79,7 @@ class _Cudart:
 
 
 class ProfilerCalls:
-    """As a context manager it hears the calls. Only the first recording counts, as for nsys."""
+    """As a context manager it receives the calls. Only the first recording counts, as for nsys."""
 
     def __init__(self, arguments: TrainingArguments, rank: int, writer: MetricsWriter) -> None:
         self._window, self._rank, self._writer = arguments.window, rank, writer

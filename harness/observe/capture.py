@@ -100,7 +100,7 @@ class Capture:
         self.close()
 
 
-CUDART = torch.cuda.cudart  # PyTorch's own, also while a script's calls of it are heard
+CUDART = torch.cuda.cudart  # PyTorch's own, also while another stands for it in a script
 
 
 class NsysRecording:

@@ -152,7 +152,7 @@ def test_a_wrong_call_is_a_sentence_and_the_training_goes_on(
 
 @pytest.mark.parametrize("nvtx", ["torch.cuda.nvtx", "nvtx"])
 def test_a_range_is_a_with_and_a_push_in_a_with_says_what_works(tmp_path: Path, accelerator: Any, nvtx: str) -> None:
-    """As the slide has it; `from torch.cuda.nvtx import …` is heard as well."""
+    """As the slide has it; `from torch.cuda.nvtx import …` works as well."""
     first = "import torch\nfrom torch.cuda import nvtx\nfrom torch.cuda.nvtx import range as own_range\n"
     script = filled().replace("import torch\n", first, 1)
     loading = '    with timer.part("data"):\n'
@@ -173,6 +173,29 @@ def test_after_the_training_pytorchs_own_functions_are_back(tmp_path: Path, acce
 
 def test_without_a_profiler_the_calls_do_no_harm(tmp_path: Path, accelerator: Any) -> None:
     run = trained(filled(), tmp_path, accelerator, "--profiler", "none")
+    assert phases(run) == ["skip", "active", "active", "active", "after"]
+
+
+def test_with_a_fake_cuda_the_real_calls_are_made_once_for_nsys(
+    tmp_path: Path, accelerator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    cudart = SimpleNamespace(
+        cudaProfilerStart=lambda: told.append("start"), cudaProfilerStop=lambda: told.append("stop"), other=7
+    )
+    nvtx = SimpleNamespace(rangePushA=told.append, rangePop=lambda: told.append("pop"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("harness.observe.capture.CUDART", lambda: cudart)
+    monkeypatch.setattr("exercises.utils.profiler_calls.CUDART", lambda: cudart)
+    monkeypatch.setattr(ranges, "PYTORCH_NVTX", nvtx)
+    monkeypatch.setattr("exercises.utils.profiler_calls.nvtx_functions", ranges.nvtx_functions.__wrapped__)
+    begin = "    # GAP 4 begins"
+    asked = filled().replace(begin, f"    assert torch.cuda.cudart().other == 7\n{begin}")
+    run = trained(asked, tmp_path, accelerator, "--profiler", "nsys")
+    start, stop = told.index("start"), told.index("stop")
+    assert (told.count("start"), told.count("stop")) == (1, 1)
+    assert [name for name in told[start:stop] if name.startswith("batch_")] == ["batch_1", "batch_2", "batch_3"]
+    assert sum(name not in ("start", "stop", "pop") for name in told) == told.count("pop")
     assert phases(run) == ["skip", "active", "active", "active", "after"]
 
 
