@@ -79,15 +79,18 @@ def quantity(value: float, unit: str) -> str:
 
     >>> quantity(1_234_000, "ns"), quantity(0.25, "share"), quantity(2e9, "bytes"), quantity(0.5, "GPU h")
     ('1.23 ms', '25.0 %', '2.00 GB', '0.5 GPU h')
-    >>> quantity(90, "s"), quantity(600, "s")
-    ('90 s', '10.0 min')
+    >>> quantity(90, "s"), quantity(600, "s"), quantity(9000, "s"), quantity(1024, "samples")
+    ('90 s', '10.0 min', '2.5 h', '1,024 samples')
     """
     if unit == "ns":
         return duration(value)
     if unit == "share":
         return percent(value)
     if unit == "s":
-        return f"{value:.0f} s" if value < 120 else f"{value / 60:.1f} min"
+        minutes = value / 60
+        return f"{value:.0f} s" if minutes < 2 else f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    if unit == "samples":
+        return f"{value:,.0f} {unit}"
     if unit in ("GPU h", "kWh"):
         return f"{rate(value)} {unit}"
     return amount(value, "B" if unit == "bytes" else unit)

@@ -247,11 +247,51 @@ def test_a_wrong_launch_is_a_wrong_plan(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("exercise", [0, 1, 2, 3])
 @pytest.mark.parametrize("site", ["leonardo", "slurm", "local"])
-def test_the_short_form_is_five_lines_at_most(exercise: int, site: str) -> None:
-    lines = short_form(planned("-e", str(exercise), "--site", site))
-    assert len(lines) <= 5
+def test_the_short_form_is_six_lines_at_most_and_names_the_global_batch(exercise: int, site: str) -> None:
+    found = planned("-e", str(exercise), "--site", site)
+    lines = short_form(found)
+    accumulates = found.workload is not None and found.workload.micro_batches > 1
+    assert len(lines) <= (6 if accumulates else 5)
+    assert any("global batch" in line for line in lines) == accumulates
     assert all(line.startswith("plan: " if not number else "      ") for number, line in enumerate(lines))
     assert all("None" not in line for line in lines)
+
+
+ACCUMULATE = ("--", "--gradient-accumulation-steps", "16", "--micro-batch-size", "8")
+
+
+@pytest.mark.parametrize("words", [("-e", "2"), ("-e", "2", "--ds-stage2"), ("-e", "1"), ("-e", "1", "--fsdp")])
+def test_every_rank_of_ddp_zero_and_fsdp_has_its_own_samples_in_the_global_batch(words: tuple[str, ...]) -> None:
+    found = planned(*words[:2], "-n", "2", *LEONARDO, *ACCUMULATE, *words[2:])
+    rows = plan_document(found)["numbers"]
+    assert (rows["global_batch"]["value"], rows["global_batch"]["unit"]) == (8 * 16 * 8, "samples")
+    assert rows["global_batch_tokens"]["value"] == 1024 * 512
+    (line,) = [line for line in short_form(found) if "global batch" in line]
+    assert line.endswith("8 ranks × 16 accumulation steps × micro-batch 8 = 1,024 samples (524,288 tokens)")
+    if "ds_config.json" in found.job.files:
+        config = json.loads(found.job.files["ds_config.json"])
+        assert 8 * config["gradient_accumulation_steps"] * config["train_micro_batch_size_per_gpu"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("words", "factors"),
+    [
+        (("--tp", "4", "--pp", "1"), "2 replicas (8 ranks / (TP 4 · PP 1 · CP 1)) × 16 micro-batches of 2"),
+        (("--tp", "4", "--pp", "2"), "1 replica (8 ranks / (TP 4 · PP 2 · CP 1)) × 32 micro-batches of 2"),
+        (("--tp", "1", "--cp", "2"), "4 replicas (8 ranks / (TP 1 · PP 1 · CP 2)) × 8 micro-batches of 2"),
+    ],
+)
+def test_megatrons_ranks_share_the_samples_of_a_replica(words: tuple[str, ...], factors: str) -> None:
+    size = ("--global-batch-size", "64", "--micro-batch-size", "2")
+    rows = numbers("-e", "3", "-n", "2", *LEONARDO, "--", *size, *words)
+    assert (rows["global_batch"]["value"], rows["global_batch"]["formula"]) == (64, factors)
+    assert rows["global_batch_tokens"]["value"] == rows["tokens_per_step"]["value"] == 64 * 4096
+
+
+def test_the_page_names_the_global_batch_also_without_accumulation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "-e", "1", *LEONARDO]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "global batch" in line)
+    assert "16 samples" in line and "4 ranks × 1 accumulation step × micro-batch 4" in line
 
 
 def test_a_plan_takes_the_peak_and_the_memory_of_its_precision() -> None:

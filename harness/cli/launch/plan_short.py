@@ -31,13 +31,14 @@ def shown(row: Quantity) -> str:
 
 
 def short_form(found: LaunchPlan) -> list[str]:
-    """At most five lines: memory and verdict, the usual micro-batch if it is another one, step, communication, cost.
-    What is not known is left out."""
+    """At most six lines: memory and verdict, the usual micro-batch if it is another one, the global batch if it has
+    several micro-batches, step, communication, cost. What is not known is left out."""
     from harness.study.plan.numbers import sections_of
 
     rows = {row.name: row for section in sections_of(found) for row in section.rows}
-    usual = found.memory.usual if found.memory else ""
-    lines = [_memory_line(found), usual, _step_line(found, rows), _communication_line(found, rows), _cost_line(rows)]
+    memory = [_memory_line(found), found.memory.usual if found.memory else ""]
+    of_steps = [_batch_line(found), _step_line(found, rows), _communication_line(found, rows)]
+    lines = [*memory, *of_steps, _cost_line(rows)]
     return [f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))]
 
 
@@ -52,6 +53,16 @@ def _memory_line(found: LaunchPlan) -> str:
     named = ", ".join(f"{name} {amount(getattr(parts, name))}" for name in largest)
     verdict = "whether it fits is not known" if memory.verdict == "not known" else memory.verdict
     return f"memory {amount(parts.total)}{of} per {each}: {verdict} ({named})"
+
+
+def _batch_line(found: LaunchPlan) -> str:
+    from harness.study.plan.numbers import batch_factors
+
+    w = found.workload
+    if w is None or w.micro_batches == 1:
+        return ""
+    size = f"{w.global_batch:,} samples ({w.global_batch * w.seq_length:,} tokens)"
+    return f"global batch of an optimizer step: {batch_factors(w)} = {size}"
 
 
 def _step_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:

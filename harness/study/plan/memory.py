@@ -92,6 +92,11 @@ class Workload:
         """Tokens of all ranks in one step of the training's loop."""
         return self.micro_batch * self.seq_length * self.micro_batches_per_step * self.layout.dp
 
+    @property
+    def global_batch(self) -> int:
+        """Samples of all replicas in one optimizer step."""
+        return self.layout.dp * self.micro_batches * self.micro_batch
+
 
 def workload_of(job: Job) -> Workload | None:
     """What the job trains; None: it trains nothing."""

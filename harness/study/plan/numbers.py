@@ -21,6 +21,8 @@ STAGES = ("none", "zero1", "zero2", "zero3")
 ZERO = "Rajbhandari et al., ZeRO, 2020, section 3"
 KORTHIKANTI = "the method of Korthikanti et al., 2022"
 
+GLOBAL_BATCH = "data parallelism, with ZeRO and FSDP too: each replica of the model has its own samples"
+
 Formula = tuple[str, str]
 
 
@@ -218,6 +220,7 @@ def _work(w: Workload) -> Section:
     m = f" · {w.micro_batches_per_step} micro-batches" if w.micro_batches_per_step > 1 else ""
     tokens = f"{w.micro_batch} · {w.seq_length}{m} · {w.layout.dp} replicas"
     rows = [
+        *_global_batch(w),
         Quantity("tokens_per_step", "tokens per step, all ranks", w.tokens_per_step, "tokens", tokens),
         Quantity(
             "flops_per_token",
@@ -234,6 +237,30 @@ def _work(w: Workload) -> Section:
         formula = f"(p−1)/({v}m+p−1), p = {w.layout.pp}, m = {w.micro_batches}"
         rows.append(Quantity("bubble", "pipeline bubble", bubble(w), "share", formula, "Narayanan et al., SC 2021"))
     return Section("Work", rows, [])
+
+
+def batch_factors(w: Workload) -> str:
+    """What is multiplied to the global batch of an optimizer step."""
+    if w.sharding is None:
+        size = w.layout
+        shared = f"{_counted(w.ranks, 'rank')} / (TP {size.tp} · PP {size.pp} · CP {size.cp})"
+        each = f"{_counted(w.micro_batches, 'micro-batch', 'es')} of {w.micro_batch}"
+        return f"{_counted(size.dp, 'replica')} ({shared}) × {each}"
+    steps = _counted(w.micro_batches, "accumulation step")
+    return f"{_counted(w.layout.dp, 'rank')} × {steps} × micro-batch {w.micro_batch}"
+
+
+def _counted(number: int, noun: str, ending: str = "s") -> str:
+    return f"{number} {noun}{ending * (number != 1)}"
+
+
+def _global_batch(w: Workload) -> Iterator[Quantity]:
+    yield Quantity(
+        "global_batch", "global batch of an optimizer step", w.global_batch, "samples", batch_factors(w), GLOBAL_BATCH
+    )
+    tokens = w.global_batch * w.seq_length
+    formula = f"samples · {w.seq_length} tokens = {tokens:,}"
+    yield Quantity("global_batch_tokens", "  its tokens", tokens, "tokens", formula)
 
 
 def _step(w: Workload, step: StepPlan) -> Section:
