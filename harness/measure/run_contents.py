@@ -125,8 +125,8 @@ def read_plan(run: Run) -> dict[str, Any]:
     except (OSError, ValueError, ValidationError):
         return {}
     status = run.status()
-    ended = status and status.ended_ns and status.started_ns and (status.ended_ns - status.started_ns) / 1e9
-    return {"numbers": plan.numbers, "measured": {JOB_SECONDS: ended} if ended else {}}
+    elapsed_ns = status.elapsed_ns if status else None
+    return {"numbers": plan.numbers, "measured": {JOB_SECONDS: elapsed_ns / 1e9} if elapsed_ns else {}}
 
 
 def predicted_and_measured(summary: Summary, plan: Mapping[str, Any]) -> list[Predicted]:

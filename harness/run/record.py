@@ -67,6 +67,13 @@ class Status(BaseModel):
     note: str = ""
 
     @property
+    def elapsed_ns(self) -> int | None:
+        """From the script's start to its end; None: it did not write both."""
+        if self.started_ns is None or self.ended_ns is None:
+            return None
+        return max(0, self.ended_ns - self.started_ns)
+
+    @property
     def is_own_word(self) -> bool:
         """Whether the job itself wrote it."""
         return self.told_by in (None, ITSELF)

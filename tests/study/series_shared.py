@@ -63,7 +63,7 @@ def a_run(root: Path, task: Task, state: State | None, *, number: int, took_s: f
     )  # fmt: skip
     with Stage(root / "exercise_1_DDP") as stage:
         Run(stage.path).write_record(record)
-        run = stage.publish(f"run-{number}", record.job_id)
+        run = stage.publish(task.prepared.job.name_for(record.job_id), record.job_id)
     if state is not None:
         end = Status(state=state, started_ns=now, ended_ns=now + round(took_s * SECOND_NS))
         run.write_status(end)

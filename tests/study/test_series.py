@@ -23,7 +23,6 @@ from harness.study.series.points import (
     Task,
     affordable,
     cost_ns,
-    estimate,
     observed,
     orphaned_ns,
     prepared,
@@ -31,7 +30,7 @@ from harness.study.series.points import (
     task_statuses,
     why_too_much,
 )
-from harness.study.series.runner import Change, Limits, Submitter, carry_out, submitter_for, survey, to_make
+from harness.study.series.runner import Change, Limits, Submitter, carry_out, submitter_for, survey
 from tests.study.series_shared import SECOND_NS, a_run, part_of, point, tasks
 
 
@@ -148,19 +147,6 @@ def _with_limit(task: Task, seconds: int) -> Task:
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     site = task.point.site.model_copy(update={"time": clock})
     return task._replace(point=task.point._replace(site=site))
-
-
-def test_the_plan_expects_the_mean_of_earlier_runs(runs: Path) -> None:
-    wanted = prepared([point(1), point(1, repeat=1), point(2), point(3)])
-    for number, (task, took) in enumerate(zip(wanted[:2], (60, 120), strict=True)):
-        a_run(runs, task, "completed", number=number, took_s=took)
-    places, found = survey("s", wanted)
-    told = estimate(places, found, to_make(places, False))
-    assert told.spent_ns == 180 * SECOND_NS
-    assert told.worst_ns == 2 * 600 * SECOND_NS
-    assert told.expected_ns == 2 * 90 * SECOND_NS
-    assert estimate(places, [], wanted[2:])[3] == 2 * 90 * SECOND_NS
-    assert estimate(task_statuses(wanted, []), [], wanted).expected_ns is None
 
 
 def test_the_sentence_before_the_cap_has_the_numbers() -> None:

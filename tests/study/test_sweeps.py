@@ -263,7 +263,7 @@ def test_without_a_terminal_nothing_is_started_without_yes(file: str, capsys: py
     assert main(["sweep", file]) == 2
     said = capsys.readouterr().err
     assert "add --yes to start 4 runs" in said
-    assert "to make: 4, at worst 4.00 process hours (2 × 00:30:00 each)" in said
+    assert "to make: 4 runs, expected: not known, at most 2.0 h (the time limit: 00:30:00 each)" in said
     assert all_runs() == []
     assert all_series() == []
 
@@ -286,7 +286,7 @@ def test_a_person_who_does_not_say_yes_starts_nothing(
 def test_a_dry_run_prints_a_command_per_run_and_writes_nothing(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", file, "--dry-run", "--time", "00:06:00", "--", "--steps", "60"]) == 0
     said = capsys.readouterr()
-    assert "at worst 0.8 process hours" in said.err
+    assert "at most 24.0 min (the time limit: 00:06:00 each)" in said.err
     assert said.out.splitlines()[0] == (
         "micro_batch_size=1: slurm.sh -e 1 -g 2 --time 00:06:00 -- --steps 60 --micro-batch-size 1 --no-profile"
     )
@@ -300,7 +300,7 @@ def test_the_result_is_a_table_with_intervals_a_csv_file_and_a_plot(
     words = ["--csv", str(tmp_path / "t.csv"), "--png", str(tmp_path / "t.png")]
     assert main(["sweep", file, *words]) == 0
     said = capsys.readouterr()
-    assert "spent so far: 0.08 process hours" in said.err
+    assert "spent so far: 2.4 min\n" in said.err
     assert said.err.endswith("4 done\n")
     # s = 141.4, t(1) = 12.706: 12.706 × 141.4 / √2
     assert said.out.splitlines()[-2].split() == ["1", "2", "1.00", "ktokens/s", "±", "1.27", "ktokens/s"]
@@ -369,7 +369,7 @@ def test_the_cap_ends_a_sweep_with_its_numbers_and_exit_1(
     quick_runs(monkeypatch, 0.02)
     assert main(["sweep", file, "--yes", "--max-gpu-hours", "0.5"]) == 1
     said = capsys.readouterr().err
-    assert "cap: 0.5 process hours, and it stops before that" in said
+    assert "cap: 0.5 process hours; all runs together take at most 4.00, so it stops before a run that could" in said
     assert "stopped before the cap: 0 device hours are spent, the next run (micro_batch_size=1) may take" in said
     assert all_runs() == []
 

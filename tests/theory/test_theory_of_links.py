@@ -92,5 +92,5 @@ def test_a_measured_line_gives_latency_per_message_and_bytes_for_this_many_ranks
 
 
 def test_a_run_costs_its_gpus_for_its_time() -> None:
-    cost = Cost(gpus=8, limit_s=1800, expected_s=None, least_s=None, watts=500)
+    cost = Cost(gpus=8, limit_s=1800, watts=500)
     assert (cost.most_gpu_hours, cost.most_kwh()) == (4, 2)

@@ -27,8 +27,10 @@ from harness.launch.exercises.base import launch_of
 from harness.report.tables.table import WIDTH, setting, table
 from harness.study.check import series
 from harness.study.check.result import ArmValues, Checked, Differing, Question, check_arms
-from harness.study.series.points import Task
-from harness.study.series.runner import Change, SeriesOutcome
+from harness.study.series.cost import SeriesCost, cost_lines, making, series_cost
+from harness.study.series.folder import runs_of
+from harness.study.series.points import Task, observed, task_statuses
+from harness.study.series.runner import Change, SeriesOutcome, to_make
 
 USUAL_RUNS = 4  # of each arm
 MOST_RUNS = 64
@@ -109,9 +111,13 @@ def command(
         asked_for = launches_of([shlex.split(word) for word in (a, b)])
         arms, name = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
         asked += ["--resume", name]
+        checked = check_arms(*arms, question)
+        if checked.needed_runs is not None:
+            cost = _cost(name, series.tasks_of(asked_for, checked.needed_runs))
+            checked = checked.model_copy(update={"next_cost": making(cost) if cost.to_make else None})
     else:
         arms = series.arms_of_runs((a, b))
-    checked = check_arms(*arms, question)
+        checked = check_arms(*arms, question)
     checked = checked.model_copy(update={"next": _next(checked, arms, asked)})
     print(checked.model_dump_json(indent=1) if as_json else "\n".join(lines_of(checked, columns(WIDTH))))
     return checked.verdict.exit_code
@@ -178,7 +184,8 @@ def make_arms(
     arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
     again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", name])
     order = " ".join(slot.key.upper() for slot in series.slots(each))
-    print(f"{name}: {len(tasks)} runs, alternating {order}", file=sys.stderr)
+    lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(_cost(name, tasks))]
+    print("\n  ".join(lines), file=sys.stderr)
     outcome = _made(name, tasks, again)
     arms = [_arm(arm, word, outcome) for arm, word in zip(series.ARMS, arguments, strict=True)]
     if few := [arm for arm, made in zip(series.ARMS, arms, strict=True) if len(made.runs) < 2]:
@@ -186,6 +193,12 @@ def make_arms(
         which = " and ".join(few).upper()
         raise WorkError("\n".join([*notes, f"{which}: fewer than two runs completed; continue with: {again}"]))
     return (arms[0], arms[1]), name
+
+
+def _cost(name: str, tasks: list[Task]) -> SeriesCost:
+    """Of the runs that a check of these tasks still makes, and of those that it has."""
+    runs = [observed(run) for run in runs_of(name)]
+    return series_cost(tasks, to_make(task_statuses(tasks, runs), retry_failed=True), runs)
 
 
 def _made(name: str, tasks: list[Task], again: str) -> SeriesOutcome:
@@ -295,3 +308,5 @@ def _advice(checked: Checked, width: int) -> Iterator[str]:
     yield text + (":" if checked.next else "")
     if checked.next:
         yield f"  {checked.next}"
+    if checked.next_cost:
+        yield from wrap(f"to make: {checked.next_cost}", width)

@@ -23,6 +23,7 @@ from harness.common.paths import PROGRAM, expanded
 from harness.experiment.options import options_of
 from harness.site.detection import choose_site
 from harness.site.site import Site, override
+from harness.study.series.cost import cost_document
 
 if TYPE_CHECKING:
     from harness.study.reference.record import Recording, StoredReference
@@ -91,7 +92,7 @@ def _no_part(word: str) -> str:
 
 FURTHER = (
     Declared(("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"),
-    Declared(("--only",), True, "only these variants: NAME,NAME…"),
+    Declared(("--only",), True, "only this variant; several: --only again, or NAME,NAME…", repeats=True),
     Declared(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
     Declared(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
 )
@@ -114,7 +115,7 @@ def record(arguments: list[str]) -> int:
         print("\n".join([what, *series.plan_lines(plan)]), file=sys.stderr)
     if wanted.dry_run or wanted.status:
         return _show(recording, plan, wanted)
-    again = _again(recording)
+    again = _again(recording, "--only" in asked.further)
     outcome = series.carried_out(plan, wanted, again)
     if outcome is None:
         return 0
@@ -142,8 +143,16 @@ def _recording(asked: series.Arguments) -> Recording:
         raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
     site = _site(asked)
     given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")
-    only = [name for name in further.get("--only", "").split(",") if name]
+    only = _only(further.get("--only"))
     return plan_recording(wanted.name, given, only, series.repeats_of(further.get("--repeats", "1")), site)
+
+
+def _only(given: str | None) -> list[str]:
+    """The variants to run; empty: all. Raises RequestError: the flag was given without a name."""
+    names = [name.strip() for name in (given or "").split(",") if name.strip()]
+    if given is not None and not names:
+        raise RequestError("--only: name a variant; slurm.sh reference record --dry-run lists all")
+    return names
 
 
 def _site(asked: series.Arguments) -> Site:
@@ -158,9 +167,8 @@ def _site(asked: series.Arguments) -> Site:
 def _show(recording: Recording, plan: series.SeriesPlan, wanted: series.Wanted) -> int:
     if wanted.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
-        print(
-            json.dumps(head | {"runs": series.state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1)
-        )
+        told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.cost)}
+        print(json.dumps(head | told, indent=1))
     elif wanted.dry_run:
         rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
         width = max(map(len, rows), default=0)
@@ -201,9 +209,11 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _again(recording: Recording) -> str:
+def _again(recording: Recording, only_chosen: bool = False) -> str:
+    """The command that makes what is missing: of the whole list, or of its chosen variants."""
     arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
     arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
+    arguments += ["--only", ",".join(each.name for each in recording.chosen.variants)] * only_chosen
     return shlex.join([PROGRAM, *arguments])
 
 

@@ -16,7 +16,8 @@ from harness.common.secrets import masked_words
 from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
 from harness.launch.check import require_training
-from harness.study.series.points import Estimate, ObservedRun, Task, TaskStatus, counts, estimate, hours
+from harness.study.series.cost import SeriesCost, cost_lines, series_cost
+from harness.study.series.points import Task, TaskStatus, counts, hours
 from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make
 
 OWN = (
@@ -33,7 +34,7 @@ _UNUSED = ("--wait", "--follow", "--strict")
 _DRY_RUN = "print the plan and each run's command, start nothing"
 _TAKES = {"--name": "NAME", "--csv": "FILE", "--png": "FILE", "--site": "NAME|FILE", "--gpus": "N,N…",
           "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H",
-          "--list": "NAME|FILE", "--only": "NAME,NAME…"}  # fmt: skip
+          "--list": "NAME|FILE", "--only": "NAME"}  # fmt: skip
 IN_QUEUE = 4
 MOST_REPEATS = 1000
 
@@ -74,8 +75,13 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
         raise RequestError("\n".join(errors))
     given = dict(line.given)
     ours = {name: given.pop(flag) for name in Wanted._fields if (flag := f"--{name.replace('_', '-')}") in given}
-    theirs = {each.names[-1]: str(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
+    theirs = {each.names[-1]: _joined(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
     return Arguments(Wanted(**ours), theirs, given, line.script)  # type: ignore[arg-type]  # a switch is True, a value its word
+
+
+def _joined(value: str | tuple[str, ...] | bool) -> str:
+    """The values of a flag that may be given several times, as if they were given in one."""
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
@@ -124,21 +130,16 @@ class SeriesPlan(NamedTuple):
     series: str
     tasks: Sequence[Task]
     places: Sequence[TaskStatus]
-    runs: Sequence[ObservedRun]
     limits: Limits
-
-    @property
-    def to_make(self) -> list[Task]:
-        return to_make(self.places, self.limits.retry_failed)
-
-    @property
-    def estimate(self) -> Estimate:
-        return estimate(self.places, self.runs, self.to_make)
+    to_make: list[Task]
+    cost: SeriesCost
 
 
 def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> SeriesPlan:
     """The present state of the series. Raises RequestError: it was made with other settings."""
-    return SeriesPlan(series, tasks, *survey(series, tasks), limits)
+    places, runs = survey(series, tasks)
+    missing = to_make(places, limits.retry_failed)
+    return SeriesPlan(series, tasks, places, limits, missing, series_cost(tasks, missing, runs))
 
 
 def count_text(found: dict[str, int]) -> str:
@@ -146,28 +147,15 @@ def count_text(found: dict[str, int]) -> str:
     return " · ".join(f"{number} {name}" for name, number in found.items() if number or name == "done")
 
 
-def hour_word(tasks: Sequence[Task]) -> str:
-    return "GPU hours" if any(task.prepared.job.device == "cuda" for task in tasks) else "process hours"
-
-
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     """The runs that exist, the runs to make, and their cost."""
-    told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
-    if told.spent_ns or told.running_ns:
-        running = f", at most {hours(told.running_ns)} more by the running jobs" if told.running_ns else ""
-        yield f"  spent so far: {hours(told.spent_ns)} {word}{running}"
-    if make:
-        sizes = sorted({(task.devices, task.point.site.time) for task in make})
-        each = ", ".join(f"{devices} × {time}" for devices, time in sizes)
-        yield f"  to make: {len(make)}, at worst {hours(told.worst_ns)} {word} ({each} each)" + (
-            "" if told.expected_ns is None else f"; expected {hours(told.expected_ns)}, like its earlier runs"
-        )
+    yield from (f"  {line}" for line in cost_lines(plan.cost))
     cap = plan.limits.cap_ns
-    if make and cap is not None:
-        enough = told.spent_ns + told.running_ns + told.worst_ns <= cap
-        above = "it stops before that, because the worst case is above"
-        yield f"  cap: {hours(cap)} {word}, and {'the worst case stays below it' if enough else above}"
+    if plan.to_make and cap is not None:
+        most = f"all runs together take at most {hours(plan.cost.most_ns)}"
+        above = "" if plan.cost.most_ns <= cap else ", so it stops before a run that could exceed the cap"
+        yield f"  cap: {hours(cap)} {plan.cost.unit}; {most}{above}"
 
 
 def _confirmed(runs: int, wanted: Wanted) -> bool:

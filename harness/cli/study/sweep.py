@@ -36,6 +36,7 @@ from harness.launch.untrusted import Source
 from harness.site.detection import SiteChoice, choose_site
 from harness.site.site import Site
 from harness.study.scaling import threads_of
+from harness.study.series.cost import cost_document
 from harness.study.series.folder import refuse_name
 from harness.study.sweeps import stored
 from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sweep, sweep_names
@@ -263,7 +264,7 @@ def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
             "site": found.site.name,
             "points": state_rows(plan.places),
             "left_out": [left._asdict() for left in found.left_out],
-            "device_ns": plan.estimate._asdict(),
+            "cost": cost_document(plan.cost),
         }
         print(json.dumps(data, indent=1))
     elif arguments.wanted.dry_run:

@@ -84,7 +84,7 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
             yield "its code", _code(record.program.git)
         yield "code" if record.program is None else "the harness's code", _code(record.git)
     if status is not None:
-        ran = status.ended_ns - status.started_ns if status.ended_ns and status.started_ns else None
+        ran = status.elapsed_ns
         missing = f"; missing: {', '.join(status.missing)}" if status.missing else ""
         yield "ended", f"{status.state}{f' after {duration(ran)}' if ran else ''}{missing}"
         yield "why", status.why

@@ -112,7 +112,7 @@ class Differing(ResultPart):
 class Checked(ResultPart):
     """B against A. ratio: B / A with its 95 % interval. smallest_seen: the smallest change, as a share, that such runs
     see nine times in ten. run_deviation: of one run, as a share. needed_runs: of each arm, that would tell. next: the
-    command that makes them."""
+    command that makes them. next_cost: what those that are missing should cost."""
 
     schema_version: Literal[1] = 1
     verdict: ChangeVerdict
@@ -132,6 +132,7 @@ class Checked(ResultPart):
     in_blocks: bool
     needed_runs: int | None
     next: str | None = None
+    next_cost: str | None = None
     key_differs: list[Differing]
     asked_differently: list[Differing]
     notes: list[str]

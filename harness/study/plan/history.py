@@ -1,4 +1,5 @@
-"""What earlier runs of a site say about the next one: their speed, their start, and the links that exercise 0 measured.
+"""What earlier runs of a site say about the next one: their time, speed and start, and the links that exercise 0
+measured.
 
 Only the newest few are looked at, and only what they stored: a submission must not wait for old traces.
 """
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
+from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +43,7 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
     if job.model is None:
         return []
     found = []
-    for run in _newest(job.experiment.folder, job.run_name[0]):
+    for run in _newest(Path(job.output_dir), f"{escape(job.run_name[0])}-*"):
         summary = _json(run.summary) or {}
         asked, site = summary.get("experiment"), _at(summary, "run", "site", "name")
         clean = isinstance(asked, dict) and not asked.get("faults") and not asked.get("mystery")
@@ -51,19 +54,54 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
     return found
 
 
-def _newest(folder: str, name: str) -> Iterator[Run]:
-    place = runs_root() / folder / "profiler"
-    pairs = []
+def elapsed_of_same(job: Job) -> list[int]:
+    """Nanoseconds from start to end of the newest completed runs of these settings at the same site."""
+    before, after = map(escape, job.run_name)
+    runs = (run for run in _newest(Path(job.output_dir), f"{before}-*{after}") if _is_same(run, job))
+    return [status.elapsed_ns for run in runs if (status := run.status()) and status.elapsed_ns is not None]
+
+
+def _is_same(run: Run, job: Job) -> bool:
+    """Whether it completed, and was resolved to the same experiment, but for the seed, on the same kind of device."""
+    record, status = _json(run.record_file), run.status()
+    if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
+        return False
+    if (_at(record, "job", "device"), _at(record, "job", "profiler")) != (job.device, job.profiler):
+        return False
+    with suppress(ValueError):  # of another version, which had another option
+        before = type(job.experiment).model_validate(_at(record, "job", "experiment"))
+        return before.model_dump(exclude={"seed"}) == job.experiment.model_dump(exclude={"seed"})
+    return False
+
+
+def _newest(folder: Path, name: str) -> list[Run]:
+    """The newest runs in an exercise's folder whose name fits the pattern."""
+    place = folder / "profiler"
     if not os.access(place, os.X_OK):  # none yet, or another user closed it: the launch itself says so
-        return
-    for path in place.glob(f"{name}-*/run.json"):
+        return []
+    return [Run(path) for path in _newest_folders(place, name, place.stat().st_mtime_ns)]
+
+
+@lru_cache(maxsize=8)  # the points of a series ask the same
+def _newest_folders(place: Path, name: str, _changed_ns: int) -> list[Path]:
+    pairs = []
+    for path in place.glob(f"{name}/run.json"):
         with suppress(OSError):
             pairs.append((path.stat().st_mtime_ns, path.parent))
-    yield from (Run(path) for _, path in sorted(pairs, reverse=True)[:NEWEST])
+    return [path for _, path in sorted(pairs, reverse=True)[:NEWEST]]
 
 
 def _json(path: Path) -> dict[str, Any] | None:
     """A stored document; None if it is not there, not ours, or too large to read before a submission."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return _content(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=2 * NEWEST)
+def _content(path: Path, _changed_ns: int, _size: int) -> dict[str, Any] | None:
     try:
         content = read_bounded_json(path, LARGEST_FILE)
     except (OSError, ValueError):
@@ -88,9 +126,9 @@ def _start_s(run: Run, summary: dict[str, Any]) -> float | None:
     status = run.status()
     first = (summary.get("training") or [{}])[0]
     steps, step_ns = first.get("steps_total"), first.get("median_step_ns")
-    if status is None or not status.started_ns or not status.ended_ns or not steps or not step_ns:
+    if status is None or status.elapsed_ns is None or not steps or not step_ns:
         return None
-    return max(0.0, (status.ended_ns - status.started_ns - int(steps) * int(step_ns)) / 1e9)
+    return max(0.0, (status.elapsed_ns - int(steps) * int(step_ns)) / 1e9)
 
 
 def _at(content: object, *keys: str) -> Any:
@@ -108,7 +146,7 @@ class MeasuredLinks(NamedTuple):
 
 def measured_links(job: Job) -> MeasuredLinks | None:
     """The newest completed run of exercise 0 at the job's site that fitted a line; None: there is no such run."""
-    for run in _newest(CommTests.folder, "comm-tests"):
+    for run in _newest(runs_root() / CommTests.folder, "comm-tests-*"):
         status, record = run.status(), _json(run.record_file)
         if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
             continue

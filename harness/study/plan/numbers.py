@@ -12,7 +12,7 @@ from typing import Any
 from harness.experiment.exercises import Own
 from harness.study.plan.memory import FRAMEWORK_SOURCE, Workload
 from harness.study.plan.plan import LaunchPlan, MemoryPlan, StepPlan
-from harness.study.plan.speed import NOMINAL, PlannedMessage, bubble, flops_per_step
+from harness.study.plan.speed import NOMINAL, START_SOURCE, PlannedMessage, bubble, flops_per_step
 from harness.theory.communication import Group
 from harness.theory.devices import TABLE
 from harness.theory.flops import flops_per_token
@@ -333,7 +333,8 @@ def _cost(plan: LaunchPlan) -> Section:
     rows = []
     w = plan.workload
     if w is not None and cost.expected_s is not None:
-        formula, source = f"{w.steps} steps and a start", f"the start: {cost.start_source}"
+        formula = f"{w.steps} steps and a start"
+        source = f"the start: {'as long as those of the earlier runs' if cost.start_known else START_SOURCE}"
         rows.append(ranged("job_s", "the whole job", cost.expected_s, "s", formula=formula, source=source))
     hours = cost.gpu_hours()
     if hours is not None:

@@ -93,6 +93,16 @@ def plan_of(prepared: Prepared) -> LaunchPlan:
     return LaunchPlan(job, cost, w, memory, step, _warnings(job, memory, cost))
 
 
+def run_cost(prepared: Prepared) -> Cost:
+    """The cost of a launch, without the rest of its plan: a series asks for many."""
+    job = prepared.job
+    w = workload_of(job)
+    if w is None:
+        return cost_of(job, None, None)
+    earlier = earlier_runs(job, w)
+    return cost_of(job, w, _step(job, w, earlier).step_ns, earlier)
+
+
 def _memory(asked: Experiment, job: Job, w: Workload) -> MemoryPlan:
     capacity = capacity_of(job, w.ranks_per_node)
     found = MemoryPlan(peak_memory(w), peak_memory(w, checkpointing=not w.checkpointing), capacity)
@@ -136,9 +146,9 @@ def _warnings(job: Job, memory: MemoryPlan, cost: Cost) -> list[str]:
         found.append(f"{text}{has:.1f} GB ({memory.capacity.source})")
         if memory.nearest is not None:
             found[-1] += f": the nearest that {memory.nearest.verdict} is {memory.nearest.command}"
-    if cost.expected_s is not None and cost.least_s is not None and cost.least_s > job.site.time_s:
+    if cost.steps_s is not None and cost.steps_s[0] > job.site.time_s:
         found.append(
-            f"the run takes an estimated {cost.least_s / 60:.0f} minutes or more, and the time limit is "
+            f"the run takes an estimated {cost.steps_s[0] / 60:.0f} minutes or more, and the time limit is "
             f"{job.site.time}: raise --time or lower --steps"
         )
     return found

@@ -92,15 +92,23 @@ START_SOURCE = "an assumption: container, imports, weights and the profiler's re
 
 
 class Cost(NamedTuple):
-    """gpus: 0 if the job holds none. expected_s: of the whole job, with the fastest step and with the slowest; None:
-    not known. least_s: without a start. watts: of one GPU; None: not known."""
+    """Of the whole job. gpus: 0 if the job holds none. steps_s: all steps, with the fastest and with the slowest; None:
+    not known. start_s: all that is no step, from and to. start_known: of earlier runs. watts: of one GPU; None: not
+    known."""
 
     gpus: int
     limit_s: float
-    expected_s: tuple[float, float] | None
-    least_s: float | None
     watts: float | None
-    start_source: str = START_SOURCE
+    steps_s: tuple[float, float] | None = None
+    start_s: tuple[float, float] = (0.0, 0.0)
+    start_known: bool = False
+
+    @property
+    def expected_s(self) -> tuple[float, float] | None:
+        """Steps and start, from and to."""
+        if self.steps_s is None:
+            return None
+        return self.steps_s[0] + self.start_s[0], self.steps_s[1] + self.start_s[1]
 
     def gpu_hours(self) -> tuple[float, float] | None:
         """Expected, from and to."""
@@ -118,7 +126,7 @@ class Cost(NamedTuple):
         """What the GPUs use if each draws its thermal design power for the longer expected time, else the limit: an
         upper bound, which knows nothing of hosts, network and cooling.
 
-        >>> Cost(gpus=4, limit_s=3600, expected_s=None, least_s=None, watts=500).most_kwh()
+        >>> Cost(gpus=4, limit_s=3600, watts=500).most_kwh()
         2.0
         """
         if self.watts is None or not self.gpus:
@@ -134,15 +142,13 @@ def cost_of(
     asked = job.experiment
     gpus = (asked.nodes * (asked.gpus_per_node or 0)) if job.device == "cuda" else 0
     device = device_of(job)
-    watts = device.watts if device else None
-    limit = float(job.site.time_s)
+    cost = Cost(gpus, float(job.site.time_s), device.watts if device else None)
     if w is None or step_ns is None:
-        return Cost(gpus, limit, None, None, watts)
-    low, high = (w.steps * each / 1e9 for each in step_ns)
+        return cost
     starts = [each.start_s for each in earlier if each.start_s is not None]
-    shortest, longest = (min(starts), max(starts)) if starts else 2 * (START_S[job.device],)
-    source = "as long as those of the earlier runs" if starts else START_SOURCE
-    return Cost(gpus, limit, (low + shortest, high + longest), low, watts, source)
+    low, high = (w.steps * each / 1e9 for each in step_ns)
+    start = (min(starts), max(starts)) if starts else 2 * (START_S[job.device],)
+    return cost._replace(steps_s=(low, high), start_s=start, start_known=bool(starts))
 
 
 NOMINAL = "the site's nominal rates"

@@ -62,12 +62,16 @@ class VariantList(FilePart):
 
     def only(self, names: tuple[str, ...]) -> VariantList:
         """The list with these variants alone; all of them without names.
-        Raises RequestError: it has no such variant."""
+        Raises RequestError: a sentence for each name that it does not have."""
         known = [variant.name for variant in self.variants]
-        for name in names:
-            if name not in known:
-                hint = nearest_or_list(name, known, "slurm.sh reference record --dry-run lists all")
-                raise RequestError(f"--only: the list {self.name} has no variant {name!r}{hint}")
+        hints = {
+            name: nearest_or_list(name, known, "slurm.sh reference record --dry-run lists all")
+            for name in names
+            if name not in known
+        }
+        if hints:
+            sentences = (f"--only: the list {self.name} has no variant {name!r}{hint}" for name, hint in hints.items())
+            raise RequestError("\n".join(sentences))
         chosen = tuple(each for each in self.variants if not names or each.name in names)
         return self.model_copy(update={"variants": chosen})
 

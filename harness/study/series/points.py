@@ -1,4 +1,4 @@
-"""The points of a series: each prepared for its site, the state of its task, and what all may cost."""
+"""The points of a series: each prepared for its site, the state of its task, and what it has cost or may cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from statistics import mean
 from typing import Literal, NamedTuple
 
 from harness.common.bounded_read import read_bounded_json
@@ -189,14 +188,6 @@ def devices_of(run: Run) -> int:
     return int(asked["nodes"]) * int(asked.get("gpus_per_node") or 1)
 
 
-def elapsed_ns(run: Run) -> int | None:
-    """From the script's start to its end; None if it did not write both."""
-    own = run.status()
-    if own is None or own.started_ns is None or own.ended_ns is None:
-        return None
-    return max(0, own.ended_ns - own.started_ns)
-
-
 def cost_ns(each: ObservedRun) -> int:
     """Devices × time of a run: elapsed if it is known, 0 if it never began, else its time limit."""
     limit_ns = each.run.record.site.time_s * 1_000_000_000
@@ -204,7 +195,8 @@ def cost_ns(each: ObservedRun) -> int:
         return devices_of(each.run) * limit_ns
     if not each.began:
         return 0
-    known = elapsed_ns(each.run)
+    own = each.run.status()
+    known = own.elapsed_ns if own else None
     return devices_of(each.run) * (limit_ns if known is None else known)
 
 
@@ -212,34 +204,6 @@ def hours(device_ns: float) -> str:
     """Device hours for people: `1.25`, `0.004`."""
     value = device_ns / HOUR_NS
     return f"{value:.2f}" if value >= 1 else f"{value:.2g}" if value else "0"
-
-
-class Estimate(NamedTuple):
-    """What a series took and will take, in device nanoseconds. expected_ns: None without a completed run."""
-
-    spent_ns: int
-    running_ns: int
-    worst_ns: int  # of the runs to make
-    expected_ns: float | None
-
-
-def estimate(places: Sequence[TaskStatus], runs: Sequence[ObservedRun], to_make: Sequence[Task]) -> Estimate:
-    """runs: all of the series. to_make: the tasks to start.
-
-    Expected: each task takes its devices × the mean elapsed time of the completed runs of its key, else of the series.
-    """
-    took_ns: dict[str, list[int]] = defaultdict(list)
-    for place in places:
-        if place.status == "done" and place.run and (known := elapsed_ns(place.run)) is not None:
-            took_ns[place.task.point.key].append(known)
-    every = [ns for of_key in took_ns.values() for ns in of_key]
-    expected = (task.devices * mean(took_ns.get(task.point.key, every)) for task in to_make)
-    return Estimate(
-        spent_ns=sum(cost_ns(each) for each in runs if each.state not in OPEN),
-        running_ns=sum(cost_ns(each) for each in runs if each.state in OPEN),
-        worst_ns=sum(task.worst_ns for task in to_make),
-        expected_ns=sum(expected, 0.0) if every else None,
-    )
 
 
 def affordable(tasks: Sequence[Task], committed_ns: int, cap_ns: int | None, most: int) -> list[Task]:
