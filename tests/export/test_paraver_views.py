@@ -1,93 +1,114 @@
-"""Each Paraver view is well-formed and looks for event types that our traces, and nsys2prv's, really have."""
+"""Each Paraver view is well-formed and looks for event types that our traces, or nsys2prv's, really have."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
 from harness.export.prv_labels import TYPE_LABELS, EventType, ranges_label
+from tests.export.both_writers import DATA
+from tests.export.paraver_cfg import (
+    COMPOSE,
+    LEVEL,
+    OPERATION,
+    STATISTICS,
+    THREAD,
+    UNITS_NS,
+    View,
+    filters,
+    functions,
+    read_prv,
+    read_view,
+)
 
 FOLDER = Path(__file__).parents[2] / "configs" / "paraver"
+PAGE = FOLDER.parents[1] / "docs" / "paraver.md"
 VIEWS = sorted(FOLDER.glob("*.cfg"))
 # Names as Paraver's kernel spells them; a misspelt name makes it ignore the whole view.
-LEVEL_FUNCTIONS = {"Adding", "Maximum", "Active Thd", "Last Evt Val", "All", "="}
-COMPOSE_FUNCTIONS = {"As Is", "Sign", "1-Sign", "Stacked Val"}
-OPERATIONS = {"add", "product", "substract", "divide", "maximum", "minimum", "different"}
+FIXED = {"cpu": "Active Thd", "appl": "Adding", "node": "Adding", "system": "Adding", "workload": "Adding"}
+COLUMN_KEYS = {"ControlWindow", "DataWindow", "Statistic", "Minimum", "Maximum", "Delta", "ComputeYScale", "HideCols"}
 DRAW_MODES = {"draw_maximum", "draw_randnotzero"}
-LEVELS = {"thread", "task", "appl", "node", "cpu"}
+EACH = pytest.mark.parametrize("path", VIEWS, ids=lambda path: path.stem)
+NO_NUMBER = 9499  # of counters, which have another number in each trace: only their label finds them
+
+
+def view_of(path: Path) -> View:
+    return read_view(path.read_text(encoding="ascii"))
 
 
 def known_types() -> dict[str, int]:
-    return {label: int(number) for number, label in TYPE_LABELS.items()} | {ranges_label(""): int(EventType.RANGES)}
+    """Of our traces and of nsys2prv's, whose counters are numbered by the GPU."""
+    ours = {label: int(number) for number, label in TYPE_LABELS.items()} | {ranges_label(""): int(EventType.RANGES)}
+    theirs = read_prv(DATA / "trace.prv").types
+    return ours | {label: n for label, n in theirs.items() if not EventType.METRICS <= n < EventType.METRICS + 100}
 
 
-def windows(text: str) -> list[dict[str, list[str]]]:
-    """Tag to values, per window, in file order."""
-    found: list[dict[str, list[str]]] = []
-    for line in text.split("< NEW ANALYZER2D >", maxsplit=1)[0].splitlines():
-        tag, _, value = line.partition(" ")
-        if tag == "window_name":
-            found.append({})
-        if tag.startswith("window_"):
-            found[-1].setdefault(tag, []).append(value)
-    return found
+def test_the_page_has_a_row_for_each_view_and_no_other() -> None:
+    listed = re.findall(r"^\| `([\w]+)\.cfg` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == [path.stem for path in VIEWS]
 
 
-def test_the_views_that_are_promised_are_there() -> None:
-    promised = {"kernels", "useful", "nccl_by_kind", "overlap", "gpu_gaps", "bubble", "ranges"}
-    assert promised <= {view.stem for view in VIEWS}
-    readme = (FOLDER / "README.md").read_text()
-    assert all(f"`{view.name}`" in readme for view in VIEWS)
+def test_the_views_of_the_slide_are_there() -> None:
+    slide = {"gpu_gaps", "gpu_active", "useful", "useful_time", "kernel_time_percent", "kernels_in_flight"}
+    slide |= {"nccl_calls", "nccl_kernel_concurrency", "overlap", "threads_per_kernel", "gpu_counters"}
+    assert slide <= {path.stem for path in VIEWS}
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.stem)
-def test_header_and_number_of_windows(view: Path) -> None:
-    lines = view.read_text(encoding="ascii").splitlines()
+@EACH
+def test_header_and_number_of_windows(path: Path) -> None:
+    lines, windows = path.read_text(encoding="ascii").splitlines(), view_of(path).windows
     assert lines[:2] == ["#ParaverCFG", "ConfigFile.Version: 3.4"]
-    found = windows("\n".join(lines))
-    assert lines[2] == f"ConfigFile.NumWindows: {len(found)}"
-    assert [window["window_id"] for window in found] == [[str(index + 1)] for index in range(len(found))]
-    assert found[-1]["window_open"] == ["true"]
+    assert lines[2] == f"ConfigFile.NumWindows: {len(windows)}"
+    assert [window["window_id"] for window in windows] == [[str(index + 1)] for index in range(len(windows))]
+    assert ["true"] in [window["window_open"] for window in windows]
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.stem)
-def test_event_types_are_those_we_write_by_number_and_by_label(view: Path) -> None:
-    for window in windows(view.read_text()):
+@EACH
+def test_event_types_are_those_of_the_traces_by_number_and_by_label(path: Path) -> None:
+    for window in view_of(path).windows:
+        words = filters(window)
         if window["window_type"] == ["composed"]:
+            assert words == {}
             continue
-        numbers, labels = (shlex.split(value) for value in window["window_filter_module"])
-        assert numbers[0] == "evt_type" and labels[0] == "evt_type_label"
-        assert int(numbers[1]) == int(labels[1]) == len(numbers) - 2 == len(labels) - 2
-        assert [known_types()[label] for label in labels[2:]] == [int(number) for number in numbers[2:]]
+        numbers, labels = [int(number) for number in words["evt_type"]], words["evt_type_label"]
+        if path.stem == "gpu_counters":
+            assert set(numbers) == {NO_NUMBER} and labels[0] == f"{labels[1]} [Throughput %]"
+        else:
+            assert [known_types()[label] for label in labels] == numbers
+        for text in window["window_filter_module"]:
+            assert len(re.findall(r'"[^"]*"|\S+', text)) == 2 + int(text.split()[1])
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.stem)
-def test_functions_are_ones_that_paraver_knows(view: Path) -> None:
-    for window in windows(view.read_text()):
-        assert window["window_level"][0] in LEVELS
+@EACH
+def test_functions_are_ones_that_paraver_knows(path: Path) -> None:
+    for window in view_of(path).windows:
+        assert window["window_level"][0] in ("thread", "task") and window["window_units"][0] in UNITS_NS
         assert {*window["window_drawmode"], *window["window_drawmode_rows"]} <= DRAW_MODES
-        for tag, allowed in (("selected", LEVEL_FUNCTIONS), ("compose", COMPOSE_FUNCTIONS)):
-            (value,) = window[f"window_{tag}_functions"]
-            named = re.findall(r"\{(\w+), ([^}]+)\}", value)
-            assert int(value.split()[1].rstrip(",")) == len(named)
-            assert {function for _, function in named} <= allowed
+        for tag in ("window_selected_functions", "window_compose_functions"):
+            named = re.findall(r"\{(\w+), ([^}]+)\}", window[tag][0])
+            assert int(window[tag][0].split()[1].rstrip(",")) == len(named)
+        chosen = functions(window)
+        assert {name for level, name in chosen.items() if "compose" in level} <= set(COMPOSE)
+        assert chosen["topcompose2"] == "As Is", "one function on top: their order does not matter then"
         if window["window_type"] == ["composed"]:
-            assert window["window_operation"][0] in OPERATIONS
-            assert all(
-                0 < int(number) < int(window["window_id"][0]) for number in window["window_identifiers"][0].split()
-            )
+            assert window["window_operation"][0] in OPERATION
+            assert all(0 < int(n) < int(window["window_id"][0]) for n in window["window_identifiers"][0].split())
+            continue
+        assert chosen["thread"] in THREAD and chosen["task"] in LEVEL and FIXED.items() <= chosen.items()
+        assert chosen["tag_msg"] == ("=" if "tag_msg" in filters(window) else "All")
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.stem)
-def test_a_table_is_of_a_window_that_exists_and_counts_each_value(view: Path) -> None:
-    text = view.read_text()
-    tables = dict(re.findall(r"^Analyzer2D\.(\w+): (.*)$", text, re.MULTILINE))
-    if not tables:
-        assert "< NEW ANALYZER2D >" not in text
-        return
-    assert int(tables["ControlWindow"]) == int(tables["DataWindow"]) == len(windows(text))
-    assert tables["Statistic"] == "% Time" and float(tables["Delta"]) == 1.0
-    assert float(tables["Maximum"]) == float(windows(text)[-1]["window_maximum_y"][0])
+@EACH
+def test_a_table_is_of_windows_that_exist_and_counts_each_value(path: Path) -> None:
+    text, table = path.read_text(encoding="ascii"), view_of(path).table
+    assert bool(table) == ("< NEW ANALYZER2D >" in text)
+    if table:
+        assert table.keys() >= COLUMN_KEYS and table["Statistic"] in STATISTICS
+        windows = view_of(path).windows
+        assert {int(table["ControlWindow"]), int(table["DataWindow"])} <= set(range(1, len(windows) + 1))
+        assert float(table["Delta"]) == 1.0 or (table["Minimum"], table["Maximum"]) == (
+            "0.000000000000",
+            "100.000000000000",
+        )

@@ -120,11 +120,12 @@ class Nsys:
         """A thread gets a core, or leaves it."""
         self.add("SCHED_EVENTS", start=start, isSchedIn=int(on_core), globalTid=global_tid(pid, tid))
 
-    def copy(self, start: int, length: int, *, kind: int, source: int = 1, target: int = 2, size: int = 64) -> None:
+    def copy(self, start: int, length: int, *, kind: int, source: int = 1, target: int = 2, size: int = 64,
+             correlation: int = 0) -> None:  # fmt: skip
         """A memory copy."""
         self.add(
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=start + length, deviceId=0, contextId=1, streamId=7,
-            correlationId=0, globalPid=global_pid(9), bytes=size, copyKind=kind, srcKind=source, dstKind=target,
+            correlationId=correlation, globalPid=global_pid(9), bytes=size, copyKind=kind, srcKind=source, dstKind=target,
         )  # fmt: skip
 
     def memory(

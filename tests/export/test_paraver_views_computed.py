@@ -1,0 +1,256 @@
+"""What each Paraver view shows, computed by the rules of Paraver, is what the report says, to the nanosecond."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.analysis.summary import Device, Summary
+from harness.export.objects import Task, build_object_model
+from harness.export.paraver import write_paraver
+from harness.export.prv_labels import EventType, clean
+from harness.measure.paths import measure_one
+from harness.traces import find_traces, open_trace
+from harness.traces.trace import Activity, RangeKind, Trace
+from tests.export import both_writers as made
+from tests.export.paraver_cfg import UNITS_NS, Curve, Paraver, Prv, read_prv, read_view
+from tests.real_traces import real_trace
+
+ROOT = Path(__file__).parents[2]
+VIEWS = {path.stem: read_view(path.read_text()) for path in (ROOT / "configs" / "paraver").glob("*.cfg")}
+H100 = ["bf16", "graphs", "slow-data"]
+SHARED = ["kineto_dlrm_v100_8ranks", "kineto_a100_collective_args", "nsys_a100_ddp_4gpu/rank0.sqlite.gz"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Traces, our Paraver trace of them, and the report on all that their devices did."""
+
+    traces: list[Trace]
+    prv: Prv
+    summary: Summary
+
+    @property
+    def tasks(self) -> list[Task]:
+        return build_object_model(self.traces).tasks
+
+    def cells(self, view: str, statistic: str) -> Iterator[tuple[dict[float, float], Device]]:
+        """The row of each task in a view's table, over the time that its device's window covers, and the report on that
+        device. Times in ns."""
+        shown = Paraver(self.prv, VIEWS[view])
+        unit_ns = UNITS_NS[shown.view.windows[int(shown.view.table["ControlWindow"]) - 1]["window_units"][0]]
+        for number, task in enumerate(self.tasks):
+            events, (device,) = task.trace.events, (d for d in self.summary.devices if d.rank == task.rank)
+            begin, end = int(events.start_ns[task.events].min()), int(events.end_ns[task.events].max())
+            row = shown.tabulated(statistic, begin + task.offset_ns, end + task.offset_ns)[number]
+            yield defaultdict(float, {key: value * unit_ns for key, value in row.items()}), device
+
+    def by_label(self, view: str, statistic: str) -> dict[str, float]:
+        """The columns of a view's table by the label of their value, all rows together."""
+        total: dict[str, float] = defaultdict(float)
+        kinds = (EventType.KERNEL, EventType.NCCL, EventType.MEMORY)
+        for row in Paraver(self.prv, VIEWS[view]).tabulated(statistic):
+            for value, amount in row.items():
+                (label,) = {self.prv.values[key] for kind in kinds if (key := (kind, int(value))) in self.prv.values}
+                total[label] += amount
+        return dict(total)
+
+
+@pytest.fixture(scope="module", params=[*H100, *SHARED, "made"])
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    name, folder = request.param, tmp_path_factory.mktemp("job")
+    if name == "made":
+        path = made.made(folder / "made.sqlite")
+    else:
+        path = ROOT / "tests" / "data" / "h100" / f"{name}.json.gz" if name in H100 else real_trace(name)
+    traces = [open_trace(found) for found in find_traces([path])]
+    return Job(traces, read_prv(write_paraver(traces, folder / "ours").prv), measure_one([path], "gpu"))
+
+
+def area(curve: Curve, end_ns: int) -> float:
+    return float((np.diff(curve.start_ns, append=end_ns) * curve.value).sum())
+
+
+def test_useful_bubble_active_and_gaps_split_the_window_as_the_report_does(job: Job) -> None:
+    for view, expected in {
+        "useful": lambda d: d.compute_ns,
+        "useful_time": lambda d: d.compute_ns,
+        "bubble": lambda d: d.window_ns - d.compute_ns,
+        "gpu_active": lambda d: d.window_ns - d.idle_ns,
+        "gpu_gaps": lambda d: d.idle_ns,
+    }.items():
+        rows = list(job.cells(view, "Time"))
+        assert rows, "the trace has a device"
+        assert [round(row[1.0]) for row, _ in rows] == [expected(device) for _, device in rows], view
+
+
+def test_the_longest_gap_is_the_reports(job: Job) -> None:
+    for row, device in job.cells("gpu_gaps", "Maximum"):
+        assert round(row[1.0]) == max((gap.duration_ns for gap in device.longest_gaps), default=0)
+
+
+def test_overlap_and_concurrency_are_the_reports(job: Job) -> None:
+    for row, device in job.cells("overlap", "Time"):
+        exposed, both = device.exposed_communication_ns or 0, device.overlapped_communication_ns or 0
+        neither = device.window_ns - device.compute_ns - exposed
+        assert [round(row[n]) for n in range(4)] == [neither, device.compute_ns - both, exposed, both]
+    for row, device in job.cells("nccl_kernel_concurrency", "Time"):
+        exposed, both = device.exposed_communication_ns or 0, device.overlapped_communication_ns or 0
+        assert round(row[0.0]) == device.window_ns - exposed - both
+        assert round(row[1.0]) <= exposed, "two collectives at a time may both be exposed"
+        assert round(sum(row[n] for n in range(1, 9))) == exposed + both
+
+
+def test_time_and_number_of_kernels_by_name_are_the_reports(job: Job) -> None:
+    time_ms, calls = job.by_label("kernel_time_percent", "Time"), job.by_label("nccl_calls", "# Bursts")
+    work = [kernel for kernel in job.summary.kernels if not kernel.kind.startswith(("copy", "memset"))]
+    expected: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for kernel in work:
+        expected[clean(kernel.name)][0] += kernel.duration_ns
+        expected[clean(kernel.name)][1] += kernel.count
+    assert {name: round(time_ms[name]) for name in expected} == {name: ns for name, (ns, _) in expected.items()}
+    assert calls == {name: expected[name][1] for name in calls}
+    communicates = {clean(kernel.name) for kernel in work if kernel.kind.startswith(("nccl", "communication"))}
+    assert calls.keys() >= communicates
+
+
+def test_the_shares_of_kernels_are_of_the_whole_time(job: Job) -> None:
+    time_ns, share = (job.by_label("kernel_time_percent", each) for each in ("Time", "% Window Time"))
+    assert share == pytest.approx({name: 100 * ns / job.prv.end_ns for name, ns in time_ns.items()})
+
+
+def test_kernels_in_flight_are_those_launched_and_not_started(job: Job) -> None:
+    shown = Paraver(job.prv, VIEWS["kernels_in_flight"]).curves[0]
+    for task, curve in zip(job.tasks, shown, strict=True):
+        events = task.trace.events
+        kernels = task.launched[~np.isin(events.activity[task.launched], (Activity.MEMCPY, Activity.MEMSET))]
+        waits = events.start_ns[kernels] - events.launch_ns[kernels]
+        assert round(area(curve, job.prv.end_ns)) == int(waits[waits > 0].sum())
+        assert curve.value.min() == 0 == curve.value[-1]
+
+
+def test_timelines_without_a_table_show_each_event_and_the_innermost_range(job: Job) -> None:
+    rows = {view: Paraver(job.prv, VIEWS[view]).curves[0] for view in ("kernels", "nccl_by_kind", "nccl_message_size")}
+    areas = {view: round(sum(area(curve, job.prv.end_ns) for curve in curves)) for view, curves in rows.items()}
+    value_of = {(kind, label): value for (kind, value), label in job.prv.values.items()}
+    expected = dict.fromkeys(rows, 0)
+    for kernel in job.summary.kernels:
+        for view, kind in (("kernels", EventType.KERNEL), ("nccl_by_kind", EventType.NCCL)):
+            expected[view] += value_of.get((kind, clean(kernel.name)), 0) * kernel.duration_ns
+    for trace in job.traces:
+        known = trace.collectives.event >= 0
+        length = (trace.collectives.end_ns - trace.collectives.start_ns)[known]
+        expected["nccl_message_size"] += int((np.maximum(trace.collectives.bytes[known], 0) * length).sum())
+    assert areas == expected
+
+
+def own_ns(trace: Trace) -> dict[str, int]:
+    """The time of each range of the default domain without those inside it, by name."""
+    total: dict[str, int] = defaultdict(int)
+    ranges, open_ends = trace.ranges, list[tuple[int, str]]()
+    nested = (ranges.kind != RangeKind.START_END) & (ranges.domain < 0)
+    for index in np.flatnonzero(nested).tolist():
+        start, end, name = int(ranges.start_ns[index]), int(ranges.end_ns[index]), trace.names[ranges.name[index]]
+        before = int(ranges.thread[index - 1]) if index else -1
+        open_ends = [each for each in open_ends if ranges.thread[index] == before and each[0] > start]
+        if open_ends:
+            total[open_ends[-1][1]] -= end - start
+        total[clean(name)] += end - start
+        open_ends.append((end, clean(name)))
+    return {name: ns for name, ns in total.items() if ns}
+
+
+def test_ranges_are_the_innermost_ones(job: Job) -> None:
+    shown: dict[str, int] = defaultdict(int)
+    for curve in Paraver(job.prv, VIEWS["ranges"]).curves[0]:
+        for value, length in zip(curve.value, np.diff(curve.start_ns, append=job.prv.end_ns), strict=True):
+            if value:
+                shown[job.prv.values[EventType.RANGES, int(value)]] += int(length)
+    expected: dict[str, int] = defaultdict(int)
+    for trace in job.traces:
+        for name, ns in own_ns(trace).items():
+            expected[name] += ns
+    assert dict(shown) == dict(expected)
+
+
+@pytest.fixture(scope="module", params=["ours", "nsys2prv"])
+def prv(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Prv:
+    """The trace of the made-up export by one writer."""
+    if request.param == "nsys2prv":
+        return read_prv(made.DATA / "trace.prv")
+    folder = tmp_path_factory.mktemp("ours")
+    return read_prv(write_paraver([open_trace(made.made(folder / "made.sqlite"))], folder / "ours").prv)
+
+
+def test_a_view_shows_the_same_of_both_writers(prv: Prv) -> None:
+    def row(view: str, statistic: str) -> dict[float, float]:
+        (shown,) = (each for each in Paraver(prv, VIEWS[view]).tabulated(statistic) if each)
+        return shown
+
+    in_ms = made.STEPS / 1e6
+    assert row("useful_time", "Time") == {1.0: pytest.approx(2 * made.GEMM_NS * in_ms)}
+    busy_ns = made.COPY_NS + 2 * made.GEMM_NS + made.REDUCE_NS - made.OVERLAP_NS
+    assert row("gpu_active", "Time") == {1.0: pytest.approx(busy_ns * in_ms)}
+    overlap, exposed_ns = row("overlap", "Time"), made.REDUCE_NS - made.OVERLAP_NS
+    assert (overlap[2.0], overlap[3.0]) == (made.STEPS * exposed_ns, made.STEPS * made.OVERLAP_NS)
+    concurrency = row("nccl_kernel_concurrency", "Time")
+    assert (concurrency[1.0], concurrency[2.0]) == (made.STEPS * exposed_ns, made.STEPS * made.OVERLAP_NS)
+    assert list(row("nccl_calls", "# Bursts").values()) == [made.STEPS]
+    sizes = Paraver(prv, VIEWS["nccl_message_size"]).curves[0]
+    assert sum(area(each, prv.end_ns) for each in sizes) == made.STEPS * made.REDUCE_NS * made.MESSAGE_BYTES
+    (flying,) = Paraver(prv, VIEWS["kernels_in_flight"]).curves[0]
+    assert (flying.value.max(), area(flying, prv.end_ns)) == (3.0, 561_000)
+
+
+def test_counters_are_drawn_from_sample_to_sample(prv: Prv) -> None:
+    active, tensor, *_, dram = ([curve] for (curve,) in Paraver(prv, VIEWS["gpu_counters"]).curves)
+    for (curve,), values in ((active, made.SM_ACTIVE), (tensor, (10, 40)), (dram, (10, 40))):
+        assert {*curve.value.tolist()} - {0} == set(values)
+        first = int(curve.start_ns[curve.value > 0][0])
+        half = made.STEP_NS // 2
+        last_ns = prv.end_ns - first - 5 * half
+        assert area(curve, prv.end_ns) == 3 * half * values[0] + 2 * half * values[1] + last_ns * values[1]
+
+
+def test_threads_of_each_kernel_are_blocks_times_threads_of_a_block(prv: Prv) -> None:
+    curves = Paraver(prv, VIEWS["threads_per_kernel"]).curves[-1]
+    shown = {row: {*curve.value.tolist()} for row, curve in zip(prv.rows, curves, strict=True) if curve.value.any()}
+    has_sizes = "Kernel GrdX" in prv.types
+    known = {"CUDA-D0.S7": {0.0, made.GEMM_THREADS}, "CUDA-D0.S20": {0.0, made.NCCL_THREADS}}
+    assert shown == (known if has_sizes else {}), "only nsys2prv writes the sizes"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_paraver_itself_opens_the_view_and_computes_the_same(view: str, tmp_path: Path) -> None:
+    paramedir = shutil.which("paramedir")
+    if paramedir is None:
+        pytest.skip("paramedir is not on PATH: it comes with Paraver, from tools.bsc.es/downloads")
+    for suffix in (".prv", ".pcf", ".row"):
+        shutil.copy(made.DATA / f"trace{suffix}", tmp_path)
+    config = Path(shutil.copy(ROOT / "configs" / "paraver" / f"{view}.cfg", tmp_path))
+    before = {*tmp_path.iterdir()}
+    done = subprocess.run(
+        [paramedir, tmp_path / "trace.prv", config], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    # Its exit status says nothing: what counts is what it wrote.
+    (written,) = {*tmp_path.iterdir()} - before or [None]
+    assert written is not None, done.stdout + done.stderr
+    numbers = [[float(n) for n in re.findall(r"\t(-?[\d.]+)", line)] for line in written.read_text().splitlines()]
+    prv = read_prv(made.DATA / "trace.prv")
+    shown = Paraver(prv, VIEWS[view])
+    if VIEWS[view].table:
+        for row in filter(None, shown.tabulated()):
+            cells = [pytest.approx(value, rel=1e-6) for value in row.values() if value]
+            assert any(all(cell in line for cell in cells) for line in numbers), written.read_text()
+    else:
+        expected = sum(area(curve, prv.end_ns) for curve in shown.curves[-1])
+        unit_ns = UNITS_NS[VIEWS[view].windows[-1]["window_units"][0]]
+        assert sum(line[-2] * line[-1] for line in numbers) * unit_ns == pytest.approx(expected, rel=1e-6)
