@@ -24,7 +24,7 @@ from harness.common.users import whose
 from harness.export.paraver import PrvContents, check_paraver
 from harness.traces.nsys.export import too_new
 
-PARAVER, PERFETTO, AS_GIVEN = (".prv", ".pcf", ".row"), (".perfetto.gz",), ("",)
+PARAVER, PERFETTO, AS_GIVEN = (".prv", ".pcf", ".row", ".prv.gz"), (".perfetto.gz",), ("",)
 _NAME = "trace"
 Suffixes = tuple[str, ...]  # of the files that one export writes beside each other
 
@@ -89,7 +89,7 @@ def accept(folder: Path, names: Sequence[str], out: Path, printed: str) -> Conve
         contents = check_result(folder / "trace.prv")
     if "Only one unique device ID" in printed:
         notes.append("nsys2prv saw one device id for several processes: counters may be on the wrong row")
-    for suffix in reversed(PARAVER):  # the .prv last: viewers open it
+    for suffix in (".row", ".pcf", ".prv"):  # the .prv last: viewers open it
         (folder / f"trace{suffix}").replace(out.with_name(out.name + suffix))
     return Converted(out.with_name(out.name + ".prv"), contents, notes)
 
@@ -232,6 +232,7 @@ _STEPS = (
     ("Writing pcf", "writing the .pcf"),
     ("Reconstructing timeline", "writing the records"),
 )
+_SORTER = "bin/sort-trace.awk.sh"  # of Paraver's folder
 _OTHERWISE = "name the image that has both with --container (and --container-command); --engine own needs neither"
 
 
@@ -289,23 +290,45 @@ def check_types(types: Sequence[str]) -> None:
         raise RequestError("--types: nsys2prv needs cuda_api_trace among them")
 
 
-def arguments(names: Sequence[str], types: Sequence[str], out: str, fresh: bool) -> list[str]:
+@dataclass(frozen=True)
+class Wanted:
+    """What nsys2prv shall do. within: an NVTX range, and CUDA calls outside of it are left out; kernels stay."""
+
+    types: Sequence[str] = TYPES
+    within: str | None = None
+    sort: bool = False
+
+    def check(self, environ: Mapping[str, str], contained: bool) -> None:
+        """Raises RequestError: it could not be done. contained: in a container, whose files are not known here."""
+        check_types(self.types)
+        home = environ.get("PARAVER_HOME")
+        if self.sort and not (home and (contained or (Path(home) / _SORTER).is_file())):
+            what = f"{home} has no {_SORTER}" if home else "PARAVER_HOME is not set"
+            raise RequestError(
+                f"--sort: nsys2prv sorts with Paraver's {_SORTER}, and {what}: type export PARAVER_HOME=FOLDER with "
+                "the folder of Paraver, or leave --sort out, because Paraver also opens traces that are not sorted"
+            )
+
+
+def arguments(names: Sequence[str], wanted: Wanted, out: str, fresh: bool) -> list[str]:
     """nsys2prv's arguments: all reports are merged (without -m it takes only the first), with new exports."""
-    merge = ["-m"] if len(names) > 1 else []
-    return ["-t", ",".join(types), *merge, *(["--force-sqlite"] if fresh else []), *names, out]
+    switches = {"-m": len(names) > 1, "--force-sqlite": fresh, "--sort": wanted.sort}
+    within = [] if wanted.within is None else [f"--filter-nvtx={wanted.within}"]
+    return ["-t", ",".join(wanted.types), *(flag for flag, on in switches.items() if on), *within, *names, out]
 
 
 def convert(
     reports: Sequence[Path],
     out: Path,
     tool: Tool | None = None,
-    types: Sequence[str] = TYPES,
+    wanted: Wanted | None = None,
     image: tuple[str, Path] | None = None,
 ) -> Converted:
     """Merge nsys reports (.nsys-rep) or exports (.sqlite) into `out`.prv, .pcf, .row. `image`: container command and
     image that hold nsys2prv and nsys. Raises RequestError: the request is wrong. WorkError: a step wrote no result or a
     wrong one; `out` is not touched, and `out`.nsys2prv.log has the output."""
-    check_types(types)
+    wanted = wanted or Wanted()
+    wanted.check(tool.environ if tool else os.environ, contained=image is not None)
     _check_reports(reports)
     try:
         folder = Path(tempfile.mkdtemp(prefix=".nsys2prv-", dir=out.parent))
@@ -319,10 +342,12 @@ def convert(
         fresh = _export_with_old_nsys(tool, dict(zip(names, reports, strict=True)), folder)
         check_processes(folder, names)
         try:
-            log = _run(tool, arguments(names, types, "trace", fresh), folder, out)
+            log = _run(tool, arguments(names, wanted, "trace", fresh), folder, out)
         except WorkError:
             check_processes(folder, names)  # its own exports may show now why it failed
             raise
+        for made in folder.glob("trace.sorted.*"):
+            made.replace(folder / f"trace{made.suffix}")
         done = accept(folder, names, out, read_end(log, _MOST_LOG_BYTES).decode("utf-8", "replace"))
         log.unlink()
         return done
@@ -397,6 +422,8 @@ def _run(tool: Tool, given: Sequence[str], folder: Path, out: Path) -> Path:
     log.write_text(" ".join(argv) + "\n" + done.stdout, encoding="utf-8")
     if done.returncode != 0:
         last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1].strip()
+        if "EmptyDataError" in last and any(word.startswith("--filter-nvtx=") for word in given):
+            last = "no CUDA call lies in a range of that name (--filter-nvtx)"
         raise WorkError(f"nsys2prv failed (exit {done.returncode}) while {step_of(done.stdout)}: {last} (see {log})")
     return log
 

@@ -7,7 +7,9 @@ takes the place of a kernel, as a state has no depth.
 
 from __future__ import annotations
 
+import gzip
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -124,6 +126,20 @@ def _cpu_of_rows(model: ObjectModel, index: int) -> list[int]:
     names = {device: f"GPU{device}" for device in task.devices}
     first = names[task.devices[0]] if names else f"CPU of {task.label}"
     return [number[task.node, names.get(row.a, first) if row.kind is not RowKind.HOST else first] for row in task.rows]
+
+
+def compress(prv: Path) -> Path:
+    """Put `prv`.gz, which Paraver opens too, in the place of `prv`. Raises WorkError: the folder cannot be written."""
+    packed = prv.with_name(prv.name + ".gz")
+    draft = packed.with_name(packed.name + ".part")
+    try:
+        with prv.open("rb") as source, gzip.open(draft, "wb", compresslevel=6) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        draft.replace(packed)
+        prv.unlink()
+    except OSError as error:
+        raise WorkError(f"{packed} cannot be written: {why_unread(error)}; {prv} stays") from error
+    return packed
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,20 @@ def test_the_written_file_is_described_with_units(here: Path, run: Path, capsys:
     )
 
 
+def test_a_compressed_trace_takes_the_place_of_the_other(
+    here: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paraver", str(run / "torch"), "--out", "plain"]) == 0
+    assert main(["paraver", str(run / "torch"), "--out", "packed", "-z"]) == 0
+    assert capsys.readouterr().out.splitlines()[3] == "packed.prv.gz"
+    assert sorted(path.name for path in here.glob("packed*")) == ["packed.pcf", "packed.prv.gz", "packed.row"]
+    dates = r"\([^)]*\)"
+    plain, packed = (here / "plain.prv").read_text(), gzip.decompress((here / "packed.prv.gz").read_bytes()).decode()
+    assert re.sub(dates, "", packed, count=1) == re.sub(dates, "", plain, count=1)
+    assert main(["paraver", str(run / "torch"), "--out", "packed"]) == 2, "both would have one .pcf"
+    assert "packed.pcf exists already and is never overwritten" in capsys.readouterr().err
+
+
 def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,6 +180,14 @@ def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
         (["paraver", "{empty}"], "there is no trace"),
         (["paraver", "{run}", "--engine", "nsys2prv"], "reads nsys reports only"),
         (["paraver", "{run}", "--types", "nccl"], "needs cuda_api_trace"),
+        (
+            ["paraver", "{run}", "-f", "forward"],
+            "--filter-nvtx: only nsys2prv can do that, and it reads nsys reports only",
+        ),
+        (
+            ["paraver", "{run}", "--engine", "own", "-s", "-f", "x"],
+            "and it is not used with --engine own: leave --filter",
+        ),
         (["perfetto", "{run}", "--engine", "own"], "perfetto: unknown flag --engine"),
     ],
 )

@@ -56,19 +56,20 @@ def run(harness: Harness, tmp_path: Path) -> Path:
 
 def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Path) -> None:
     image = ("--container", "tools image.sif", "--container-command", "apptainer")
-    asked = ("--engine", "own", "--out", "here", "--types", "cuda_api_trace,nccl", *image)
+    asked = ("--engine", "own", "--out", "here", "--types", "cuda_api_trace,nccl", *image, "--compress")
     done = harness("paraver", str(run), "--submit", *asked, "--json")
     assert done.returncode == 0, done.stderr
     script = tmp_path / "sbatch.sh"
     words = shlex.split(script.read_text().replace("\\\n", ""))
     assert words[0] == str(tmp_path / "own-python")
-    assert words[-10:] == [
+    assert words[-11:] == [
         "--engine", "own", "--out", str(tmp_path / "here"), "--types", "cuda_api_trace,nccl",
         "--container", str(tmp_path / "tools image.sif"), "--container-command", "apptainer",
+        "--compress",
     ]  # fmt: skip
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run(["sh", script], cwd=run, env=environ, check=True)
-    assert (tmp_path / "here.prv").is_file()
+    assert (tmp_path / "here.prv.gz").is_file()
 
 
 def test_a_wrong_request_is_refused_before_it_is_submitted(run: Path, harness: Harness, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.common.errors import RequestError, WorkError
-from harness.export.nsys2prv import Tool, arguments, check_types, container, convert, step_of
+from harness.export.nsys2prv import Tool, Wanted, arguments, check_types, container, convert, step_of
 from tests.export import fake_nsys2prv
 
 FAKE = Path(__file__).parent / "fake_nsys2prv.py"
@@ -92,6 +92,31 @@ def test_a_stale_export_is_not_used_and_a_fresh_one_is(bench: Bench) -> None:
     os.utime(report, (0, 0))
     assert convert([report], bench.out, bench.tool()).contents.rows["NODE"] == ["other"]
     assert bench.calls()["options"] == {"-t": bench.calls()["options"]["-t"], "-m": False, "--force-sqlite": False}
+
+
+def test_a_filter_and_the_sorting_reach_it_and_the_sorted_trace_is_the_result(bench: Bench) -> None:
+    tool, report = bench.tool(), bench.report("lrdn1", 30)
+    home = bench.folder / "paraver"
+    (home / "bin").mkdir(parents=True)
+    environ = {name: text for name, text in tool.environ.items() if name != "PARAVER_HOME"}
+    wanted = Wanted(within="a b", sort=True)
+    with pytest.raises(
+        RequestError, match=r"PARAVER_HOME is not set: type export PARAVER_HOME=FOLDER .*or leave --sort"
+    ):
+        convert([report], bench.out, Tool(program=tool.program, environ=environ), wanted)
+    there = Tool(program=tool.program, environ=environ | {"PARAVER_HOME": str(home)})
+    with pytest.raises(RequestError, match=r"paraver has no bin/sort-trace\.awk\.sh: type export"):
+        convert([report], bench.out, there, wanted)
+    assert not bench.calls_file.exists()
+    (home / "bin" / "sort-trace.awk.sh").touch()
+    convert([report], bench.out, there, wanted)
+    assert bench.calls()["further"] == ["--sort", "--filter-nvtx=a b"]
+    assert sorted(path.name for path in bench.out.parent.iterdir()) == ["trace.pcf", "trace.prv", "trace.row"]
+
+
+def test_a_range_without_a_cuda_call_is_one_sentence(bench: Bench) -> None:
+    with pytest.raises(WorkError, match=r"no CUDA call lies in a range of that name \(--filter-nvtx\)"):
+        convert([bench.report("lrdn1", 30)], bench.out, bench.tool("no-range"), Wanted(within="forwrad"))
 
 
 def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench: Bench) -> None:
@@ -186,7 +211,7 @@ def test_wrong_requests_are_refused_before_anything_runs(bench: Bench) -> None:
 
 def test_in_a_container_it_sees_its_folder_and_nothing_else() -> None:
     prefix = container("apptainer", Path("/images/tools.sif"), Path("/runs/x"))
-    argv = Tool(prefix=prefix).argv(*arguments(["node0.nsys-rep"], ["cuda_api_trace"], "trace", True))
+    argv = Tool(prefix=prefix).argv(*arguments(["node0.nsys-rep"], Wanted(["cuda_api_trace"]), "trace", True))
     assert argv == [
         "apptainer", "exec", "--bind", "/runs/x:/runs/x", "--pwd", "/runs/x", "/images/tools.sif",
         "nsys2prv", "-t", "cuda_api_trace", "--force-sqlite", "node0.nsys-rep", "trace",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +16,8 @@ from harness.common.errors import HarnessError, RequestError
 from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.export import nsys2prv
-from harness.export.nsys2prv import TYPES, check_types, convert, installed
+from harness.export.nsys2prv import TYPES, Wanted, check_types, convert, installed
+from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import Recording, find, read
@@ -119,31 +121,46 @@ def paraver(
         Path | None, typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys")
     ] = None,
     container_command: Annotated[str, typer.Option(help="singularity or apptainer")] = "singularity",
+    filter_nvtx: Annotated[
+        str | None,
+        typer.Option("-f", "--filter-nvtx", metavar="RANGE", help="nsys2prv leaves out CUDA calls outside this range"),
+    ] = None,
+    sort: Annotated[
+        bool, typer.Option("-s", "--sort", help="nsys2prv sorts the trace by time; needs Paraver: PARAVER_HOME")
+    ] = False,
+    compress: Annotated[bool, typer.Option("-z", "--compress", help="write .prv.gz, which Paraver opens too")] = False,
     submit: Annotated[
         bool, typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
-    wanted = tuple(types.split(",")) if types else TYPES
-    check_types(wanted)
+    wanted = Wanted(tuple(types.split(",")) if types else TYPES, filter_nvtx, sort)
+    check_types(wanted.types)
     if out is not None:
         nsys2prv.refuse_taken(out, nsys2prv.PARAVER)
     if submit:
-        options = _as_options(out, engine, types, container, container_command)
+        given = {
+            "--engine": engine,
+            "--out": out.absolute() if out else None,
+            "--types": types,
+            "--container": container.absolute() if container else None,
+            "--container-command": container_command if container else None,
+            "--filter-nvtx": filter_nvtx,
+        }
+        options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        options += ["--sort"] * sort + ["--compress"] * compress
         return _paraver_submitted(tokens, options, as_json)
     found = sources(tokens)
     prefix, notes = nsys2prv.prefix_for(out, found.folder(), nsys2prv.PARAVER)
-    only_nsys = len(found.reports) == len(found.traces)
-    if engine == "nsys2prv" and not only_nsys:
-        raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
-    automatic = engine == "auto" and only_nsys and (container or installed())
+    image = (container_command, container) if container else None
+    automatic = _chosen(engine, found, image, ["--filter-nvtx"] * (filter_nvtx is not None) + ["--sort"] * sort)
     if engine == "nsys2prv" or automatic:
-        image = (container_command, container) if container else None
         try:
-            return _print(as_json, *_by_nsys2prv(convert(found.reports, prefix, types=wanted, image=image), notes))
+            converted = convert(found.reports, prefix, wanted=wanted, image=image)
+            return _print(as_json, *_by_nsys2prv(converted, notes), compress)
         except HarnessError as error:
-            if not automatic:
+            if not automatic or filter_nvtx is not None or sort:
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
     done = write_paraver(found.open(), prefix, found.hosts())
@@ -156,21 +173,22 @@ def paraver(
         "records": done.records,
         "duration_ns": done.end_ns,
     }
-    return _print(as_json, made, notes + done.notes)
+    return _print(as_json, made, notes + done.notes, compress)
 
 
-def _as_options(
-    out: Path | None, engine: ParaverEngine, types: str | None, container: Path | None, container_command: str
-) -> list[str]:
-    """The same request as arguments of a command line that is run in another folder."""
-    given = {
-        "--engine": engine,
-        "--out": out.absolute() if out else None,
-        "--types": types,
-        "--container": container.absolute() if container else None,
-        "--container-command": container_command if container else None,
-    }
-    return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+def _chosen(engine: ParaverEngine, found: Sources, image: tuple[str, Path] | None, of_nsys2prv: Sequence[str]) -> bool:
+    """Whether `auto` means nsys2prv here. of_nsys2prv: the flags that only it knows. Raises RequestError: it is asked
+    for, and cannot do it."""
+    only_nsys = len(found.reports) == len(found.traces)
+    if engine == "nsys2prv" and not only_nsys:
+        raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
+    automatic = engine == "auto" and only_nsys and (image is not None or installed() is not None)
+    if of_nsys2prv and engine != "nsys2prv" and not automatic:
+        why = "reads nsys reports only" if not only_nsys else "is not installed here (pip install nsys2prv)"
+        why = "is not used with --engine own" if engine == "own" else why
+        flags = " and ".join(of_nsys2prv)
+        raise RequestError(f"{flags}: only nsys2prv can do that, and it {why}: leave {flags} out")
+    return automatic
 
 
 def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
@@ -251,8 +269,11 @@ def _amount(name: str, value: float | str) -> str:
     return f"{value:,} {name.removesuffix('s') if value == 1 else name}"
 
 
-def _print(as_json: bool, made: dict[str, Any], notes: list[str]) -> int:
-    """Print what was written; `made` begins with the file under its kind, or with the engine before it."""
+def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = False) -> int:
+    """Print what was written; `made` begins with the file under its kind, or with the engine before it. gzip: it is a
+    .prv that shall be compressed first."""
+    if gzip:
+        made["prv"] = str(compress_paraver(Path(made["prv"])))
     if as_json:
         print(json.dumps(made | {"notes": notes}, indent=1))
         return 0
@@ -261,7 +282,7 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str]) -> int:
     print(f"{path}\n  {', '.join(shown)}")
     for note in notes:
         print(f"  note: {note}")
-    if path.endswith(".prv"):
+    if path.endswith((".prv", ".prv.gz")):
         print(f"  views to open with it: {CONFIGS / 'paraver'}/*.cfg")
     else:
         print("  open it at https://ui.perfetto.dev or in chrome://tracing")

@@ -137,7 +137,7 @@ def _nodes(inputs: Inputs) -> list[Table]:
 def _files(run: Path) -> list[Table]:
     known = (
         ("nsys/*.nsys-rep", "nsys-ui {}"),
-        ("**/*.prv", "wxparaver {}, then a view from configs/paraver"),
+        ("**/*.prv*", "wxparaver {}, then a view from configs/paraver"),
         ("torch/rank*.json.gz", f"https://ui.perfetto.dev or chrome://tracing; {PROGRAM} perfetto merges the ranks"),
         ("job.sbatch", "any editor; it is the exact script"),
         ("run.json", "slurm.sh rerun {}"),  # launches, so it needs the checkout
