@@ -73,7 +73,16 @@ class Profiled(Experiment):
     ).option(
         None, "nsys records calls of the Python functions that a file lists; pytorch: the harness's list", min_length=1
     )
-    nsys2prv: bool = switch("--nsys2prv", free=True).option(False, "convert the reports to a Paraver trace afterwards")
+    nsys_options: str | None = value(
+        "--nsys-options", metavar="NAME|FILE", free=True, nsys_only=True, rare=True
+    ).option(
+        None,
+        "the set of nsys's options: a name of configs/nsys (full: all that NVIDIA and the course recommend), or a file",
+        min_length=1,
+    )
+    nsys2prv: bool | Literal["compress"] = Flag(
+        {"--nsys2prv": True, "--nsys2prv-compress": "compress"}, free=True
+    ).option(False, "convert the reports to a Paraver trace afterwards; compress: as .prv.gz")
     faults: tuple[FaultText, ...] = value(
         "--fault",
         metavar="NAME[,KEY=VALUE…]",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.common.errors import RequestError, TrainingNeeded
+from harness.experiment.training import Profiled
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.exercises.base import launch_of
@@ -98,13 +99,15 @@ def _weights(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
 def _nsys_options(job: Job) -> Iterator[str]:
     if job.profiler != "nsys":
         return
+    asked = isinstance(job.experiment, Profiled) and job.experiment.nsys_options is not None
+    by = "--nsys-options" if asked else f"site {job.site.name}"
     if "/" in job.nsys_options and not Path(job.nsys_options).is_absolute():
-        yield f"site {job.site.name}: nsys {job.nsys_options!r} must be a name or an absolute path"
+        yield f"{by}: nsys {job.nsys_options!r} must be a name or an absolute path"
         return
     try:
         load_options(job.nsys_options)
     except RequestError as error:
-        yield f"site {job.site.name}: {error}"
+        yield f"{by}: {error}"
 
 
 def check_script(job: Job, text: str) -> None:

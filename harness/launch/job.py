@@ -167,7 +167,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         checkpoint=place.checkpoint,
         data=place.data,
         megatron_data=place.megatron_data,
-        nsys_options="cpu" if device == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys,
+        nsys_options=_nsys_set(asked, site, device, plan),
         nsys_changes=_nsys_changes(asked),
         cpus_per_task=cpus,
         commands=plan.commands,
@@ -350,6 +350,11 @@ def _environment(
 def _of_options(asked: Experiment) -> dict[str, str | InRun]:
     pairs = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
+
+
+def _nsys_set(asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan) -> str:
+    own = asked.nsys_options if isinstance(asked, Profiled) else None
+    return own or ("cpu" if device == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys)
 
 
 def _nsys_changes(asked: Experiment) -> list[Word]:

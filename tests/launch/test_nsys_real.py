@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, UNEVEN
-from harness.launch.profilers.nsys import load_options, profile_argv, understood
+from harness.launch.profilers.nsys import capturing_on_cpu, load_options, profile_argv, understood
 from harness.run import read_json_lines
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT
@@ -38,6 +38,21 @@ def test_the_real_one_is_understood(nsys_folder: Path) -> None:
     assert warnings == []
     assert {"nvtx", "osrt"} <= set(argv[2].removeprefix("--trace=").split(","))
     assert not any("gpu" in word for word in argv)
+
+
+@EACH_NSYS
+def test_the_full_set_is_understood_and_a_cpu_records_its_window_by_a_range(nsys_folder: Path) -> None:
+    nsys = understood(said(nsys_folder, "--version"), said(nsys_folder, "profile", "--help"))
+    for has_gpu in (True, False):
+        options = load_options("full")
+        argv, warnings = profile_argv(nsys, options if has_gpu else capturing_on_cpu(options), "out", has_gpu)
+        lacks_python = nsys.version < (2023,)
+        assert warnings == ["this nsys (2022.4.2) has no --python-backtrace: left out"] * lacks_python
+        traced = argv[2].removeprefix("--trace=").split(",")
+        assert {"cuda", "nvtx", "osrt", "cudnn", "cublas", "ucx"} == set(traced)
+        assert {"--sample=process-tree", "--backtrace=dwarf", "--cudabacktrace=all", "--export=sqlite"} <= set(argv)
+        assert ("--capture-range=nvtx" in argv) != has_gpu
+    assert capturing_on_cpu(load_options("cpu")) == load_options("cpu")
 
 
 def launched(nsys_folder: Path, runs: Path, *words: str, exercise: int = 1) -> tuple[Path, Any, str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Megatron
 from harness.launch.backends.registry import backend_of
+from harness.launch.exercises.base import launch_of
 from harness.launch.job import Machine, resolve, warnings_of
 from harness.launch.submit import render
 from harness.site.site import load_site, override
@@ -72,6 +75,8 @@ def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
         ("--capture-delay 0.5 --profiler nsys", "--capture-delay: got '0.5', takes a whole number ≥ 1"),
         ("--python-sampling-frequency 2001", "got '2001', takes a whole number ≥ 1 and ≤ 2000; the nearest is 2000"),
         ("--python-trace pytroch --profiler nsys", "a launch would stop here: --python-trace: "),
+        ("--nsys-options ful --profiler nsys", "a launch would stop here: --nsys-options: "),
+        ("--nsys-options full --profiler torch", "--nsys-options is for nsys, and --profiler torch records instead"),
     ],
 )  # fmt: skip
 def test_what_only_nsys_can_do_is_refused_without_it(harness: Harness, words: str, sentence: str) -> None:
@@ -79,6 +84,20 @@ def test_what_only_nsys_can_do_is_refused_without_it(harness: Harness, words: st
         done = harness("-e", exercise, "--site", "local", "--dry-run", "--", *words.split())
         assert sentence in done.stderr
         assert done.returncode == (0 if "would stop" in sentence else 2)
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_a_run_may_choose_its_set_of_nsys_s_options(machine: Machine, tmp_path: Path, gpus: int) -> None:
+    here = machine._replace(gpus=gpus)
+    for asked in (DDP(nsys_options="full", profiler="nsys"), Megatron(nsys_options="full", profiler="nsys", tp=2)):
+        assert resolve(asked, load_site("local"), here).nsys_options == "full"
+    usual = resolve(DDP(profiler="nsys"), load_site("local"), here).nsys_options
+    assert usual == ("default" if gpus else "cpu")
+    own = tmp_path / "own.json"
+    own.write_text("{}")
+    asked = DDP(nsys_options=os.path.relpath(own), profiler="nsys")
+    whole = launch_of(asked).with_whole_paths(asked).nsys_options
+    assert whole is not None and Path(whole).is_absolute() and Path(whole).samefile(own)
 
 
 def test_an_option_of_nsys_chooses_nsys_on_gpus(machine: Machine) -> None:

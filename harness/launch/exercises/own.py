@@ -26,7 +26,7 @@ from harness.launch.exercises.training import (
     accelerate_options,
     around_each_rank,
     paraver_command,
-    whole_trace_list,
+    whole_nsys_files,
     wrong_trace_list,
 )
 from harness.launch.training_python import TrainingPython, ask_python
@@ -225,7 +225,7 @@ class OwnLaunch(Launch[Own]):
         if python is not None and "/" not in python and not Path(python).exists():
             python = shutil.which(python) or python
         whole = super().with_whole_paths(asked.model_copy(update={"python": python}))
-        return whole.model_copy(update={"python_trace": whole_trace_list(asked)})
+        return whole.model_copy(update=whole_nsys_files(asked))
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command("training", _argv(asked, place), observed=place.profiler == "nsys", folder=asked.start_in)
@@ -239,7 +239,7 @@ class OwnLaunch(Launch[Own]):
             files |= accelerate_files(asked, "ddp")
         return ExercisePlan(
             [training],
-            [paraver_command(place)] if asked.nsys2prv else [],
+            [paraver_command(place, asked)] if asked.nsys2prv else [],
             files,
             folders=folders,
             environment={"HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}")},

@@ -23,7 +23,7 @@ from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
 from harness.launch.exercises.base import Command, CommandPlace, DeviceKind, ExercisePlan, Launch, Target
 from harness.launch.lookup import holds, why_missing
-from harness.launch.profilers.nsys import check_trace_list, is_trace_list, trace_list
+from harness.launch.profilers.nsys import check_trace_list, is_option_set, is_trace_list, trace_list
 from harness.site.site import Site
 from harness.theory.devices import Device, find_device
 
@@ -116,7 +116,7 @@ class TrainingLaunch(Launch[Trained]):
         model = expanded(asked.model or "")
         is_own = asked.model is not None and asked.model not in model_names() and holds(Path.exists, model)
         return whole.model_copy(
-            update={"model": str(model.absolute()) if is_own else asked.model, "python_trace": whole_trace_list(asked)}
+            update={"model": str(model.absolute()) if is_own else asked.model} | whole_nsys_files(asked)
         )
 
     def missing(self, asked: Trained, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
@@ -129,10 +129,14 @@ class TrainingLaunch(Launch[Trained]):
         yield from wrong_trace_list(asked)
 
 
-def whole_trace_list(asked: Profiled) -> str | None:
-    """The list of Python functions; a file of the user's with its whole path."""
-    name = asked.python_trace
-    if name is None or is_trace_list(name) or not holds(Path.exists, expanded(name)):
+def whole_nsys_files(asked: Profiled) -> dict[str, str | None]:
+    """The fields that name a file for nsys; a file of the user's with its whole path."""
+    known = {"python_trace": is_trace_list, "nsys_options": is_option_set}
+    return {field: _whole(getattr(asked, field), is_ours) for field, is_ours in known.items()}
+
+
+def _whole(name: str | None, is_ours: Callable[[str | None], bool]) -> str | None:
+    if name is None or is_ours(name) or not holds(Path.exists, expanded(name)):
         return name
     return str(expanded(name).absolute())
 
@@ -152,24 +156,25 @@ def training_plan(asked: Training, place: CommandPlace, argv: list[Word], files:
         files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
     if asked.mystery is not None:
         files[sealed_file(Path()).name] = asked.mystery.sealed
-    after = [paraver_command(place)] if asked.nsys2prv else []
+    after = [paraver_command(place, asked)] if asked.nsys2prv else []
     training = Command("training", argv, observed=place.profiler == "nsys")
     return ExercisePlan([training], after, files, _folders(asked, place))
 
 
-def paraver_command(place: CommandPlace) -> Command:
+def paraver_command(place: CommandPlace, asked: Profiled) -> Command:
     """The conversion of the run's traces, by the harness on the first node."""
     ours: list[Word] = ["env", f"PYTHONPATH={ROOT}", place.launcher_python]  # whatever the training's is
-    convert = [*ours, "-m", "harness", "paraver", join(RUN_DIR)]
+    convert = [*ours, "-m", "harness", "paraver", join(RUN_DIR), *["--compress"] * (asked.nsys2prv == "compress")]
     return Command("Paraver trace", convert, contained=False, decisive=False)
 
 
 def _folders(asked: Training, place: CommandPlace) -> list[Word]:
     """The folders of the command that a container must see, besides the checkout and the run."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
-    listed = None if asked.python_trace is None else str(trace_list(asked.python_trace))
-    own = listed if place.profiler == "nsys" and not is_trace_list(asked.python_trace) else None
-    return [path for path in (place.checkpoint, place.data, prefix, own) if path]
+    files: list[Word] = []
+    if place.profiler == "nsys":
+        files = [name for name in (asked.python_trace, asked.nsys_options) if name and Path(name).is_absolute()]
+    return [path for path in (place.checkpoint, place.data, prefix, *files) if path]
 
 
 def around_each_rank(asked: Profiled, place: CommandPlace) -> list[Word]:

@@ -33,6 +33,7 @@ NSYS_OF_IMAGE = "the container's PATH: build it into the image (containers/READM
 GPU_ONLY = METRICS | {"gpuctxsw"}
 # "System scope" in nsys's help: they record the node, whichever process is profiled, and only one may.
 WHOLE_NODE = GPU_ONLY | {"nic-metrics"}
+CAPTURE_ON_CPU = ("capture-range", "nvtx-capture", "env-var", "cpuctxsw")
 BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
 ON_REQUEST = str(Path(__file__).with_name("on_request.py"))
 # An option's own paragraph begins with its name alone on a line, or with its value as "=<…>"; elsewhere names are only
@@ -66,13 +67,31 @@ def load_options(name_or_path: str) -> Options:
     try:
         options = read_bounded_json(path)
     except OSError as error:
-        names = ", ".join(sorted(p.stem for p in OPTION_SETS.glob("*.json")))
-        raise RequestError(f"nsys options {path}: cannot be read ({error.strerror}); there are {names}") from None
+        near = nearest(path.stem, _option_sets())
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(_option_sets())}"
+        raise RequestError(f"nsys options {path}: cannot be read ({error.strerror}); {hint}") from None
     except ValueError as error:
         raise RequestError(f"nsys options {path}: {error}") from None
     if not isinstance(options, dict) or not all(isinstance(v, str | list | None) for v in options.values()):
         raise RequestError(f"nsys options {path}: must be one JSON object of option names and texts, lists or null")
     return options
+
+
+def is_option_set(name: str | None) -> bool:
+    """Whether it is the name of one of our sets, or none."""
+    return name is None or name in _option_sets()
+
+
+def _option_sets() -> list[str]:
+    return sorted(path.stem for path in OPTION_SETS.glob("*.json"))
+
+
+def capturing_on_cpu(options: Options) -> Options:
+    """The set where no CUDA call begins the recording: an NVTX range does, as in our set for CPUs."""
+    if options.get("capture-range") != "cudaProfilerApi":
+        return options
+    of_cpu = load_options("cpu")
+    return {**options, **{name: of_cpu[name] for name in CAPTURE_ON_CPU}}
 
 
 def is_trace_list(name: str | None) -> bool:
@@ -261,7 +280,8 @@ def prepare(config: str, device: str, words: Sequence[str], inside: bool = False
 
     Raises RequestError: the option set cannot be read. WorkError: nsys is not on PATH, or does not answer.
     """
-    options, has_gpu, nsys = changed(load_options(config), words), device == "gpu", ask_installed(inside)
+    options, has_gpu, nsys = load_options(config), device == "gpu", ask_installed(inside)
+    options = changed(options if has_gpu else capturing_on_cpu(options), words)
     listed = options.get("python-functions-trace")
     if isinstance(listed, str):
         options = {**options, "python-functions-trace": str(trace_list(listed))}
