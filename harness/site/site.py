@@ -177,6 +177,9 @@ class Site(SitePart):
     device: Literal["cuda", "cpu", "auto"] = setting("cuda", "auto: detect (local only)")
     # Factories: an instance here would build its class's validator at every start.
     detect: Detect = Field(default_factory=Detect)
+    login: PlainWord | None = setting(
+        None, "the address that a laptop reaches by ssh (default: this machine's full name)"
+    )
     account: PlainWord | None = value("-a", "--account", metavar="NAME", group="where").option(None, "Slurm account")
     partition: PlainWord | None = value("-p", "--partition", metavar="NAME", group="where").option(
         None, "Slurm partition"

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.watch.follow import write_report
+from harness.common.users import this_user
+from harness.launch.backends import local
+from harness.run import Run
 from tests.synthetic import kineto
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +74,31 @@ def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Pa
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run(["sh", script], cwd=run, env=environ, check=True)
     assert (tmp_path / "here.prv.gz").is_file()
+
+
+@pytest.mark.parametrize("login", ["login.example.org", None])
+def test_after_a_run_on_a_cluster_the_page_is_followed_by_the_line_for_the_laptop(
+    run: Path, login: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((run / "run.json").read_text())
+    record["site"]["login"] = login
+    (run / "run.json").write_text(json.dumps(record))
+    moved = run.rename(run.with_name("it's here"))
+    monkeypatch.setattr("socket.getfqdn", lambda: "login7.cluster")
+    _, page = write_report(Run(moved))
+    *_, first, second = capsys.readouterr().err.splitlines()
+    assert page and first == f"the page: {moved / 'report.html'}"
+    words = shlex.split(second.partition(": ")[2])
+    assert words == ["scp", "-r", f"{this_user()}@{login or 'login7.cluster'}:{moved}", "."]
+
+
+def test_of_a_run_on_this_machine_there_is_nothing_to_bring(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.cli.watch.follow.backend_of_run", lambda run: local)
+    write_report(Run(run))
+    said = capsys.readouterr().err
+    assert "the page: " in said and "scp" not in said
 
 
 def test_a_wrong_request_is_refused_before_it_is_submitted(run: Path, harness: Harness, tmp_path: Path) -> None:

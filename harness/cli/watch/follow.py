@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
 from harness.common.format import amount
 from harness.common.printable import printable_lines, unguarded
+from harness.common.users import this_user
+from harness.launch.argv import quote_all
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import cancel, look_at, state_of
 from harness.run import Run
@@ -249,7 +252,15 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
         print(f"no page: {error}", file=sys.stderr)
     for page in pages:
         print(f"the page: {page}", file=sys.stderr)
+    if pages and not backend_of_run(run).RUNS_HERE:
+        print(f"type on your laptop, for page and traces: {_to_laptop(run)}", file=sys.stderr)
     return found.summaries, bool(pages)
+
+
+def _to_laptop(run: Run) -> str:
+    """The command by which a laptop gets the run's folder."""
+    host = run.record.site.login or socket.getfqdn()
+    return quote_all(["scp", "-r", f"{this_user()}@{host}:{run.path.absolute()}", "."])
 
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
