@@ -292,7 +292,7 @@ def check_types(types: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What nsys2prv shall do. within: an NVTX range, and CUDA calls outside of it are left out; kernels stay."""
+    """What nsys2prv shall do. within: a range's name: CUDA calls outside the first one are left out; kernels stay."""
 
     types: Sequence[str] = TYPES
     within: str | None = None

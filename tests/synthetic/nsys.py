@@ -125,7 +125,8 @@ class Nsys:
         """A memory copy."""
         self.add(
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=start + length, deviceId=0, contextId=1, streamId=7,
-            correlationId=correlation, globalPid=global_pid(9), bytes=size, copyKind=kind, srcKind=source, dstKind=target,
+            correlationId=correlation, globalPid=global_pid(9), bytes=size,
+            copyKind=kind, srcKind=source, dstKind=target,
         )  # fmt: skip
 
     def memory(

@@ -123,7 +123,12 @@ def paraver(
     container_command: Annotated[str, typer.Option(help="singularity or apptainer")] = "singularity",
     filter_nvtx: Annotated[
         str | None,
-        typer.Option("-f", "--filter-nvtx", metavar="RANGE", help="nsys2prv leaves out CUDA calls outside this range"),
+        typer.Option(
+            "-f",
+            "--filter-nvtx",
+            metavar="RANGE",
+            help="nsys2prv leaves out CUDA calls outside the first range so named",
+        ),
     ] = None,
     sort: Annotated[
         bool, typer.Option("-s", "--sort", help="nsys2prv sorts the trace by time; needs Paraver: PARAVER_HOME")
