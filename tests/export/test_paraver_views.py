@@ -112,3 +112,14 @@ def test_a_table_is_of_windows_that_exist_and_counts_each_value(path: Path) -> N
             "0.000000000000",
             "100.000000000000",
         )
+
+
+@EACH
+def test_a_table_has_the_unit_that_the_view_and_the_page_say(path: Path) -> None:
+    text, table = path.read_text(encoding="ascii"), view_of(path).table
+    page = re.search(rf"^\| `{path.stem}\.cfg` .*\| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert page and ("table" in page[1]) == bool(table) == ("The table: " in text.replace("\n", " "))
+    if table:
+        said = text.split("The table: ")[1].split("ConfigFile.EndDescription")[0]
+        percent = "%" in table["Statistic"] or path.stem == "gpu_counters"
+        assert ("percent" in said, "percent" in page[1]) == (percent, percent)
