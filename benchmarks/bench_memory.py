@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,12 +32,11 @@ from harness.theory.peak import Peak, of_transformers
 ROOT = Path(__file__).parents[1]
 TINY = "--model tiny-mistral --micro-batch-size 2 --seq-length 256"
 REAL = "--model mistral-7b --random-weights --micro-batch-size 1 --seq-length 2048"
-ZERO1 = "ZeRO-1: "  # no flag asks for it: the file that DeepSpeed reads is changed
 MIXED, AGAIN = "--mixed-precision", "--mixed-precision --activation-checkpointing"
 CASES = {
     TINY: [
         *(f"-e 1 -g 4 {more}" for more in ("", MIXED, AGAIN, "--gradient-accumulation-steps 2")),
-        *(f"{ZERO1}-e 2 -g 4 --ds-stage2 {more}" for more in ("", MIXED)),
+        *(f"-e 2 -g 4 --ds-stage1 {more}" for more in ("", MIXED)),
         *(f"-e 2 -g 4 --ds-stage2 {more}" for more in ("", MIXED, AGAIN, f"--ds-no-overlap {MIXED}")),
         *(f"-e 2 -g 4 {more}" for more in ("", MIXED, AGAIN, f"--ds-hpz-partition 2 {MIXED}")),
         *(f"-e 3 -g 4 {more}" for more in ("--tp 1", f"--tp 2 {MIXED}", f"--tp 4 {AGAIN}", "--tp 1 --cp 2")),
@@ -82,11 +80,11 @@ class Row(NamedTuple):
 
 def workload(words: str) -> Workload:
     """The training that the words of a launch on this machine give."""
-    line = read_line([*words.removeprefix(ZERO1).split(), "--site", "local"], declared())
+    line = read_line([*words.split(), "--site", "local"], declared())
     experiment, choice = request_of(line)
     found = workload_of(prepare(experiment, choice.site).job)
     assert found is not None, words
-    return replace(found, sharding="zero1") if words.startswith(ZERO1) else found
+    return found
 
 
 def estimate(words: str, rank: int) -> Peak:
@@ -100,8 +98,7 @@ def estimate(words: str, rank: int) -> Peak:
 def measure(words: str, rank: int, fake: bool) -> dict[str, Any]:
     """What a rank of that training allocates."""
     argv = [sys.executable, str(ROOT / "benchmarks/memory_of_training.py"), "--rank", str(rank)]
-    argv += ["--fake"] * fake + ["--zero1"] * words.startswith(ZERO1)
-    argv += ["--", *words.removeprefix(ZERO1).split()]
+    argv += [*["--fake"] * fake, "--", *words.split()]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:
         raise SystemExit(f"{words}: {done.stderr[-2000:]}")

@@ -340,24 +340,15 @@ def training_argv_of(words: list[str], run_dir: str) -> tuple[int, int, list[str
     return int(job.experiment.exercise), job.experiment.world_size or 1, argv[script + 1 :]
 
 
-def _shard_only_the_optimizer(file: Path) -> None:
-    config = json.loads(file.read_text(encoding="utf-8"))
-    config["zero_optimization"]["stage"] = 1
-    file.write_text(json.dumps(config), encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", type=int, default=0, help="which rank")
     parser.add_argument("--fake", action="store_true", help="storages without memory")
-    parser.add_argument("--zero1", action="store_true", help="DeepSpeed's stage 1, which no flag of a launch asks for")
     parser.add_argument("words", nargs="+", help="the words of a launch")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore")
     with tempfile.TemporaryDirectory() as run_dir:
         exercise, world, argv = training_argv_of(asked.words, run_dir)
-        if asked.zero1:
-            _shard_only_the_optimizer(Path(run_dir) / "ds_config.json")
         place = {"RANK": asked.rank, "LOCAL_RANK": asked.rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         os.environ.update({name: str(value) for name, value in place.items()})
         os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from harness.common.errors import divisors
 from harness.common.model_config import Sharding
 from harness.experiment.base import FEWER_MESSAGES, Advice, Change, Count, MeasuredRun
-from harness.experiment.options import Broken, switch, value
+from harness.experiment.options import Broken, Flag, switch, value
 from harness.experiment.training import FineTuning
 
 
@@ -33,13 +33,14 @@ class DeepSpeed(FineTuning):
     hpz_partition: Count | None = value("--ds-hpz-partition", tag="hpz").option(
         None, "ZeRO++ secondary partition size in ranks (default: the GPUs per node)"
     )
-    zero_stage: Literal[2, 3] = switch(
-        "--ds-stage2", sets=2, help="ZeRO stage 2 (default: stage 3)", tag="ZeRO"
-    ).option(3, "ZeRO stage: 2 shards gradients and optimizer states, 3 the parameters too")
+    zero_stage: Literal[1, 2, 3] = Flag(
+        {"--ds-stage1": 1, "--ds-stage2": 2}, help="ZeRO stage 1 or 2 (default: stage 3)", tag="ZeRO"
+    ).option(3, "ZeRO stage: 1 shards optimizer states, 2 the gradients too, 3 the parameters too")
 
     @property
     def sharding(self) -> Sharding:
-        return "zero2" if self.zero_stage == 2 else "zero3"
+        stages: dict[int, Sharding] = {1: "zero1", 2: "zero2", 3: "zero3"}
+        return stages[self.zero_stage]
 
     @property
     def copy_ranks(self) -> int:
@@ -56,8 +57,12 @@ class DeepSpeed(FineTuning):
         return None
 
     def send_less(self, seen: MeasuredRun) -> Advice:
-        """Larger or nearer messages; accumulation saves nothing, as no rank keeps whole gradients."""
-        whole = self.zero_stage == 2
+        """Larger or nearer messages; accumulation saves messages in stage 1 only, whose ranks keep whole gradients."""
+        accumulated, whole = self.gradient_accumulation_steps, self.zero_stage < 3
+        if self.zero_stage == 1:
+            text = "exchange them less often, by accumulating gradients"
+            fewer = Change(text, {"gradient_accumulation_steps": 4 * accumulated})
+            return Advice("Gradients are reduced once per optimizer step.", (fewer, FEWER_MESSAGES))
         what = "Gradients are reduced" if whole else "Parameters are gathered and gradients reduced"
         changes: list[Change] = []
         hpz, per_node = self.hpz_partition, self.gpus_per_node
@@ -67,6 +72,9 @@ class DeepSpeed(FineTuning):
         if not whole and seen.fits("zero2"):
             text = "ZeRO-2, since whole parameters fit into this memory and need not be gathered then"
             changes.append(Change(text, {"zero_stage": 2, "hpz_partition": None}))
+        if whole and accumulated > 1 and seen.fits("zero1"):
+            text = "ZeRO-1, since whole gradients fit into this memory and are then reduced once per optimizer step"
+            changes.append(Change(text, {"zero_stage": 1}))
         if seen.micro_batch is not None:
             text = "twice the micro-batch, so that the same messages serve more computation"
             changes.append(Change(text, self.more_work(seen.micro_batch, None)))
@@ -87,10 +95,11 @@ class DeepSpeed(FineTuning):
             yield Broken(
                 {"heavy_comm", "overlap_comm"}, "--ds-heavy-comm and --ds-no-overlap both set the buckets: drop one"
             )
-        if self.zero_stage == 2 and self.hpz_partition is not None:
+        if self.zero_stage < 3 and self.hpz_partition is not None:
             yield Broken(
                 {"zero_stage", "hpz_partition"},
-                "--ds-hpz-partition partitions parameters, which stage 2 does not shard: drop it or --ds-stage2",
+                f"--ds-hpz-partition partitions parameters, which stage {self.zero_stage} does not shard: drop it or "
+                f"--ds-stage{self.zero_stage}",
             )
         if self.world_size and self.hpz_partition and self.world_size % self.hpz_partition:
             yield Broken(

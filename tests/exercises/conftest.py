@@ -39,10 +39,8 @@ def _zero(
 ) -> Finished:
     folder = factory.mktemp(f"zero{stage}") / "run"
     config = folder.parent / "ds_config.json"
-    asked = DeepSpeed(zero_stage=2 if stage < 3 else 3, hpz_partition=hpz)
-    made = deepspeed_config(asked, tiny=True, auto_batch=True)
-    made["zero_optimization"]["stage"] = stage
-    config.write_text(as_json(made))
+    asked = DeepSpeed.model_validate({"zero_stage": stage, "hpz_partition": hpz})
+    config.write_text(as_json(deepspeed_config(asked, tiny=True, auto_batch=True)))
     options = [*WINDOW, *LEARNING, "--checkpoint", str(checkpoint), "--deepspeed-config", str(config)]
     done = train("exercise_2_DeepSpeed/train.py", folder, *options, processes=processes, config="deepspeed")
     assert done.code == 0, done.stderr[-3000:]

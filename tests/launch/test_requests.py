@@ -259,6 +259,7 @@ def test_the_same_switch_given_twice_is_no_contradiction() -> None:
         (["-e=2", "--ds-heavy-comm"], "--ds-heavy-comm needs --mixed-precision"),
         (["-e=2", "--mixed-precision", "--ds-heavy-comm", "--activation-checkpointing"], "exclude each other"),
         (["-e=2", "--ds-stage2", "--ds-hpz-partition=2"], "stage 2 does not shard"),
+        (["-e=2", "--ds-stage1", "--ds-hpz-partition=2"], "stage 1 does not shard"),
         (["-e=2", "-n=2", "-g=2", "--ds-hpz-partition=3"], "does not divide the world size 4"),
         (["-e=3", "-g=4", "--tp=3"], "does not divide the world size 4"),
         (["-e=3", "-g=4", "--tp=2", "--micro-batch-size=2", "--global-batch-size=6"], "= 2 × 2 = 4: try 8"),
@@ -303,6 +304,7 @@ def test_switches_set_the_fields_that_they_name() -> None:
     zero = asked("-e=2", "--ds-no-overlap", "--ds-stage2")
     assert isinstance(zero, DeepSpeed)
     assert (zero.overlap_comm, zero.zero_stage) == (False, 2)
+    assert [getattr(asked("-e=2", *words), "zero_stage") for words in ([], ["--ds-stage1"])] == [3, 1]
     ddp = asked("-e=1", "--no-profile")
     assert isinstance(ddp, DDP)
     assert ddp.profiler == "none"

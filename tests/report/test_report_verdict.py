@@ -361,7 +361,8 @@ CAUSES: dict[str, dict[str, Any]] = {
 EXPERIMENTS = [
     DDP(), DDP(slow_dataloading=True, micro_batch_size=2), DDP(nodes=2, gradient_accumulation_steps=4),
     DeepSpeed(overlap_comm=False), DeepSpeed(heavy_comm=True, mixed_precision=True),
-    DeepSpeed(nodes=2, hpz_partition=8), DeepSpeed(zero_stage=2), Megatron(tp=4),
+    DeepSpeed(nodes=2, hpz_partition=8), DeepSpeed(zero_stage=2), DeepSpeed(zero_stage=1),
+    DeepSpeed(zero_stage=2, gradient_accumulation_steps=16), Megatron(tp=4),
     Megatron(nodes=2, tp=4, pp=2, mixed_precision=False),
     Megatron(nodes=2, tp=2, pp=4, global_batch_size=64, micro_batch_size=2),
 ]  # fmt: skip

@@ -86,7 +86,7 @@ def checked_in() -> Iterator[tuple[Path, dict[str, Any]]]:
     precisions = {"full-precision": {}, "mixed-precision": mixed}
     precisions["mixed-precision-activation-checkpointing"] = mixed | {"activation_checkpointing": True}
     messages = {"": {}, "-no-overlap": {"overlap_comm": False}, "-heavy-comm": {"heavy_comm": True}}
-    for stage, precision, suffix in product((2, 3), precisions, messages):
+    for stage, precision, suffix in product((1, 2, 3), precisions, messages):
         fields = {"zero_stage": stage} | precisions[precision] | messages[suffix]
         asked = DeepSpeed.model_validate(fields)
         if not any(asked.broken_rules()):
