@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, TypeVar
@@ -14,6 +15,8 @@ from harness.common.errors import WorkError
 from harness.common.format import binary_size, duration, percent, rate
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.report import ring_or_tree
+from harness.report.tables.table import table as columns_of
 from harness.run import Run
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -168,7 +171,14 @@ def _collectives(run_dir: Path) -> list[str]:
     lines = [_columns(_HEAD), *map(_row, measured.results), *wrap(legend, WIDTH - 2), plot]
     ranks = f"{measured.world_size} ranks" if measured.world_size else None
     where = ", ".join(filter(None, (ranks, measured.backend, measured.device_name)))
-    return [f"Collectives: {where}", *(f"  {line}" for line in lines)]
+    return [f"Collectives: {where}", *(f"  {line}" for line in lines), *_ring_or_tree(measured.results)]
+
+
+def _ring_or_tree(results: Sequence[Result]) -> list[str]:
+    shown = ring_or_tree.rows(results)
+    said = (f"  {line}" for line in wrap(ring_or_tree.answers(results), WIDTH - 2))
+    lines = [*columns_of(ring_or_tree.HEAD, shown), *said]
+    return ["", ring_or_tree.TITLE, *lines] if shown else []
 
 
 def _row(result: Result) -> str:

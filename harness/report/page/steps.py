@@ -11,6 +11,7 @@ from harness.analysis.labels import step_parts
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
 from harness.common.format import amount, binary_size, duration, percent, rate
+from harness.report import ring_or_tree
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.exercise_0 import Fit, Result
 from harness.report.page.inputs import Inputs, StepRecord
@@ -318,9 +319,10 @@ def tests_section(s: Summary, inputs: Inputs) -> Section:
         "link carries, as nccl-tests defines it. α is the time of an empty message. 1/β is the bandwidth of an "
         "infinitely long message."
     )
+    tables += table(ring_or_tree.TITLE, ring_or_tree.HEAD, ring_or_tree.rows(tested), left=1)
     if not all(t.fit for t in tested):
         lead += " If α and 1/β are missing, too few message sizes were measured for a line."
-    return Section("links", "Collectives measured", lead, figures, tables)
+    return Section("links", "Collectives measured", lead, figures, tables, note=ring_or_tree.answers(tested))
 
 
 def answer_sentences(inputs: Inputs) -> list[str]:

@@ -1,0 +1,78 @@
+"""Ring or tree: the model's times, where they cross, and what the report of exercise 0 says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.summary import Summary
+from harness.report import ring_or_tree
+from harness.report.exercise_0 import Fit, Point, Result, render_comm
+from harness.report.page import steps
+from harness.report.page.inputs import Inputs
+from harness.theory.ring_or_tree import Hop, hop_of_ring
+from tests.exercise_0.test_comm_report import a_run
+
+HOP = Hop(alpha_ns=1000.0, beta_ns_per_byte=0.01)
+
+
+def a_result(ranks: int, scope: str = "intra", alpha_ns: float = 6000.0, beta: float = 0.015) -> Result:
+    points = [
+        Point(message_bytes=size, time_ns=alpha_ns + beta * size, busbw_gbytes_per_s=1.0, correct=True)
+        for size in (1024, 65536, 1 << 20, 1 << 24)
+    ]
+    fit = Fit(alpha_ns=alpha_ns, beta_ns_per_byte=beta)
+    return Result(collective="all_reduce", scope=scope, ranks=ranks, points=points, fit=fit)
+
+
+@pytest.mark.parametrize("ranks", range(2, 70))
+def test_the_tree_is_faster_below_the_border_and_the_ring_above(ranks: int) -> None:
+    border = HOP.tree_up_to_bytes(ranks)
+    assert border is not None and (border > 0) == (ranks > 3)
+    assert HOP.ring_ns(ranks, border) == pytest.approx(HOP.tree_ns(ranks, border), rel=1e-9) or ranks == 2
+    assert HOP.ring_ns(ranks, 2 * border + 1) < HOP.tree_ns(ranks, 2 * border + 1)
+    if border:
+        assert HOP.tree_ns(ranks, border / 2) < HOP.ring_ns(ranks, border / 2)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
+def test_a_measured_line_is_the_rings_time(ranks: int) -> None:
+    hop = hop_of_ring(6000.0, 0.015, ranks)
+    for size in (0, 1 << 10, 1 << 30):
+        assert hop.ring_ns(ranks, size) == pytest.approx(6000.0 + 0.015 * size)
+
+
+@pytest.mark.parametrize(("ranks", "multiple"), [(2, 0), (3, 0), (4, 1), (8, 4), (16, 11), (32, 26), (64, 57)])
+def test_the_border_is_a_multiple_of_alpha_over_beta_of_the_measured_line(ranks: int, multiple: int) -> None:
+    """docs/communication.md has these multiples."""
+    border = hop_of_ring(6000.0, 0.015, ranks).tree_up_to_bytes(ranks)
+    assert border == pytest.approx(multiple * 6000.0 / 0.015)
+
+
+def test_the_report_says_it_per_scope_with_the_measured_time_beside(tmp_path: Path) -> None:
+    results = [a_result(4), a_result(2, "inter"), a_result(8, "world", beta=0.0)]
+    text = render_comm(a_run(tmp_path, [r.model_dump() for r in results]))
+    said = " ".join(text.split())
+    assert "intra, 4 ranks: the tree up to 400 kB, the ring above" in said
+    assert "inter, 2 ranks: the ring at every size" in said
+    assert "world, 8 ranks: the tree, as the time does not depend on the size" in said
+    assert "NCCL's own choice" in said
+    found = [line.split() for line in text.splitlines() if line.startswith("  intra ") and "iB" in line]
+    assert [(row[2:4], row[-1]) for row in found] == [
+        (["1", "KiB"], "tree"), (["64", "KiB"], "tree"), (["16", "MiB"], "ring")
+    ]  # fmt: skip
+    assert found[0][4:8] == ["6.02", "µs", "4.02", "µs"]
+    assert max(len(line) for line in text.splitlines() if "plot:" not in line) < 80
+
+
+def test_the_page_of_exercise_0_has_the_same_table() -> None:
+    section = steps.tests_section(Summary(), Inputs(tested=[a_result(4)]))
+    (table,) = (t for t in section.tables if t.caption == ring_or_tree.TITLE)
+    assert [row[-1] for row in table.rows] == ["tree", "tree", "ring"]
+    assert "the tree up to 400 kB" in section.note
+
+
+def test_without_a_line_or_with_one_rank_nothing_is_said() -> None:
+    alone, unfitted = a_result(1), a_result(4).model_copy(update={"fit": None})
+    assert ring_or_tree.rows([alone, unfitted]) == [] and ring_or_tree.answers([alone, unfitted]) == ""
