@@ -17,6 +17,7 @@ from harness.analysis.metrics import MEANINGS
 from harness.analysis.summary import Summary, SummaryPart, problem_texts
 from harness.analysis.summary.base import constant_texts, field_texts, parts_of
 from harness.cli.launch.faults import where
+from harness.cli.methods import EXAMPLE, cells, methods
 from harness.common.faults import FAULTS
 from harness.common.paths import ROOT
 from harness.experiment.exercises import EXERCISES, Experiment, Own
@@ -164,6 +165,12 @@ def tables() -> str:
     return _table("file | columns in terminal and page | on the page", rows)
 
 
+def method_table() -> str:
+    """A row per method: what it shards, its messages in each part of a step, and its state."""
+    heads = "method | sharded | forward | backward | optimizer step | state of a rank"
+    return f"{EXAMPLE}:\n\n{_table(heads, map(cells, methods()))}"
+
+
 def option_tables() -> str:
     """One table for what a site sets, one per exercise, and one for a training of the user's own."""
     of_site = _table("flag |", ((f"`{option.spelling}`", option.help) for option in options_of(Site)))
@@ -195,6 +202,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fault-words": words,
     "fault-records": records,
     "options": option_tables,
+    "methods": method_table,
     "summary": sections,
     "problems": problems,
     "monitor-columns": columns,

@@ -304,7 +304,8 @@ def test_switches_set_the_fields_that_they_name() -> None:
     zero = asked("-e=2", "--ds-no-overlap", "--ds-stage2")
     assert isinstance(zero, DeepSpeed)
     assert (zero.overlap_comm, zero.zero_stage) == (False, 2)
-    assert [getattr(asked("-e=2", *words), "zero_stage") for words in ([], ["--ds-stage1"])] == [3, 1]
+    least = asked("-e=2", "--ds-stage1")
+    assert isinstance(least, DeepSpeed) and least.zero_stage == 1
     ddp = asked("-e=1", "--no-profile")
     assert isinstance(ddp, DDP)
     assert ddp.profiler == "none"
