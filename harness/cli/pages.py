@@ -25,6 +25,7 @@ from harness.experiment.options import Option, options_of
 from harness.experiment.parse import allowed
 from harness.monitor.samples import COLUMNS
 from harness.report.tables import catalogue
+from harness.report.words import GROUPS, Group, Word, load_words
 from harness.site.site import Site
 from harness.study.lessons import Lesson, lesson_names, load_lesson, shell_command, slide_of
 
@@ -165,6 +166,35 @@ def tables() -> str:
     return _table("file | columns in terminal and page | on the page", rows)
 
 
+def glossary() -> str:
+    """A section per group of words, a row per word; a collective with its picture."""
+    return "\n\n".join(f"## {group}\n\n{_glossary(group)}" for group in GROUPS)
+
+
+def _glossary(group: Group) -> str:
+    rows = [(word, _meaning(word)) for word in load_words() if word.group == group]
+    named = [(", ".join([f"**{word.word}**", *_more_spellings(word)]), meaning) for word, meaning in rows]
+    if group != "Collectives":
+        return _table("word | meaning", named)
+    drawn = ((*row, _picture(word)) for row, (word, _) in zip(named, rows, strict=True))
+    return _table("word | meaning | 4 ranks, before and after", drawn)
+
+
+def _more_spellings(word: Word) -> list[str]:
+    """Its other spellings, without those that differ in an s, a sign or a capital only."""
+    plain = word.id.removeprefix("word-").replace("-", "")
+    return [s for s in word.also if re.sub(r"\W|_|s\b", "", s.lower()) != plain]
+
+
+def _meaning(word: Word) -> str:
+    return word.meaning + (f" [More]({word.link})." if word.link else "")
+
+
+def _picture(word: Word) -> str:
+    file = f"pictures/collectives/{word.id.removeprefix('word-')}.svg"
+    return f"![{word.word}]({file})" if (ROOT / "docs" / file).is_file() else ""
+
+
 def method_table() -> str:
     """A row per method: what it shards, its messages in each part of a step, and its state."""
     heads = "method | sharded | forward | backward | optimizer step | state of a rank"
@@ -202,6 +232,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fault-words": words,
     "fault-records": records,
     "options": option_tables,
+    "words": glossary,
     "methods": method_table,
     "summary": sections,
     "problems": problems,

@@ -199,7 +199,7 @@ def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> Non
 def test_after_the_answer_comes_what_would_help_and_the_runs_facts_are_last(made: Made) -> None:
     sections = [e.get("id") for e in all_of(parse(made.page.read_text()), "section")]
     assert sections[:3] == ["verdict", "help", "steps"]
-    assert sections[-2:] == ["quality", "run"]
+    assert sections[-3:] == ["quality", "run", "words"]
     below = sections[sections.index("timeline") + 1 :]
     assert {"kernels", "collectives", "host"} <= set(below)
 
@@ -253,7 +253,7 @@ def test_a_section_that_would_only_say_that_something_is_missing_is_left_out(mad
 def test_the_footer_links_to_documentation_that_exists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     (footer,) = all_of(parse(made.page.read_text()), "footer")
     links = [unquote(a.get("href") or "") for a in all_of(footer, "a")]
-    assert {Path(link).name for link in links} == {"metrics.md", "whatif.md", "investigate.md"}
+    assert {Path(link).name for link in links} == {"words.md", "metrics.md", "whatif.md", "investigate.md"}
     assert all((made.page.parent / link).is_file() for link in links)
     monkeypatch.setattr(page_module, "IN_CHECKOUT", False)
     (footer,) = all_of(parse(render_page(compose(Summary(), Inputs()), docs_from(Path.cwd()))), "footer")

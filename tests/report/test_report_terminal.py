@@ -83,6 +83,7 @@ def test_report_prints_the_short_form_as_wide_as_the_terminal_and_full_prints_al
     assert max(map(len, (short + whole).splitlines())) <= 72
     assert "Kinds of work" not in short and "Kinds of work" in whole
     assert "More: --full" in short and "More: --full" not in whole
+    assert "docs/words.md explains the words." in short
 
 
 @pytest.mark.parametrize("page", [True, False])

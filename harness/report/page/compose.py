@@ -40,6 +40,7 @@ from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.timeline_model import TimelineModel, choose, draw, notes
+from harness.report.words import PageWords
 from harness.run import Run, all_runs, write_atomically
 from harness.run.record import Record
 from harness.traces.progress import OnProgress, silent
@@ -182,7 +183,10 @@ def _results(run: Run, measured: CollectiveResults) -> list[Result]:
 
 
 MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
-DOCS = {"numbers": "metrics.md", "what would help": "whatif.md", "finding a cause": "investigate.md"}
+DOCS = {
+    **{"words": "words.md", "numbers": "metrics.md", "what would help": "whatif.md"},
+    "finding a cause": "investigate.md",
+}
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
@@ -289,7 +293,7 @@ def docs_from(folder: Path) -> list[Link]:
 
 def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
     """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
-    scripts = [_part(name) for name in ("bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
+    scripts = [_part(name) for name in ("words.js", "bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
     plotly = _plotly()
     drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
     return (
@@ -298,6 +302,8 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
         .render(
             page=page,
             docs=docs,
+            words=PageWords(),
+            prose=_prose,
             most_rows=MOST_ROWS,
             style=_part("page.css"),
             policy=with_scripts([*scripts, plotly.text]),
@@ -352,12 +358,13 @@ def _environment() -> Environment:
     return environment
 
 
-def _prose(text: str) -> Markup:
-    """A sentence: what is between two backticks is a command, which a narrow screen scrolls and never breaks."""
+def _prose(text: str, plain: Callable[[str], Markup] = escape) -> Markup:
+    """A sentence: what is between two backticks is a command, which a narrow screen scrolls and never breaks. plain:
+    makes HTML of the text around it."""
     parts = printable(text).split("`")
     if len(parts) % 2 == 0:
-        return escape(printable(text))
-    marked = (Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts))
+        return plain(printable(text))
+    marked = (Markup("<code>{}</code>").format(part) if i % 2 else plain(part) for i, part in enumerate(parts))
     return Markup("").join(marked)
 
 

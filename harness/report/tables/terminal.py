@@ -12,6 +12,7 @@ from harness.analysis.device_time import busiest_and_idlest
 from harness.analysis.labels import device_names, field_word, host_names, recording, step_parts, work_word
 from harness.analysis.summary import Problem, RecordingVerdict, Summary
 from harness.common.format import cut, duration
+from harness.common.paths import IN_CHECKOUT
 from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.explain.commands import in_lines
@@ -57,7 +58,8 @@ def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", pa
     topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
     timeline = ", with a timeline" if summary.sources and summary.slowdown is None else ""
     shows_all = "the page shows all of it" if page else "--html FILE writes a page with all of it"
-    more = f"More: {whole} shows {', '.join(topics)}; {shows_all}{timeline}."
+    words = " docs/words.md explains the words." if IN_CHECKOUT else ""
+    more = f"More: {whole} shows {', '.join(topics)}; {shows_all}{timeline}.{words}"
     return _joined([*blocks, screen.wrapped(more, "  ") if further else []], screen)
 
 
