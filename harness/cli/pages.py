@@ -183,7 +183,7 @@ def _glossary(group: Group) -> str:
 def _more_spellings(word: Word) -> list[str]:
     """Its other spellings, without those that differ in an s, a sign or a capital only."""
     plain = word.id.removeprefix("word-").replace("-", "")
-    return [s for s in word.also if re.sub(r"\W|_|s\b", "", s.lower()) != plain]
+    return [s for s in word.also if re.sub(r"\W|_|e?s\b", "", s.lower()) != plain]
 
 
 def _meaning(word: Word) -> str:

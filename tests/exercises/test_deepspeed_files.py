@@ -19,7 +19,7 @@ def test_what_is_checked_in_is_what_the_harness_makes() -> None:
 
 def test_every_valid_combination_is_there() -> None:
     names = {str(name) for name, _ in checked_in()}
-    assert len(names) == 14
+    assert len(names) == 21
     assert not any("full-precision-heavy" in name or "checkpointing-heavy" in name for name in names)
 
 
