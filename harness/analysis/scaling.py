@@ -6,14 +6,14 @@ the run on the fewest devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import geometric_mean, mean
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.metrics import samples_per_step, tokens_per_step
-from harness.analysis.statistics import Sample, effect, mean_interval
+from harness.analysis.statistics import Sample, best_point, effect, mean_interval
 from harness.analysis.summary import PopEfficiency, Summary
 
 if TYPE_CHECKING:
@@ -141,6 +141,31 @@ class PointValues(BaseModel):
     runs: list[str]
     values: dict[str, Repeated]
     doubtful: list[str] = []  # runs whose recording is in doubt
+
+
+class Optimum(BaseModel):
+    """The point of a series at which a metric is best, by its mean; and all points, itself among them, that the runs do
+    not tell from it (None: no point was run twice). Both by `PointValues.point`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    metric: str
+    best: str
+    alike: list[str] | None
+
+
+def optimum(metric: str, values: Mapping[str, Sequence[float]], more_is_worse: bool) -> Optimum | None:
+    """The best point. values: those of its runs, by point. None if there are fewer than two points, or a value is not
+    above zero."""
+    known = {point: runs for point, runs in values.items() if runs}
+    if len(known) < 2 or min(value for runs in known.values() for value in runs) <= 0:
+        return None
+    names, runs = list(known), list(known.values())
+    found = best_point(runs, more_is_worse)
+    if found is None:
+        best = (min if more_is_worse else max)(names, key=lambda name: known[name][0])
+        return Optimum(metric=metric, best=best, alike=None)
+    return Optimum(metric=metric, best=names[found.best], alike=[names[i] for i in found.alike])
 
 
 def over_runs(metrics: Sequence[Metrics]) -> dict[str, Repeated]:

@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.analysis.scaling import FACTORS, PointValues, Repeated, Size
+from harness.analysis.scaling import FACTORS, Optimum, PointValues, Repeated, Size
 from harness.common.errors import WorkError
 from harness.common.format import amount, cells, metric_text, percent, rate
 from harness.report.elements import Table
@@ -22,6 +22,7 @@ from harness.report.plots.png import DPI, INK, dress, plain
 from harness.report.tables.catalogue import labels
 from harness.run import naming_flag, write_atomically
 
+_NAMED = 3  # settings that a sentence names
 _WORDS = {"step_ns": "step time", "peak_memory_bytes": "peak memory", "mfu": "MFU", "tokens_per_s": "tokens/s"}
 
 
@@ -80,6 +81,50 @@ def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str
         rows.append([*(point.settings[name] for name in axes), runs_text(point, metrics), *values])
     repeats = any(len(point.runs) > 1 for point in points)
     return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows, left=len(axes))
+
+
+def optimum_text(found: Optimum, points: Sequence[PointValues]) -> str:
+    """Where the metric is best, and from where to where the runs do not tell a difference."""
+    known = {point.point: point for point in points if found.metric in point.values}
+    best, metric = known[found.best], label_of(found.metric)
+    where = f"{_words(best)} ({text_of(found.metric, best.values[found.metric])})"
+    line = _along_one_axis(list(known.values()))
+    if found.alike is None:
+        return (
+            f"Cannot tell which setting is best for {metric}: one run per point does not show how much runs differ "
+            f"(add --repeats 3). The best value is at {where}."
+        )
+    told = _no_difference([point for name, point in known.items() if name in found.alike], best, line)
+    if len(found.alike) == len(known):
+        return f"Cannot tell which setting is best for {metric}: {told} (95 %). The best mean is at {where}."
+    beyond = " Larger values were not tried." if line[-1:] == [best] else ""
+    return f"The best {metric}: {where}; {told}{' (95 %), and' if told else ''} all others are worse.{beyond}"
+
+
+def _words(point: PointValues) -> str:
+    return " ".join(f"{name} {value}" for name, value in point.settings.items())
+
+
+def _along_one_axis(points: Sequence[PointValues]) -> list[PointValues]:
+    """The points in the order of the one number that varies; empty if it is no number, or several options vary."""
+    if any(len(point.settings) != 1 for point in points):
+        return []
+    places, numeric = _places([value for point in points for value in point.settings.values()])
+    return sorted(points, key=lambda point: places[next(iter(point.settings.values()))]) if numeric else []
+
+
+def _no_difference(alike: Sequence[PointValues], best: PointValues, line: list[PointValues]) -> str:
+    """`from A to B no difference can be told`; points that do not follow each other on one axis are listed. Empty if
+    there is only the best."""
+    others = [_words(point) for point in alike if point is not best]
+    places = sorted(line.index(point) for point in alike) if line else []
+    if len(others) > 1 and places and places[-1] - places[0] == len(others):
+        name, first = next(iter(line[places[0]].settings.items()))
+        return f"from {name} {first} to {line[places[-1]].settings[name]} no difference can be told"
+    if len(others) > _NAMED:
+        others[_NAMED:] = [f"{len(others) - _NAMED} more"]
+    named = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
+    return f"no difference to {named} can be told" if others else ""
 
 
 def write_csv(points: Sequence[PointValues], path: Path) -> None:

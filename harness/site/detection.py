@@ -103,6 +103,11 @@ def _detected(environ: Mapping[str, str]) -> SiteChoice:
     return SiteChoice(site=load_site("local"), reason=why)
 
 
+def runs_on_cpu(site: Site) -> bool:
+    """Whether what runs at the site runs without GPUs."""
+    return site.device == "cpu" or (site.device == "auto" and not visible_gpus())
+
+
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
     """The GPUs a run may use, as CUDA_VISIBLE_DEVICES names them: by number or UUID, up to the first wrong name."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")

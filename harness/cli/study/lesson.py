@@ -17,7 +17,7 @@ from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import site_lacks_training
 from harness.run import Run, all_runs
-from harness.site.detection import choose_site, visible_gpus
+from harness.site.detection import choose_site, runs_on_cpu
 from harness.site.site import Site
 from harness.study import lessons
 
@@ -80,7 +80,7 @@ def lesson(
     chosen = lessons.load_lesson(name)
     pair, found = _paired(chosen, ended_runs()[chosen.ends], here)
     asked = LessonAtSite(chosen, pair, here, site)
-    lesson_here = chosen.here(_on_cpu(here))
+    lesson_here = chosen.here(runs_on_cpu(here))
     hints = lesson_here.hints
     missing = again or found.a is None or found.b is None
     reading = bool(hint or answer or as_json)
@@ -114,7 +114,7 @@ def lesson(
 
 
 def _lacks_gpus(lesson: lessons.Lesson, here: Site) -> bool:
-    return lesson.needs_gpus and _on_cpu(here)
+    return lesson.needs_gpus and runs_on_cpu(here)
 
 
 def _needs_gpus(lesson: lessons.Lesson, here: Site) -> str:
@@ -137,7 +137,7 @@ def _next_hint(hints: int, given: int) -> str:
 
 def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lessons.ExperimentPair, lessons.FoundPair]:
     """The experiments of both arms, and the runs found of them; a missing arm gets the settings of the other."""
-    cpu = _on_cpu(here)
+    cpu = runs_on_cpu(here)
     pair, usual = lesson.pair(cpu), dict(here.defaults)
     if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
         usual["gpus_per_node"] = lesson.gpus_per_node
@@ -172,10 +172,6 @@ def ended_runs() -> dict[str, list[Run]]:
     return found
 
 
-def _on_cpu(site: Site) -> bool:
-    return site.device == "cpu" or (site.device == "auto" and not visible_gpus())
-
-
 def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bool) -> int:
     runs = ended_runs()
     rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in every]
@@ -204,7 +200,7 @@ def _row(lesson: lessons.Lesson, found: lessons.FoundPair) -> dict[str, object]:
 
 
 def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
-    lesson = asked.lesson.here(_on_cpu(asked.site))
+    lesson = asked.lesson.here(runs_on_cpu(asked.site))
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     if _lacks_gpus(asked.lesson, asked.site):
         print(f"This lesson needs GPUs, and site {asked.site.name} runs on CPUs: choose another --site.\n")

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from harness.analysis.scaling import PointValues
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
+    from harness.study.sweeps.results import Results
 _NAMED = 3  # points that a line names
 FURTHER = (
     Declared(("--repeats",), True, "runs per point; default: the file's"),
@@ -120,14 +121,15 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
     from harness.study.sweeps.results import results
 
     found = series.found
-    told = results(outcome.places, found.settings, numbers())
+    told = results(outcome.places, found.settings, found.sweep.show, numbers())
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
     if arguments.wanted.json:
-        data = {"series": series.name, "points": [point.model_dump() for point in told.points]}
+        best = told.optimum.model_dump() if told.optimum else None
+        data = {"series": series.name, "points": [point.model_dump() for point in told.points], "optimum": best}
         print(json.dumps({**data, "states": state_rows(outcome.places), "stopped": outcome.stopped or None}, indent=1))
     elif told.points:
-        _print_table(found, told.points, metrics)
+        _print_table(found, told, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
     doubtful = next((run for point in told.points for run in point.doubtful), None)
     written += [f"the reason why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
@@ -135,13 +137,14 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
     return close(outcome, series.again, told.unmeasured, written)
 
 
-def _print_table(found: Expanded, points: list[PointValues], metrics: list[str]) -> None:
-    from harness.report.sweeps import shown_table
+def _print_table(found: Expanded, told: Results, metrics: list[str]) -> None:
+    from harness.report.sweeps import optimum_text, shown_table
     from harness.report.tables.table import WIDTH, Screen
 
-    title = found.sweep.title or found.sweep.name
-    shown = shown_table(title[0].upper() + title[1:], points, metrics)
-    print("\n".join(Screen(columns(WIDTH)).block(shown)))
+    title, screen = found.sweep.title or found.sweep.name, Screen(columns(WIDTH))
+    print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], told.points, metrics))))
+    if told.optimum is not None:
+        print("\n" + "\n".join(screen.wrapped(optimum_text(told.optimum, told.points), "")))
 
 
 def _write_files(

@@ -23,7 +23,7 @@ from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
 from harness.measure.references import FilePart, Reference, StoredRun, StoredTrace, file_digest
 from harness.run import Run, disk_error, part_of, runs_root, why_invalid
-from harness.site.detection import visible_gpus
+from harness.site.detection import runs_on_cpu
 from harness.site.site import Site
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
 from harness.study.reference.collect import Collected, collect
@@ -201,8 +201,7 @@ def here(text: str) -> Path | None:
 
 def device_of(site: Site) -> Literal["cpu", "gpu"]:
     """What runs at the site run on."""
-    cpu = site.device == "cpu" or (site.device == "auto" and not visible_gpus())
-    return "cpu" if cpu else "gpu"
+    return "cpu" if runs_on_cpu(site) else "gpu"
 
 
 def same_kind(chosen: VariantList, kind: Literal["cpu", "gpu"]) -> None:

@@ -83,10 +83,10 @@ class Sweep(BaseModel):
     """One file. `base`: the exercise, options by their field names, and the site's own options (time, partition …).
     With `exercise: own` it also has `command`, the words after `--`, and axes may be flags of the script, as `--lr`.
 
-
-    `matrix`: every combination of these values. `zip`: lists of one length, taken together. `exclude`: combinations to
-    leave out; `skip_invalid`: also combinations that the rules refuse. `seeds`: their number or a list; each is a
-    repeat. `show`: the measured values of the table, the first of which is plotted.
+    `matrix`: every combination of these values. `zip`: lists of one length, taken together. `on_cpu`: other values of
+    some of these axes for a site without GPUs. `exclude`: combinations to leave out; `skip_invalid`: also combinations
+    that the rules refuse. `seeds`: their number or a list; each is a repeat. `show`: the measured values of the table;
+    the first is plotted, and its best point is named.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -96,6 +96,7 @@ class Sweep(BaseModel):
     base: dict[str, Any]
     matrix: dict[str, Values] = {}
     zip: dict[str, Values] = {}
+    on_cpu: dict[str, Values] = {}
     exclude: list[dict[str, Any]] = []
     skip_invalid: bool = False
     repeats: int = Field(default=1, ge=1, le=1000)
@@ -106,6 +107,14 @@ class Sweep(BaseModel):
     def axes(self) -> list[str]:
         """The options that vary, in the file's order."""
         return [*self.matrix, *self.zip]
+
+    def here(self, cpu: bool) -> Sweep:
+        """The sweep with the values for this kind of machine."""
+        if not cpu or not self.on_cpu:
+            return self
+        parts = {"matrix": self.matrix, "zip": self.zip}
+        taken = {part: {name: self.on_cpu.get(name, v) for name, v in axes.items()} for part, axes in parts.items()}
+        return self.model_copy(update=taken)
 
 
 def sweep_names() -> list[str]:
@@ -259,10 +268,10 @@ def _wrong_names(sweep: Sweep, cls: type[Experiment]) -> Iterator[str]:
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} {length}" for name, length in lengths.items())
         yield f"zip: its lists must have the same length, and have not ({told})"
-    for name in dict.fromkeys(name for rule in sweep.exclude for name in rule):
-        if name not in sweep.axes:
+    for part, rules in (("on_cpu", [sweep.on_cpu]), ("exclude", sweep.exclude)):
+        for name in dict.fromkeys(name for rule in rules for name in rule if name not in sweep.axes):
             near = nearest(name, sweep.axes)
-            yield f"exclude: {name} does not vary" + (f": did you mean {near}?" if near else "")
+            yield f"{part}: {name} does not vary" + (f": did you mean {near}?" if near else "")
     if sweep.seeds is not None and "seed" in sweep.axes:
         yield "seed varies already: drop it there, or drop seeds"
     elif sweep.seeds is not None and "seed" not in own:

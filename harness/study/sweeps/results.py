@@ -6,8 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from harness.analysis.change import more_is_worse
 from harness.analysis.metrics import Metrics, Number, metrics_by_name
-from harness.analysis.scaling import FACTORS, PointValues, Repeated, Size, over_runs, ratio_of, repeated, scaling
+from harness.analysis.scaling import (
+    FACTORS,
+    Optimum,
+    PointValues,
+    Repeated,
+    Size,
+    optimum,
+    over_runs,
+    ratio_of,
+    repeated,
+    scaling,
+)
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.experiment.exercises import Own
@@ -27,9 +39,11 @@ class Measured(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Every point that has a measured run, in the series' order; and a sentence per run that could not be measured."""
+    """Every point that has a measured run, in the series' order; where the first metric that they have is best, if more
+    or less of it is better; and a sentence per run that could not be measured."""
 
     points: list[PointValues]
+    optimum: Optimum | None
     unmeasured: list[str]
 
 
@@ -52,8 +66,10 @@ def measured_runs(
     return found, lacking
 
 
-def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], more: Sequence[Number] = ()) -> Results:
-    """The table of a sweep. settings: by key. more: metrics that tables add."""
+def results(
+    places: Sequence[TaskStatus], settings: Mapping[str, Settings], show: Sequence[str], more: Sequence[Number] = ()
+) -> Results:
+    """The table of a sweep. settings: by key. show: the metrics of the table. more: metrics that tables add."""
     found, lacking = measured_runs(places, more)
     points = [
         PointValues(
@@ -66,7 +82,16 @@ def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], more
         for key in settings
         if key in found
     ]
-    return Results(points, lacking)
+    return Results(
+        points, _optimum({key: [one.metrics for one in found.get(key, [])] for key in settings}, show), lacking
+    )
+
+
+def _optimum(metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str]) -> Optimum | None:
+    metric = next((name for name in show if any(name in one for runs in metrics.values() for one in runs)), "")
+    worse = more_is_worse(metric)
+    values = {key: [one[metric] for one in runs if metric in one] for key, runs in metrics.items()}
+    return None if worse is None else optimum(metric, values, worse)
 
 
 def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
