@@ -19,6 +19,7 @@ from harness.analysis.process.host_activities import what_of
 from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.process.idle import COMMUNICATION, MEMORY, NOT_WORK
 from harness.analysis.process.intervals import clip, lanes, lengths_within
+from harness.analysis.process.kernels import overlapped_ns
 from harness.analysis.process.kinds import KINDS as KERNEL_KINDS
 from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.pipeline import microbatches
@@ -373,12 +374,8 @@ def _hidden(m: MeasuredProcess) -> dict[str, tuple[int, int]]:
     """Per kind of work its time in the windows, and the part of it during communication of the same device."""
     events, chosen = m.view.events, inside(m)
     chosen &= ~np.isin(m.kinds.event_class, (COMMUNICATION, NOT_WORK))
-    beside = np.zeros(len(events), np.int64)
-    for device, rows in m.rows.items():
-        beside[rows] = lengths_within(m.busy[device].communication, events.start_ns[rows], events.end_ns[rows])
-    code = m.kinds.code[chosen]
     size = len(m.kinds.labels)
-    total = np.bincount(code, (events.end_ns - events.start_ns)[chosen], size)
-    shared = np.bincount(code, beside[chosen], size)
+    total = np.bincount(m.kinds.code[chosen], (events.end_ns - events.start_ns)[chosen], size)
+    shared = overlapped_ns(m, chosen, lambda rows: m.kinds.code[rows].astype(np.int64), size)
     labels = [" ".join(filter(None, label)) for label in m.kinds.labels]
     return {label: (int(t), int(b)) for label, t, b in zip(labels, total, shared, strict=True) if t}

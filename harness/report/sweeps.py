@@ -98,7 +98,8 @@ def optimum_text(found: Optimum, points: Sequence[PointValues]) -> str:
     if len(found.alike) == len(known):
         return f"Cannot tell which setting is best for {metric}: {told} (95 %). The best mean is at {where}."
     beyond = " Larger values were not tried." if line[-1:] == [best] else ""
-    return f"The best {metric}: {where}; {told}{' (95 %), and' if told else ''} all others are worse.{beyond}"
+    beside = f"{told} (95 %), and " if told else ""
+    return f"The best {metric}: {where}; {beside}all others are worse.{beyond}"
 
 
 def _words(point: PointValues) -> str:

@@ -18,6 +18,8 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DeepSpeed
 from harness.run import Run, all_runs
 from harness.site.site import load_site
+from harness.study.series.points import TaskStatus
+from harness.study.series.runner import to_make
 from harness.study.sweeps.axes import Sweep, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.expand import Expanded, expand
 from harness.study.sweeps.stored import all_series, stored_request
@@ -214,8 +216,28 @@ def test_the_sweeps_that_come_with_the_harness_are_valid_here_and_on_clusters(na
     assert len(found.settings) >= 3
 
 
-def test_there_are_sweeps_for_the_five_questions() -> None:
-    assert sweep_names() == ["dataloader-workers", "gas", "hpz", "micro-batch", "tp-pp-mbs"]
+def test_there_are_sweeps_for_the_six_questions() -> None:
+    assert sweep_names() == ["buckets", "dataloader-workers", "gas", "hpz", "micro-batch", "tp-pp-mbs"]
+
+
+def test_an_axis_has_other_values_without_gpus() -> None:
+    sweep = read_sweep(shipped_sweep("buckets"))
+    assert expand(sweep, load_site("leonardo")).settings.keys() == {
+        f"bucket_cap_mb={size}" for size in ("1.0", "5.0", "10.0", "25.0", "50.0", "100.0", "250.0")
+    }
+    here = [each["bucket_cap_mb"] for each in expand(sweep, site()).settings.values()]
+    assert here[-1] == 1.0 and max(here) * 2**20 < 1.3e6, "a miniature's gradients are 1.25 MB"
+    assert points(matrix={"seed": [1]}, on_cpu={"seed": [2, 3]}) == ["seed=2", "seed=3"]
+    said = wrong(matrix={"seed": [1]}, on_cpu={"sed": [2]})
+    assert "on_cpu: sed does not vary: did you mean seed?" in said
+
+
+def test_on_this_machine_every_point_runs_once_before_any_runs_again() -> None:
+    fields: dict[str, Any] = {"matrix": {"micro_batch_size": [1, 2]}, "repeats": 2}
+    for place, order in ((site(), [0, 0, 1, 1]), (load_site("leonardo"), [0, 1, 0, 1])):
+        tasks = expand(a_sweep(**fields), place).tasks
+        starts = to_make([TaskStatus(task, "to do", None, None) for task in tasks], retry_failed=False)
+        assert [task.point.repeat for task in starts] == order
 
 
 def test_hpz_counts_the_ranks_of_the_site() -> None:
@@ -303,7 +325,8 @@ def test_the_result_is_a_table_with_intervals_a_csv_file_and_a_plot(
     assert "spent so far: 2.4 min\n" in said.err
     assert said.err.endswith("4 done\n")
     # s = 141.4, t(1) = 12.706: 12.706 × 141.4 / √2
-    assert said.out.splitlines()[-2].split() == ["1", "2", "1.00", "ktokens/s", "±", "1.27", "ktokens/s"]
+    assert said.out.splitlines()[-5].split() == ["1", "2", "1.00", "ktokens/s", "±", "1.27", "ktokens/s"]
+    assert "micro_batch_size 2 (2.00 ktokens/s ± 2.54 ktokens/s); all others are worse." in said.out
     rows = list(csv.DictReader((tmp_path / "t.csv").open(encoding="utf-8")))
     assert [row["micro_batch_size"] for row in rows] == ["1", "2"]
     assert float(rows[1]["tokens_per_s"]) == pytest.approx(2000)
@@ -340,7 +363,7 @@ def test_it_runs_fails_and_goes_on_by_its_name(
     failed.write_status(failed.status().model_copy(update={"state": "failed"}))
     assert main(["sweep", "s"]) == 1
     said = capsys.readouterr().err
-    assert f"failed: micro_batch_size=1 (repeat 2) (failed): slurm.sh logs {failed.job_id}" in said
+    assert f"failed: micro_batch_size=2 (failed): slurm.sh logs {failed.job_id}" in said
     assert "repeat the failed runs: slurm.sh sweep s --retry-failed" in said
     assert main(["sweep", "s", "--retry-failed", "--yes"]) == 0
     assert len(all_runs()) == 5, "the failed run is kept"

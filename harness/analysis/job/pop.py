@@ -168,7 +168,8 @@ AnyKey = TypeVar("AnyKey", str, Label)
 
 @dataclass(frozen=True)
 class Sums:
-    """Of some ranks. kernels: count, total, shortest, longest; kinds: count, total. Nanoseconds."""
+    """Of some ranks. kernels: count, total, shortest, longest, overlapped (-1: not known of a rank); kinds: count,
+    total. Nanoseconds."""
 
     kernels: dict[Kernel, list[int]] = field(default_factory=dict)
     ranges: RangeSums = field(default_factory=dict)
@@ -209,15 +210,16 @@ def added(of: Sequence[Sums]) -> Sums:
 
 def _add_kernels(sums: dict[Kernel, list[int]], more: Iterable[tuple[Any, ...]]) -> None:
     """more: as part.KernelSums has them. The hottest loop of a merge."""
-    for name, kind, precision, count, total, low, high in more:
+    for name, kind, precision, count, total, low, high, overlapped in more:
         row = sums.get((name, kind, precision))
         if row is None:
-            sums[name, kind, precision] = [count, total, low, high]
+            sums[name, kind, precision] = [count, total, low, high, overlapped]
             continue
         row[0] += count
         row[1] += total
         row[2] = min(row[2], low)
         row[3] = max(row[3], high)
+        row[4] = -1 if overlapped < 0 or row[4] < 0 else row[4] + overlapped
 
 
 def _add_rows(sums: dict[AnyKey, tuple[int, ...]], more: Iterable[tuple[AnyKey, tuple[int, ...]]]) -> None:

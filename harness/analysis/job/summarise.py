@@ -218,7 +218,7 @@ def spread(values: I64) -> Spread:
 
 
 def _kernel_rows(kernels: Mapping[Kernel, Sequence[int]]) -> list[KernelTime]:
-    total = max(sum(t for _, t, _, _ in kernels.values()), 1)
+    total = max(sum(ns for _, ns, *_ in kernels.values()), 1)
     rows = [
         KernelTime(
             name=name,
@@ -230,8 +230,10 @@ def _kernel_rows(kernels: Mapping[Kernel, Sequence[int]]) -> list[KernelTime]:
             min_ns=low,
             max_ns=high,
             share=ns / total,
+            overlapped_ns=None if beside < 0 else beside,
+            exposed_ns=ns - beside if kind == "communication" and beside >= 0 else None,
         )
-        for (name, kind, precision), (count, ns, low, high) in kernels.items()
+        for (name, kind, precision), (count, ns, low, high, beside) in kernels.items()
     ]
     return sorted(rows, key=lambda k: (-k.duration_ns, k.name, k.precision or ""))
 

@@ -12,8 +12,9 @@ from harness.analysis.network import node_network, traffic_of_samples
 from harness.analysis.process import collective_rows, copies, device, pipeline, quality, ranges
 from harness.analysis.process.by_name import used
 from harness.analysis.process.intervals import intersection, length, union
+from harness.analysis.process.kernels import kernel_sums
 from harness.analysis.process.kinds import Rules, classify
-from harness.analysis.process.part import KernelSums, RankPart, StepsPart, Tables
+from harness.analysis.process.part import RankPart, StepsPart, Tables
 from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process, range_of_events
 from harness.analysis.process.rows import rows_of_process
@@ -21,7 +22,6 @@ from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import View, views
 from harness.analysis.serialize import serialize
 from harness.analysis.summary import Device, HtaSplit, NodeNetwork, TraceSource, Window
-from harness.traces.operators import counted
 from harness.traces.trace import Activity, Events, RangeKind, Trace
 
 _COMMUNICATION = re.compile(r"^nccl|^hip|^hccl|.*ncclKernel")
@@ -145,7 +145,7 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         dropped_events=view.trace.dropped_events,
         backend=view.trace.identity.backend,
         phases=_phases(measured, chosen),
-        tables=serialize(Tables(_kernels(measured, chosen), _ranges(measured, chosen))),
+        tables=serialize(Tables(kernel_sums(measured, chosen), _ranges(measured, chosen))),
         collectives=serialize(measured.collectives),
     )
     return quality.judge_part(part, measured)
@@ -190,23 +190,6 @@ def _own_work(devices: Sequence[Device]) -> list[int]:
     ]
     count = max((len(d.steps) for d in devices), default=0)
     return [max(of_step) for of_step in zip(*(each for each in known if len(each) == count), strict=True)]
-
-
-def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
-    """Sums per kernel name and kind; on a CPU the operators and collectives."""
-    events, kinds = m.view.events, m.kinds
-    moved = (events.activity == Activity.MEMCPY) | (events.activity == Activity.MEMSET)
-    kernels, duration = counted(events, np.flatnonzero(chosen & ~moved))
-    width = max(len(kinds.labels), 1)
-    code = events.name[kernels].astype(np.int64) * width + kinds.code[kernels]
-    size = (int(code.max()) + 1) if len(code) else 0
-    count = np.bincount(code, minlength=size)
-    total = np.bincount(code, weights=duration.astype(np.float64), minlength=size)  # exact below 2**53 ns
-    low, high = np.full(size, np.iinfo(np.int64).max), np.zeros(size, np.int64)
-    np.minimum.at(low, code, duration)
-    np.maximum.at(high, code, duration)
-    numbers = np.stack([count, total.astype(np.int64), low, high], axis=1).tolist()
-    return [(m.view.names[i // width], *kinds.labels[i % width], *numbers[i]) for i in np.flatnonzero(count).tolist()]
 
 
 def _phases(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> PhaseSums:

@@ -15,8 +15,8 @@ from harness.analysis.process.rows import RowsByField
 from harness.analysis.serialize import deserialize
 from harness.analysis.summary import Copy, Device, HtaSplit, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
-KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
-# name, kind, precision, count, total, shortest, longest; nanoseconds
+KernelSums = list[tuple[str, str, str | None, int, int, int, int, int]]
+# name, kind, precision, count, total, shortest, longest, overlapped (-1: not known); nanoseconds
 
 
 class StepsPart(SummaryPart, kw_only=True):

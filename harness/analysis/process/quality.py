@@ -10,11 +10,12 @@ from pathlib import PurePath
 import numpy as np
 
 from harness.analysis.process.by_name import matching
-from harness.analysis.process.part import RankPart
+from harness.analysis.process.part import RankPart, Tables, unpack_tables
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of
 from harness.analysis.process.steps import by_periodicity
+from harness.analysis.serialize import serialize
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
 from harness.traces.trace import Activity
 
@@ -58,9 +59,13 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
     if "communication_ns" in fields:
         devices = [_without_communication(d) for d in devices]
         phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
+    tables = part.tables
+    if "communication_ns" in fields:
+        kernels, ranges = unpack_tables(part)
+        tables = serialize(Tables([(*row[:-1], -1) for row in kernels], ranges))
     rows = part.rows | ({"host_activities": []} if fields & {"idle_ns", "idle_causes"} else {})
-    judged = {"rows": rows, "problems": problems, "devices": devices, "phases": phases, "withheld": withheld}
-    return part.model_copy(update=judged)
+    judged = {"rows": rows, "problems": problems, "devices": devices, "phases": phases, "tables": tables}
+    return part.model_copy(update=judged | {"withheld": withheld})
 
 
 def _unordered_rest(m: MeasuredProcess) -> str:

@@ -279,6 +279,13 @@ class KernelTime(SummaryPart, kw_only=True):
     """Longest."""
     share: float
     """Of the sum over all kernels."""
+    overlapped_ns: int | None = None
+    """The part of `duration_ns` beside work of the other class on the same device: of a communication kernel beside
+    U(compute), of any other kernel beside U(communication). Null if CUDA graphs were recorded whole."""
+    exposed_ns: int | None = None
+    """Of a communication kernel `duration_ns` − `overlapped_ns`: nothing computes beside it. Launches that run at the
+    same time count each, so that the sum over all names can exceed the devices' exposed communication. Null for other
+    kinds, and if CUDA graphs were recorded whole."""
 
 
 class PhaseTime(SummaryPart, kw_only=True):

@@ -10,7 +10,7 @@ from harness.analysis import summary
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.metrics import Number
 from harness.analysis.summary import Summary
-from harness.common.format import apart, duration, percent, quantity, quantity_range, short
+from harness.common.format import apart, duration, of, percent, quantity, quantity_range, short
 from harness.live.pace import Change
 from harness.live.pace_words import Slowest, change_sentence, returns, slowest_sentence, worth_telling
 from harness.measure.page_data import Pass
@@ -130,18 +130,35 @@ RANGES = TableOf[_Range](
     file=file_of("ranges"),
 )
 
-KERNELS = TableOf[summary.KernelTime](
-    caption=lambda s: f"The {len(s.kernels[:TOP])} {_works(s)} that take most time",
-    rows=lambda s: s.kernels[:TOP],
+_Kernel = tuple[summary.KernelTime, bool]  # and whether the job communicates: else nothing can overlap
+
+
+def _kernels(s: Summary) -> list[_Kernel]:
+    communicates = any(d.communication_ns for d in s.devices)
+    return [(k, communicates) for k in s.kernels[:TOP]]
+
+
+def _kernels_caption(s: Summary) -> str:
+    words = f"The {len(s.kernels[:TOP])} {_works(s)} that take most time"
+    if not any(communicates for _, communicates in _kernels(s)):
+        return words
+    return f"{words}; exposed: without compute beside it; overlapped: of its time, communication beside compute"
+
+
+KERNELS = TableOf[_Kernel](
+    caption=_kernels_caption,
+    rows=_kernels,
     columns=(
-        Column(_work, lambda k: k.name, short, page=70),
-        Column("kind", lambda k: " ".join(filter(None, (k.kind, k.precision)))),
-        Column("time", lambda k: duration(k.duration_ns)),
-        Column("share", lambda k: percent(k.share)),
-        Column("count", lambda k: f"{k.count:,}"),
-        Column("mean", lambda k: duration(k.mean_ns)),
-        Column("shortest", lambda k: duration(k.min_ns)),
-        Column("longest", lambda k: duration(k.max_ns)),
+        Column(_work, lambda x: x[0].name, short, page=70),
+        Column("kind", lambda x: " ".join(filter(None, (x[0].kind, x[0].precision)))),
+        Column("time", lambda x: duration(x[0].duration_ns)),
+        Column("share", lambda x: percent(x[0].share)),
+        Column("exposed", lambda x: "–" if x[0].exposed_ns is None else duration(x[0].exposed_ns)),
+        Column("overlapped", lambda x: of(x[0].overlapped_ns, x[0].duration_ns) if x[1] else "–"),
+        Column("count", lambda x: f"{x[0].count:,}"),
+        Column("mean", lambda x: duration(x[0].mean_ns)),
+        Column("shortest", lambda x: duration(x[0].min_ns)),
+        Column("longest", lambda x: duration(x[0].max_ns)),
     ),
     left=2,
     section="kernels",

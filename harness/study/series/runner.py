@@ -91,9 +91,13 @@ def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[O
 
 
 def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[Task]:
-    """The tasks that a call starts, in order."""
+    """The tasks that a call starts, in order. On this machine each point runs once, then each again: if the machine
+    changes meanwhile, the repeats differ, and not the points."""
     wanted = ("to do", "failed") if retry_failed else ("to do",)
-    return [place.task for place in places if place.status in wanted]
+    tasks = [place.task for place in places if place.status in wanted]
+    if not all(backend_of(task.point.site).RUNS_HERE for task in tasks):
+        return tasks
+    return sorted(tasks, key=lambda task: task.point.repeat)
 
 
 def carry_out(

@@ -12,7 +12,6 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import Experiment, Own
 from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate
-from harness.launch.backends.registry import backend_of
 from harness.launch.submit import Prepared, prepare
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site, override
@@ -92,9 +91,6 @@ def expand(
             refused.setdefault(line, []).append(key_of(settings))
     if refused:
         raise _refusal(sweep, [_with_points(line, keys) for line, keys in refused.items()])
-    if backend_of(here).RUNS_HERE:
-        # Each point once, then each again: a machine that changes meanwhile makes the repeats differ, not the points.
-        found.tasks.sort(key=lambda task: task.point.repeat)
     if not found.tasks:
         why = dict.fromkeys(left.why for left in found.left_out)
         raise _refusal(sweep, ["no combination is left: all are excluded or refused by the rules", *why])
