@@ -16,9 +16,11 @@ import torch
 
 from exercises.utils.faults import settings
 from exercises.utils.faults.settings import fault, refuse_misfits, sealed_faults
+from harness.common.errors import RequestError
 from harness.common.faults import Fault, Setup
 from harness.common.metrics_lines import FINE_TUNING, ProfileWindow, as_recorded
 from harness.common.model_config import Precision
+from harness.common.module_ranges import module_depth
 from harness.observe import heartbeat
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.metrics import rank_of_process
@@ -52,6 +54,7 @@ class TrainingArguments:
     active: int
     steps: int | None
     profiler: str
+    module_ranges: str | None
     profile_memory: bool
     memory_snapshot: bool
     device: str
@@ -131,6 +134,14 @@ def natural(text: str) -> int:
     return value
 
 
+def depth(text: str) -> str:
+    """What `--module-ranges` takes, as an argparse type."""
+    try:
+        return module_depth(text)
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _declare_model_and_data(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and data")
     group.add_argument("--run-dir", type=Path, required=True, help="where metrics and traces go")
@@ -175,6 +186,8 @@ def _declare_capture(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--active", type=positive, help="then batches that are recorded")
     parser.set_defaults(**asdict(FINE_TUNING))
     group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="what records")
+    modules = "mark the passes of the model's modules: layers, all, or down to so many levels"
+    group.add_argument("--module-ranges", type=depth, metavar="DEPTH", help=modules)
     group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")
     snapshot = "record the memory by category, in every step until the window's end"
     group.add_argument("--memory-snapshot", action="store_true", help=snapshot)

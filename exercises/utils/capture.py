@@ -9,6 +9,7 @@ from exercises.utils.memory_tracker import Snapshot
 from harness.observe import capture
 from harness.observe.capture import Capture
 from harness.observe.lines import LineSampler
+from harness.observe.module_ranges import ModuleRanges
 
 __all__ = ["Capture", "open_capture"]
 
@@ -25,6 +26,7 @@ class _Watched(Capture):
     def __init__(self, profiler: Capture, arguments: TrainingArguments, rank: int) -> None:
         self._profiler, self._window = profiler, arguments.window
         self._run_dir, self._rank = arguments.run_dir, rank
+        self._module_ranges, self._for_nsys = arguments.module_ranges, arguments.profiler == "nsys"
         early = self._window.start >= 2 * arguments.gradient_accumulation_steps
         device = "cpu" if arguments.on_cpu else "cuda"
         self._memory_end = self._window.start if early else self._window.end
@@ -48,6 +50,9 @@ class _Watched(Capture):
     def __enter__(self) -> Capture:
         self._sampler = LineSampler(self._run_dir, self._rank)
         self._until.callback(self._sampler.close)
+        if self._module_ranges is not None:
+            ranges = ModuleRanges(self._module_ranges, self._for_nsys)
+            self._until.callback(ranges.close)
         self._until.enter_context(self._profiler)
         if self._memory is not None:
             self._until.enter_context(self._memory)

@@ -114,6 +114,12 @@ class Megatron(Training):
                 {"mixed_precision", "engine"},
                 "--precision tf32: Megatron-LM's script has no such setting: use --engine megatron-core, or drop one",
             )
+        if self.module_ranges and self.uses_megatron_lm:
+            yield Broken(
+                {"module_ranges", "engine"},
+                "--module-ranges works in our own training scripts, and --engine megatron-lm runs Megatron-LM's: drop "
+                "one",
+            )
         if self.faults and self.uses_megatron_lm:
             yield Broken(
                 {"faults", "engine"},

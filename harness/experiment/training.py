@@ -12,6 +12,7 @@ from harness.common.errors import RequestError, nearest
 from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.metrics_lines import FINE_TUNING, ProfileWindow
 from harness.common.model_config import Precision
+from harness.common.module_ranges import LAYERS, module_depth
 from harness.experiment.base import MOST, Count, CountOrZero, Experiment
 from harness.experiment.options import BATCH, FAULT, VALUE, Broken, Flag, for_nsys, options_of, switch, value
 
@@ -28,6 +29,16 @@ def _canonical(text: str) -> str:
 
 
 FaultText = Annotated[str, AfterValidator(_canonical)]
+
+
+def _depth(word: object) -> object:
+    try:
+        return module_depth(str(word))
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+
+
+ModuleDepth = Annotated[str, BeforeValidator(_depth)]
 
 
 class Profiled(Experiment):
@@ -73,6 +84,15 @@ class Profiled(Experiment):
     ).option(
         None, "nsys records calls of the Python functions that a file lists; pytorch: the harness's list", min_length=1
     )
+    module_ranges: ModuleDepth | None = Flag(
+        {"--module-ranges": LAYERS, "--module-depth": VALUE},
+        metavar="N|all",
+        help="mark the forward and backward pass of every module as a range, down to the parts of the layers; the "
+        "second flag: down to modules inside of N others, or all",
+        free=True,
+        train="--module-ranges",
+        rare=True,
+    ).option(None, "down to which modules their passes are ranges: layers (their parts too), a number of levels, all")
     nsys_options: str | None = value(
         "--nsys-options", metavar="NAME|FILE", free=True, nsys_only=True, rare=True
     ).option(

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import get_ident
@@ -21,14 +21,13 @@ import torch.utils.data.dataloader as loading
 from harness.observe import heartbeat
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
+from harness.observe.module_ranges import ModuleRanges
 from harness.observe.ranges import watch_script_ranges
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps, by_clock
+from harness.observe.tensors import is_compiling, tensors_of
 from harness.observe.watch import Watch, inner_model, rank_now, watch_own_profiler
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
-_MOST_LOOKED_AT = 8  # values of a batch
-
-_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 def place(
@@ -40,6 +39,8 @@ def place(
     """Place all hooks. asked: as observe.json has it; ours: lets the checkout's packages be imported."""
     if os.environ.get("RANK", "").isdecimal():  # a launcher has made this process a rank: it may hang before it trains
         heartbeat.begin(*rank_now())
+    if asked.get("module_ranges"):  # before classes of modules are observed, whose calls hold what is called now
+        ModuleRanges(asked["module_ranges"], asked["profiler"] == "nsys")
     observer = Observer(run_dir, asked)
     observer.watch.ours = ours
     observer.watch_modules()
@@ -106,7 +107,7 @@ class Observer:
         @functools.wraps(function)
         def observed(*arguments: Any, **named: Any) -> Any:
             # Most calls of a step pass here, with cold caches: as little as possible is called.
-            if _is_compiling() or self._off or get_ident() != self._main:
+            if is_compiling() or self._off or get_ident() != self._main:
                 return function(*arguments, **named)
             try:
                 wanted = begin(*arguments)
@@ -160,13 +161,13 @@ class Observer:
         @functools.wraps(make)
         def made(module: torch.nn.Module, *arguments: Any, **named: Any) -> None:
             make(module, *arguments, **named)
-            if not _is_compiling() and not self._off:
+            if not is_compiling() and not self._off:
                 self._modules[id(module)] = module
                 self._modules_made += 1
 
         @functools.wraps(evaluate)
         def evaluates(module: Any) -> Any:
-            if not _is_compiling() and not self._off and get_ident() == self._main:
+            if not is_compiling() and not self._off and get_ident() == self._main:
                 self._try(self._look_for_models)
             return evaluate(module)
 
@@ -392,18 +393,9 @@ def size_of(batch: Any) -> tuple[int | None, int | None]:
         named = batch.get("input_ids") if hasattr(batch, "get") else None
         if isinstance(named, torch.Tensor) and named.dim() == 2:
             return len(named), named.numel()
-    for tensor in _tensors(batch):
+    for tensor in tensors_of(batch):
         if tensor.dim() == 0:
             continue
         whole = tensor.dim() == 2 and tensor.dtype == torch.int64
         return len(tensor), tensor.numel() if whole else None
     return None, None
-
-
-def _tensors(batch: Any, depth: int = 3) -> Iterator[torch.Tensor]:
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif depth and isinstance(batch, (tuple, list, dict)):
-        values = list(batch.values() if isinstance(batch, dict) else batch)
-        for value in values[:_MOST_LOOKED_AT]:
-            yield from _tensors(value, depth - 1)

@@ -73,9 +73,30 @@ def annotate(name: str) -> Iterator[None]:
         ranges.pop()
 
 
+def records(for_nsys: bool = False) -> bool:
+    """Whether torch.profiler records this thread now. for_nsys: or nsys may, which PyTorch cannot say."""
+    return for_nsys or bool(torch._C._autograd._profiler_enabled())
+
+
+class Mark:
+    """A range for every profiler, from its making to `end`."""
+
+    __slots__ = ("_pop", "_record")
+
+    def __init__(self, name: str) -> None:
+        push, self._pop = nvtx_functions()
+        push(name)
+        self._record = begun_record(name)
+
+    def end(self) -> None:
+        if self._record is not None:
+            self._record.__exit__(None, None, None)
+        self._pop()
+
+
 def begun_record(name: str) -> Any:
     """A range for torch.profiler, which begins now and ends with its `__exit__`; None: it does not record."""
-    if not torch._C._autograd._profiler_enabled():
+    if not records():
         return None
     record: Any = torch.profiler.record_function(name)
     record.__enter__()

@@ -30,7 +30,7 @@ from harness.observe.heartbeat import PROGRESS
 from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
-from harness.observe.ranges import begun_record, nvtx_functions
+from harness.observe.ranges import Mark, records
 from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, StepTimes
 
 LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
@@ -152,8 +152,7 @@ class Watch:
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def _mark(self, name: str) -> None:
-        recorded = self._for_nsys or torch._C._autograd._profiler_enabled()
-        self._marks.append(Mark(name.format(self._number)) if recorded else None)
+        self._marks.append(Mark(name.format(self._number)) if records(self._for_nsys) else None)
 
     def _end_mark(self) -> None:
         mark = self._marks.pop()
@@ -278,22 +277,6 @@ def inner_model(model: torch.nn.Module) -> torch.nn.Module:
     while isinstance(inside := getattr(model, "module", None), torch.nn.Module):
         model = inside
     return model
-
-
-class Mark:
-    """A range for every profiler, from its making to `end`."""
-
-    __slots__ = ("_pop", "_record")
-
-    def __init__(self, name: str) -> None:
-        push, self._pop = nvtx_functions()
-        push(name)
-        self._record = begun_record(name)
-
-    def end(self) -> None:
-        if self._record is not None:
-            self._record.__exit__(None, None, None)
-        self._pop()
 
 
 def watch_own_profiler(watch: Watch) -> None:

@@ -203,4 +203,9 @@ def _phases(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> PhaseSums:
 def _ranges(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> ranges.RangeSums:
     view = m.view
     idle = [device.idle_of(m, d) for d in m.rows]
-    return ranges.project(view.ranges, view.names, m.nesting, (view.events, m.owner, chosen), idle)
+    event, rows = collective_rows.row_events(view, m.kinds), m.collectives
+    start, end = extent_of(m.windows) if m.windows else (0, 0)
+    inside_window = (rows.start_ns >= start) & (rows.start_ns < end)
+    begun = np.where(inside_window, collective_rows.launchers(m.nesting, m.owner, event, rows.start_ns), -1)
+    work = (view.events, m.owner, chosen)
+    return ranges.project(view.ranges, view.names, m.nesting, work, idle, messages=(begun, rows.bytes))

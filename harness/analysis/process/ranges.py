@@ -18,6 +18,7 @@ from harness.traces.trace import I64, Events, Ranges
 _ARGUMENTS = re.compile(r",? ?\b(?:seq|op_id|sizes|input_op_ids|input_sizes|fwd_thread_id)\b ?=.*", re.DOTALL)
 RangeSums = dict[str, tuple[int, ...]]  # the numbers of RangeTime, in its order
 _FIELDS = [field for field in RangeTime.__struct_fields__ if field != "name"]
+_NONE = np.zeros(0, np.int64)
 _COUNTERS = re.compile(r"(?<=[ _=-])\d+|#\d+|(?<=\bmb)\d+")
 
 
@@ -46,13 +47,16 @@ def project(
     nesting: Nesting,
     work: tuple[Events, I64, NDArray[np.bool_]],
     idle: list[Intervals],
+    *,
+    messages: tuple[I64, I64] = (_NONE, _NONE),
 ) -> RangeSums:
-    """Per label: instances, host time, kernels and their time.
+    """Per label: instances, host time, kernels and their time, messages and their bytes.
 
     `own_kernel_ns` counts the kernels of which this is the innermost range, `kernel_ns` those of nested ranges too.
     `work` is the events, their owners as `owners_of_events` gives them, and which events are inside the window. `idle`
     is the idle time of each device; it goes to the main thread's innermost range. `device_span_ns` sums, over the
-    outermost instances, the last kernel's end minus the first kernel's start."""
+    outermost instances, the last kernel's end minus the first kernel's start. `messages` is the range row that began
+    each collective, -1 without one, and its bytes, -1 where they are not known."""
     n = len(ranges.start_ns)
     if n == 0:
         return {}
@@ -74,8 +78,21 @@ def project(
         per_label(spans.own_ns, every),
         per_label(_idle_under(nesting, idle, n), every),
         per_label(spans.last_ns - spans.first_ns, outermost),
+        *(per_label(sums, outermost) for sums in _messages(*messages, nesting.parent)),
     )
     return dict(zip(labels, zip(*columns, strict=True), strict=True))
+
+
+def _messages(row: I64, size: I64, parent: I64) -> tuple[I64, I64]:
+    """Per range row, its own and its descendants' collectives, and their known bytes."""
+    count, total = np.zeros((2, len(parent)), np.int64)
+    begun = row >= 0
+    np.add.at(count, row[begun], 1)
+    np.add.at(total, row[begun], np.maximum(size[begun], 0))
+    for rows in by_depth(parent) if begun.any() else ():
+        np.add.at(count, parent[rows], count[rows])
+        np.add.at(total, parent[rows], total[rows])
+    return count, total
 
 
 def range_table(sums: RangeSums) -> list[RangeTime]:

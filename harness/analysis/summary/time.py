@@ -331,6 +331,10 @@ class RangeTime(SummaryPart, kw_only=True):
     """Idle time of the process's devices while this was the main thread's innermost range."""
     device_span_ns: int
     """Sum over instances of last event's end − first event's start."""
+    collectives: int = 0
+    """Collectives, sends and receives launched inside them that began in the window, nested ranges included."""
+    message_bytes: int = 0
+    """Sum of their message sizes, of those that were recorded."""
 
 
 class HtaSplit(SummaryPart, kw_only=True):

@@ -230,6 +230,7 @@ class OwnLaunch(Launch[Own]):
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
         training = Command("training", _argv(asked, place), observed=place.profiler == "nsys", folder=asked.start_in)
         told = {"profiler": place.profiler, "window": asdict(asked.window), "profile_memory": False}
+        told |= {"module_ranges": asked.module_ranges} if asked.module_ranges else {}
         files = {OBSERVE_FILE: json.dumps(told | {"faults": list(asked.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.
         folders: list[Word] = [asked.start_in]

@@ -14,7 +14,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.format import cells
 from harness.common.paths import IN_CHECKOUT
 from harness.report.elements import Table
-from harness.report.tables import communication, efficiency, machine, memory, replay, time
+from harness.report.tables import communication, efficiency, machine, memory, modules, replay, time
 from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device
 
 # Every table, in the order in which the terminal shows them; each module ends with the list of its own.
@@ -23,6 +23,7 @@ TABLES: tuple[TableOf[Any], ...] = (
     *efficiency.FACTORS,
     *time.TABLES,
     *efficiency.PACE_AND_WORK,
+    *modules.TABLES,
     *communication.TABLES,
     *efficiency.STAGES_AND_PLAN,
     *memory.TABLES,

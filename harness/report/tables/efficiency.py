@@ -11,6 +11,7 @@ from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.metrics import Number
 from harness.analysis.summary import Summary
 from harness.common.format import apart, duration, of, percent, quantity, quantity_range, short
+from harness.common.module_ranges import module_of
 from harness.live.pace import Change
 from harness.live.pace_words import Slowest, change_sentence, returns, slowest_sentence, worth_telling
 from harness.measure.page_data import Pass
@@ -108,8 +109,10 @@ _Range = tuple[summary.RangeTime, bool]  # and whether the job has a device: wit
 
 
 def _ranges(s: Summary) -> list[_Range]:
-    """The program's own ranges, without the operators of PyTorch."""
-    shown = [r for r in s.ranges if r.instances and not r.name.startswith("aten::")]
+    """The program's own ranges, without the operators of PyTorch and the modules, which have a table of their own."""
+    names = {r.name for r in s.ranges}
+    own = (r for r in s.ranges if r.instances and not r.name.startswith("aten::"))
+    shown = [r for r in own if module_of(r.name, names) is None]
     return [(r, bool(s.devices)) for r in shown[:TOP]]
 
 

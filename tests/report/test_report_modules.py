@@ -1,0 +1,95 @@
+"""The table of modules: from the ranges of `--module-ranges`, layers of one kind in one row."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis.job.summarise import summarise_job
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.summary import Summary, Window
+from harness.common.module_ranges import module_of
+from harness.report.tables.efficiency import RANGES
+from harness.report.tables.modules import MODULES
+from tests.synthetic.columns import GEMM, Made
+
+RULES = load_rules()
+
+
+def summary_of(made: Made) -> Summary:
+    return summarise_job(measure_trace(made.trace(), Window.STEPS, RULES))
+
+
+def a_model(layers: int = 3, steps: int = 2) -> Made:
+    """Each layer: 10 of forward, 20 of backward with an all-reduce of 500 bytes, and 5 of it recomputed."""
+    made = Made()
+    for step in range(steps):
+        at = 10_000 * step
+        made.step(at, at + 10_000, step).range(at, at + 3000, "forward").range(at + 3000, at + 9000, "backward")
+        made.range(at, at + 2900, "Net").range(at + 3100, at + 8900, "Net (backward)")
+        for i in range(layers):
+            begin, back = at + 100 + 300 * i, at + 3200 + 600 * i
+            made.range(begin, begin + 200, f"net.layers.{i}").event(begin + 50, begin + 60, GEMM, launch_ns=begin + 10)
+            made.range(back, back + 400, f"net.layers.{i} (backward)")
+            made.range(back + 10, back + 40, f"net.layers.{i} (recomputed)")
+            made.event(back + 20, back + 25, GEMM, launch_ns=back + 20)
+            made.event(back + 50, back + 65, GEMM, launch_ns=back + 50).collective(back + 100, back + 150, size=500)
+    return made
+
+
+def test_layers_of_one_kind_are_one_row_per_rank_and_step() -> None:
+    s = summary_of(a_model())
+    shown = MODULES.on_page(s)
+    assert [tuple(row[:2]) for row in shown.rows] == [("Net", "–"), ("net.layers.*", "3")]
+    net, layer = (dict(zip(shown.head, row, strict=True)) for row in shown.rows)
+    assert (layer["forward"], layer["recomputed"]) == ("30 ns", "15 ns")
+    assert layer["messages"] == net["messages"] == "3"
+    assert layer["bytes"] == "1.50 kB"
+    assert net["share"] == "37.5 %", "90 of 240: this trace does not say who launched its collectives"
+
+
+def test_the_table_of_ranges_keeps_the_ranges_of_the_program() -> None:
+    s = summary_of(a_model())
+    assert [row[0] for row in RANGES.on_page(s).rows] == ["ProfilerStep#", "backward", "forward"]
+    assert {r.name for r in s.ranges} >= {"net.layers.0", "net.layers.2 (recomputed)"}, "the file has each of them"
+
+
+def test_two_hundred_modules_are_few_rows() -> None:
+    s = summary_of(a_model(layers=9, steps=2))
+    assert len(s.ranges) > 25
+    assert len(MODULES.on_page(s).rows) == 2
+
+
+def test_a_module_is_known_by_its_two_passes_or_by_the_module_around_it() -> None:
+    names = {"model", "model (backward)", "model.rotary", "forward", "a.b", "a.b.c"}
+    assert {name for name in names if module_of(name, names)} == {"model", "model (backward)", "model.rotary"}
+
+
+spans = st.lists(st.tuples(st.integers(0, 80), st.integers(1, 40)), min_size=1, max_size=12)
+
+
+@given(spans, st.lists(st.tuples(st.integers(0, 130), st.integers(0, 9)), min_size=1, max_size=12))
+def test_messages_of_a_range_are_those_that_begin_in_it_or_in_one_inside(
+    rows: list[tuple[int, int]], messages: list[tuple[int, int]]
+) -> None:
+    made = Made().event(0, 200)  # the window
+    tree: list[tuple[int, int, str]] = []
+    for i, (start, length) in enumerate(sorted(rows, key=lambda r: (r[0], -r[1]))):
+        outer = [(a, b) for a, b, _ in tree if a <= start < b]
+        end = min([start + length, *(b for _, b in outer)])  # ranges of one thread nest
+        if not any((start, end) == (a, b) for a, b, _ in tree):
+            tree.append((start, end, f"r{i}x"))
+            made.range(start, end, f"r{i}x")
+    for start, size in messages:
+        made.collective(start, start + 5, size=size)
+    found = {r.name: (r.collectives, r.message_bytes) for r in summary_of(made).ranges}
+    expected: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for start, size in messages:
+        for a, b, name in tree:
+            expected[name] += a <= start < b
+            total[name] += size * (a <= start < b)
+    assert found == {name: (expected[name], total[name]) for _, _, name in tree}
