@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from harness.analysis.summary import NetworkOverTime, NodeNetwork
-from harness.analysis.summary.machine import LAST_UNIX_NS, LONGEST_NS, MOST_COLUMNS
+from harness.analysis.summary.machine import LAST_UNIX_NS, LONGEST_NS, MOST_COLUMNS, PortOverTime
 from harness.monitor.network import NicSeries, summed
 from harness.traces.trace import F64, I64, NicSamples
+
+MOST_NODES_WITH_PORTS = 32
 
 
 class Rates(NamedTuple):
@@ -37,9 +39,9 @@ class Rates(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Both directions of a node, and the sum of its links' speeds in Gb/s where all of them are known."""
+    """Both directions of a node, and of each of its ports; the sum of its links' speeds in Gb/s where all are known."""
 
-    ports: list[str]
+    ports: dict[str, tuple[Rates, Rates]]
     sent: Rates
     received: Rates
     loopback: bool = False
@@ -53,14 +55,19 @@ def traffic_of_monitor(nics: Sequence[NicSeries]) -> Traffic:
     sent, received = (_rates(summed(nics, column)) for column in ("sent_bytes", "received_bytes"))
     gbps = sum(known) if len(known) == len(speeds) else None
     loopback = any(nic.nic.kind == "loopback" for nic in nics)
-    return Traffic([nic.nic.name for nic in nics], sent, received, loopback, gbps)
+    ports = {nic.nic.name: (_rates(nic.rates("sent_bytes")), _rates(nic.rates("received_bytes"))) for nic in nics}
+    return Traffic(ports, sent, received, loopback, gbps)
 
 
 def traffic_of_samples(nics: Sequence[NicSamples], epoch_ns: int) -> Traffic:
     """What nsys sampled, moved to unix time."""
-    ports = list(dict.fromkeys(nic.port for nic in nics))
-    sent, received = (_together([n for n in nics if n.sent == way], epoch_ns) for way in (True, False))
-    return Traffic(ports, sent, received)
+
+    def of(some: Sequence[NicSamples]) -> tuple[Rates, Rates]:
+        sent, received = ([n for n in some if n.sent is way] for way in (True, False))
+        return _together(sent, epoch_ns), _together(received, epoch_ns)
+
+    ports = {port: of([nic for nic in nics if nic.port == port]) for port in dict.fromkeys(nic.port for nic in nics)}
+    return Traffic(ports, *of(nics))
 
 
 def node_network(node: str, by: str, traffic: Traffic) -> NodeNetwork | None:
@@ -68,11 +75,12 @@ def node_network(node: str, by: str, traffic: Traffic) -> NodeNetwork | None:
     sent, received, link = traffic.sent, traffic.received, traffic.gbps
     if not len(sent.start_ns) or not len(received.start_ns):
         return None
+    over = _over_time(sent, received)
     peak = float(max(sent.bytes_per_s.max(), received.bytes_per_s.max())) / 1e9
     found = NodeNetwork(
         node=node,
         sampled_by=by,
-        ports=traffic.ports,
+        ports=list(traffic.ports),
         loopback=traffic.loopback,
         duration_ns=sent.covered_ns,
         sent_bytes=round(sent.total_bytes),
@@ -80,7 +88,8 @@ def node_network(node: str, by: str, traffic: Traffic) -> NodeNetwork | None:
         mean_sent_gb_per_s=sent.mean_gb_per_s,
         mean_received_gb_per_s=received.mean_gb_per_s,
         peak_gb_per_s=peak,
-        over_time=_over_time(sent, received),
+        over_time=over,
+        ports_over_time=_ports_over_time(over, traffic.ports) if over else [],
     )
     return found if link is None else _linked(found, link / 8, "kernel")
 
@@ -134,6 +143,25 @@ def _over_time(sent: Rates, received: Rates) -> NetworkOverTime | None:
     return NetworkOverTime(start_ns=begin, column_ns=width_ns, sent_gb_per_s=layers[0], received_gb_per_s=layers[1])
 
 
+def _ports_over_time(over: NetworkOverTime, ports: Mapping[str, tuple[Rates, Rates]]) -> list[PortOverTime]:
+    columns = over.start_ns, over.column_ns, len(over.sent_gb_per_s)
+    return [
+        PortOverTime(
+            port=port,
+            sent_gb_per_s=_listed(binned(sent, *columns)),
+            received_gb_per_s=_listed(binned(received, *columns)),
+        )
+        for port, (sent, received) in ports.items()
+    ]
+
+
+def few_with_ports(nodes: Sequence[NodeNetwork]) -> list[NodeNetwork]:
+    """The nodes; of many only their sums, since the ports of a thousand nodes would fill the summary."""
+    if len({node.node for node in nodes}) <= MOST_NODES_WITH_PORTS:
+        return list(nodes)
+    return [node.model_copy(update={"ports_over_time": []}) for node in nodes]
+
+
 def _listed(gb_per_s: F64) -> list[float | None]:
     return [None if np.isnan(x) else float(f"{x:.4g}") for x in gb_per_s.tolist()]
 
@@ -150,6 +178,8 @@ def binned(rates: Rates, begin_ns: int, width_ns: int, columns: int) -> F64:
 
     A difference of integrals: bytes, and the time with a rate, up to each column's edge.
     """
+    if not len(rates.start_ns):
+        return np.full(columns, np.nan)
     at = np.stack([rates.start_ns - begin_ns, rates.end_ns - begin_ns], 1).ravel().astype(np.float64)
     length = np.repeat(rates.end_ns - rates.start_ns, 2).astype(np.float64)
     length[::2] = 0.0

@@ -23,7 +23,7 @@ from harness.analysis.summary import Device, Withheld
 
 MOST_DETAILED = 1024  # ranks of which each keeps its details: a summary of them has some 10 MB
 OUTERMOST = 8  # ranks at either end of each measure that keep theirs in a larger job
-DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, host_activities"
+DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, counters, host_activities"
 _OF_HOST = "host_activities"
 _SUMMED: dict[str, object] = {"tables": b"", "collectives": b"", "graph": b"", "phases": {}, "copies": []}
 
@@ -102,7 +102,9 @@ def _without_details(part: RankPart) -> RankPart:
     }
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})
-    return part.model_copy(update={"source": source, "devices": devices, "rows": rows, "hta": None})
+    network = part.network.model_copy(update={"ports_over_time": []}) if part.network else None
+    kept = {"source": source, "devices": devices, "rows": rows, "hta": None, "network": network}
+    return part.model_copy(update=kept)
 
 
 _OF_DEVICE = tuple(field.name for field in fields(Device) if field.default_factory is list)  # its own tables

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.analysis.process import counters
 from harness.analysis.process.host_activities import what_of, where_of
 from harness.analysis.process.host_calls import CAUSES, Cause
 from harness.analysis.process.idle import Busy, cause_table, split_window, split_windows
 from harness.analysis.process.intervals import Intervals, clip, complement, difference, length, merge, union
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
+from harness.analysis.summary import Device, Gap, IdleCause, KindTime, StepSplit
 from harness.traces.operators import counted
 from harness.traces.trace import Activity
 
@@ -43,7 +44,8 @@ def measure_device(m: MeasuredProcess, device: int) -> Device:
         kinds=_kinds(m, device),
         idle_causes=causes,
         longest_gaps=gaps,
-        metric_averages=_metrics(m, device),
+        metric_averages=counters.averages(m, device),
+        counters=counters.over_time(m, device),
         peak_memory_bytes=view.trace.peak_memory_bytes.get((-1 if view.pid is None else view.pid, device)),
     )
 
@@ -140,13 +142,3 @@ def _range_at(m: MeasuredProcess, moment_ns: int) -> str | None:
         return None
     row = int(m.nesting.main.of(np.array([moment_ns]))[0])
     return m.view.names[m.view.ranges.name[row]] if row >= 0 else None
-
-
-def _metrics(m: MeasuredProcess, device: int) -> list[MetricAverage]:
-    start, end = m.windows[device]
-    rows: list[MetricAverage] = []
-    for series in m.view.trace.metrics:
-        values = series.value[(series.time_ns >= start) & (series.time_ns < end)]
-        if series.device == device and len(values):
-            rows.append(MetricAverage(metric=series.name, mean=float(values.mean()), samples=len(values)))
-    return sorted(rows, key=lambda row: row.metric)

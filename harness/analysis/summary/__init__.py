@@ -44,6 +44,7 @@ from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import NetworkOverTime as NetworkOverTime
 from harness.analysis.summary.machine import NodeNetwork as NodeNetwork
+from harness.analysis.summary.machine import PortOverTime as PortOverTime
 from harness.analysis.summary.machine import ProfilerCost as ProfilerCost
 from harness.analysis.summary.machine import ProfilerOverhead as ProfilerOverhead
 from harness.analysis.summary.machine import RankTraining as RankTraining
@@ -70,6 +71,7 @@ from harness.analysis.summary.replay import ReferenceStep as ReferenceStep
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
+from harness.analysis.summary.time import CounterOverTime as CounterOverTime
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
 from harness.analysis.summary.time import HostActivity as HostActivity

@@ -273,6 +273,17 @@ class NetworkOverTime(SummaryPart, kw_only=True):
     """The same."""
 
 
+class PortOverTime(SummaryPart, kw_only=True):
+    """One port of a node in the columns of `over_time`."""
+
+    port: str
+    """Its name."""
+    sent_gb_per_s: _Column
+    """As in `over_time`."""
+    received_gb_per_s: _Column
+    """The same."""
+
+
 class NodeNetwork(SummaryPart, kw_only=True):
     """One node's network: all its ports together, whoever sends, not the job's traffic alone. There are two
     sources, each with its own row.
@@ -327,6 +338,8 @@ class NodeNetwork(SummaryPart, kw_only=True):
     """Peak over link."""
     over_time: NetworkOverTime | None = None
     """[The rates over time](#networkovertime), which the picture draws."""
+    ports_over_time: list[PortOverTime] = []
+    """Those of each port. Of jobs with at most 32 nodes."""
 
 
 class MonitorDevice(SummaryPart, kw_only=True):

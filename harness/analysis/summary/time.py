@@ -208,6 +208,18 @@ class MetricAverage(SummaryPart, kw_only=True):
     """Number of samples."""
 
 
+class CounterOverTime(SummaryPart, kw_only=True):
+    """A sampled hardware counter in per cent, in equal columns of the device's window: SM Active, SM Issue, Tensor
+    Active, warps in flight, and the throughput of memory, NVLink and PCIe, of those that were recorded."""
+
+    metric: str
+    """The counter's name in nsys."""
+    column_ns: int
+    """Length of a column. There are at most 60."""
+    mean: list[float | None]
+    """Of the samples in each column. Null if it has none."""
+
+
 class StepSplit(TimeSplit, kw_only=True):
     """The split of one counted step."""
 
@@ -253,6 +265,8 @@ class Device(TimeSplit, kw_only=True):
     """The ten longest idle stretches."""
     metric_averages: list[MetricAverage] = []
     """nsys GPU counters."""
+    counters: list[CounterOverTime] = []
+    """Some of them over time."""
     peak_memory_bytes: int | None = None
     """Most memory that this process had allocated. nsys: null unless its first call to CUDA was recorded, because the
     memory that it held before is not known."""

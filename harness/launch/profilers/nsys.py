@@ -23,6 +23,7 @@ OPTION_SETS = CONFIGS / "nsys"
 TRACE_LISTS = OPTION_SETS / "python-trace"
 RENAMED = [
     {"gpu-metrics-devices", "gpu-metrics-device"},
+    {"ib-switch-metrics-devices", "ib-switch-metrics-device"},
     {"python-functions-trace", "python-nvtx-annotations"},  # nsys 2023
 ]
 # Of an option, a value that was renamed: nsys 2026 calls --nic-metrics=true deprecated, in favour of lf and hf.
@@ -32,7 +33,7 @@ NSYS_OF_NODE = "this node's PATH: load its module (field `modules` of the site)"
 NSYS_OF_IMAGE = "the container's PATH: build it into the image (containers/README.md)"
 GPU_ONLY = METRICS | {"gpuctxsw"}
 # "System scope" in nsys's help: they record the node, whichever process is profiled, and only one may.
-WHOLE_NODE = GPU_ONLY | {"nic-metrics"}
+WHOLE_NODE = GPU_ONLY | {"nic-metrics", "ib-switch-metrics-devices", "ib-switch-metrics-device"}
 CAPTURE_ON_CPU = ("capture-range", "nvtx-capture", "env-var", "cpuctxsw")
 BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
 ON_REQUEST = str(Path(__file__).with_name("on_request.py"))

@@ -194,6 +194,7 @@ _HELP: tuple[Make, ...] = (steps.tests_section, sections.help_section, sections.
 _TIME: tuple[Make, ...] = (steps.steps_section, sections.split_section, sections.efficiency_section)
 _FOLDED: tuple[Make, ...] = (
     sections.work_section,
+    sections.counters_section,
     steps.communication_section,
     steps.transport_section,
     sections.pipeline_section,

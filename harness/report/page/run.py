@@ -23,6 +23,7 @@ from harness.report.elements import Figure, Link, Section, Table, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import COMPUTE, IDLE, of_series
 from harness.report.plots import plotly_json
+from harness.report.plots.counters import monitor_figure, port_figure
 from harness.report.plots.plots import network_figure
 from harness.report.tables.catalogue import page_tables
 from harness.run import when
@@ -175,8 +176,9 @@ _PLOTS: tuple[tuple[str, str, float], ...] = (
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity; energy per token. Empty without any."""
-    network = network_figure(s)
-    figures = [*([network] if network else []), *(f for r in inputs.monitors[:_MOST_NODES] for f in _node(r, inputs))]
+    of_all = [network_figure(s), port_figure(s, _step_begins(inputs)), *_of_gpus(s, inputs)]
+    of_nodes = (figure for recording in inputs.monitors[:_MOST_NODES] for figure in _node(recording, inputs))
+    figures = [figure for figure in (*of_all, *of_nodes) if figure is not None]
     tables = [*page_tables(s, "machine"), *_energy(inputs)]
     if not figures and not tables:
         return Section("machine", "Monitor")
@@ -184,6 +186,20 @@ def machine_section(s: Summary, inputs: Inputs) -> Section:
     if len(inputs.monitors) > _MOST_NODES:
         lead += f" {_MOST_NODES} of {len(inputs.monitors)} nodes have plots; the table has all nodes."
     return Section("machine", "Monitor", lead, figures, tables)
+
+
+def _step_begins(inputs: Inputs) -> list[int]:
+    """When the profiled steps of the first rank began, unix nanoseconds."""
+    first = next(iter(inputs.steps.values()), ())
+    return [step.unix_ns for step in first if step.phase == "active"]
+
+
+def _of_gpus(s: Summary, inputs: Inputs) -> list[Figure | None]:
+    """All devices in one plot, by the monitor where nsys did not sample their counters."""
+    if any(d.counters for d in s.devices) or not inputs.monitors:
+        return []
+    first = min(inputs.monitors, key=lambda recording: recording.span_ns[0])
+    return [monitor_figure(inputs.monitors, _window(first, inputs))]
 
 
 def _node(recording: Recording, inputs: Inputs) -> Iterable[Figure]:

@@ -17,6 +17,7 @@ from harness.report.elements import Code, Figure, Section, Table, table
 from harness.report.page.inputs import Inputs
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY_OF, of_kind
 from harness.report.plots import plotly_json
+from harness.report.plots.counters import counter_figures
 from harness.report.plots.plots import SLOWER_AND_FASTER, Layer, heatmaps
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.efficiency import efficiency_words, pipeline_words, stage_label
@@ -137,6 +138,14 @@ def _overlap(inputs: Inputs) -> list[Table]:
     rows = [[kind, duration(whole), duration(part), of(part, whole)] for kind, whole, part in inputs.hidden]
     head = ("kind", "time", "during communication", "share")
     return table("Work that runs at the same time as communication, and hides it", head, rows)
+
+
+def counters_section(s: Summary, inputs: Inputs) -> Section:
+    """The hardware counters of every device, as nsys sampled them; empty without any."""
+    figures = counter_figures(s)
+    lead = "Samples of the GPUs' own counters over the profiled steps. They are of the whole device, whoever uses it."
+    tables = page_tables(s, "counters")
+    return Section("counters", "GPU counters over time", lead if figures else "", figures, tables)
 
 
 _MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all

@@ -28,7 +28,7 @@ _LAYERS: tuple[tuple[str, Callable[[NetworkOverTime], Sequence[float | None]]], 
     ("sent", lambda o: o.sent_gb_per_s),
     ("received", lambda o: o.received_gb_per_s),
 )
-_BY = {"monitor": "the monitor", "nsys": "nsys"}
+SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
 
 
 def drawn_nodes(s: Summary) -> list[NodeNetwork]:
@@ -70,7 +70,7 @@ def network_figure(s: Summary, name: str = "network", title: str = "", top: floa
     data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
     axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
     words = _words(nodes, each, width_ns / 1e9)
-    return Figure(name, f"{title}: {words}" if title else words, data, axes, _height(len(rows)), wide=True)
+    return Figure(name, f"{title}: {words}" if title else words, data, axes, height_of(len(rows)), wide=True)
 
 
 def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
@@ -79,7 +79,7 @@ def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
     inside = " Loopback only: these nodes have no other port." if all(n.loopback for n in nodes) else ""
     peak = max(nodes, key=lambda n: n.peak_gb_per_s)
     return (
-        f"Network of {len(nodes)} nodes, sampled by {_BY[nodes[0].sampled_by]}: the sum of all ports of a node, "
+        f"Network of {len(nodes)} nodes, sampled by {SAMPLED_BY[nodes[0].sampled_by]}: the sum of all ports of a node, "
         f"{width_s:.3g} s a column, grouped {group}.{of}{inside} It is all traffic of the node, not only the job's. "
         f"Highest: {peak.node}, {amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
     )
@@ -91,13 +91,15 @@ def _name(nodes: Sequence[NodeNetwork]) -> str:
 
 
 class Layer(NamedTuple):
-    """One layer of a heatmap: its cells by row, their unit, the colours, and the value at the colours' end."""
+    """One layer of a heatmap: its cells by row, their unit, the colours, and the value at the colours' end. scale: the
+    title of the colour scale, if name and unit are too long for it."""
 
     name: str
     cells: Sequence[Sequence[float | None]]
     unit: str
     colors: str
     end: float
+    scale: str = ""
 
 
 def heatmaps(layers: Sequence[Layer], x: Sequence[float], rows: Sequence[str], at: str) -> list[dict[str, Any]]:
@@ -114,13 +116,16 @@ def heatmaps(layers: Sequence[Layer], x: Sequence[float], rows: Sequence[str], a
             "zmax": layer.end,
             "visible": layer is layers[0],
             "hovertemplate": at.format(unit=layer.unit, name=layer.name),
-            "colorbar": {"title": {"text": f"{layer.name} ({layer.unit})", "side": "right"}, "thickness": 12},
+            "colorbar": {
+                "title": {"text": layer.scale or f"{layer.name} ({layer.unit})", "side": "right"},
+                "thickness": 12,
+            },
         }
         for layer in layers
     ]
 
 
-def _height(rows: int, pixels: int = 14, few: int = _FEW) -> int:
+def height_of(rows: int, pixels: int = 14, few: int = _FEW) -> int:
     """Pixels that suit two rows as well as a thousand; `pixels`: of a row, where they are more than 24 up to `few`."""
     return 150 + int(min(max(rows * (26 if rows <= 24 else pixels if rows <= few else 5), 60), 900))
 
@@ -194,7 +199,7 @@ def pace_figure(
     x = plotly_json.axis(step, **few)
     axes = plotly_json.layout(x, _pace_axis(pace, heat, rows), shapes=_borders(heat))
     words = f"{title}: {_pace_words(pace, heat)}" if title else _pace_words(pace, heat)
-    return Figure(name, words, data, axes, _height(len(rows)), wide=True)
+    return Figure(name, words, data, axes, height_of(len(rows)), wide=True)
 
 
 def _pace_words(pace: Pacing, heat: PaceHeat) -> str:
@@ -287,7 +292,7 @@ def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
         f"Utilisation of {len(bins)} device{'s' * (len(bins) > 1)} over time, {bin_ms:.3g} ms a column. The buttons "
         "switch between compute, communication and both at once. Empty: the device's window has ended."
     )
-    return Figure("heatmap", words, data, axes, _height(len(bins), pixels=12, few=64), wide=True)
+    return Figure("heatmap", words, data, axes, height_of(len(bins), pixels=12, few=64), wide=True)
 
 
 def gantt_figure(passes: Sequence[Pass]) -> Figure | None:

@@ -86,6 +86,11 @@ def _counters(s: Summary) -> list[tuple[summary.MetricAverage, summary.Device]]:
     return found[:_COUNTERS]
 
 
+def _where_over_time(s: Summary) -> list[str]:
+    drawn = len({counter.metric for d in s.devices for counter in d.counters})
+    return [f"The page has {drawn} of them over time."] if drawn else []
+
+
 COUNTERS = TableOf[tuple[summary.MetricAverage, summary.Device]](
     caption="GPU counters, mean over the window",
     rows=_counters,
@@ -95,8 +100,11 @@ COUNTERS = TableOf[tuple[summary.MetricAverage, summary.Device]](
         Column("mean", lambda x: f"{x[0].mean:.1f}"),
         Column("samples", lambda x: f"{x[0].samples:,}"),
     ),
-    section="kernels",
+    section="counters",
     topic="counters",
+    advice=lambda s: (
+        ["Over time, one picture for each counter: on the page."] if any(d.counters for d in s.devices) else []
+    ),
     file=file_per_device("metric_averages"),
 )
 

@@ -1,0 +1,157 @@
+"""Heatmaps of sampled counters over time: a GPU's counters by nsys, each port of the network, GPUs by the monitor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from harness.analysis.network import binned, rates_over_time
+from harness.analysis.process.counters import counter_of
+from harness.analysis.summary import Device, NodeNetwork, Summary
+from harness.common.format import amount, percent
+from harness.monitor.samples import Recording, Series
+from harness.report.elements import Figure
+from harness.report.palette import COMMUNICATION, COMPUTE, MEMORY
+from harness.report.plots import plotly_json
+from harness.report.plots.plots import SAMPLED_BY, Layer, heatmaps, height_of
+from harness.report.tables.time import device_labels
+
+_COLORS = {"compute": COMPUTE, "memory": MEMORY, "link": COMMUNICATION}
+_MOST_ROWS = 64
+_MOST_MARKS = 40  # lines between steps
+_MOST_COLUMNS = 120  # of the monitor's samples
+_WHOLE = 100.0
+_ENDS = (10.0, 25.0, 50.0, _WHOLE)  # of colour scales: little traffic is seen, and does not look like much
+
+
+def counter_figures(s: Summary) -> list[Figure]:
+    """A heatmap of each counter that nsys sampled, with a row per device."""
+    devices = [d for d in s.devices if d.counters][:_MOST_ROWS]
+    names = dict.fromkeys(counter.metric for d in devices for counter in d.counters)
+    return [_counter(s, name, devices) for name in names]
+
+
+def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
+    known = [(d, c) for d in devices for c in d.counters if c.metric == name]
+    columns = max(len(c.mean) for _, c in known)
+    width_ns = -(-max(c.column_ns * len(c.mean) for _, c in known) // columns)
+    middles_ns = [round((i + 0.5) * width_ns) for i in range(columns)]
+    cells = [[_at(c.mean, middle // c.column_ns) for middle in middles_ns] for _, c in known]
+    values = [x for row in cells for x in row if x is not None]
+    shown = counter_of(name)
+    highest = _WHOLE if shown is None or shown.part == "compute" else max(values, default=0.0)
+    end = next((each for each in _ENDS if each >= highest), _WHOLE)
+    label = re.sub(r" *\[.*\]", "", name)
+    layer = Layer(label, cells, "%", _COLORS[shown.part if shown else "compute"], end, scale="%")
+    x = [round(middle / 1e6, 4) for middle in middles_ns]
+    rows = _distinct(device_labels([d for d, _ in known], s.devices))
+    data = heatmaps([layer], x, rows, "%{{y}}, %{{x}} ms: %{{z}} {unit} {name}<extra></extra>")
+    marks = _steps(known[0][0])
+    axes = plotly_json.layout("time in the window (ms)", dict(plotly_json.NAMES), shapes=_lines(marks))
+    mean = f"{sum(values) / len(values):.3g} % " if values else ""
+    words = f"{label}: {mean}{shown.of if shown else ''} on average, by nsys, {width_ns / 1e6:.3g} ms a column."
+    words += " Dotted: the begin of each step." if marks else ""
+    identity = re.sub(r"\W+", "-", label.lower()).strip("-")
+    return Figure(f"counter-{identity}", words, data, axes, height_of(len(rows)))
+
+
+def _at(values: Sequence[float | None], column: int) -> float | None:
+    return values[column] if column < len(values) else None
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Plotly draws two rows with one name as one row."""
+    return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
+
+
+def _steps(d: Device) -> list[float]:
+    """The begins of a device's steps after the first, milliseconds in its window; empty if they are not all of it."""
+    lengths = [step.window_ns for step in d.steps]
+    if sum(lengths) != d.window_ns:
+        return []
+    return [at / 1e6 for at in accumulate(lengths[:-1])]
+
+
+def _lines(marks: Sequence[float]) -> list[dict[str, Any]]:
+    return [plotly_json.upright(at, "#888888", "dot", 1) for at in marks] if len(marks) <= _MOST_MARKS else []
+
+
+def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None:
+    """GB/s of each port over time, a row per port; None without ports that lead out of a node. step_begins_ns: unix
+    time of the profiled steps."""
+    known = [n for n in s.network if n.over_time and n.ports_over_time and not n.loopback]
+    by = "nsys" if any(n.sampled_by == "nsys" for n in known) else "monitor"
+    nodes = [n for n in known if n.sampled_by == by]
+    over = [n.over_time for n in nodes if n.over_time]
+    if not over:
+        return None
+    begin = min(o.start_ns for o in over)
+    columns = max(len(o.sent_gb_per_s) for o in over)
+    width_ns = -(-max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) - begin for o in over) // columns)
+    ports = [(n, o, port) for n, o in zip(nodes, over, strict=True) for port in n.ports_over_time][:_MOST_ROWS]
+    ways = {"sent": [p.sent_gb_per_s for _, _, p in ports], "received": [p.received_gb_per_s for _, _, p in ports]}
+    cells = {
+        way: [
+            _rounded(binned(rates_over_time(o, values), begin, width_ns, columns))
+            for (_, o, _), values in zip(ports, each, strict=True)
+        ]
+        for way, each in ways.items()
+    }
+    top = max((x or 0.0 for rows in cells.values() for row in rows for x in row), default=0.0) or 1e-9
+    layers = [Layer(way, rows, "GB/s", COMMUNICATION, top) for way, rows in cells.items()]
+    x = [round((i + 0.5) * width_ns / 1e9, 4) for i in range(columns)]
+    rows = _distinct([f"{n.node} · {port.port}" for n, _, port in ports])
+    data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
+    marks = [(at - begin) / 1e9 for at in step_begins_ns if begin <= at < begin + width_ns * columns]
+    axes = plotly_json.layout("time since the first sample (s)", dict(plotly_json.NAMES), shapes=_lines(marks))
+    return Figure("ports", _port_words(nodes, top, width_ns, bool(marks)), data, axes, height_of(len(rows)), wide=True)
+
+
+def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked: bool) -> str:
+    count = sum(len(n.ports_over_time) for n in nodes)
+    steps = " Dotted: the begin of each profiled step." if marked else ""
+    return (
+        f"Network ports ({count}), sampled by {SAMPLED_BY[nodes[0].sampled_by]}, {width_ns / 1e9:.3g} s a column: all "
+        f"traffic of the port, not only the job's. Highest: {amount(top * 1e9, 'B/s')} in one direction.{steps}"
+    )
+
+
+def _rounded(values: Any) -> list[float | None]:
+    return [None if np.isnan(x) else float(f"{x:.4g}") for x in values.tolist()]
+
+
+def monitor_figure(recordings: Sequence[Recording], bands: Sequence[dict[str, Any]]) -> Figure | None:
+    """Utilisation of every GPU (without GPUs of every node's CPUs) over the whole recording; None for one row, which
+    its line shows. bands: what is shaded, seconds since the first sample."""
+    series = [(r, d) for r in recordings for d in r.devices if d.points("utilization_percent")][:_MOST_ROWS]
+    if len(series) < 2:
+        return None
+    begin = min(r.span_ns[0] for r, _ in series)
+    end = max(r.span_ns[1] for r, _ in series)
+    period = min(r.period_ns for r, _ in series)
+    width_ns = max(-(-(end - begin + 1) // _MOST_COLUMNS), period)
+    columns = -(-(end - begin + 1) // width_ns)
+    cells = [_means(d, begin, width_ns, columns) for _, d in series]
+    rows = _distinct([f"{r.host} · GPU {d.index}" if r.of_gpus else r.host for r, d in series])
+    x = [round((i + 0.5) * width_ns / 1e9, 2) for i in range(columns)]
+    layer = Layer("utilisation", cells, "%", COMPUTE, _WHOLE)
+    data = heatmaps([layer], x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit}<extra></extra>")
+    axes = plotly_json.layout("time since the first sample (s)", dict(plotly_json.NAMES), shapes=list(bands))
+    what = "GPUs: share of the time in which a kernel ran" if series[0][0].of_gpus else "CPUs by the job's processes"
+    values = [v for row in cells for v in row if v is not None]
+    mean = percent(sum(values) / len(values) / 100) if values else "–"
+    words = f"Utilisation of the {what}, {mean} on average, by the monitor, {width_ns / 1e9:.3g} s a column."
+    return Figure("monitor-heat", words, data, axes, height_of(len(rows)), wide=True)
+
+
+def _means(device: Series, begin_ns: int, width_ns: int, columns: int) -> list[float | None]:
+    """Of the samples in each column; None without one."""
+    points = device.points("utilization_percent")
+    at = np.array([(moment - begin_ns) // width_ns for moment, _ in points], np.int64)
+    count = np.bincount(at, minlength=columns)
+    total = np.bincount(at, np.array([value for _, value in points]), columns)
+    return [round(t / n, 1) if n else None for t, n in zip(total.tolist(), count.tolist(), strict=True)]

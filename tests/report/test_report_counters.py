@@ -1,0 +1,197 @@
+"""Heatmaps of nsys' counters and of network ports, from constructed exports, against counting the rows of the file.
+
+No recording of a real GPU's counters was at hand: the names are those that nsys has for A100 and H100.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis.network import MOST_NODES_WITH_PORTS, few_with_ports
+from harness.analysis.process.counters import MOST_COLUMNS, counter_of
+from harness.analysis.summary import NodeNetwork, Summary
+from harness.measure.paths import measure_one
+from harness.monitor.samples import Recording, Series
+from harness.report.page.compose import compose, render_page
+from harness.report.page.inputs import Inputs
+from harness.report.plots.counters import counter_figures, monitor_figure, port_figure
+from harness.report.tables.machine import COUNTERS
+from tests.report.conftest import ALL_DRAWN, UNFOLD
+from tests.synthetic.nsys import Nsys
+
+MS = 1_000_000
+STEPS, STEP_MS, GPUS = 6, 50, 4
+NAMES = (
+    "GPC Clock Frequency [MHz]",
+    "SMs Active [Throughput %]",
+    "SM Issue [Throughput %]",
+    "Tensor Active [Throughput %]",
+    "DRAM Read Bandwidth [Throughput %]",
+    "NVLink TX Requests User Data [Throughput %]",
+    "NVLink TX Requests Protocol Data [Throughput %]",
+    "PCIe RX Throughput [Throughput %]",
+)
+SHOWN = ["SMs Active", "SM Issue", "Tensor Active", "DRAM Read Bandwidth", "NVLink TX Requests User Data"]
+SHOWN += ["PCIe RX Throughput"]
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
+def busy(gpu: int, at_ms: float) -> float:
+    """How much of a moment a GPU computes: it loads data, computes, then sends; GPU 3 is half as fast."""
+    inside = at_ms % STEP_MS
+    return 0.0 if inside < 8 else (0.45 if gpu == 3 else 0.92) if inside < 38 else 0.12
+
+
+def sampled(ports: int = 4) -> Nsys:
+    """Four ranks of one node with a GPU and a port each: counters every 0.5 ms, the ports every 5 ms."""
+    made, chance = Nsys(), random.Random(7)
+    for gpu in range(GPUS):
+        kind = (5 << 56 | gpu) - (1 << 60)
+        made.add("TARGET_INFO_GPU", vmId=1, id=gpu, name="NVIDIA H100 80GB HBM3", cuDevice=gpu)
+        for metric, name in enumerate(NAMES):
+            made.add("TARGET_INFO_GPU_METRICS", typeId=kind, metricId=metric, metricName=name)
+        for sample in range(-20, 2 * STEPS * STEP_MS + 20):
+            share, noise = busy(gpu, sample / 2), chance.uniform(-0.05, 0.05)
+            values = (1980, 100 * share, 55 * share, 38 * share, 30 * share, 4 if 0 < share < 0.2 else 0, 9, 3)
+            for metric, value in enumerate(values):
+                scaled = value if metric == 0 else max(0, min(100, value * (1 + noise)))
+                at = 10 * MS + sample * MS // 2
+                made.add("GPU_METRICS", timestamp=at, typeId=kind, metricId=metric, value=round(scaled))
+        pid = 100 + gpu
+        for step in range(STEPS):
+            begin = (10 + step * STEP_MS) * MS
+            made.range(f"batch_{step}-rank{gpu}", begin, STEP_MS * MS - 1000, pid=pid, tid=pid)
+            number = 1000 * gpu + step
+            made.call("cudaLaunchKernel_v7000", begin + 1000, 500, correlation=number, pid=pid, tid=pid)
+            made.kernel("void gemm()", begin + 8 * MS, 30 * MS, correlation=number, pid=pid, device=gpu)
+    for number in range(ports):
+        made.adapter(number, f"mlx5_{number}")
+        for sample in range(STEPS * STEP_MS // 5):
+            rate = 40e6 * (number + 1) / ports if sample * 5 % STEP_MS >= 38 else 1e5
+            for way, value in ((0, rate), (1, rate / 2)):
+                made.traffic(number, way, (10 + 5 * sample) * MS, 5 * MS, value=value)
+    return made
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sampled().saved(tmp_path_factory.mktemp("nsys") / "profile_node0.sqlite")
+
+
+@pytest.fixture(scope="module")
+def summary(file: Path) -> Summary:
+    return measure_one([file])
+
+
+def test_each_column_is_the_mean_of_the_samples_in_it(file: Path, summary: Summary) -> None:
+    with sqlite3.connect(file) as database:
+        rows = database.execute("SELECT typeId & 255, metricId, timestamp, value FROM GPU_METRICS").fetchall()
+    assert len(summary.devices) == GPUS
+    for device in summary.devices:
+        start, length = 10 * MS, device.window_ns
+        for counter in device.counters:
+            metric = NAMES.index(counter.metric)
+            assert len(counter.mean) <= MOST_COLUMNS and counter.column_ns * len(counter.mean) >= length
+            for column, mean in enumerate(counter.mean):
+                low, high = (start + (column + i) * counter.column_ns for i in (0, 1))
+                inside = [v for g, m, t, v in rows if (g, m) == (device.device, metric)
+                          and low <= t < min(high, start + length)]  # fmt: skip
+                assert mean == (pytest.approx(sum(inside) / len(inside), rel=6e-3) if inside else None)
+
+
+def test_only_counters_in_per_cent_that_show_what_limits_a_gpu_are_drawn(summary: Summary) -> None:
+    figures = counter_figures(summary)
+    assert [figure.data[0]["name"] for figure in figures] == SHOWN
+    assert len(COUNTERS.rows(summary)) == GPUS * len(NAMES), "the table has the mean of each"
+    assert counter_of("SM Active") and not counter_of("GPC Clock Frequency [MHz]")
+
+
+def test_rows_are_devices_and_lines_are_steps(summary: Summary) -> None:
+    first = counter_figures(summary)[0]
+    heat = first.data[0]
+    assert heat["y"] == [f"rank {gpu}" for gpu in range(GPUS)]
+    assert (heat["zmin"], heat["zmax"]) == (0, 100)
+    assert [shape["x0"] for shape in first.layout["shapes"]] == [STEP_MS * step for step in range(1, STEPS)]
+    means = [sum(row) / len(row) for row in heat["z"]]
+    assert means[3] < 0.6 * means[0], "the slow GPU is seen"
+    assert "by nsys" in first.caption and first.caption.endswith("Dotted: the begin of each step.")
+
+
+def test_ports_have_a_row_each_and_name_their_source(summary: Summary) -> None:
+    begins = [EPOCH_NS + (10 + STEP_MS * step) * MS for step in range(STEPS)]
+    figure = port_figure(summary, begins)
+    assert figure is not None
+    sent, received = figure.data
+    assert sent["y"] == [f"lrdn0042 · mlx5_{number}:1" for number in range(4)]
+    assert max(sent["z"][3]) == pytest.approx(40.0) and max(received["z"][3]) == pytest.approx(20.0)
+    assert max(sent["z"][0]) == pytest.approx(10.0)
+    assert [shape["x0"] for shape in figure.layout["shapes"]] == pytest.approx([0.05 * step for step in range(STEPS)])
+    assert "sampled by nsys" in figure.caption and "40.0 GB/s" in figure.caption
+
+
+def test_ports_add_up_to_their_node_in_every_column(summary: Summary) -> None:
+    (node,) = summary.network
+    assert node.over_time is not None
+    for i, whole in enumerate(node.over_time.sent_gb_per_s):
+        assert whole == pytest.approx(sum(port.sent_gb_per_s[i] or 0.0 for port in node.ports_over_time), rel=1e-3)
+
+
+def test_of_many_nodes_only_sums_are_kept(summary: Summary) -> None:
+    (node,) = summary.network
+    few = [node.model_copy(update={"node": f"n{i}"}) for i in range(MOST_NODES_WITH_PORTS)]
+    assert few_with_ports(few) == few
+    many = few_with_ports([*few, node])
+    assert {len(each.ports_over_time) for each in many} == {0}
+
+
+def a_node(host: str, values: list[float], period_ms: int = 1000) -> Recording:
+    at = [EPOCH_NS + i * period_ms * MS for i in range(len(values))]
+    gpus = tuple(
+        Series(i, "H100", None, at, {"utilization_percent": [v / (i + 1) for v in values]}) for i in range(2)
+    )  # fmt: skip
+    return Recording(Path(host), host, "nvml", period_ms * MS, gpus, {}, 0)
+
+
+def test_without_nsys_counters_the_monitor_draws_its_own_at_its_own_resolution() -> None:
+    values = [0.0, 100.0, 100.0, 40.0, math.nan, 0.0]
+    figure = monitor_figure([a_node("n1", values), a_node("n2", values)], [])
+    assert figure is not None
+    assert figure.data[0]["y"] == ["n1 · GPU 0", "n1 · GPU 1", "n2 · GPU 0", "n2 · GPU 1"]
+    assert figure.data[0]["z"][0] == [0.0, 100.0, 100.0, 40.0, None, 0.0]
+    assert "by the monitor, 1 s a column" in figure.caption
+    single = a_node("n1", values)
+    assert monitor_figure([Recording(Path(), "n1", "nvml", MS, single.devices[:1], {}, 0)], []) is None
+
+
+def test_a_page_without_counters_has_no_section_of_them() -> None:
+    page = compose(Summary(), Inputs())
+    assert "counters" not in [section.id for section in (*page.before, *page.after)]
+    assert port_figure(Summary(network=[NodeNetwork(
+        node="n", duration_ns=1, sent_bytes=0, received_bytes=0, mean_sent_gb_per_s=0, mean_received_gb_per_s=0,
+        peak_gb_per_s=0,
+    )])) is None  # fmt: skip
+
+
+def test_the_page_draws_all_of_them(summary: Summary, tmp_path: Path) -> None:
+    pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
+    from benchmarks.chromium import Browser, find_chromium
+
+    program = find_chromium()
+    if program is None:
+        pytest.skip("Chromium is not installed: the page cannot be looked at")
+    path = tmp_path / "report.html"
+    path.write_text(render_page(compose(summary, Inputs())), encoding="utf-8")
+    with Browser(program) as browser:
+        browser.open(path)
+        browser.wait("document.body.dataset.plots === 'ready'")
+        browser.evaluate(UNFOLD)
+        browser.wait(ALL_DRAWN)
+        drawn: Any = browser.evaluate("[...document.querySelectorAll('#counters .plot .hm')].length")
+        assert drawn == len(SHOWN)
+        assert browser.problems == []
