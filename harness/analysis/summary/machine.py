@@ -278,9 +278,9 @@ class PortOverTime(SummaryPart, kw_only=True):
 
     port: str
     """Its name."""
-    sent_gb_per_s: _Column
+    sent_gb_per_s: list[_Rate | None]
     """As in `over_time`."""
-    received_gb_per_s: _Column
+    received_gb_per_s: list[_Rate | None]
     """The same."""
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.network import binned, rates_over_time
-from harness.analysis.process.counters import counter_of
-from harness.analysis.summary import Device, NodeNetwork, Summary
+from harness.analysis.process.counters import MOST_COLUMNS, counter_of
+from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, PortOverTime, Summary
 from harness.common.format import amount, percent
 from harness.monitor.samples import Recording, Series
 from harness.report.elements import Figure
@@ -31,12 +31,12 @@ _ENDS = (10.0, 25.0, 50.0, _WHOLE)  # of colour scales: little traffic is seen, 
 def counter_figures(s: Summary) -> list[Figure]:
     """A heatmap of each counter that nsys sampled, with a row per device."""
     devices = [d for d in s.devices if d.counters][:_MOST_ROWS]
-    names = dict.fromkeys(counter.metric for d in devices for counter in d.counters)
+    names = dict.fromkeys(counter.metric for d in devices for counter in d.counters if _is_whole(counter))
     return [_counter(s, name, devices) for name in names]
 
 
 def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
-    known = [(d, c) for d in devices for c in d.counters if c.metric == name]
+    known = [(d, c) for d in devices for c in d.counters if c.metric == name and _is_whole(c)]
     columns = max(len(c.mean) for _, c in known)
     width_ns = -(-max(c.column_ns * len(c.mean) for _, c in known) // columns)
     middles_ns = [round((i + 0.5) * width_ns) for i in range(columns)]
@@ -57,6 +57,11 @@ def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
     words += " Dotted: the begin of each step." if marks else ""
     identity = re.sub(r"\W+", "-", label.lower()).strip("-")
     return Figure(f"counter-{identity}", words, data, axes, height_of(len(rows)))
+
+
+def _is_whole(counter: CounterOverTime) -> bool:
+    """A summary may be somebody else's."""
+    return counter.column_ns > 0 and 0 < len(counter.mean) <= MOST_COLUMNS
 
 
 def _at(values: Sequence[float | None], column: int) -> float | None:
@@ -92,7 +97,8 @@ def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None
     begin = min(o.start_ns for o in over)
     columns = max(len(o.sent_gb_per_s) for o in over)
     width_ns = -(-max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) - begin for o in over) // columns)
-    ports = [(n, o, port) for n, o in zip(nodes, over, strict=True) for port in n.ports_over_time][:_MOST_ROWS]
+    every = ((n, o, port) for n, o in zip(nodes, over, strict=True) for port in n.ports_over_time)
+    ports = [(n, o, port) for n, o, port in every if _lengths(port) <= {len(o.sent_gb_per_s)}][:_MOST_ROWS]
     ways = {"sent": [p.sent_gb_per_s for _, _, p in ports], "received": [p.received_gb_per_s for _, _, p in ports]}
     cells = {
         way: [
@@ -109,6 +115,10 @@ def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None
     marks = [(at - begin) / 1e9 for at in step_begins_ns if begin <= at < begin + width_ns * columns]
     axes = plotly_json.layout("time since the first sample (s)", dict(plotly_json.NAMES), shapes=_lines(marks))
     return Figure("ports", _port_words(nodes, top, width_ns, bool(marks)), data, axes, height_of(len(rows)), wide=True)
+
+
+def _lengths(port: PortOverTime) -> set[int]:
+    return {len(port.sent_gb_per_s), len(port.received_gb_per_s)}
 
 
 def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked: bool) -> str:
