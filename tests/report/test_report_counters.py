@@ -21,6 +21,7 @@ from harness.monitor.samples import Recording, Series
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
 from harness.report.plots.counters import counter_figures, monitor_figure, port_figure
+from harness.report.tables.catalogue import files
 from harness.report.tables.machine import COUNTERS
 from tests.report.conftest import ALL_DRAWN, UNFOLD
 from tests.synthetic.nsys import Nsys
@@ -110,6 +111,14 @@ def test_only_counters_in_per_cent_that_show_what_limits_a_gpu_are_drawn(summary
     assert [figure.data[0]["name"] for figure in figures] == SHOWN
     assert len(COUNTERS.rows(summary)) == GPUS * len(NAMES), "the table has the mean of each"
     assert counter_of("SM Active") and not counter_of("GPC Clock Frequency [MHz]")
+
+
+def test_a_file_has_every_column(summary: Summary) -> None:
+    (file,) = (file for file in files() if file.name == "counters_over_time")
+    rows = list(file.records(summary))
+    assert len(rows) == sum(len(counter.mean) for device in summary.devices for counter in device.counters)
+    assert rows[0] == {"rank": 0, "device": 0, "metric": NAMES[1], "start_ns": 0,
+                       "mean": summary.devices[0].counters[0].mean[0]}  # fmt: skip
 
 
 def test_rows_are_devices_and_lines_are_steps(summary: Summary) -> None:

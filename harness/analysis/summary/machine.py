@@ -339,7 +339,7 @@ class NodeNetwork(SummaryPart, kw_only=True):
     over_time: NetworkOverTime | None = None
     """[The rates over time](#networkovertime), which the picture draws."""
     ports_over_time: list[PortOverTime] = []
-    """Those of each port. Of jobs with at most 32 nodes."""
+    """[Those of each port](#portovertime). Of jobs with at most 32 nodes."""
 
 
 class MonitorDevice(SummaryPart, kw_only=True):

@@ -266,7 +266,7 @@ class Device(TimeSplit, kw_only=True):
     metric_averages: list[MetricAverage] = []
     """nsys GPU counters."""
     counters: list[CounterOverTime] = []
-    """Some of them over time."""
+    """[Some of them over time](#counterovertime), which pictures of the page draw."""
     peak_memory_bytes: int | None = None
     """Most memory that this process had allocated. nsys: null unless its first call to CUDA was recorded, because the
     memory that it held before is not known."""

@@ -38,8 +38,18 @@ _STEPS = File(
         for i, ns in enumerate(rank.durations_ns)
     ),
 )
+_COUNTERS = File(
+    "counters_over_time",
+    lambda s: (
+        {"rank": d.rank, "device": d.device, "metric": c.metric, "start_ns": i * c.column_ns, "mean": mean}
+        for d in s.devices
+        for c in d.counters
+        for i, mean in enumerate(c.mean)
+    ),
+)
 _WITHOUT_TABLE = (
     _STEPS,
+    _COUNTERS,
     file_of("sources"),
     file_of("profiler_overhead"),
     *map(file_per_device, ("steps", "kinds", "idle_causes")),
