@@ -28,7 +28,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
         self.reentrant = reentrant
 
-    def compute(self, x: Tensor) -> Tensor:
+    def compute(self, x: Tensor) -> Any:
         x = x + self.attention(self.norm(x))
         return x + self.mlp(x)
 
@@ -167,7 +167,7 @@ def test_the_depth_is_a_number_of_modules_or_all(told: list[str]) -> None:
 
 
 def test_names_are_those_without_wrappers(told: list[str], tmp_path: Any) -> None:
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
         marked(lambda: nn.parallel.DistributedDataParallel(Net()))
     finally:

@@ -129,7 +129,7 @@ def test_rows_are_devices_and_lines_are_steps(summary: Summary) -> None:
     assert [shape["x0"] for shape in first.layout["shapes"]] == [STEP_MS * step for step in range(1, STEPS)]
     means = [sum(row) / len(row) for row in heat["z"]]
     assert means[3] < 0.6 * means[0], "the slow GPU is seen"
-    assert "by nsys" in first.caption and first.caption.endswith("Dotted: the begin of each step.")
+    assert "by nsys" in first.caption and first.caption.endswith("Dotted: the start of each step.")
 
 
 def test_ports_have_a_row_each_and_name_their_source(summary: Summary) -> None:

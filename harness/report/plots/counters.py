@@ -54,7 +54,7 @@ def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
     axes = plotly_json.layout("time in the window (ms)", dict(plotly_json.NAMES), shapes=_lines(marks))
     mean = f"{sum(values) / len(values):.3g} % " if values else ""
     words = f"{label}: {mean}{shown.of if shown else ''} on average, by nsys, {width_ns / 1e6:.3g} ms a column."
-    words += " Dotted: the begin of each step." if marks else ""
+    words += " Dotted: the start of each step." if marks else ""
     identity = re.sub(r"\W+", "-", label.lower()).strip("-")
     return Figure(f"counter-{identity}", words, data, axes, height_of(len(rows)))
 
@@ -74,7 +74,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _steps(d: Device) -> list[float]:
-    """The begins of a device's steps after the first, milliseconds in its window; empty if they are not all of it."""
+    """When a device's steps after the first start, milliseconds in its window; empty if they are not all of it."""
     lengths = [step.window_ns for step in d.steps]
     if sum(lengths) != d.window_ns:
         return []
@@ -123,7 +123,7 @@ def _lengths(port: PortOverTime) -> set[int]:
 
 def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked: bool) -> str:
     count = sum(len(n.ports_over_time) for n in nodes)
-    steps = " Dotted: the begin of each profiled step." if marked else ""
+    steps = " Dotted: the start of each profiled step." if marked else ""
     return (
         f"Network ports ({count}), sampled by {SAMPLED_BY[nodes[0].sampled_by]}, {width_ns / 1e9:.3g} s a column: all "
         f"traffic of the port, not only the job's. Highest: {amount(top * 1e9, 'B/s')} in one direction.{steps}"
