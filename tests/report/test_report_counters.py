@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.network import MOST_NODES_WITH_PORTS, few_with_ports
+from harness.analysis.network import MOST_NODES_WITH_PORTS, few_with_ports, node_network, traffic_of_monitor
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import NodeNetwork, Summary
 from harness.measure.paths import measure_one
+from harness.monitor.network import Nic, NicSeries
 from harness.monitor.samples import Recording, Series
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
@@ -176,6 +177,19 @@ def test_without_nsys_counters_the_monitor_draws_its_own_at_its_own_resolution()
     assert "by the monitor, 1 s a column" in figure.caption
     single = a_node("n1", values)
     assert monitor_figure([Recording(Path(), "n1", "nvml", MS, single.devices[:1], {}, 0)], []) is None
+
+
+def test_without_nsys_the_monitors_counters_of_each_port_are_drawn() -> None:
+    at = [EPOCH_NS + i * 1000 * MS for i in range(5)]
+    counters = {"sent_bytes": [0.0, 2e9, 4e9, 4e9, 10e9], "received_bytes": [0.0, 1e9, 2e9, 3e9, 4e9]}
+    nics = [NicSeries(Nic(f"mlx5_{i}:1", "infiniband", 200.0), Series(i, "", None, at, counters)) for i in range(2)]
+    node = node_network("n1", "monitor", traffic_of_monitor(nics))
+    assert node is not None
+    figure = port_figure(Summary(network=[node]))
+    assert figure is not None
+    assert figure.data[0]["z"] == [[2.0, 2.0, 0.0, 6.0]] * 2
+    assert figure.data[1]["z"] == [[1.0] * 4] * 2
+    assert "sampled by the monitor, 1 s a column" in figure.caption
 
 
 def test_a_page_without_counters_has_no_section_of_them() -> None:

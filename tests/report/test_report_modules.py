@@ -51,6 +51,18 @@ def test_layers_of_one_kind_are_one_row_per_rank_and_step() -> None:
     assert net["share"] == "37.5 %", "90 of 240: this trace does not say who launched its collectives"
 
 
+def test_without_a_gpu_and_operators_the_time_is_that_of_the_host() -> None:
+    made = Made()
+    made.events.clear()
+    for step in range(2):
+        made.step(1000 * step, 1000 * step + 1000, step).range(1000 * step, 1000 * step + 300, "Net")
+        made.range(1000 * step + 400, 1000 * step + 900, "Net (backward)")
+    shown = MODULES.on_page(summary_of(made))
+    (row,) = [dict(zip(shown.head, row, strict=True)) for row in shown.rows]
+    assert shown.caption.startswith("Modules: time on the host")
+    assert (row["forward"], row["backward"], row["share"], row["on the host"]) == ("300 ns", "500 ns", "–", "–")
+
+
 def test_the_table_of_ranges_keeps_the_ranges_of_the_program() -> None:
     s = summary_of(a_model())
     assert [row[0] for row in RANGES.on_page(s).rows] == ["ProfilerStep#", "backward", "forward"]

@@ -19,16 +19,17 @@ _MOST = 16
 @dataclass
 class Module:
     """Modules whose names differ in numbers only. ranges: of their forward and backward passes, and recomputed ones.
-    steps: of all ranks. whole_ns: of all kernels of the job."""
+    time: the field that has their time. steps: of all ranks. whole_ns: of all kernels of the job."""
 
     name: str
+    time: str
     steps: int
     whole_ns: int
     modules: set[str] = field(default_factory=set)
     ranges: dict[str, list[RangeTime]] = field(default_factory=lambda: {"": [], BACKWARD: [], RECOMPUTED: []})
 
-    def device_ns(self, *passes: str) -> int:
-        return sum(r.kernel_ns for each in passes for r in self.ranges[each])
+    def time_ns(self, *passes: str) -> int:
+        return sum(getattr(r, self.time) for each in passes for r in self.ranges[each])
 
     def total(self, field_name: str) -> float:
         """Of forward and backward, of one rank in one step."""
@@ -36,30 +37,34 @@ class Module:
         return float(sum(getattr(r, field_name) for r in rows)) / self.steps
 
     def each(self, *passes: str) -> float | None:
-        """Time on the device, of one rank in one step; None if such passes launched nothing."""
-        return self.device_ns(*passes) / self.steps or None
+        """Time of one rank in one step; None without any."""
+        return self.time_ns(*passes) / self.steps or None
 
 
 def modules(s: Summary) -> list[Module]:
     """The modules that have ranges, most time first, so that a module is before its parts."""
     names = {r.name for r in s.ranges}
     whole_ns = sum(k.duration_ns for k in s.kinds)
+    time = "kernel_ns" if s.devices else "host_ns"  # without a GPU nsys knows no work
     found: dict[str, Module] = {}
     for r in s.ranges:
         name = module_of(r.name, names)
         if name is None:
             continue
         label = _NUMBER.sub("*", name)
-        row = found.setdefault(label, Module(label, max(s.steps.counted, 1), whole_ns))
+        row = found.setdefault(label, Module(label, time, max(s.steps.counted, 1), whole_ns))
         row.modules.add(name)
         row.ranges[r.name[len(name) :]].append(r)
-    return sorted(found.values(), key=lambda x: (-x.device_ns("", BACKWARD), -x.total("host_ns"), x.name))
+    return sorted(found.values(), key=lambda x: (-x.time_ns("", BACKWARD), -x.total("host_ns"), x.name))
+
+
+def _caption(s: Summary) -> str:
+    what = f"time of the {work_word(s.devices)} that they launch" if s.devices else "time on the host"
+    return f"Modules: {what}, their parts included, per rank and step"
 
 
 MODULES = TableOf[Module](
-    caption=lambda s: (
-        f"Modules: time of the {work_word(s.devices)} that they launch, their parts included, per rank and step"
-    ),
+    caption=_caption,
     rows=modules,
     columns=(
         Column("module", lambda x: x.name, apart, page=60),
@@ -67,8 +72,8 @@ MODULES = TableOf[Module](
         Column("forward", lambda x: duration(x.each(""))),
         Column("backward", lambda x: duration(x.each(BACKWARD))),
         Column("recomputed", lambda x: duration(x.each(RECOMPUTED))),
-        Column("share", lambda x: of(x.device_ns("", BACKWARD), x.whole_ns)),
-        Column("on the host", lambda x: duration(x.total("host_ns"))),
+        Column("share", lambda x: of(x.time_ns("", BACKWARD), x.whole_ns)),
+        Column("on the host", lambda x: duration(x.total("host_ns")) if x.time != "host_ns" else "–"),
         Column("messages", lambda x: per_step(x.total("collectives")) if x.total("collectives") else "–"),
         Column("bytes", lambda x: amount(x.total("message_bytes")) if x.total("collectives") else "–"),
     ),
