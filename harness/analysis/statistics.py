@@ -54,27 +54,6 @@ class BestPoint(NamedTuple):
     alike: list[int]
 
 
-def best_point(points: Sequence[Sequence[float]], more_is_worse: bool) -> BestPoint | None:
-    """The best of several points, each with its runs' numbers, which are > 0; None of fewer than two points, or if no
-    point has two runs.
-
-    The truly best point is among `alike` in at least 95 % of such sets of runs: selection of a subset (Gupta 1965,
-    Technometrics 7) on the logarithms, with the variance inside of points pooled, so that three runs of each of seven
-    points have 14 degrees of freedom, and with the error of 5 % split over the comparisons (Bonferroni).
-    """
-    logs = [[log(value) for value in runs] for runs in points]
-    df = sum(len(runs) - 1 for runs in logs)
-    if len(logs) < 2 or df < 1:
-        return None
-    means = [fmean(runs) if more_is_worse else -fmean(runs) for runs in logs]
-    best = means.index(min(means))
-    pooled = sum((len(runs) - 1) * variance(runs) for runs in logs if len(runs) > 1) / df
-    reach = t_quantile(1 - (1 - CONFIDENCE) / (len(logs) - 1), df)
-    errors = [sqrt(pooled * (1 / len(runs) + 1 / len(logs[best]))) for runs in logs]
-    alike = [i for i, mean in enumerate(means) if i == best or mean - means[best] <= reach * errors[i]]
-    return BestPoint(best, alike)
-
-
 class Sample(NamedTuple):
     """One run's number, > 0, and the block of neighbouring runs in which it was made; None: no block is known."""
 
@@ -126,6 +105,26 @@ def effect(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
         return None
     in_blocks = all(sample.block is not None for sample in (*a, *b))
     return _within_blocks(a, b) if in_blocks else _welch(a, b)
+
+
+def best_point(points: Sequence[Sequence[float]], more_is_worse: bool) -> BestPoint | None:
+    """The best of several points, each with its runs' numbers, which are > 0, by its geometric mean; None of fewer than
+    two points, or if no point has two runs. A point with one run is not told from the best.
+
+    The truly best point is among `alike` in at least 95 % of such sets of runs: selection of a subset (Gupta 1965,
+    Technometrics 7) by Welch's t of the logarithms, with the error of 5 % split over the comparisons (Bonferroni).
+    """
+    if len(points) < 2 or max(map(len, points)) < FEWEST_RUNS:
+        return None
+    costs = [fmean(map(log, runs)) * (1 if more_is_worse else -1) for runs in points]
+    best = costs.index(min(costs))
+    confidence = 1 - (1 - CONFIDENCE) / (len(points) - 1)
+
+    def is_worse(place: int) -> bool:
+        found = effect(*(list(map(Sample, points[each])) for each in (best, place)))
+        return found is not None and abs(found.log_ratio) > t_quantile(confidence, found.df) * found.error
+
+    return BestPoint(best, [place for place in range(len(points)) if place == best or not is_worse(place)])
 
 
 def _welch(a: Sequence[Sample], b: Sequence[Sample]) -> Effect:
