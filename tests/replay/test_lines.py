@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.analysis.summary import HostActivity, LineShare, TimeLost
-from harness.replay.host_causes import activity_words
+from harness.analysis.summary import LineShare, TimeLost
 from harness.replay.process import pack_graph, unpack_graph
 from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import Trace
@@ -194,13 +193,3 @@ def test_a_graph_with_lines_comes_back_from_its_bytes() -> None:
     for one, other in zip(again.line_times, graph.line_times, strict=True):
         assert (one == other).all()
     assert len(part.graph) < len(parts_of(traces[:1])[0].graph) + 6000
-
-
-def test_a_phase_that_only_operators_show_is_no_activity_with_a_name() -> None:
-    """As in a trace of three steps of PyTorch's example for MNIST, whose report ended with a traceback."""
-    row = HostActivity(
-        cause="host work", what="forward (by its operators)", kind="range", rank=None, device=0, idle_ns=9, count=1,
-        longest_ns=9, first_ns=0,
-    )  # fmt: skip
-    assert activity_words(row) is None
-    assert activity_words(row.model_copy(update={"what": "aten::to"})) == "aten::to"

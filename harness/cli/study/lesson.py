@@ -32,7 +32,7 @@ class LessonAtSite(NamedTuple):
 
     def command(self, experiment: Experiment) -> str:
         """The command of one arm; if no flag can undo a default of the site, the lesson's own `--run`."""
-        slide = None if _on_cpu(self.site) or self.site.defaults else lessons.slide_of(experiment)
+        slide = None if runs_on_cpu(self.site) or self.site.defaults else lessons.slide_of(experiment)
         if slide is not None:
             return lessons.slide_command(slide, self.site_given)
         typed = lessons.shell_command(experiment, self.site_given, self.site.defaults)
@@ -149,7 +149,7 @@ def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lesson
 def _elsewhere(lesson: lessons.Lesson, runs: list[Run], here: Site) -> lessons.FoundPair:
     """Two runs of another site, of which an answer is better than none."""
     others = [run for run in runs if run.record.site.name != here.name]
-    for cpu in (_on_cpu(here), not _on_cpu(here)):
+    for cpu in (runs_on_cpu(here), not runs_on_cpu(here)):
         found = lessons.find_pair(lesson.pair(cpu), others)
         if found.a is not None and found.b is not None:
             return found
