@@ -80,8 +80,13 @@ def queue(slurm_sh: SlurmSh) -> Iterator[Submitted]:
         ]
         run = slurm_sh.submit(slurm_sh.site("waits"))
         jobs += [run.job_id, slurm.sbatch(*whole)]
-        reasons = ("squeue", "--noheader", "--states=PENDING", "--format=%r")  # None: Slurm has not looked at it yet
-        wait_until(lambda: "None" not in slurm.run(*reasons).stdout.split(), "the reasons of all that wait")
+        # Until the scheduler has looked at a job, its reason is None, or Resources if nodes are short.
+        reasons = ("squeue", "--noheader", "--states=PENDING", "--format=%r")
+        last = {"Dependency", "BeginTime", "JobHeldUser"}
+        wait_until(
+            lambda: last <= set(found := slurm.run(*reasons).stdout.split()) and "None" not in found,
+            "the reasons of all that wait",
+        )
         yield run
     finally:
         slurm.run("scancel", *jobs, check=False)

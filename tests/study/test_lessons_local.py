@@ -86,6 +86,9 @@ def test_the_list_shows_what_is_done_at_this_site(runs: Path, short: str) -> Non
     assert [r["name"] for r in rows] == lesson_names()
     done = {r["name"] for r in rows if r["a"] and r["b"]}
     assert done >= {"2a"}
+    refused = {r["name"]: r["refused"] for r in rows if r["refused"]}
+    assert "there is no step 5, the steps are 0 to 4" in refused.pop("4a"), "the window of this site is short"
+    assert set(refused) <= {"4b"}
 
 
 def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:

@@ -174,7 +174,15 @@ def ended_runs() -> dict[str, list[Run]]:
 
 def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bool) -> int:
     runs = ended_runs()
-    rows = [_row(each, _paired(each, runs[each.ends], here)[1]) for each in every]
+    rows: list[dict[str, object]] = []
+    refused: dict[str, str] = {}
+    for each in every:
+        found = lessons.FoundPair(None, None)
+        try:
+            found = _paired(each, runs[each.ends], here)[1]
+        except RequestError as error:  # the site's defaults do not go with this lesson
+            refused[each.name] = str(error)
+        rows.append(_row(each, found) | {"refused": refused.get(each.name)})
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -184,6 +192,7 @@ def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bo
         state = {0: "not started", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
         if done < len(lessons.FoundPair._fields) and _lacks_gpus(each, here):
             state = "needs GPUs"
+        state = f"not at this site: {refused[each.name]}" if each.name in refused else state
         print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")
     print(f"next: {lessons.lesson_command('1a', site)} · --hint · --answer")
     return 0
