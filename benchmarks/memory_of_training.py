@@ -12,6 +12,7 @@ Prints one JSON object.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import os
@@ -167,6 +168,7 @@ def build_deepspeed(argv: list[str]) -> Rank:
     from exercises.utils.arguments import parse_arguments
     from exercises.utils.stop import StopRequest
 
+    gc.enable()  # as run_script does: DeepSpeed leaves the weights that it has copied in a circle of references
     arguments = parse_arguments(train.DeepSpeedArguments, "", train.declare_options, argv)
     if torch._guards.detect_fake_mode():
         _believe_other_ranks()

@@ -150,7 +150,7 @@ def stored(root: Path, asked: Experiment, /, **summary: Any) -> Run:
     run.write_record(record)
     run.write_status(Status(state="completed", started_ns=1, ended_ns=101_000_000_001))
     run.summary.write_text(json.dumps(summary), encoding="utf-8")
-    named = run.path.with_name("Llama-3.2-1B-local-1")
+    named = run.path.with_name("Llama-3.2-1B-local-1-n1-g4")
     return Run(run.path.rename(named))
 
 
@@ -179,6 +179,13 @@ def test_the_sites_own_runs_say_how_fast_the_next_one_is(no_runs: Path) -> None:
     assert planned("-e", "1", *LEONARDO).step.speed.earlier is False  # type: ignore[union-attr]
 
 
+def test_a_model_whose_name_begins_alike_says_nothing(no_runs: Path) -> None:
+    asked = prepared("-e", "1", *LEONARDO).asked
+    run = stored(no_runs, asked, **speed_of(0.25))
+    run.path.rename(run.path.with_name(run.path.name.replace("Llama-3.2-1B-", "Llama-3.2-1B-deep-")))
+    assert planned("-e", "1", *LEONARDO).step.speed.earlier is False  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -202,7 +209,7 @@ def test_exercise_0s_lines_replace_the_nominal_rates(no_runs: Path) -> None:
 
     run = completed(no_runs, "local-2", CommTests())
     run.write_record(run.record.model_copy(update={"site": load_site("leonardo")}))
-    run = Run(run.path.rename(run.path.with_name("comm-tests-local-2")))
+    run = Run(run.path.rename(run.path.with_name("comm-tests-local-2-n1-g4")))
     run.collectives.parent.mkdir()
     fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.01}
     result = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "fit": fit}

@@ -7,6 +7,7 @@ Only the newest few are looked at, and only what they stored: a submission must 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -24,6 +25,7 @@ from harness.theory.communication import MeasuredLink
 
 NEWEST = 6
 LARGEST_FILE = 8_000_000
+_JOB_ID = r"(?:local-)?\d+(?:[_-]\d+)*"  # 4711, 4711_3 of an array, 4711-2 of an allocation, local-1
 
 
 class EarlierRun(NamedTuple):
@@ -43,7 +45,7 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
     if job.model is None:
         return []
     found = []
-    for run in _newest(Path(job.output_dir), f"{escape(job.run_name[0])}-*"):
+    for run in _newest(Path(job.output_dir), job.run_name[0]):
         summary = _json(run.summary) or {}
         asked, site = summary.get("experiment"), _at(summary, "run", "site", "name")
         clean = isinstance(asked, dict) and not asked.get("faults") and not asked.get("mystery")
@@ -56,8 +58,7 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
 
 def elapsed_of_same(job: Job) -> list[int]:
     """Nanoseconds from start to end of the newest completed runs of these settings at the same site."""
-    before, after = map(escape, job.run_name)
-    runs = (run for run in _newest(Path(job.output_dir), f"{before}-*{after}") if _is_same(run, job))
+    runs = (run for run in _newest(Path(job.output_dir), *job.run_name) if _is_same(run, job))
     return [status.elapsed_ns for run in runs if (status := run.status()) and status.elapsed_ns is not None]
 
 
@@ -74,20 +75,22 @@ def _is_same(run: Run, job: Job) -> bool:
     return False
 
 
-def _newest(folder: Path, name: str) -> list[Run]:
-    """The newest runs in an exercise's folder whose name fits the pattern."""
+def _newest(folder: Path, before: str, after: str = "-n") -> list[Run]:
+    """The newest runs in an exercise's folder with this name before the job's id, and these words right after it."""
     place = folder / "profiler"
     if not os.access(place, os.X_OK):  # none yet, or another user closed it: the launch itself says so
         return []
-    return [Run(path) for path in _newest_folders(place, name, place.stat().st_mtime_ns)]
+    return [Run(path) for path in _newest_folders(place, before, after, place.stat().st_mtime_ns)]
 
 
 @lru_cache(maxsize=8)  # the points of a series ask the same
-def _newest_folders(place: Path, name: str, _changed_ns: int) -> list[Path]:
+def _newest_folders(place: Path, before: str, after: str, _changed_ns: int) -> list[Path]:
+    named = re.compile(rf"{re.escape(before)}-{_JOB_ID}{re.escape(after)}")
     pairs = []
-    for path in place.glob(f"{name}/run.json"):
+    for path in place.glob(f"{escape(before)}-*/run.json"):
         with suppress(OSError):
-            pairs.append((path.stat().st_mtime_ns, path.parent))
+            if named.match(path.parent.name):  # not of a model whose name begins alike
+                pairs.append((path.stat().st_mtime_ns, path.parent))
     return [path for _, path in sorted(pairs, reverse=True)[:NEWEST]]
 
 
@@ -146,7 +149,7 @@ class MeasuredLinks(NamedTuple):
 
 def measured_links(job: Job) -> MeasuredLinks | None:
     """The newest completed run of exercise 0 at the job's site that fitted a line; None: there is no such run."""
-    for run in _newest(runs_root() / CommTests.folder, "comm-tests-*"):
+    for run in _newest(runs_root() / CommTests.folder, "comm-tests"):
         status, record = run.status(), _json(run.record_file)
         if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
             continue
