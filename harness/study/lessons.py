@@ -303,7 +303,7 @@ def slide_command(text: str, site: str | None) -> str:
 
 def lesson_command(name: str, site: str | None) -> str:
     """The command of the lesson at the same site, to which flags can be added; `site` is `--site` as given."""
-    return shlex.join(["slurm.sh", "lesson", name, *(["--site", site] if site is not None else [])])
+    return shlex.join(["bash", "slurm.sh", "lesson", name, *(["--site", site] if site is not None else [])])
 
 
 class LessonArm(NamedTuple):

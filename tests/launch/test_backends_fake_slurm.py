@@ -307,7 +307,7 @@ def test_exercise_0_stays_to_show_what_it_measures(programs: Path, site: str, ha
     fake(programs, "sbatch", "echo 4712")
     assert json.loads(harness("-e", "0", "--site", site, "--json").stdout)["job_id"] == "4712"
     fake(programs, "sbatch", "echo 4713")
-    assert "next: slurm.sh status 4713" in harness("-e", "1", "--site", site).stdout
+    assert "next: bash slurm.sh status 4713" in harness("-e", "1", "--site", site).stdout
 
 
 def test_a_run_again_and_a_lessons_run_record_what_they_ask_for(

@@ -45,7 +45,7 @@ def test_the_question_of_a_lesson_for_gpus_can_be_read_on_cpus_and_every_next_co
         assert main(words) == 0
         said = capsys.readouterr().out
         assert "This lesson needs GPUs, and site local runs on CPUs: choose another --site." in said
-        following = re.search(r"^next: slurm\.sh (.*)$", said, re.M)
+        following = re.search(r"^next: bash slurm\.sh (.*)$", said, re.M)
         if following is None:
             break
         words, seen = following[1].split(), seen + 1
@@ -65,7 +65,7 @@ def test_each_command_that_a_lesson_prints_is_accepted_or_marked_as_needing_gpus
 ) -> None:
     assert main(["lesson", name, "--site", site, "--no-run"]) == 0
     said = capsys.readouterr().out
-    printed = [shlex.split(line) for line in re.findall(r"^  [ab]: bash slurm\.sh (.*) not run yet$", said, re.M)]
+    printed = [shlex.split(line) for line in re.findall(r"^  [ab] \(not run yet\): bash slurm\.sh (.*)$", said, re.M)]
     assert len(printed) == 2
     codes = [main(["--dry-run", *words]) for words in printed]
     marked = "This lesson needs GPUs" in said

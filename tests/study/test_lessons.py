@@ -466,9 +466,9 @@ def test_every_next_command_keeps_the_site(
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     assert main(["lesson", "--site", "leonardo"]) == 0
-    assert "next: slurm.sh lesson 1a --site leonardo · --hint" in capsys.readouterr().out
+    assert "next: bash slurm.sh lesson 1a --site leonardo · --hint" in capsys.readouterr().out
     assert main(["lesson", "1a", "--site", "leonardo", "--answer", "--no-run"]) == 2
-    assert "(or slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
+    assert "(or bash slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
 
 
 def test_defaults_that_break_a_lesson_are_one_sentence() -> None:

@@ -94,7 +94,7 @@ def test_the_list_shows_what_is_done_at_this_site(runs: Path, short: str) -> Non
 def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
     done = lesson(tmp_path, "1a", "--site", "leonardo")
     assert done.returncode == 0, done.stderr
-    assert "next: slurm.sh lesson 1a --site leonardo --run" in done.stdout
+    assert "next: bash slurm.sh lesson 1a --site leonardo --run" in done.stdout
     assert not list(tmp_path.iterdir())
 
 

@@ -66,7 +66,7 @@ def test_what_does_not_fit_comes_with_a_launch_that_does() -> None:
     assert found.memory is not None and found.memory.nearest is not None
     assert found.memory.verdict == "does not fit"
     words = shlex.split(found.memory.nearest.command)
-    better = planned(*words[1:])
+    better = planned(*words[2:])
     assert better.memory is not None and better.memory.verdict == found.memory.nearest.verdict == "fits"
     assert found.memory.nearest.command in found.warnings[0]
 
@@ -75,7 +75,7 @@ def test_the_least_intrusive_change_comes_first() -> None:
     memory = planned("-e", "1", *LEONARDO, "--", "--micro-batch-size", "64").memory
     assert memory is not None and memory.verdict == "does not fit"
     assert memory.nearest is not None
-    assert memory.nearest.command == "slurm.sh -e 1 --site leonardo -- --micro-batch-size 16"
+    assert memory.nearest.command == "bash slurm.sh -e 1 --site leonardo -- --micro-batch-size 16"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_json_has_every_number_by_name(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["plan", *LARGE, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "does not fit"
-    assert found["fits_with"].startswith("slurm.sh -e")
+    assert found["fits_with"].startswith("bash slurm.sh -e")
     assert found["numbers"]["peak_memory_bytes"]["unit"] == "bytes"
 
 

@@ -272,7 +272,7 @@ def test_a_recording_says_what_it_would_run_and_writes_nothing(root: Path, capsy
     assert main(["reference", "record", *words]) == 0
     told = capsys.readouterr()
     assert "reference x, list two, at site local\n  4 runs: 0 done · 4 to do\n" in told.err
-    assert told.out == "plain  slurm.sh -e 1 -g 2\nslow   slurm.sh -e 1 -g 2 -- --slow-dataloading\n"
+    assert told.out == "plain  bash slurm.sh -e 1 -g 2\nslow   bash slurm.sh -e 1 -g 2 -- --slow-dataloading\n"
     assert sorted(root.rglob("*")) == before
 
 

@@ -310,7 +310,7 @@ def test_a_dry_run_prints_a_command_per_run_and_writes_nothing(file: str, capsys
     said = capsys.readouterr()
     assert "at most 24.0 min (the time limit: 00:06:00 each)" in said.err
     assert said.out.splitlines()[0] == (
-        "micro_batch_size=1: slurm.sh -e 1 -g 2 --time 00:06:00 -- --steps 60 --micro-batch-size 1 --no-profile"
+        "micro_batch_size=1: bash slurm.sh -e 1 -g 2 --time 00:06:00 -- --steps 60 --micro-batch-size 1 --no-profile"
     )
     assert all_series() == []
 

@@ -13,6 +13,7 @@ from harness.cli.launch.plan_short import announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
+from harness.common.format import amount
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import site_lacks_training
@@ -36,7 +37,7 @@ class LessonAtSite(NamedTuple):
         if slide is not None:
             return lessons.slide_command(slide, self.site_given)
         typed = lessons.shell_command(experiment, self.site_given, self.site.defaults)
-        return typed or f"bash {lessons.lesson_command(self.lesson.name, self.site_given)} --run"
+        return typed or f"{lessons.lesson_command(self.lesson.name, self.site_given)} --run"
 
     def arms(self, found: lessons.FoundPair) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
         """Each arm's experiment, with its run."""
@@ -215,10 +216,25 @@ def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
         print(f"This lesson needs GPUs, and site {asked.site.name} runs on CPUs: choose another --site.\n")
     for arm, (experiment, run) in zip("ab", asked.arms(found), strict=True):
         state = f"run {run.job_id}" if run else "not run yet"
-        print(f"  {arm}: {asked.command(experiment):<60} {state}")
+        print(f"  {arm} ({state}): {asked.command(experiment)}")
+        if run is None and (short := _too_large(experiment, asked.site)):
+            print(f"     {short}")
     print("\nlook at")
     for tool, what in lesson.look_at.items():
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
+
+
+def _too_large(experiment: Experiment, site: Site) -> str:
+    """A sentence if a site's GPUs have less memory than the experiment needs, with the nearest launch that fits."""
+    from harness.launch.submit import prepare
+    from harness.study.plan.plan import plan_of
+
+    memory = None if runs_on_cpu(site) else plan_of(prepare(experiment, site)).memory
+    if memory is None or memory.verdict != "does not fit" or memory.capacity.total_bytes is None:
+        return ""
+    nearest = f"; the nearest that {memory.nearest.verdict}: {memory.nearest.command}" if memory.nearest else ""
+    needs = amount(memory.peak.highest.total)
+    return f"does not fit at {site.name}: {needs} of {amount(memory.capacity.total_bytes)} per GPU{nearest}"
 
 
 def _may_start(asked: LessonAtSite, found: lessons.FoundPair, made: list[Run], yes: bool) -> bool:
@@ -259,7 +275,7 @@ def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool) -> int
     if found.a is None or found.b is None:
         elsewhere = _elsewhere(asked.lesson, ended_runs()[asked.lesson.ends], asked.site)
         if elsewhere.a is not None and elsewhere.b is not None:
-            own = f"bash {lessons.lesson_command(asked.lesson.name, asked.site_given)} --run"
+            own = f"{lessons.lesson_command(asked.lesson.name, asked.site_given)} --run"
             of = (
                 f"These are runs of site {elsewhere.a.record.site.name}: there is no pair of site {asked.site.name} yet"
             )

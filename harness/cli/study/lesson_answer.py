@@ -90,7 +90,7 @@ def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
 
 def again(lesson: Lesson, site: str | None) -> str:
     """The command that repeats both runs and answers from them."""
-    return f"bash {lesson_command(lesson.name, site)} --again --answer"
+    return f"{lesson_command(lesson.name, site)} --again --answer"
 
 
 def answer_lines(one: RelationResult) -> list[str]:

@@ -270,7 +270,7 @@ def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> l
     if len(found.faults) > 1:
         lines.append(f"both causes: {found.points} of 100" + "; one has no answer" * found.missing)
     then = "reveal" if found.points == 100 else "answer"
-    return [*lines, f"next: slurm.sh mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
+    return [*lines, f"next: bash slurm.sh mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
 
 
 def _answer_as_data(asked: GradedMystery, number: int, latest: Grade, found: Result) -> dict[str, object]:

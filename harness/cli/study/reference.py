@@ -172,7 +172,7 @@ def _show(recording: Recording, plan: series.SeriesPlan, wanted: series.Wanted) 
     elif wanted.dry_run:
         rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
         width = max(map(len, rows), default=0)
-        print("\n".join(f"{name:<{width}}  {command}" for name, command in rows.items()))
+        print("\n".join(f"{name:<{width}}  bash {command}" for name, command in rows.items()))
     else:
         print("\n".join(series.state_lines(plan)))
     return 0

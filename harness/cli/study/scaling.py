@@ -145,7 +145,7 @@ def _print(series: Series, found: list[Size], said: str) -> None:
     title = series.found.sweep.title
     print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], found))))
     print("\n".join(["", *screen.block(why_table(found)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
-    print(f"next: slurm.sh report {found[-1].runs[0]}")
+    print(f"next: bash slurm.sh report {found[-1].runs[0]}")
 
 
 def _write_files(series: Series, found: list[Size], arguments: Arguments) -> list[str]:

@@ -222,7 +222,7 @@ def _interruptible(run: Run) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if not backend_of_run(run).HELD:
-            next_commands = f"slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}"
+            next_commands = f"bash slurm.sh logs {run.job_id} -f · bash slurm.sh cancel {run.job_id}"
             print(f"\nstill running: {next_commands}", file=sys.stderr)
             raise
         print("\nstopping: the traces so far are kept (a second Ctrl-C ends this wait, not the run)", file=sys.stderr)
@@ -271,5 +271,5 @@ def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
 
     if is_comm_run(run.path):
         return render_comm(run.path, shown)
-    whole = f"slurm.sh report {run.job_id} --full"
+    whole = f"bash slurm.sh report {run.job_id} --full"
     return "\n".join(render_short(s, columns(WIDTH), whole, page) for s in summaries)

@@ -180,8 +180,8 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         yield from super().warnings(asked)
         if asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
             yield (
-                f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces "
-                "will cross the slow network; use pipeline stages (--pp) across nodes"
+                f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: the messages of tensor "
+                "parallelism will cross the slow network; use pipeline stages (--pp) across nodes"
             )
 
     def profiler(self, asked: Megatron) -> Literal["nsys"] | None:

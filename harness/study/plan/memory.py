@@ -301,7 +301,7 @@ def nearest_fit(asked: Experiment, job: Job) -> NearestFit | None:
         arguments = command_of(experiment, site, job.site.defaults)
         if arguments is None:
             continue
-        found = NearestFit(f"slurm.sh {shlex.join(arguments)}", "fits" if share <= FITS else "is tight")
+        found = NearestFit(f"bash slurm.sh {shlex.join(arguments)}", "fits" if share <= FITS else "is tight")
         if share <= FITS:
             return found
         tight = tight or found
