@@ -61,8 +61,6 @@ def expected_metrics(summary: Summary) -> Iterator[tuple[str, float]]:
         trained=first.trained_parameters,
     ):
         sums[traffic.kind] += traffic.message_bytes / micro_batches
-    if sharding in ("zero1", "zero2"):  # DeepSpeed chooses between all_reduce and reduce_scatter itself
-        sums.pop("reduce_scatter")
     yield from ((f"expected_{kind}_bytes", total) for kind, total in sums.items())
     state = state_bytes(
         first.parameters, ranks, sharding=sharding, bf16=bf16, hpz=hpz, trained=first.trained_parameters

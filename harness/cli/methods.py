@@ -15,7 +15,10 @@ from harness.theory.memory import megatron_parameters, megatron_state_bytes, sta
 
 RANKS, PER_NODE, SAMPLES, SEQUENCE = 8, 4, 8, 4096
 MODEL = find_model("mistral-7b")[0]
-EXAMPLE = f"Mistral-7B in bf16 on {RANKS} GPUs, {PER_NODE} per node, {SAMPLES} samples of {SEQUENCE} tokens per step"
+EXAMPLE = (
+    f"Mistral-7B in bf16 on {RANKS} GPUs, {PER_NODE} per node, {SAMPLES} samples of {SEQUENCE} tokens per step; "
+    "TP, PP and CP divide over all of them"
+)
 _PARTS: tuple[StepPart, ...] = ("forward", "backward", "optimizer_step")
 # Under DDP and FSDP weights and gradients are float32; FSDP gathers in bf16.
 _DATA_PARALLEL: tuple[tuple[str, str, Sharding, int, int], ...] = (

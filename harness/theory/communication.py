@@ -50,7 +50,8 @@ def traffic_per_step(
     of a node, if FSDP shards inside nodes. trained: of the parameters, if DDP or FSDP freezes the others. Ideal: no
     parameter is gathered twice in one pass, or kept from the forward for the backward pass. Gradients are reduced and
     parameters gathered while other layers compute; only what the optimizer's step sends has nothing beside it. Sources:
-    Rajbhandari et al., ZeRO, 2020, section 7; Wang et al., ZeRO++, 2023, section 3.
+    Rajbhandari et al., ZeRO, 2020, section 7; Wang et al., ZeRO++, 2023, section 3. Stages 1 and 2 are as DeepSpeed
+    sends them since 0.10 (its `use_multi_rank_bucket_allreduce`): an all-reduce in place of the paper's reduce-scatter.
     """
     whole = float(parameters * element_bytes)
     if sharding == "none":
@@ -60,7 +61,7 @@ def traffic_per_step(
     each = whole * micro_batches  # no rank keeps whole gradients, so every micro-batch reduces its own
     if sharding in ("zero1", "zero2"):
         return [
-            Traffic("reduce_scatter", "backward", ranks, whole if sharding == "zero1" else each, hides=True),
+            Traffic("all_reduce", "backward", ranks, whole if sharding == "zero1" else each, hides=True),
             Traffic("all_gather", "optimizer_step", ranks, whole),
         ]
     near = hpz > 1

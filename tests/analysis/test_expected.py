@@ -26,8 +26,9 @@ def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float
     [
         ({"exercise": 1, "mixed_precision": True}, {}, {"all_reduce": 4000}),
         ({"exercise": 1}, {"gradient_accumulation_steps": 16}, {"all_reduce": 250}),
-        ({"exercise": 2, "zero_stage": 2, "mixed_precision": True}, {}, {"all_gather": 2000}),
-        ({"exercise": 2, "zero_stage": 1}, {"gradient_accumulation_steps": 4}, {"all_gather": 1000}),
+        ({"exercise": 2, "zero_stage": 2, "mixed_precision": True}, {}, {"all_reduce": 2000, "all_gather": 2000}),
+        ({"exercise": 2, "zero_stage": 1}, {"gradient_accumulation_steps": 4},
+         {"all_reduce": 1000, "all_gather": 1000}),
         ({"exercise": 2, "zero_stage": 3}, {}, {"all_gather": 8000, "reduce_scatter": 4000}),
         ({"exercise": 2, "zero_stage": 3, "mixed_precision": True}, {"gradient_accumulation_steps": 4},
          {"all_gather": 4000, "reduce_scatter": 2000}),

@@ -172,7 +172,9 @@ def after_submission(run: Run, behaviour: Behaviour) -> int:
         verb = "started" if local else "submitted"
         print(f"{verb} {run.job_id}: {run.path}", file=sys.stderr)
         if not stays:
-            print(f"next: bash slurm.sh status {run.job_id} · bash slurm.sh logs {run.job_id} -f · bash slurm.sh report {run.job_id}")
+            print(
+                "next: " + " · ".join(f"bash slurm.sh {then} {run.job_id}" for then in ("status", "logs -f", "report"))
+            )
     if stays:
         quiet = behaviour.json or (behaviour.wait and not behaviour.follow)
         return follow(run, quiet=quiet, as_json=behaviour.json)

@@ -273,7 +273,9 @@ def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
     elif arguments.wanted.dry_run:
         if (request := _request(series, arguments)) is not None:
             show_request(*request)
-        print("\n".join(f"{task.point.slot}: bash {' '.join(masked_words(task.point.command))}" for task in plan.to_make))
+        print(
+            "\n".join(f"{task.point.slot}: bash {' '.join(masked_words(task.point.command))}" for task in plan.to_make)
+        )
     else:
         print("\n".join(state_lines(plan)))
     return 0
