@@ -6,7 +6,7 @@ A reference is a folder: `reference.json`, a small index that every report may r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
@@ -293,11 +293,16 @@ def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVaria
     return next((each for each in timed if not differing(each.compared, settings)), None)
 
 
+def trusted_runs(runs: Sequence[StoredRun]) -> Sequence[StoredRun]:
+    """Those whose times are not in doubt; all if each has a doubt, such as more ranks than cores."""
+    return [run for run in runs if not run.doubts] or runs
+
+
 def _mean_step_ns(folder: Path, variant: StoredVariant) -> int | None:
     """None if the variant's runs cannot be read: a report does not fail because of a reference."""
     try:
         runs = read_runs(folder, variant).runs
     except WorkError:
         return None
-    steps_ns = [ns for run in runs if (ns := judged_step_ns(run.metrics))]
+    steps_ns = [ns for run in trusted_runs(runs) if (ns := judged_step_ns(run.metrics))]
     return round(geometric_mean(steps_ns)) if steps_ns else None

@@ -51,7 +51,7 @@ def traffic_per_step(
     parameter is gathered twice in one pass, or kept from the forward for the backward pass. Gradients are reduced and
     parameters gathered while other layers compute; only what the optimizer's step sends has nothing beside it. Sources:
     Rajbhandari et al., ZeRO, 2020, section 7; Wang et al., ZeRO++, 2023, section 3. Stages 1 and 2 are as DeepSpeed
-    sends them since 0.10 (its `use_multi_rank_bucket_allreduce`): an all-reduce in place of the paper's reduce-scatter.
+    0.19.8 sends them (its `use_multi_rank_bucket_allreduce`): an all-reduce in place of the paper's reduce-scatter.
     """
     whole = float(parameters * element_bytes)
     if sharding == "none":

@@ -71,3 +71,21 @@ def test_each_command_that_a_lesson_prints_is_accepted_or_marked_as_needing_gpus
     marked = "This lesson needs GPUs" in said
     assert marked == (site == "local" and name in GPU_LESSONS)
     assert (2 in codes) if marked else codes == [0, 0], capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "site", "said"),
+    [
+        ("3a", "jureca", "51.6 GB per GPU does not fit into 42.9 GB"),
+        ("1m", "lumi", "--nic-metrics needs nsys"),
+        ("3a", "leonardo", None),
+    ],
+)
+def test_the_question_warns_of_what_a_sites_launch_would_and_is_whole(
+    on_cpus: Path, name: str, site: str, said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lesson", name, "--site", site, "--no-run"]) == 0
+    out = capsys.readouterr().out
+    warnings = [line for line in out.splitlines() if line.startswith("     warning: ")]
+    assert (any(said in line for line in warnings)) if said else warnings == []
+    assert "look at" in out and "next: bash slurm.sh lesson" in out

@@ -17,7 +17,9 @@ from harness.experiment.exercises import DDP
 from harness.experiment.training import Mystery
 from harness.explain.answer import answer
 from harness.measure.references import with_reference
+from harness.study.reference.record import keep
 from harness.study.reference.request import checked_runs
+from harness.study.reference.variants import series_of
 from tests.study.recorded_reference import plan, recorded, run_all
 from tests.study.reference_runs import alone, made_run, summary_of
 
@@ -106,6 +108,20 @@ def test_the_answer_has_the_step_times_and_the_ratio_of_reference_check(root: Pa
     assert summary.reference.mean_step_ns == pytest.approx(time.stored_ns, rel=1e-6)
     assert judged_step_ns(metrics_by_name(summary)) == pytest.approx(time.new_ns)
     assert time.new_ns / time.stored_ns == pytest.approx(time.ratio)
+
+
+def test_a_stored_run_in_doubt_counts_only_where_all_are(root: Path) -> None:
+    recording = plan(root, "ref")
+    for task in recording.tasks:
+        point = task.point
+        doubts = ("others used the cores",) * (point.repeat == 0)
+        step_ms = 300.0 if doubts else 100.0
+        made_run(root, point.experiment, step_ms, point.part(series_of("ref")), doubts=doubts)
+    keep(recording)
+    reference = with_reference(summary_of(ASKED, 130.0)).reference
+    time = checked_runs([made_run(root, ASKED, 130.0).job_id], "ref").variants[0].time
+    assert reference is not None and reference.mean_step_ns == pytest.approx(100e6, rel=1e-3)
+    assert time is not None and time.stored_ns == pytest.approx(100e6, rel=1e-3)
 
 
 @pytest.mark.parametrize(

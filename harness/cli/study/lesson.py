@@ -13,7 +13,6 @@ from harness.cli.launch.plan_short import announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
-from harness.common.format import amount
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import site_lacks_training
@@ -217,24 +216,22 @@ def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
     for arm, (experiment, run) in zip("ab", asked.arms(found), strict=True):
         state = f"run {run.job_id}" if run else "not run yet"
         print(f"  {arm} ({state}): {asked.command(experiment)}")
-        if run is None and (short := _too_large(experiment, asked.site)):
-            print(f"     {short}")
+        for warning in _warnings(experiment, asked.site) if run is None else []:
+            print(f"     warning: {warning}")
     print("\nlook at")
     for tool, what in lesson.look_at.items():
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
 
 
-def _too_large(experiment: Experiment, site: Site) -> str:
-    """A sentence if a site's GPUs have less memory than the experiment needs, with the nearest launch that fits."""
+def _warnings(experiment: Experiment, site: Site) -> list[str]:
+    """What a launch at a site would warn of, or why it would be refused there."""
     from harness.launch.submit import prepare
     from harness.study.plan.plan import plan_of
 
-    memory = None if runs_on_cpu(site) else plan_of(prepare(experiment, site)).memory
-    if memory is None or memory.verdict != "does not fit" or memory.capacity.total_bytes is None:
-        return ""
-    nearest = f"; the nearest that {memory.nearest.verdict}: {memory.nearest.command}" if memory.nearest else ""
-    needs = amount(memory.peak.highest.total)
-    return f"does not fit at {site.name}: {needs} of {amount(memory.capacity.total_bytes)} per GPU{nearest}"
+    try:
+        return [] if runs_on_cpu(site) else plan_of(prepare(experiment, site)).warnings
+    except RequestError as error:
+        return str(error).splitlines()
 
 
 def _may_start(asked: LessonAtSite, found: lessons.FoundPair, made: list[Run], yes: bool) -> bool:

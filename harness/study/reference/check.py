@@ -25,6 +25,7 @@ from harness.measure.references import (
     read_reference,
     read_runs,
     readable_references,
+    trusted_runs,
 )
 from harness.run import Run
 from harness.run.mystery import is_hidden
@@ -316,7 +317,8 @@ def _outcome(found: VariantChecked) -> VariantOutcome:
 
 def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> StepTime | None:
     """None: neither arm has a time."""
-    before, now = ([ns for run in arm.runs if (ns := judged_ns(run))] for arm in (stored, new))
+    arms = (trusted_runs(stored.runs), new.runs)  # doubts of the new ones are told
+    before, now = ([ns for run in arm if (ns := judged_ns(run))] for arm in arms)
     found = timed(before, now)
     if found.ratio is None:
         return None
