@@ -28,7 +28,6 @@ from harness.study.lessons import (
     LessonArm,
     RelationOutcome,
     RelationResult,
-    at_site,
     decide,
     find_pair,
     lesson_names,
@@ -443,37 +442,6 @@ def test_a_wrong_lesson_is_one_sentence(tmp_path: Path) -> None:
     path.write_text("name: x\ntitle: y\n")
     with pytest.raises(RequestError, match="question: Field required"):
         load_lesson(str(path))
-
-
-def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the lesson compares is its own, what it leaves open the site's, as in any launch there."""
-    site = Site(name="x", description="x", defaults={"mixed_precision": True, "active_steps": 3, "seed": 7})
-    pair = at_site(load_lesson("1b").pair(cpu=False), site.defaults)
-    assert (pair.a, pair.b) == (DDP(active_steps=3, seed=7), DDP(mixed_precision=True, active_steps=3, seed=7))
-    assert shell_command(pair.a, "x.yaml", site.defaults) == "bash slurm.sh -e 1 --site x.yaml -- --no-mixed-precision"
-    assert shell_command(pair.b, None, site.defaults) == "bash slurm.sh -e 1"
-
-
-def test_what_no_flag_takes_back_the_lesson_runs_itself() -> None:
-    lesson, site = load_lesson("1a"), Site(name="x", description="x", defaults={"slow_dataloading": True})
-    asked = LessonAtSite(lesson, at_site(lesson.pair(cpu=False), site.defaults), site, "my x.yaml")
-    assert asked.command(asked.pair.a) == "bash slurm.sh lesson 1a --site 'my x.yaml' --run"
-    assert asked.command(asked.pair.b) == "bash slurm.sh -e 1 --site 'my x.yaml'"
-
-
-def test_every_next_command_keeps_the_site(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    assert main(["lesson", "--site", "leonardo"]) == 0
-    assert "next: bash slurm.sh lesson 1a --site leonardo · --hint" in capsys.readouterr().out
-    assert main(["lesson", "1a", "--site", "leonardo", "--answer", "--no-run"]) == 2
-    assert "(or bash slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
-
-
-def test_defaults_that_break_a_lesson_are_one_sentence() -> None:
-    with pytest.raises(RequestError, match="--activation-checkpointing needs --mixed-precision: add it"):
-        at_site(load_lesson("1b").pair(cpu=False), {"activation_checkpointing": True})
 
 
 def test_a_command_is_written_as_on_the_slides() -> None:

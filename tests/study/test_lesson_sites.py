@@ -1,4 +1,5 @@
-"""Lessons for GPUs on a machine without them: listed as such, refused first, and no command is printed that fails."""
+"""Lessons at a site: those for GPUs on a machine without them (listed as such, refused first, and no command is printed
+that fails), a site's defaults, and the warnings of its launches."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.study.lessons import lesson_names, load_lesson
+from harness.cli.study.lesson import LessonAtSite
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP
+from harness.site.site import Site
+from harness.study.lessons import at_site, lesson_names, load_lesson, shell_command
 
 
 @pytest.fixture
@@ -89,3 +94,34 @@ def test_the_question_warns_of_what_a_sites_launch_would_and_is_whole(
     warnings = [line for line in out.splitlines() if line.startswith("     warning: ")]
     assert (any(said in line for line in warnings)) if said else warnings == []
     assert "look at" in out and "next: bash slurm.sh lesson" in out
+
+
+def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the lesson compares is its own, what it leaves open the site's, as in any launch there."""
+    site = Site(name="x", description="x", defaults={"mixed_precision": True, "active_steps": 3, "seed": 7})
+    pair = at_site(load_lesson("1b").pair(cpu=False), site.defaults)
+    assert (pair.a, pair.b) == (DDP(active_steps=3, seed=7), DDP(mixed_precision=True, active_steps=3, seed=7))
+    assert shell_command(pair.a, "x.yaml", site.defaults) == "bash slurm.sh -e 1 --site x.yaml -- --no-mixed-precision"
+    assert shell_command(pair.b, None, site.defaults) == "bash slurm.sh -e 1"
+
+
+def test_what_no_flag_takes_back_the_lesson_runs_itself() -> None:
+    lesson, site = load_lesson("1a"), Site(name="x", description="x", defaults={"slow_dataloading": True})
+    asked = LessonAtSite(lesson, at_site(lesson.pair(cpu=False), site.defaults), site, "my x.yaml")
+    assert asked.command(asked.pair.a) == "bash slurm.sh lesson 1a --site 'my x.yaml' --run"
+    assert asked.command(asked.pair.b) == "bash slurm.sh -e 1 --site 'my x.yaml'"
+
+
+def test_every_next_command_keeps_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    assert main(["lesson", "--site", "leonardo"]) == 0
+    assert "next: bash slurm.sh lesson 1a --site leonardo · --hint" in capsys.readouterr().out
+    assert main(["lesson", "1a", "--site", "leonardo", "--answer", "--no-run"]) == 2
+    assert "(or bash slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
+
+
+def test_defaults_that_break_a_lesson_are_one_sentence() -> None:
+    with pytest.raises(RequestError, match="--activation-checkpointing needs --mixed-precision: add it"):
+        at_site(load_lesson("1b").pair(cpu=False), {"activation_checkpointing": True})
