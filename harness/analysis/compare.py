@@ -23,7 +23,9 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
 from harness.analysis.summary.problem_texts import KINDS
+from harness.common.edited_script import AS_REQUESTED, edit_in
 from harness.common.errors import RequestError
+from harness.common.passed_on import variables_in
 from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import options_of
 
@@ -36,6 +38,8 @@ SAME_PRECISION = 0.02  # of a kind's time: a kernel at the window's edge may lie
 
 # Configuration in which the runs must agree: else a comparison has no meaning.
 INCOMPARABLE = ("model", "seq_length")
+# The script of a run, and by what two edited ones are told apart.
+SCRIPT, EDITS = "script", "edits of the script"
 
 
 class ComparisonPart(BaseModel):
@@ -167,7 +171,8 @@ def compare(
 
 
 def settings(summary: Summary) -> dict[str, Any]:
-    """The configuration by name: the experiment's fields, and what the training and the traces record."""
+    """The configuration by name: the experiment's fields, what the training and the traces record, the variables that
+    the job inherited from its shell, and whether its script was edited by hand."""
     experiment = summary.experiment
     asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
     if isinstance(experiment, Own):
@@ -182,7 +187,15 @@ def settings(summary: Summary) -> dict[str, Any]:
     }
     found = dict(asked or {}) | {name: value for name, value in recorded.items() if value is not None}
     left_out = _not_compared()
-    return {name: value for name, value in found.items() if name not in left_out}
+    kept = {name: value for name, value in found.items() if name not in left_out}
+    return kept | variables_in(summary.run) | _of_script(summary)
+
+
+def _of_script(summary: Summary) -> dict[str, str]:
+    if not summary.run:
+        return {}
+    edit = edit_in(summary.run)
+    return {SCRIPT: edit.setting, EDITS: edit.checksum} if edit else {SCRIPT: AS_REQUESTED}
 
 
 def _of_own(asked: Own, summary: Summary) -> dict[str, Any]:
@@ -203,7 +216,9 @@ def _not_compared() -> set[str]:
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Difference]:
     for name in dict.fromkeys([*a, *b]):
-        if a.get(name) != b.get(name):
+        # Traces from elsewhere have no script, and one that was edited has no other edits to be compared with.
+        needs_both = name == EDITS or (name == SCRIPT and AS_REQUESTED in (a.get(name), b.get(name)))
+        if a.get(name) != b.get(name) and not (needs_both and (name not in a or name not in b)):
             yield Difference(name=name, a=a.get(name), b=b.get(name))
 
 

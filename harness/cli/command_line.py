@@ -90,7 +90,8 @@ class LaunchLine(NamedTuple):
 DRY_RUN = "print the script and its warnings, start nothing"
 BEHAVIOUR = [
     Declared(("--site",), True, "site: a name (slurm.sh sites) or a site file"),
-    Declared(("--dry-run",), False, DRY_RUN),
+    Declared(("--dry-run",), False, f"{DRY_RUN} (--explain: what each line is for)"),
+    Declared(("--explain",), False, "with --dry-run: explain each line of the script, and where its value comes from"),
     Declared(("--wait",), False, "wait for the end, then report"),
     Declared(("--follow",), False, "as --wait, and show the output meanwhile"),
     Declared(("--strict",), False, "a warning is an error: nothing starts"),

@@ -9,24 +9,32 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 from harness.analysis.metrics import MEANINGS
 from harness.analysis.summary import Summary, SummaryPart, problem_texts
 from harness.analysis.summary.base import constant_texts, field_texts, parts_of
+from harness.cli.command_line import declared, read_launch
+from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
 from harness.cli.methods import EXAMPLE, cells, methods
 from harness.common.faults import FAULTS
-from harness.common.paths import ROOT
+from harness.common.paths import CONFIGS, ROOT
 from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import Option, options_of
-from harness.experiment.parse import allowed
+from harness.experiment.parse import allowed, build_experiment
+from harness.experiment.yaml_file import read_yaml
+from harness.launch.argv import Shell, quote_all, shown
+from harness.launch.job import REQUEST, Job, Machine, resolve
+from harness.launch.submit import render
 from harness.monitor.samples import COLUMNS
 from harness.report.tables import catalogue
 from harness.report.words import GROUPS, Group, Word, load_words
-from harness.site.site import Site
+from harness.site.site import Site, load_site
 from harness.study.lessons import Lesson, lesson_names, load_lesson, shell_command, slide_of
 
 
@@ -226,6 +234,89 @@ def _takes(option: Option) -> str:
     return allowed(option.info) if option.flag.metavar else "–"
 
 
+ON_LEONARDO = ("-e 0 -n 2", "-e 1", "-e 2 -n 2 -- --ds-no-overlap", "-e 3 -n 2 -- --tp 4 --pp 2")
+_MOST_OF_REQUEST = 60  # characters of a script's last line
+_FILES = (".py", ".sif")
+
+
+def scripts() -> str:
+    """The script of each exercise on Leonardo, below its command, with the beginning of its last line."""
+    found = []
+    for words in ON_LEONARDO:
+        script, request, _ = render(job_on_leonardo(words)).partition(REQUEST)
+        before, dashes, after = words.partition(" -- ")
+        command = f"bash slurm.sh {before} --site leonardo{dashes}{after}"
+        found.append(f"## `{command}`\n\n```bash\n{script}{request[:_MOST_OF_REQUEST]}…\n```")
+    return "\n\n".join(found)
+
+
+def job_on_leonardo(words: str) -> Job:
+    """The job of a launch on Leonardo, in a checkout at /checkout."""
+    line = read_launch(words.split(), declared())
+    asked = build_experiment(list(line.given.items()), line.unknown, [])
+    machine = Machine(0, 1, has_nsys=True, python=f"{ROOT}/.venv/harness-python", runs_dir=f"{ROOT}/exercises")
+    job = resolve(asked, load_site("leonardo"), machine)
+    return replace(
+        job,
+        env={name: _elsewhere(word) for name, word in job.env.items()},
+        checkout=_elsewhere(job.checkout),
+        output_dir=_elsewhere(job.output_dir),
+        python=_elsewhere(job.python),
+        container=_elsewhere(job.container),
+        commands=[replace(command, argv=_elsewhere(command.argv)) for command in job.commands],
+        after=[replace(command, argv=_elsewhere(command.argv)) for command in job.after],
+    )
+
+
+def _elsewhere(value: Any) -> Any:
+    """A word, its parts, or words, in a checkout at /checkout."""
+    if isinstance(value, str):
+        return value.replace(str(ROOT), "/checkout")
+    if isinstance(value, Shell):
+        return Shell(tuple(map(_elsewhere, value.parts)))
+    return list(map(_elsewhere, value)) if isinstance(value, list) else value
+
+
+class SlidesOption(NamedTuple):
+    """An option of the slide's command and ours, by their names; either may be missing."""
+
+    slide: str = ""
+    ours: Sequence[str] = ()
+    why: str = "the same"
+
+
+def slides_options() -> list[SlidesOption]:
+    return [SlidesOption(**row) for row in _slide()["options"]]
+
+
+def our_options() -> dict[str, list[str]]:
+    """The options of the command that is the slide's here, by name, as the script writes them. Of a program the name is
+    its words, of a script and an image the file's."""
+    found: dict[str, list[str]] = {}
+    for array in job_on_leonardo(_slide()["command"]).arrays:
+        for group in groups(array.words):
+            files = [word for word in group[1:] if shown(word).endswith(_FILES)]
+            text = quote_all([word for word in group if word not in files])
+            found.setdefault(name_of(text) if text.startswith("-") else text, []).append(text)
+            found |= {PurePosixPath(shown(word)).name: [quote_all([word])] for word in files}
+    return found
+
+
+def _slide() -> dict[str, Any]:
+    read: dict[str, Any] = read_yaml(CONFIGS / "slide.yaml", "the slide's command")
+    return read
+
+
+def slide() -> str:
+    """A row per option of the slide's command and of ours."""
+    ours = our_options()
+    rows = [
+        (row.slide, "` `".join(text for name in row.ours for text in ours[name]), row.why) for row in slides_options()
+    ]
+    cells = ((*(f"`{text}`" if text else "–" for text in both), why) for *both, why in rows)
+    return _table("slide | ours | what differs, and why", cells)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "fault-kinds": kinds,
     "fault-keys": keys,
@@ -240,6 +331,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "metric-names": names,
     "tables": tables,
     "lesson-needs": needs,
+    "slide-and-script": slide,
+    "scripts": scripts,
     **{f"lessons-{number}": runs for number, runs in RUNS.items()},
 }
 _WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)

@@ -17,14 +17,16 @@ from harness.export.nsys2prv import OLDEST_NSYS, PROGRAM
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
+from harness.launch.node import OTHER_RUNTIME
 from harness.launch.profilers.nsys import (
+    METRICS,
     Nsys,
     Options,
+    adapted,
     blindness,
     load_options,
-    profile_argv,
+    profile_words,
     understood,
-    wants_metrics,
 )
 
 INSIDE = Path(__file__).with_name("inside.py")
@@ -49,7 +51,7 @@ def container(around: Surroundings) -> Iterator[Result]:
     job = around.job
     if around.site.container is None or job is None:
         return
-    command = _program(around, job)
+    command = _program(around)
     path = around.which(command)
     if path is not None and around.site.container.in_srun:
         if "--container-image" in around.ask(command, "--help").out:
@@ -73,10 +75,11 @@ def container(around: Surroundings) -> Iterator[Result]:
         yield problem("container image", why, build) if why else ok("container image", shown(image))
 
 
-def _program(around: Surroundings, job: Job) -> str:
+def _program(around: Surroundings) -> str:
     """What starts the container here: the site's program, or the other of the two runtimes if only that is here."""
     assert around.site.container is not None
-    named, other = around.site.container.program, job.other_runtime
+    named = around.site.container.program
+    other = OTHER_RUNTIME.get(named)
     return other if other and around.which(named) is None and around.which(other) else named
 
 
@@ -88,7 +91,7 @@ def packages(around: Surroundings) -> Iterator[Result]:
     needed = _needed(job.experiment)
     if around.site.container is not None:
         outside = around.place != "node" and around.site.container.in_srun  # there srun would submit a job
-        if outside or around.which(_program(around, job)) is None:
+        if outside or around.which(_program(around)) is None:
             if around.place == "login":
                 yield unseen("import torch, …", f"the container cannot be started here: {IN_JOB}")
             return
@@ -147,7 +150,7 @@ def ask_inside(around: Surroundings, job: Job, *program: Word) -> Answer:
     """The answer of a program in the job's container, or here if it has none."""
     words = [read_here(word, around.environ).text for word in [*job.container, *program]]
     if job.container:
-        words[0] = _program(around, job)
+        words[0] = _program(around)
     return around.ask(*words, limit_s=INSIDE_S)
 
 
@@ -193,7 +196,7 @@ def _understood(around: Surroundings, options: Options, name: str) -> Result:
     what = f"nsys {found.dotted}"
     if not found.flags:
         return problem(what, "nsys profile --help lists no options", "nsys profile --help")
-    _, left_out = profile_argv(found, options, "report", around.uses_gpus)
+    left_out = adapted(profile_words(options, [], has_gpu=around.uses_gpus), found).left_out
     if left_out:
         newer = "module avail nsight   # a newer nsys, or another file in nsys: of the site file"
         return warning(what, f"options of {name}: " + "; ".join(left_out), newer)
@@ -257,7 +260,7 @@ def gpu_metrics(around: Surroundings) -> Iterator[Result]:
     else:
         yield ok(what, f"is {value}: GPU metrics can be recorded")
     found = installed_nsys(around) if around.which("nsys") else ""
-    if isinstance(found, Nsys) and wants_metrics(_options(around.job)):
+    if isinstance(found, Nsys) and any(map(_options(around.job).get, METRICS)):
         names = [name for name in ("gpu-metrics-devices", "gpu-metrics-device") if name in found.flags]
         for flag in (f"--{name}=help" for name in names[:1]):
             answer = around.ask("nsys", "profile", flag, limit_s=NSYS_S)

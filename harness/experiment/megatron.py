@@ -40,7 +40,9 @@ class Megatron(Training):
     )
     mixed_precision: MixedPrecision | None = replace(  # type: ignore[assignment]  # None until the device is known
         PRECISIONS, help=f"{PRECISIONS.help} (default: bf16 on GPUs, fp32 on CPU)"
-    ).option(None, "as in the other exercises (default: bf16 on GPUs, fp32 on CPU)")
+    ).option(
+        None, "compute in bf16, keep fp32 master weights; tf32: compute in it (default: bf16 on GPUs, fp32 on CPU)"
+    )
     data_path: str | None = value("--data-path", metavar="PREFIX", free=True, path=True).option(
         None, "Megatron .bin/.idx prefix (default: the site's, else built from the harness's data)", min_length=1
     )

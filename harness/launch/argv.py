@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from harness.site.alphabets import VARIABLE
+from harness.common.shell_words import lines_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Shell:
 Word = str | Shell
 
 RUN_DIR = Var(var="RUN_DIR")
-NODE = Var(var="NODE")
+NODE = "%q{SLURM_NODEID}"
+"""The node's number, as nsys writes a variable of the node; harness.launch.node puts the number there."""
 MASTER_ADDR = Var(var="MASTER_ADDR")
 MASTER_PORT = Var(var="MASTER_PORT")
 
@@ -62,6 +63,8 @@ def join(*parts: str | Var) -> Shell:
 def from_site(text: str) -> Word:
     """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables. Not for the words of a
     command line: the user's shell has expanded their variables."""
+    from harness.site.alphabets import VARIABLE  # with pydantic, which a node does not need
+
     if not VARIABLE.search(text):
         return text
     parts: list[str | Var] = []
@@ -111,25 +114,68 @@ def shown(word: Word) -> str:
     return "".join(f"${part.var}" if isinstance(part, Var) else part for part in _parts(word))
 
 
+_INERT = re.compile(r"[^\"$`\\!\n\0]*")  # inside of double quotes
+_OPTION = re.compile(r"--?[\w-]+=(?!\Z)")  # its value gets the quotes, if it needs some
+_WIDE = 118
+
+
 def quote(word: Word) -> str:
     """The word as bash reads it back: text is inert, variables are expanded and stay one word. Raises ValueError: the
     text holds a NUL byte, which no command line can carry."""
+    first, *rest = _parts(word) or ("",)
+    option = _OPTION.match(first) if isinstance(first, str) else None
+    if option is None and isinstance(first, str) and rest and re.fullmatch(r"--?[\w-]+=", first):
+        return first + _quoted(Shell(tuple(rest)))
+    if option is None or not isinstance(first, str):
+        return _quoted(word)
+    value = first[option.end() :]
+    return option[0] + _quoted(Shell((value, *rest)) if rest else value)
+
+
+def _quoted(word: Word) -> str:
     if isinstance(word, Shell):
-        return "".join(f'"{p.expansion}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"
+        if all(isinstance(part, Var) or _INERT.fullmatch(part) for part in word.parts):
+            return f'"{"".join(_expanded(word.parts))}"'
+        return "".join(f'"{p.expansion}"' if isinstance(p, Var) else _quoted(p) for p in word.parts)
     if "\0" in word:
         raise ValueError("a NUL byte cannot be part of a command line")
     return shlex.quote(word)
 
 
-def quote_all(words: list[Word]) -> str:
-    """A whole argv; if it is longer than 100 characters, with a line per flag."""
-    quoted = [quote(w) for w in words]
-    if sum(map(len, quoted)) + len(quoted) <= 100:
-        return " ".join(quoted)
-    lines: list[str] = []
-    for word in quoted:
-        if lines and not word.startswith("--"):
-            lines[-1] += f" {word}"
+def _expanded(parts: Sequence[str | Var]) -> Iterator[str]:
+    """Texts and expansions, the latter without braces where none are needed."""
+    for part, after in zip(parts, [*parts[1:], ""], strict=True):
+        if isinstance(part, str):
+            yield part
+        elif part.before or part.otherwise or isinstance(after, Var) or re.match(r"\w|\[", after):
+            yield part.expansion
         else:
-            lines.append(word)
-    return " \\\n        ".join(lines)
+            yield f"${part.var}"
+
+
+def quote_all(words: Sequence[Word]) -> str:
+    """A whole argv on one line."""
+    return " ".join(map(quote, words))
+
+
+def quote_lines(words: Sequence[Word], why: str = "") -> str:
+    """The words below each other: an option with its values a line, the program's own words before on the first. why: a
+    comment for it."""
+    first, *rest = lines_of((shown(word), quote(word)) for word in words)
+    return "\n  ".join([f"{first} # {why}" if why and rest else first, *rest])
+
+
+def continued(words: Sequence[Word]) -> str:
+    """The lines of `quote_lines` as one command."""
+    return " \\\n  ".join(lines_of((shown(word), quote(word)) for word in words))
+
+
+def assignments(pairs: Mapping[str, Word], first: str = "export") -> str:
+    """Assignments of variables, as many a line as fit."""
+    lines = [first]
+    for name, word in pairs.items():
+        text = f"{name}={quote(word)}"
+        if len(lines[-1]) + len(text) > _WIDE:
+            lines.append(" ")
+        lines[-1] += f" {text}"
+    return " \\\n".join(lines)

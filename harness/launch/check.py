@@ -113,11 +113,11 @@ def _nsys_options(job: Job) -> Iterator[str]:
 def check_script(job: Job, text: str) -> None:
     """Let bash parse the script before the job waits in a queue, without running it. Raises RequestError: bash cannot
     parse a line of the site."""
-    message = _bash_says(text)
-    if not message:
-        return
     on_nodes = [("node_setup", line) for line in job.node_setup]
     on_nodes += [("node_cleanup", line) for line in job.node_cleanup]
+    message = _bash_says(text) or (on_nodes and _bash_says("\n".join(f"{{ :\n{line}\n}}" for _, line in on_nodes)))
+    if not message:
+        return
     wrong = [f"{field} {line!r}" for field, line in on_nodes if _bash_says(f"{{ :\n{line}\n}}")]
     wrong += ["setup"] * bool(_bash_says("\n".join(job.setup)))
     raise RequestError(f"site {job.site.name}: bash cannot read its {' and '.join(wrong) or 'lines'} ({message})")

@@ -85,7 +85,7 @@ def container_words(
                 f"{path}: {container.program} cannot bind a path with a comma or a colon in its name: "
                 "rename it, or use another place"
             )
-    binds = list(dict.fromkeys([*own[:2], *map(from_site, container.binds), *own[2:]]))
+    binds = _outermost([*own[:2], *map(from_site, container.binds), *own[2:]])
     if not container.in_srun:
         return [container.program, *container.arguments, *(w for bind in binds for w in ("--bind", bind)), image]
     # A step on this node, beside the one that starts it and with all that the job has there. What it is not told it
@@ -103,6 +103,13 @@ def container_words(
         f"--container-env={','.join(names)}",
         concatenated("--container-image=", image),
     ]
+
+
+def _outermost(binds: Sequence[Word]) -> list[Word]:
+    """The binds without those inside of a folder that is bound by its own name."""
+    texts = {shown(bind): bind for bind in binds}
+    inside = (any(text.startswith(f"{each}/") for each in texts) and "/../" not in text for text in texts)
+    return [bind for bind, is_inside in zip(texts.values(), inside, strict=True) if not is_inside]
 
 
 def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:

@@ -4,6 +4,8 @@ and all its rules are checked again. Pure: it reads and writes nothing of the ru
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -12,16 +14,16 @@ from typing import Any, Literal, NamedTuple
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
-from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
 from harness.experiment.parse import validate
-from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
+from harness.launch.argv import NODE, RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
 from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceKind, ExercisePlan, Target, launch_of
 from harness.launch.exercises.training import device_doubts
+from harness.launch.profilers.nsys import load_options, profile_words
 from harness.site.site import Site
 
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
@@ -38,6 +40,18 @@ class Machine(NamedTuple):
     python: str  # the interpreter the launcher runs in
     runs_dir: str  # the folder that holds the exercises' logs and profiler folders
     own_runs_dir: str = ""  # the same of the user's own trainings; empty: it is the exercises'
+
+
+class Array(NamedTuple):
+    """An array of the script: a command, or what it is started in. why: what it is for, in a few words."""
+
+    name: str
+    words: list[Word]
+    why: str = ""
+
+
+REQUEST = "# The request, of which `sbatch` of a copy makes its record: "
+_PLAIN_PATH = re.compile(r"[\w/.+@=-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,7 @@ class Job:
     data: Word | None  # instruction data
     megatron_data: Word | None  # prefix of .bin and .idx
     nsys_options: str
-    nsys_changes: list[Word]  # to these options: --NAME=VALUE, or --no-NAME for one to leave out
+    nsys: list[Word]  # `nsys profile …`; empty: it does not record
     cpus_per_task: int | None
     commands: list[Command]  # one after the other, on every node
     after: list[Command]  # then on the first node only
@@ -74,11 +88,12 @@ class Job:
     holds_secret: bool  # a word of a command looks like one
     folders: list[str]  # of the run directory, for what the training itself writes there
     expects: list[str]  # reports that must be there afterwards, relative to the run directory
+    asked: AnyExperiment  # as it was resolved
 
     def as_json(self) -> dict[str, Any]:
         from pydantic import TypeAdapter
 
-        dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json")
+        dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json", exclude={"asked"})
         return dumped
 
     @property
@@ -89,22 +104,72 @@ class Job:
         return "A training of the user's own" if own else f"Exercise {asked.exercise} ({asked.title})"
 
     @property
-    def module_words(self) -> list[Word]:
-        """The words before the name of a module of ours, for the training's Python inside a container."""
-        of_own = isinstance(self.experiment, Own)
-        return [self.training_python, *([f"{ROOT}/harness/launch/profilers/module.py"] if of_own else ["-m"])]
-
-    @property
     def nsys_inside(self) -> bool:
         """Whether nsys runs in the container, and not around it."""
         return self.site.in_srun
 
     @property
-    def other_runtime(self) -> str | None:
-        """Under which name a node may have the container's program, where the site names no program of its own."""
-        if self.site.container is None or self.site.container.command is not None:
-            return None
-        return {"apptainer": "singularity", "singularity": "apptainer"}.get(self.site.container.runtime)
+    def request(self) -> str:
+        """One line of JSON: the experiment and the site as they were asked for, and the profiler that they gave."""
+        of_site = self.site.model_dump(mode="json", exclude_defaults=True)
+        asked = {"experiment": self.asked.model_dump(mode="json", exclude_defaults=True), "site": of_site}
+        asked["experiment"] |= {"exercise": self.asked.exercise} if hasattr(self.asked, "exercise") else {}
+        return json.dumps(asked | {"profiler": self.profiler})
+
+    @property
+    def script_directives(self) -> list[str]:
+        """The options of sbatch in the script: the log's path is whole where sbatch would read it so."""
+        whole = f"--output={self.output_dir}/logs/"
+        plain = _PLAIN_PATH.fullmatch(self.output_dir) is not None
+        return [d.replace("--output=logs/", whole) if plain else d for d in self.directives]
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The parts of the commands, each an array of the script."""
+        inside = ", in the container" if self.nsys_inside else ""
+        ours: list[Word] = [self.training_python, f"{ROOT}/harness/launch/profilers/nsys.py"]
+        found = [Array("NSYS", [*ours * self.nsys_inside, *self.nsys], f"records all that runs inside of it{inside}")]
+        found.append(Array("CONTAINER", self.container, "has the software, and shows it these folders"))
+        used = [bool(self.nsys), bool(self.container) and any(c.contained for c in self.commands)]
+        kept = [array for array, is_used in zip(found, used, strict=True) if is_used]
+        return [*kept, *(Array(c.name, c.argv, c.why or f"the {c.title}") for c in self.commands)]
+
+    @property
+    def node_lines(self) -> list[Word]:
+        """The site's lines for every node, as options of the node's program."""
+        pairs = [("--setup", line) for line in self.node_setup] + [("--cleanup", line) for line in self.node_cleanup]
+        return [word for pair in pairs for word in pair]
+
+    @property
+    def node_program(self) -> list[Word]:
+        """What a node starts, with its options."""
+        asked, profiled = self.experiment, isinstance(self.experiment, Profiled)
+        folder = next((command.folder for command in self.commands if command.folder), None)
+        local = backend_of(self.site).RUNS_HERE
+        return [
+            *(join(Var("HARNESS_PYTHON")), f"{self.checkout}/harness/launch/node.py"),
+            *self.node_lines,
+            *(["--nodes", str(asked.nodes)] if local and asked.nodes > 1 else []),
+            *(
+                ["--hz", str(asked.monitor_hz)]
+                if asked.monitor_hz != type(asked).model_fields["monitor_hz"].default
+                else []
+            ),
+            *(["--on-hang", asked.on_hang] if asked.on_hang != "report" else []),
+            *(["--nsys-per", "rank"] if profiled and self.nsys and asked.nsys_per == "rank" else []),  # type: ignore[union-attr]
+            *(["--folder", folder] if folder else []),
+        ]
+
+    @property
+    def node_words(self) -> str:
+        """The arrays as the node's program takes them, inside each other from left to right."""
+        commands = []
+        for command in self.commands:
+            nsys = ["NSYS"] * (command.observed and bool(self.nsys))
+            container = ["CONTAINER"] * (command.contained and bool(self.container))
+            parts = [*container, *nsys] if self.nsys_inside else [*nsys, *container]
+            commands.append(" :: ".join(f'"${{{name}[@]}}"' for name in [*parts, command.name]))
+        return " :then: ".join(commands)
 
     def name_for(self, job_id: str) -> str:
         """The run's directory name, as on the workshop's slides."""
@@ -168,7 +233,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         data=place.data,
         megatron_data=place.megatron_data,
         nsys_options=_nsys_set(asked, site, device, plan),
-        nsys_changes=_nsys_changes(asked),
+        nsys=_nsys_words(asked, _nsys_set(asked, site, device, plan), device) if profiler == "nsys" else [],
         cpus_per_task=cpus,
         commands=plan.commands,
         after=plan.after,
@@ -176,6 +241,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         holds_secret=isinstance(asked, Own) and holds_secret(asked.command),
         folders=sorted({str(PurePosixPath(t.path).parent) for t in variables.values() if isinstance(t, InRun)}),
         expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
+        asked=experiment,  # type: ignore[arg-type]  # as above
     )
 
 
@@ -335,9 +401,8 @@ def _environment(
     if interface := site.network.interface or ("lo" if backend_of(site).RUNS_HERE else None):
         env |= {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     if device == "cpu":
-        env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    if site.network.torchrun != "torchrun":
-        env[TORCHRUN] = site.network.torchrun
+        # Without the last, DeepSpeed looks for GPUs and warns of their absence in each process.
+        env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     own = {name: from_site(text) for name, text in site.env.items() if name != "PYTHONPATH"}
     env |= plan.environment | own
     env |= {
@@ -357,11 +422,18 @@ def _nsys_set(asked: Experiment, site: Site, device: DeviceKind, plan: ExerciseP
     return own or ("cpu" if device == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys)
 
 
-def _nsys_changes(asked: Experiment) -> list[Word]:
+def _nsys_words(asked: Experiment, options: str, device: DeviceKind) -> list[Word]:
     changes: dict[str, str | None] = {}
-    for option in options_of(type(asked)):
+    for option in options_of(asked.__class__):
         changes |= option.nsys_options(getattr(asked, option.field))
-    return [f"--no-{name}" if text is None else f"--{name}={text}" for name, text in changes.items()]
+    words = [f"--no-{name}" if text is None else f"--{name}={text}" for name, text in changes.items()]
+    rank = "_rank%q{RANK}" if isinstance(asked, Profiled) and asked.nsys_per == "rank" else ""
+    output = join("--output=", RUN_DIR, f"/nsys/profile_node{NODE}{rank}")
+    try:
+        found = load_options(options)
+    except RequestError:  # harness.launch.check says it, before a launch
+        found = {}
+    return [*profile_words(found, words, has_gpu=device == "cuda"), output]
 
 
 def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:

@@ -1,5 +1,5 @@
-"""The job's own status: how its nodes ended, which reports are missing, and the state of the run. The script calls it
-on the first node, at the start and at the end, so that a run's status is never guessed."""
+"""The job's own status: how its nodes ended, which reports are missing, and the state of the run. The job's program
+writes it at the start and at the end, so that a run's status is never guessed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from harness.common.bounded_read import read_end
-from harness.common.errors import HarnessError
 from harness.common.mystery import hides
 from harness.experiment.exercises import Own, Profiled
 from harness.launch.container import why_not_begun
-from harness.live.dead import ends_of_ranks, first_death
+from harness.live.dead import ends_of_ranks, first_death, first_exits
 from harness.live.hang import read_hang
 from harness.run import Run, read_json_lines
 from harness.run.record import FINAL, NodeStatus, Record, State, Status
@@ -128,13 +127,14 @@ LONGEST_LINE = 1 << 16  # bytes of an end line, and more
 
 
 def record_start(run: Run) -> None:
-    run.write_status(Status(state="running", pid=os.getppid(), host=socket.gethostname(), started_ns=time.time_ns()))
+    run.write_status(Status(state="running", pid=os.getpid(), host=socket.gethostname(), started_ns=time.time_ns()))
 
 
 def record_end(run: Run, code: int, reason: str) -> int:
     """Write how the job ended; returns the exit code it should have. The training's own exit status counts, not the
     launcher's: when one node fails, srun ends the others and may report their end instead."""
-    nodes = run.nodes()
+    as_written = run.nodes()
+    nodes = with_first_exits(as_written, first_exits(run.err))
     expected = int(run.record.job["experiment"]["nodes"])
     exit_code = _training_exit(nodes, expected, code)
     if reason and not exit_code and any(_ended_as(path) == "stopped" for path in run.metrics()):
@@ -158,12 +158,33 @@ def record_end(run: Run, code: int, reason: str) -> int:
         # Who runs the jobs had given it up, as one on a node that was cut off, and so it was ended.
         status = status.model_copy(update={"state": before.state, "told_by": before.told_by, "why": before.why})
     run.write_record(run.record.model_copy(update={"status": status, "nodes": nodes}))
+    for node in nodes:
+        if node not in as_written:
+            run.write_node(node)
     run.write_status(status)
     for name in missing:
         print(f"expected report is missing or empty: {run.path / name}", file=sys.stderr)
     if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
         print(reason, file=sys.stderr)
     return exit_code
+
+
+def with_first_exits(nodes: Sequence[NodeStatus], told: Sequence[tuple[str, int]]) -> list[NodeStatus]:
+    """The nodes with the exit status of the rank that failed first in the place of their launcher's. told: as
+    `first_exits`. deepspeed's launcher passes a signal on as 256 - n."""
+    left, found, hosts = list(told), list[NodeStatus](), {node.host for node in nodes}
+    for node in sorted(nodes, key=lambda each: each.ended_ns or 0):
+        code = node.exit or 0
+        if code == 1:
+            names = [each[0].partition(".")[0] for each in left]  # one that is no node's is localhost, or not told
+            own = next((each for each, at in zip(left, names, strict=True) if at == node.host or at not in hosts), None)
+            if own is not None:
+                left.remove(own)
+                code = 128 - own[1] if own[1] < 0 else own[1]
+        elif 256 - signal.NSIG < code < 255:
+            code = 128 + 256 - code
+        found.append(node.model_copy(update={"exit": code}))
+    return sorted(found, key=lambda each: each.node)
 
 
 def _why(run: Run, state: State, exit_code: int) -> str:
@@ -221,7 +242,7 @@ def _ended_as(metrics: Path) -> object:
 
 
 def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
-    failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns) if n.exit]  # the first is the cause
+    failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns or 0) if n.exit]  # the first is the cause
     own = [c for c in failed if c != STOPPED]  # a node that was stopped because another failed
     if failed:
         return (own or failed)[0]
@@ -234,20 +255,3 @@ def _state(code: int, reason: str, missing: list[str]) -> State:
     if reason in ("timeout", "stuck", "cancelled"):
         return cast(State, reason)
     return "failed" if code else "completed"
-
-
-def main(argv: list[str]) -> int:
-    """`RUN_DIR started` or `RUN_DIR CODE REASON`."""
-    run = Run(Path(argv[0]))
-    try:
-        if argv[1] == "started":
-            record_start(run)
-            return 0
-        return record_end(run, int(argv[1]), argv[2])
-    except HarnessError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -13,30 +16,47 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import unified_diff
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
+from harness.common.bounded_read import read_end
+from harness.common.errors import WorkError
+from harness.common.passed_on import passed_on
 from harness.common.paths import ROOT, TEMPLATES
+from harness.common.printable import printable
 from harness.common.programs import usable_cores
 from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
-from harness.experiment.exercises import Experiment, Own
-from harness.launch.argv import quote, quote_all, shown
+from harness.experiment.exercises import Experiment, Own, read_experiment
+from harness.experiment.options import options_of
+from harness.experiment.parse import command_of, validate
+from harness.launch.argv import assignments, continued, quote, quote_all, quote_lines, shown
 from harness.launch.backends.allocation import NAME as ALLOCATION
 from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import PolledState, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
-from harness.launch.job import Job, Machine, resolve
+from harness.launch.job import REQUEST, Job, Machine, resolve
 from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
 from harness.launch.training_python import ask_python
 from harness.live.hang import read_hang
 from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
-from harness.run import SECRET_MODE, Run, Stage, disk_error, own_runs_root, runs_root, write_atomically
+from harness.run import (
+    SECRET_MODE,
+    Run,
+    Stage,
+    claim_local_id,
+    disk_error,
+    own_runs_root,
+    release_local_id,
+    runs_root,
+    write_atomically,
+)
 from harness.run.record import FINAL, Part, Program, Record, State
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
@@ -66,13 +86,13 @@ def _environment(folder: Path) -> Environment:
         autoescape=False,  # shell, not HTML: q and argv do the quoting
     )
     environment.filters["q"] = quote
-    environment.filters["argv"] = quote_all
+    environment.filters |= {"argv": quote_all, "lines": quote_lines, "continued": continued, "assignments": assignments}
     return environment
 
 
 def render(job: Job) -> str:
     """The job's script, for its site's backend. Raises RequestError: the backend is unknown."""
-    return render_template(backend_of(job.site).TEMPLATE, job=job)
+    return render_template(backend_of(job.site).TEMPLATE, job=job, request=REQUEST)
 
 
 def render_template(template: Path, **values: object) -> str:
@@ -256,6 +276,88 @@ def _written(stage: Stage, start: Start, script: str) -> Submission:
     )
 
 
+BY_HAND = "by-hand"  # the id of a run of this machine before it has a number
+
+
+def run_of_script(script: Path, run_dir: Path, job_id: str) -> Run:
+    """The run of a script that was submitted by hand: of the request in its last line, with the training's arguments as
+    they are now, and with the difference to the script that the request gives. job_id: BY_HAND: the run gets the
+    next number of this machine. Raises HarnessError: the script holds no request, or the run cannot be written."""
+    text = script.read_text(encoding="utf-8")
+    line = next((line for line in reversed(text.splitlines()) if line.startswith(REQUEST)), "")
+    try:
+        told = json.loads(line.removeprefix(REQUEST))
+        asked, site = read_experiment(told["experiment"]), Site.model_validate(told["site"])
+        if not isinstance(asked, Experiment):
+            raise ValueError("it names no experiment")
+        machine = this_machine()._replace(has_nsys=told["profiler"] == "nsys", runs_dir=str(run_dir.parents[2]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise WorkError(
+            f"{script}: its last line is no request of the harness ({error}): copy a run's job.sbatch"
+        ) from None
+    machine = machine._replace(own_runs_dir=machine.runs_dir)
+    as_asked = resolve(asked, site, machine)
+    before = render(as_asked)
+    asked = with_arguments(asked, before, text)
+    job = resolve(asked, site, machine)
+    edited = "".join(unified_diff(before.splitlines(True), text.splitlines(True), "as requested", "as edited"))
+    own_name, name = ("{}-$JOB_ID{}".format(*map(quote, each.run_name)) for each in (as_asked, job))
+    folder = None
+    if job_id == BY_HAND:
+        job_id, folder = claim_local_id(run_dir.parents[2])
+    published = job.name_for(job_id) if own_name in text else run_dir.name.replace(BY_HAND, job_id)
+    command = ["slurm.sh", *(command_of(asked, site.name, site.defaults) or ["rerun", job_id])]
+    try:
+        with Stage(run_dir.parents[1]) as stage:
+            start = Start(Prepared(asked, job), command)
+            started = _written(stage, start, text.replace(own_name, name))
+            record = started.record.model_copy(update={"job_id": job_id, "edited": edited})
+            Run(stage.path).write_record(record)
+            return stage.publish(published, job_id)
+    except (OSError, WorkError) as error:
+        if folder is not None:
+            release_local_id(folder)
+        raise error if isinstance(error, WorkError) else disk_error(run_dir, error) from None
+
+
+def with_arguments(asked: Experiment, before: str, now: str) -> Experiment:
+    """The experiment with the training's arguments of the script `now` that differ from the script `before`: the run's
+    files and its record then agree with it. What the experiment does not allow stays as it was."""
+    old, new = (_training_words(text) for text in (before, now))
+    given: dict[str, Any] = {}
+    for option in options_of(type(asked)):
+        texts = [_value_after(option.flag.train_value or option.flag.train, words) for words in (old, new)]
+        if texts[0] != texts[1] and texts[1] is not None and not option.flag.repeats:
+            given[option.field] = texts[1]
+    changed, errors = validate(type(asked), asked.model_dump() | given)
+    return asked if changed is None or errors else changed
+
+
+def _training_words(script: str) -> list[str]:
+    found = re.search(r"^TRAINING=\((.*?)\)$", script, re.MULTILINE | re.DOTALL)
+    try:
+        return shlex.split(found[1], comments=True) if found else []
+    except ValueError:
+        return []
+
+
+def _value_after(flag: str | None, words: list[str]) -> str | None:
+    return words[words.index(flag) + 1] if flag in words[:-1] else None
+
+
+def why_never_begun(run: Run) -> str:
+    """Of a job that wrote nothing: the last line that its shell printed; empty where there is none."""
+    try:
+        lines = read_end(run.scheduler_log, 1 << 12).decode("utf-8", "replace").strip().splitlines()
+    except (OSError, ValueError):
+        return ""
+    if not lines:
+        return ""
+    python = run.record.job.get("python")
+    hint = "; job_python of the site file names another Python" * (isinstance(python, str) and python in lines[-1])
+    return printable(f"its script did not begin: {lines[-1]}{hint}")
+
+
 def look_at(run: Run) -> PolledState:
     """The run's state and why, from its backend; raises WorkError where that is not here. An end that the job could not
     write is kept in the run."""
@@ -263,6 +365,8 @@ def look_at(run: Run) -> PolledState:
     own = run.status()
     if found.state == "failed" and (full := why_it_wrote_no_more(run)):
         found = found._replace(why=full)
+    if found.state == "failed" and own is None and not found.why:
+        found = found._replace(why=why_never_begun(run))
     settled = own is not None and own.state == found.state and own.is_settled
     if found.state == "node_fail" and not settled and (silent := silent_nodes(run.path, SILENT_S)):
         found = found._replace(why="; ".join(filter(None, [found.why, who_is_silent(silent)])))
@@ -302,6 +406,12 @@ def cancel(run: Run) -> Cancelled:
     return Cancelled(before, [] if over else backend_of_run(run).cancel(run))
 
 
+def shell_variables(environ: Mapping[str, str], job: Job) -> dict[str, str]:
+    """The variables of a shell, by name, that the job inherits from it and that change how its training communicates or
+    computes: without secrets, and without those that the job or its backend sets."""
+    return passed_on(environ, job.env)
+
+
 def _record(start: Start) -> Record:
     asked, job, _ = start.prepared
     return Record(
@@ -319,4 +429,5 @@ def _record(start: Start) -> Record:
         submit_host=socket.gethostname(),
         created_ns=time.time_ns(),
         part=start.part,
+        inherited=shell_variables(os.environ, job),
     )

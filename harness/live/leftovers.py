@@ -1,7 +1,5 @@
 """Ends what is left of a training on this machine when its launcher has ended: ranks that were stuck, and ranks whose
 launcher or container was killed, which then belong to nobody.
-
-The node's shell starts it: `python -m harness.live.leftovers RUN_DIR`.
 """
 
 from __future__ import annotations
@@ -9,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -33,9 +30,10 @@ def kill_stuck(run: Path) -> None:
 
 
 def end_orphans(heartbeats: str, shell: int) -> None:
-    """Ask the training's processes that are not below the node's shell any more to stop; kill those that do not.
+    """Ask the training's processes that are not below the node's program any more to stop; kill those that do not.
 
-    heartbeats: the folder that only this run's processes on this node have in their environment.
+    heartbeats: the folder that only this run's processes on this node have in their environment. shell: the node's
+    program.
     """
     _signal_all(orphans(heartbeats, shell), signal.SIGTERM)
     end_s = time.monotonic() + _WRITES_S
@@ -45,7 +43,7 @@ def end_orphans(heartbeats: str, shell: int) -> None:
 
 
 def orphans(heartbeats: str, shell: int) -> list[int]:
-    """The processes with this folder in their environment that are not below the shell."""
+    """The processes with this folder in their environment that are not below the node's program."""
     ours = {os.getpid(), shell, *processes.below(shell)}
     mark = f"{MEMORY}={heartbeats}".encode()
     found = []
@@ -56,13 +54,22 @@ def orphans(heartbeats: str, shell: int) -> list[int]:
     return [pid for pid in found if processes.lives(pid)]
 
 
+def wait_for_ranks(heartbeats: str, most_s: float) -> None:
+    """Wait for the ranks that outlive the launcher that started them, as they write their traces."""
+    end_s = time.monotonic() + most_s
+    while any(map(_is_rank, orphans(heartbeats, os.getpid()))) and time.monotonic() < end_s:
+        time.sleep(0.1)
+
+
+def _is_rank(pid: int) -> bool:
+    with suppress(OSError):
+        return any(
+            each.startswith(b"RANK=") for each in (processes.PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        )
+    return False
+
+
 def _signal_all(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-if __name__ == "__main__":
-    kill_stuck(Path(sys.argv[1]))
-    if os.environ.get(MEMORY):
-        end_orphans(os.environ[MEMORY], os.getppid())

@@ -21,6 +21,7 @@ from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Summary
 from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.common.errors import RequestError, WorkError, nearest_or_list
+from harness.common.passed_on import variables_in
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import EXERCISES, AnyExperiment, Experiment, Own, Profiled, Training, read_experiment
 from harness.experiment.options import options_of
@@ -225,8 +226,8 @@ Settings = dict[str, Any]
 
 
 def compared_settings(s: Summary) -> Settings:
-    """What must agree between two runs that are compared, as JSON has it; empty for traces from
-    elsewhere. Settings that the request left open are those that were resolved."""
+    """What must agree between two runs that are compared, as JSON has it, with the variables that they inherited from
+    their shell; empty for traces from elsewhere. Settings that the request left open are those that were resolved."""
     resolved = (s.run or {}).get("resolved")
     asked = read_experiment(resolved) if isinstance(resolved, dict) else s.experiment
     if not isinstance(asked, Experiment):
@@ -240,7 +241,7 @@ def compared_settings(s: Summary) -> Settings:
     if isinstance(asked, Profiled):
         tools = {_PROFILERS.get(source.tool, source.tool) for source in s.sources}
         settings["profiler"] = ", ".join(sorted(tools)) or "none"
-    return settings
+    return settings | variables_in(s.run)
 
 
 def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

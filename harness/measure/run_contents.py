@@ -28,6 +28,7 @@ from harness.analysis.summary import (
     problem_texts,
 )
 from harness.common.bounded_read import read_bounded_json, why_unread
+from harness.common.edited_script import edit_of
 from harness.common.model_config import PRECISION_OF
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
@@ -224,8 +225,8 @@ def _node_gbps(record: dict[str, Any]) -> float | None:
 
 def _ends(run: Run) -> dict[str, int]:
     """When the job ended on each node, by both names that its monitor may have: this machine may play several nodes."""
-    ended = [node for node in run.nodes() if 0 <= node.ended_ns < 1 << 63]
-    return {name: node.ended_ns for node in ended for name in (node.host, f"{node.host}-{node.node}")}
+    nodes = run.nodes()
+    return {name: node.ended_ns or 0 for node in nodes for name in (node.host, f"{node.host}-{node.node}")}
 
 
 def _record(run: Run) -> tuple[dict[str, Any], list[Problem]]:
@@ -257,6 +258,8 @@ class _RecordShape(BaseModel):
     experiment: dict[str, Any] | None = None
     site: dict[str, Any] | None = None
     job: _JobShape | None = None
+    inherited: dict[str, str] = {}
+    edited: str = ""
 
 
 def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
@@ -326,7 +329,10 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
     site, job = _part(record, "site"), _part(record, "job")
     site["defaults"] = _part(site, "defaults")
     shown = ("name", "defaults", *(option.field for option in options_of(Site)))
+    edit = edit_of(record.get("edited", ""))
     facts = {key: record.get(key) for key in _SHOWN_OF_RECORD} | {
+        "inherited": record.get("inherited", {}),
+        "edited": edit._asdict() if edit else None,
         "site": {key: site.get(key) for key in shown},
         "resolved": job.get("experiment"),
         "image": job.get("image"),

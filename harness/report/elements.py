@@ -81,6 +81,14 @@ def _marks(trace: dict[str, Any]) -> int:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """A folded part with text to copy. parts: each a sentence, and the lines below it as they are, if there are any."""
+
+    title: str
+    parts: Sequence[tuple[str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
 class Section:
     """A title, a sentence that says how to read the section, and its content. `note`: a remark below."""
 
@@ -91,11 +99,12 @@ class Section:
     tables: Sequence[Table] = ()
     facts: Sequence[tuple[str, str]] = ()
     note: str = ""
+    listings: Sequence[Listing] = ()
 
     @property
     def has_content(self) -> bool:
         """Whether there is anything below the title and the sentence. A section without content is left out."""
-        return bool(self.figures or self.tables or self.facts or self.note)
+        return bool(self.figures or self.tables or self.facts or self.note or self.listings)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.alpha_beta import bus_factor
 from harness.common.bounded_read import BoundedReadError, read_bounded, why_unread
+from harness.common.edited_script import edit_of
 from harness.common.errors import WorkError
 from harness.common.format import binary_size, duration, percent, rate
 from harness.common.paths import PROGRAM
@@ -146,10 +147,18 @@ def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
     except WorkError as error:
         verdict, missing = None, str(error)
     shown = verdict_was_shown and Run(run_dir).verdict.is_file()
+    edited = _edited(Run(run_dir))
     if verdict is not None and verdict.lines:  # a test in place of the collectives
-        return "" if shown else "\n".join(map(printable, [*verdict.lines, "", *_verdict(verdict)])) + "\n"
+        lines = edited if shown else [*edited, *verdict.lines, "", *_verdict(verdict)]
+        return "".join(f"{printable(line)}\n" for line in lines)
     first = [] if shown else [*(_verdict(verdict) if verdict else [f"No verdict: {missing}"]), ""]
-    return "\n".join(map(printable, [*first, *_collectives(run_dir)])) + "\n"
+    return "\n".join(map(printable, [*edited, *first, *_collectives(run_dir)])) + "\n"
+
+
+def _edited(run: Run) -> list[str]:
+    record = run.known_record
+    edit = edit_of(record.edited) if record else None
+    return [edit.sentence(record.job_id)] if record and edit else []
 
 
 def _verdict(read: LinkVerdict) -> list[str]:

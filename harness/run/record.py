@@ -21,17 +21,25 @@ Number = Annotated[int, Field(gt=-(1 << 31), lt=1 << 32)]  # of a node, a proces
 
 
 class NodeStatus(BaseModel):
-    """How a node's commands ended, as the node wrote it."""
+    """What a node runs and how that ended, as the node wrote it. exit, ended_ns: None while it runs. commands: as they
+    were started, after all changes; left_out: a sentence for each option that its nsys does not know."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
     node: Number
     host: str
-    exit: Number
+    exit: Number | None
     started_ns: UnixNs
-    ended_ns: UnixNs
+    ended_ns: UnixNs | None
+    commands: list[list[str]] = []
+    left_out: list[str] = []
     topology: str = ""  # Slurm's SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN of the node's task
     topology_pattern: str = ""
+
+    @property
+    def elapsed_ns(self) -> int:
+        """From its program's start to its end; 0 while it runs."""
+        return 0 if self.ended_ns is None else self.ended_ns - self.started_ns
 
     @property
     def switch(self) -> str | None:
@@ -132,6 +140,8 @@ class Record(BaseModel):
     part: Part | None = None
     status: Status | None = None
     nodes: list[NodeStatus] = []
+    inherited: dict[str, str] = {}  # variables of the submitting shell that change how a training communicates
+    edited: str = ""  # of a script that was submitted by hand, how it differs from the request's
 
     @property
     def shown_command(self) -> list[str]:

@@ -132,7 +132,11 @@ class Run:
         return sorted((self.path / NCCL_LOGS).glob("*.log"))
 
     def nodes(self) -> list[NodeStatus]:
-        """The nodes' own reports so far. A file that cannot be read is left out: a full disk may hold half of one."""
+        """The reports of the nodes that have ended, without a file that cannot be read: a full disk may hold half."""
+        return [status for status in self.started_nodes() if status.exit is not None]
+
+    def started_nodes(self) -> list[NodeStatus]:
+        """The nodes' own reports so far, also of those that still run."""
         from harness.run.record import NodeStatus
 
         found = (_read(NodeStatus, path) for path in (self.path / "node-status").glob("[0-9]*.json"))
@@ -143,6 +147,9 @@ class Run:
         from harness.run.record import Status
 
         return _read(Status, self.path / "status.json") or (self.known_record.status if self.known_record else None)
+
+    def write_node(self, status: NodeStatus) -> None:
+        write_atomically(self.path / "node-status" / f"{status.node}.json", status.model_dump_json() + "\n")
 
     def write_status(self, status: Status) -> None:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")

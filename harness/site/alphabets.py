@@ -25,12 +25,10 @@ _HARMLESS = re.compile(
 )
 # The variables of the script (templates/*.j2), and bash's own that are read-only or split lines into words.
 SCRIPTS_OWN = frozenset({
-    "JOB_ID", "OUTPUT_DIR", "LOG_DIR", "RUN_DIR", "REASON", "INTERRUPTED", "CODE", "HOSTS", "NODE", "NODES",
-    "MASTER_ADDR", "MASTER_PORT", "HARNESS_HEARTBEATS", "HARNESS_JOB_ID", "HARNESS_NSYS", "HARNESS_PORT",
-    "HARNESS_PYTHON", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID", "SLURM_TOPOLOGY_ADDR",
-    "SLURM_TOPOLOGY_ADDR_PATTERN", "KILLER", "binds", "canary", "child", "code", "container", "host", "i",
-    "interrupted", "killer", "module", "monitor", "node", "nsys", "pattern", "pid", "result", "started", "stopped",
-    "topology", "watched",
+    "JOB_ID", "OUTPUT_DIR", "RUN_DIR", "NSYS", "CONTAINER", "TRAINING", "TEST", "TOPOLOGY", "MASTER_ADDR",
+    "MASTER_PORT", "HARNESS_HEARTBEATS", "HARNESS_JOB_ID", "HARNESS_NODE", "HARNESS_NSYS", "HARNESS_PORT",
+    "HARNESS_PYTHON", "HARNESS_SET_UP", "HARNESS_SUPERVISED", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID",
+    "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN",
 })  # fmt: skip
 _BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 _MANY = ("--array", "--wait", "--test-only")  # many runs, a submission that blocks, and no run

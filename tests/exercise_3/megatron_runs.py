@@ -69,7 +69,7 @@ def _read_spans(path: Path) -> list[Span]:
 def command(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral") -> list[str]:
     """The launch of one training on this machine."""
     arguments = _arguments(folder, flags, processes=processes, model=model)
-    return [sys.executable, "-m", "exercises.utils.launch", "torchrun", *arguments]
+    return [str(Path(sys.executable).with_name("torchrun")), *arguments]
 
 
 def _arguments(folder: Path, flags: Iterable[object], *, processes: int, model: str) -> list[str]:

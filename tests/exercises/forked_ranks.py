@@ -18,8 +18,6 @@ from typing import Any
 
 import torch.distributed.run as torchrun
 
-from exercises.utils import launch
-
 
 def serve(launcher: str) -> None:
     """Answer until standard input ends."""
@@ -46,7 +44,13 @@ def _launch(launcher: str, order: dict[str, Any]) -> None:
         run(arguments)
 
     torchrun.run = fork_ranks
-    sys.exit(launch.launch(launcher, order["arguments"]))
+    if launcher == "torchrun":
+        torchrun.main(order["arguments"])
+    else:
+        from accelerate.commands.launch import launch_command, launch_command_parser
+
+        launch_command(launch_command_parser().parse_args(order["arguments"]))
+    sys.exit()
 
 
 def import_for_accelerate() -> None:

@@ -52,7 +52,7 @@ def start(
     """Start a script of `exercises` under accelerate on this machine's CPU, each rank as a new interpreter."""
     arguments = _accelerate_arguments(script, folder, options, model=model, processes=processes, config=config)
     return subprocess.Popen(
-        [sys.executable, "-m", "exercises.utils.launch", "accelerate", *arguments],
+        [Path(sys.executable).with_name("accelerate"), "launch", *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

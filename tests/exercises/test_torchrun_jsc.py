@@ -1,62 +1,42 @@
-"""JSC's torchrun_jsc in torchrun's place. The package is a stand-in here that does what it does with a command line."""
+"""JSC's torchrun_jsc in torchrun's place: with c10d, whose meeting it repairs."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
-from types import ModuleType
-
 import pytest
 
-run = pytest.importorskip("torch.distributed.run", reason="the training extra is not installed")
+from harness.experiment.exercises import Experiment, Megatron, Own
+from harness.launch.argv import shown
+from harness.launch.job import Machine, resolve
+from harness.site.site import load_site
 
-from exercises.utils.launch import meet_as_at_jsc  # noqa: E402  # torch first
-
-
-def stand_in_for_torchrun_jsc() -> ModuleType:
-    """On the host it adds who is the host, and its name, behind the program; elsewhere only the first."""
-
-    def apply_fixes() -> None:
-        node = os.environ["TORCHRUN_JSC_NODE_RANK"]
-        endpoint = next(word for word in sys.argv if word.startswith("--rdzv-endpoint="))
-        host = endpoint.partition("=")[2].partition(":")[0]
-        own = [f"--local_addr={host}"] * (node == "0")
-        sys.argv[1:1] = [*own, f"--rdzv_conf=is_host={int(node == '0')}"]
-
-    module = ModuleType("torchrun_jsc")
-    module.apply_fixes = apply_fixes  # type: ignore[attr-defined]
-    return module
+MACHINE = Machine(0, 2, True, "python", "/runs")
+ASKED: dict[str, Experiment] = {
+    "exercise 3": Megatron(nodes=2, tp=4),
+    "an own training": Own(nodes=2, command=("train.py",), start_in="/home/u"),
+}
 
 
-def options_of(monkeypatch: pytest.MonkeyPatch, nodes: int, node: int) -> argparse.Namespace:
-    """The options with which torchrun starts on this node."""
-    given: list[argparse.Namespace] = []
-    monkeypatch.setattr(run, "run", given.append)
-    monkeypatch.setattr(sys, "argv", ["launch"])
-    monkeypatch.delenv("TORCHRUN_JSC_NODE_RANK", raising=False)
-    monkeypatch.setitem(sys.modules, "torchrun_jsc", stand_in_for_torchrun_jsc())
-    meet_as_at_jsc()
-    words = [f"--nnodes={nodes}", f"--node-rank={node}", "--master-addr=jwb0097i", "--master-port=20001"]
-    run.run(run.parse_args([*words, "--nproc-per-node=4", "train.py", "--tp", "2"]))
-    return given[0]
+def words_of(asked: Experiment, site: str) -> list[str]:
+    (training,) = resolve(asked, load_site(site), MACHINE).commands
+    return [shown(word) for word in training.argv]
 
 
-@pytest.mark.parametrize("node", [0, 1])
-def test_several_nodes_meet_by_c10d_at_the_first_ones_fast_name(monkeypatch: pytest.MonkeyPatch, node: int) -> None:
-    got = options_of(monkeypatch, 2, node)
-    assert (got.rdzv_backend, got.rdzv_endpoint) == ("c10d", "jwb0097i:20001")
-    assert got.rdzv_conf == f"is_host={int(node == 0)}"
-    assert got.local_addr == (None if node else "jwb0097i")
-    assert (got.training_script, got.training_script_args) == ("train.py", ["--tp", "2"])
-    assert (got.nnodes, got.nproc_per_node) == ("2", "4")
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("site", ["juwels-booster", "jureca", "jupiter"])
+def test_several_nodes_meet_by_c10d_at_the_first_ones_name(asked: Experiment, site: str) -> None:
+    words = words_of(asked, site)
+    assert words[:3] == ["python3", "-m", "torchrun_jsc"]
+    assert "--rdzv-backend=c10d" in words
+    assert "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT" in words
+    assert "--node-rank" not in words, "c10d gives out the numbers"
 
 
-def test_one_node_starts_as_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert options_of(monkeypatch, 1, 0).rdzv_backend == "static"
+def test_one_node_starts_as_without_it() -> None:
+    words = words_of(Megatron(tp=4), "jureca")
+    assert words[:3] == ["python3", "-m", "torchrun_jsc"]
+    assert words[words.index("--node-rank") + 1] == "%q{SLURM_NODEID}"
 
 
-def test_a_python_without_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchrun_jsc", None)
-    with pytest.raises(SystemExit, match=f"^{sys.executable} has no torchrun_jsc.*network.torchrun: torchrun in"):
-        meet_as_at_jsc()
+def test_elsewhere_torchrun_is_called_by_its_own_name() -> None:
+    words = words_of(Megatron(nodes=2, tp=4), "leonardo")
+    assert words[0] == "torchrun" and "--rdzv-backend=c10d" not in words

@@ -177,7 +177,7 @@ def test_sigterm_ends_a_training_cleanly_on_every_rank(tmp_path: Path) -> None:
     ends = [run.metrics(rank)[-1] for rank in (0, 1)]
     assert [(end["status"], end["reason"]) for end in ends] == [("stopped", "SIGTERM")] * 2
     assert ends[0]["steps"] == ends[1]["steps"] < 1000
-    assert started.returncode == 143
+    assert "exitcode  : 143" in stderr
     assert sorted(path.name for path in (folder / "torch").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
 
 

@@ -68,7 +68,7 @@ FAULTS = (
     Fault(
         name="launcher-killed",
         what="accelerate's own process is killed (`KILL`)",
-        inject=killed("exercises.utils.launch"),
+        inject=killed("bin/accelerate launch"),
         state="failed",
         exit_code=137,
         tells="exit 137: ended by the signal KILL",

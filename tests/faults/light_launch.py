@@ -1,13 +1,14 @@
 """A launcher that starts light trainings without PyTorch, in the place of accelerate where that does not matter.
 
-As accelerate it starts a rank per process, ends the others when one fails, and has the failed one's exit status. A
-fault's site puts it before the interpreter's own modules, as `sitecustomize`.
+As accelerate it starts a rank per process, ends the others when one fails, tells the exit status of that one in
+torchrun's last words, and ends with 1. A fault's site puts it before the interpreter's own modules, as `sitecustomize`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,9 +16,16 @@ from pathlib import Path
 from types import FrameType
 
 GRACE_S = 30.0
+LAST_WORDS = """Root Cause (first observed failure):
+[0]:
+  time      : {at}
+  host      : {host}
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : {code} (pid: {pid})
+  error_file: <N/A>"""
 CUSTOMIZE = """
 import sys
-if "exercises.utils.launch" in sys.orig_argv[:4]:
+if "launch" in sys.orig_argv[2:3] and sys.orig_argv[1].endswith("/accelerate"):
     from tests.faults.light_launch import launch
     launch(sys.orig_argv)
 """
@@ -33,7 +41,7 @@ def launch(argv: list[str]) -> None:
     """Run the launcher's command line; does not return."""
     first = next(i for i, word in enumerate(argv) if word.endswith(".py"))
     local, nodes = int(os.environ["FAULTS_RANKS"]), int(os.environ["FAULTS_NODES"])
-    node = int(os.environ.get("SLURM_NODEID") or os.environ.get("NODE") or 0)
+    node = int(argv[argv.index("--machine_rank") + 1])
     ranks = [_rank(argv[first:], node * local + i, local * nodes) for i in range(local)]
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -41,7 +49,10 @@ def launch(argv: list[str]) -> None:
             rank.send_signal(number)
 
     signal.signal(signal.SIGTERM, pass_on)
-    os._exit(_wait(ranks))
+    failed = _wait(ranks)
+    if failed is not None:
+        print(LAST_WORDS.format(at=time.strftime("%F_%T"), host=socket.getfqdn(), **failed), file=sys.stderr)
+    os._exit(int(failed is not None))
 
 
 def _rank(argv: list[str], rank: int, world: int) -> subprocess.Popen[bytes]:
@@ -49,12 +60,14 @@ def _rank(argv: list[str], rank: int, world: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, *argv], env=env)
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
-    failed = 0
-    while any(rank.poll() is None for rank in ranks) and not failed:
+def _wait(ranks: list[subprocess.Popen[bytes]]) -> dict[str, int] | None:
+    """Which rank was the first that failed, and how."""
+    first = None
+    while any(rank.poll() is None for rank in ranks) and first is None:
         time.sleep(0.05)
-        failed = next((code for rank in ranks if (code := rank.poll())), 0)
-    failed = failed or next((rank.returncode for rank in ranks if rank.returncode), 0)
+        first = next((number for number, rank in enumerate(ranks) if rank.poll()), None)
+    if first is None:
+        first = next((number for number, rank in enumerate(ranks) if rank.returncode), None)
     for rank in ranks:
         rank.terminate()
     for rank in ranks:
@@ -62,4 +75,4 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
             rank.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             rank.kill()
-    return 128 - failed if failed < 0 else failed
+    return None if first is None else {"rank": first, "code": ranks[first].returncode, "pid": ranks[first].pid}

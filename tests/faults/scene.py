@@ -190,12 +190,12 @@ class Scene:
         return int(next(self.marks.glob(pattern)).read_text())
 
     def process(self, word: str) -> int:
-        """The oldest process of the run whose command has this word; none that has the whole script of a node."""
+        """The oldest process of the run whose command has this word; none that starts the others with it."""
         found: list[int] = []
 
         def look() -> bool:
             for each in self.processes():
-                if word in each.words and ("on_node" not in each.words or each.words.startswith(word)):
+                if word in each.words and ("launch/node.py" not in each.words or each.words.startswith(word)):
                     found.append(each.pid)
             return bool(found)
 

@@ -29,6 +29,13 @@ def site_file(folder: Path, **fields: object) -> str:
     return str(path)
 
 
+def exported(script: str) -> list[str]:
+    """The variables that a script exports, as NAME=VALUE, quoted as they are there."""
+    lines = re.findall(r"^export (.*)$", script.replace(" \\\n ", ""), re.MULTILINE)
+    word = re.compile(r"""\w+=(?:"[^"]*"|'[^']*'|[^\s"'])*""")
+    return [found for line in lines for found in word.findall(line)]
+
+
 def anywhere(script: str) -> str:
     """The script of a checkout at /checkout. The path of this checkout may be quoted; /checkout is not."""
     quoted = re.sub(f"'{re.escape(str(ROOT))}([^'\n]*)'", r"/checkout\1", script)

@@ -120,7 +120,7 @@ def test_paths_are_where_they_were_typed(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_dry_run_shows_the_whole_path(harness: Harness) -> None:
     script = harness("-e", "1", "--data", "pyproject.toml", "--dry-run").stdout
-    assert f"--data {quote(str(ROOT / 'pyproject.toml'))} " in script
+    assert f"--data {quote(str(ROOT / 'pyproject.toml'))}\n" in script
 
 
 def test_the_container_sees_what_the_command_names(machine: Machine, tmp_path: Path) -> None:

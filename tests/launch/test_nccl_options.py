@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from harness.launch.job import Job, Machine, resolve, warnings_of
 from harness.launch.submit import Start, prepare, render, submit
 from harness.launch.untrusted import Source, find_untrusted
 from harness.site.site import load_site
-from tests.launch.launch_shared import site_file
+from tests.launch.launch_shared import exported, site_file
 
 HERE = Machine(cores=8, gpus=0, has_nsys=True, python="python", runs_dir="/runs")
 ASKED = {"no_ib": True, "nccl_p2p_level": "LOC", "nccl_settings": ("ALGO=Ring", "IB_HCA=mlx5_0;$HOME")}
@@ -30,15 +29,15 @@ def job(asked: Experiment, site: str = "leonardo", **env: str) -> Job:
     return resolve(asked, loaded.model_copy(update={"env": {**loaded.env, **env}}), HERE)
 
 
-def exported(asked: Experiment, **env: str) -> list[str]:
-    return re.findall(r"^export (NCCL_.*)$", render(job(asked, **env)), re.M)
+def nccl_of(asked: Experiment, **env: str) -> list[str]:
+    return [each for each in exported(render(job(asked, **env))) if each.startswith("NCCL_")]
 
 
 @pytest.mark.parametrize("cls", EXERCISES.values())
 def test_every_exercise_exports_what_was_asked_and_text_stays_text(cls: type[Experiment]) -> None:
     asked = cls.model_validate(ASKED | {"nccl_debug": True})
     more = ",TUNING" if cls is CommTests else ""
-    assert exported(asked)[-8:] == [
+    assert nccl_of(asked)[-8:] == [
         "NCCL_IB_DISABLE=1",
         "NCCL_IBEXT_DISABLE=1",
         "NCCL_P2P_LEVEL=LOC",
@@ -46,14 +45,14 @@ def test_every_exercise_exports_what_was_asked_and_text_stays_text(cls: type[Exp
         "NCCL_IB_HCA='mlx5_0;$HOME'",
         "NCCL_DEBUG=INFO",
         f"NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET,ENV{more}",
-        'NCCL_DEBUG_FILE="${RUN_DIR}"/nccl/%h.%p.log',
+        'NCCL_DEBUG_FILE="$RUN_DIR/nccl/%h.%p.log"',
     ]
     assert not {"NCCL_IB_DISABLE", "NCCL_DEBUG_FILE"} & job(cls.model_validate({})).env.keys()
 
 
 def test_the_request_wins_over_the_site() -> None:
     env = {"NCCL_ALGO": "Tree", "NCCL_DEBUG": "TRACE", "NCCL_P2P_LEVEL": "SYS"}
-    lines = exported(DDP.model_validate(ASKED | {"nccl_debug": True}), **env)
+    lines = nccl_of(DDP.model_validate(ASKED | {"nccl_debug": True}), **env)
     assert {"NCCL_ALGO=Ring", "NCCL_DEBUG=INFO", "NCCL_P2P_LEVEL=LOC"} <= {*lines}
     assert not [line for line in lines if line.endswith(("Tree", "TRACE", "SYS"))]
 
@@ -86,7 +85,7 @@ def test_the_folder_is_there_before_the_job_and_the_script_names_it_whatever_its
     site = load_site(site_file(tmp_path, **own))
     run = submit(Start(prepare(DDP(nccl_debug=True, random_weights=True), site), ["slurm.sh"]))
     assert (run.path / "nccl").is_dir() and run.nccl_logs() == []
-    exports = re.findall(r"^export NCCL_DEBUG.*$", run.script.read_text(encoding="utf-8"), re.M)
+    exports = [each for each in exported(run.script.read_text(encoding="utf-8")) if each.startswith("NCCL_DEBUG")]
     asked = "\n".join([*exports, 'printf %s "$NCCL_DEBUG_FILE"'])
     told = subprocess.run(
         ["bash", "-c", asked], env={"RUN_DIR": str(run.path)}, capture_output=True, text=True, check=True

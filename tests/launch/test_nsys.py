@@ -11,20 +11,21 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import RequestError
+from harness.launch.node import program_of
 from harness.launch.profilers.nsys import (
-    BY_CLOCK,
-    ON_REQUEST,
-    Prepared,
+    Nsys,
+    Options,
+    adapted,
     blindness,
-    changed,
     check_trace_list,
     is_trace_list,
     load_options,
-    profile_argv,
+    options_of_start,
+    profile_words,
     trace_list,
     understood,
+    without_whole_node,
 )
-from harness.launch.profilers.per_rank import program, words_of
 from tests.launch.launch_shared import ROOT
 
 COMMON = """
@@ -61,35 +62,38 @@ NEW = understood(
 )
 
 
+def profile_argv(nsys: Nsys, options: Options, has_gpu: bool, *changes: str) -> tuple[list[str], list[str]]:
+    return adapted(profile_words(options, changes, has_gpu=has_gpu), nsys)
+
+
 def test_the_version_is_read() -> None:
     assert OLD.version == (2022, 4, 2)
     assert NEW.version == (2024, 6, 2)
 
 
 def test_the_workshops_options_reach_the_new_one() -> None:
-    argv, warnings = profile_argv(NEW, load_options("default"), "out/profile_node0", has_gpu=True)
+    argv, warnings = profile_argv(NEW, load_options("default"), True)
     assert argv[:3] == ["nsys", "profile", "--trace=cuda,nvtx,osrt,cudnn,cublas"]
     assert "--gpu-metrics-devices=all" in argv
     assert "--capture-range=cudaProfilerApi" in argv
-    assert argv[-1] == "--output=out/profile_node0"
     assert warnings == []
 
 
 def test_a_renamed_option_gets_the_name_this_one_knows() -> None:
-    argv, warnings = profile_argv(OLD, load_options("default"), "out", has_gpu=True)
+    argv, warnings = profile_argv(OLD, load_options("default"), True)
     assert "--gpu-metrics-device=all" in argv
     assert not any(a.startswith("--gpu-metrics-devices") for a in argv)
     assert warnings == []
 
 
 def test_options_that_it_cannot_trace_are_left_out_with_a_warning() -> None:
-    argv, warnings = profile_argv(OLD, load_options("megatron"), "out", has_gpu=True)
+    argv, warnings = profile_argv(OLD, load_options("megatron"), True)
     assert "--trace=cuda,nvtx,osrt,cudnn,cublas" in argv
     assert warnings == ["this nsys (2022.4.2) cannot trace ucx: left out"]
 
 
 def test_without_gpu_no_gpu_option_stops_the_application() -> None:
-    argv, _ = profile_argv(NEW, load_options("default"), "out", has_gpu=False)
+    argv, _ = profile_argv(NEW, load_options("default"), False)
     assert not any("gpu" in a for a in argv)
 
 
@@ -110,7 +114,7 @@ V2026 = understood("2026.2.1", TRACE.format(more="") + NIC.format("'lf', 'hf' or
 
 def with_changes(*words: str, nsys: object = V2024, has_gpu: bool = True) -> tuple[list[str], list[str]]:
     assert isinstance(nsys, type(V2024))
-    return profile_argv(nsys, changed(load_options("default"), words), "out", has_gpu)
+    return profile_argv(nsys, load_options("default"), has_gpu, *words)
 
 
 def test_a_runs_own_words_change_the_option_set() -> None:
@@ -133,15 +137,6 @@ def test_what_an_old_one_does_not_know_is_left_out_with_a_warning() -> None:
             ("python-sampling", "python-sampling-frequency")] == warnings  # fmt: skip
 
 
-def test_by_the_clock_another_program_ends_the_recording_and_nsys_stays_with_the_training() -> None:
-    argv, _ = with_changes(*BY_TIME, "--delay=200", "--duration=30")
-    assert argv[1:7] == ["-I", BY_CLOCK, "200", "30", "nsys", "profile"]
-    assert {"--delay=200", "--kill=none"} <= set(argv)
-    assert not any(word.startswith(("--duration", "--capture-range")) for word in argv)
-    assert with_changes(*BY_TIME, "--delay=200")[0][1:6] == ["-I", BY_CLOCK, "200", "0", "nsys"]
-    assert with_changes("--delay=200", "--duration=30")[0][0] == "nsys", "a site's own set is as it says"
-
-
 START = """
     -c, --capture-range=
     --capture-range-end=
@@ -154,26 +149,29 @@ START = """
 
 def test_it_can_record_again_with_the_options_that_nsys_start_takes() -> None:
     nsys = V2024._replace(of_start=understood("", "", START).of_start)
-    argv, _ = Prepared(nsys, load_options("default"), True).argv("/run/nsys/profile_node0")
-    before, words = argv[1 : argv.index("nsys")], argv[argv.index("nsys") :]
+    words = profile_argv(nsys, load_options("default"), True)[0]
     again = ["--gpuctxsw=true", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--stats=true"]
-    assert before == ["-I", ON_REQUEST, "4", *again]
-    assert words == profile_argv(nsys, load_options("default"), "/run/nsys/profile_node0", has_gpu=True)[0]
+    assert options_of_start(nsys, words) == again
     for change in (["--no-capture-range-end"], [*BY_TIME, "--delay=3"], [*BY_TIME, "--duration=3"]):
-        asked = Prepared(nsys, changed(load_options("default"), change), True)
-        assert ON_REQUEST not in asked.argv("out")[0], "once its own recording has ended it is over"
-    assert Prepared(V2024, load_options("default"), True).argv("out")[0][0] == "nsys", "no nsys start"
+        changed = profile_argv(nsys, load_options("default"), True, *change)[0]
+        assert options_of_start(nsys, changed) is None, "once its own recording has ended it is over"
+    assert options_of_start(V2024, words) is None, "no nsys start"
 
 
 def test_only_the_first_rank_of_a_node_records_the_node() -> None:
     nsys = NEW._replace(flags=NEW.flags | {"nic-metrics"})
-    asked = Prepared(nsys, changed(load_options("default"), ["--nic-metrics=true"]), True)
-    words = words_of(asked, "/apps/nsys", "/run/profile_node1")
-    whole_node = {word for word in map(str, words["first"]) if word.startswith(("--gpu", "--nic"))}
+    first = profile_argv(nsys, load_options("default"), True, "--nic-metrics=true")[0]
+    others = without_whole_node(first)
+    whole_node = [word for word in first if word.startswith(("--gpu", "--nic"))]
     assert len(whole_node) == 4
-    assert [word for word in words["first"] if word not in whole_node] == words["others"]
-    assert words["others"][:2] == ["/apps/nsys", "profile"]
-    assert words["others"][-1] == "--output=/run/profile_node1_rank"
+    assert [word for word in first if word not in whole_node] == others
+
+
+def test_what_a_person_writes_in_another_way_stays_and_what_is_unknown_goes_with_its_value() -> None:
+    words = ["nsys", "profile", "-t", "cuda,nvtx", "--sample", "none", "--new-thing", "7", "--output=x"]
+    found, left_out = adapted(words, NEW)
+    assert found == ["nsys", "profile", "-t", "cuda,nvtx", "--sample", "none", "--output=x"]
+    assert left_out == ["this nsys (2024.6.2) has no --new-thing: left out"]
 
 
 @pytest.mark.parametrize("link", ["bin/nsys", "cuda/bin/nsys"])
@@ -185,11 +183,11 @@ def test_nsys_is_found_behind_a_link_or_beside_a_script(tmp_path: Path, link: st
     named = tmp_path / link
     named.parent.mkdir(parents=True, exist_ok=True)
     named.touch()  # a script that would start the other
-    assert program(named) == real
+    assert program_of(named) == real
     named.unlink()
     named.symlink_to(real)
-    assert program(named) == real
-    assert program(Path("/usr/bin/env")) == Path("/usr/bin/env")
+    assert program_of(named) == real
+    assert program_of(Path("/usr/bin/env")) == Path("/usr/bin/env")
 
 
 def test_our_list_of_python_functions_is_one_and_a_wrong_file_is_one_sentence(tmp_path: Path) -> None:
@@ -214,8 +212,8 @@ def test_our_list_of_python_functions_is_one_and_a_wrong_file_is_one_sentence(tm
 def test_null_leaves_an_option_out(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text('{"stats": null, "sample": "none"}')
-    argv, _ = profile_argv(NEW, load_options(str(path)), "out", has_gpu=True)
-    assert argv == ["nsys", "profile", "--sample=none", "--output=out"]
+    argv, _ = profile_argv(NEW, load_options(str(path)), True)
+    assert argv == ["nsys", "profile", "--sample=none"]
 
 
 @pytest.mark.parametrize(("text", "sentence"), [("[1]", "one JSON object"), ("{", "is not JSON")])
@@ -256,38 +254,29 @@ def test_with_a_fake_nsys_metrics_that_may_not_be_read_do_not_stop_the_training(
     help_text = (TRACE.format(more="") + "    --gpu-metrics-devices=\n" + COMMON).replace("'", "")
     body = f"*gpu-metrics-devices=help) echo '{said}';; *version*) echo version 2024.6.2;; *) echo '{help_text}';;"
     nsys = tmp_path / "nsys"
-    nsys.write_text(f'#!/bin/sh\ncase "$*" in {body} esac\n')
+    nsys.write_text(f'#!/bin/sh\necho "$*" >>"$0.said"\ncase "$*" in {body} esac\n')
     nsys.chmod(0o755)
-    done = asked_on_node(f"{tmp_path}:/bin:/usr/bin", "default", "gpu")
+    done = in_container(f"{tmp_path}:/bin:/usr/bin", *profile_words(load_options("default"), [], has_gpu=True))
     assert done.returncode == 0, done.stderr
-    words = done.stdout.split("\0")
+    words = (tmp_path / "nsys.said").read_text().splitlines()[-1].split()
     assert "--capture-range=cudaProfilerApi" in words
     assert any(word.startswith("--gpu-metrics") for word in words) == sampled
     assert ("no GPU metrics here (Insufficient privilege" in done.stderr) != sampled
+    assert words[-2:] == ["train.py", "7"]
 
 
-def asked_on_node(path: str, options: str = "cpu", device: str = "cpu") -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "harness.launch.profilers.nsys", options, "/tmp/o ut", device]
-    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+def in_container(path: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """nsys.py, as a container that srun makes starts it, by its path and with another PYTHONPATH."""
+    argv = [sys.executable, str(ROOT / "harness/launch/profilers/nsys.py"), *words, "train.py", "7"]
+    env = {"PATH": path, "PYTHONPATH": "/somebody/elses"}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
-def test_a_node_without_nsys_says_what_to_do(tmp_path: Path) -> None:
-    done = asked_on_node(str(tmp_path))
+def test_a_container_without_nsys_says_what_to_do(tmp_path: Path) -> None:
+    done = in_container(str(tmp_path), "nsys", "profile")
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "nsys is not on this node's PATH: load its module" in done.stderr
-
-
-def test_a_node_with_a_fake_nsys_prints_arguments_separated_by_nul(tmp_path: Path) -> None:
-    help_text = f"{TRACE.format(more='')}{COMMON}".replace("'", "")
-    nsys = tmp_path / "nsys"
-    nsys.write_text(f"#!/bin/sh\ncase $1 in --version) echo version 2022.4.2;; *) echo '{help_text}';; esac\n")
-    nsys.chmod(0o755)
-    words = asked_on_node(f"{tmp_path}:/bin:/usr/bin").stdout.split("\0")
-    assert words[words.index("nsys") + 1] == "profile"
-    assert "--output=/tmp/o ut" in words
-    assert "--nvtx-capture=profiling_window" in words
+    assert "nsys is not on the container's PATH: build it into the image" in done.stderr
 
 
 FAKE = """#!/bin/bash
@@ -310,16 +299,15 @@ def fake_nsys(folder: Path) -> Path:
 def test_a_rank_becomes_the_nsys_of_its_place_and_is_stopped_by_the_clock(tmp_path: Path) -> None:
     nsys, file, script = fake_nsys(tmp_path), tmp_path / "node.json", tmp_path / "it's.py"
     script.write_text("import sys, time; time.sleep(float(sys.argv[1])); sys.exit(7)")
-    before = [None, "-I", BY_CLOCK, "1", "1"]
-    others = [str(nsys), "profile", "--output=/o ut_rank"]
-    file.write_text(json.dumps({"first": [*before, *others], "others": others}))
+    others = [str(nsys), "profile", "--output=/o ut_rank%q{RANK}"]
+    file.write_text(json.dumps({"first": [*others, "--delay=1", "--duration=1"], "others": others}))
     for local, seconds in (("0", "3"), ("1", "0")):
         env = {**os.environ, "RANK": f"1{local}", "LOCAL_RANK": local}
         argv = [sys.executable, str(ROOT / "harness/launch/profilers/rank.py"), str(file), str(script), seconds]
         assert subprocess.run(argv, env=env, check=False).returncode == 7, "the training's own exit status"
     first, recorded, stop, other, nothing = (tmp_path / "nsys.said").read_text().splitlines()
     session = first.split()[1]
-    assert first == f"profile {session} --output=/o ut_rank10 {sys.executable} {script} 3"
+    assert first == f"profile {session} --output=/o ut_rank10 --delay=1 --kill=none {sys.executable} {script} 3"
     assert session.startswith("--session-new=harness-")
     begin, end = map(int, recorded.split()[1:])
     assert end - begin == 10**9

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.profilers.nsys import Prepared, prepare
+from harness.launch.profilers.nsys import Nsys, Recording, load_options, prepare, profile_words
 from harness.traces import open_trace
 from tests.real_nsys import EACH_NSYS
 
@@ -32,23 +32,27 @@ def with_path(patch: pytest.MonkeyPatch, nsys_folder: Path) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", said)[:2]))
 
 
-def exit_status(asked: Prepared, output: Path, *program: str) -> tuple[int, list[str]]:
-    """That of Python with these words, recorded, and what the harness warns of.
+def asked(options: str, *changes: str, has_gpu: bool = False) -> tuple[Nsys, Recording]:
+    return prepare(profile_words(load_options(options), changes, has_gpu=has_gpu))
+
+
+def exit_status(words: list[str], output: Path, *program: str) -> int:
+    """That of Python with these words, recorded.
 
     These programs never end with 1: it is nsys that failed, seen once on a busy machine. It may try again once.
     """
-    words, warnings = asked.argv(str(output))
     said = output.with_name("said")
+    argv = [*words, f"--output={output}", sys.executable, *program]
     for _ in range(2):
-        with said.open("w") as to:  # no pipe: the process beside nsys would hold it open
-            done = subprocess.run([*words, sys.executable, *program], stdout=to, stderr=to, check=False, timeout=120)
+        with said.open("w") as to:
+            done = subprocess.run(argv, stdout=to, stderr=to, check=False, timeout=120)
         print(said.read_text())
         assert "usage: nsys" not in said.read_text()
         if done.returncode != 1:
             break
         for part in output.parent.glob(f"{output.name}.*"):
             part.unlink()
-    return done.returncode, warnings
+    return done.returncode
 
 
 @EACH_NSYS
@@ -56,12 +60,12 @@ def test_where_no_gpu_may_be_sampled_every_option_set_starts_the_program(
     nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = with_path(monkeypatch, nsys_folder)
-    asked = prepare("megatron", "gpu", [*WHOLE, *NO_SAMPLES, *PYTHON, "--nic-metrics=true", "--cuda-graph-trace=node"])
-    if not asked.nsys.no_metrics:
+    changes = (*WHOLE, *NO_SAMPLES, *PYTHON, "--nic-metrics=true", "--cuda-graph-trace=node")
+    nsys, (words, warnings) = asked("megatron", *changes, has_gpu=True)
+    if not nsys.no_metrics:
         pytest.skip("this nsys can sample a GPU here")
-    assert "--cuda-graph-trace=node" in asked.argv("out")[0], "2023 writes its values into the option's name"
-    code, warnings = exit_status(asked, tmp_path / "report", "-c", ALIVE)
-    assert code == 7, "the program's own"
+    assert "--cuda-graph-trace=node" in words, "2023 writes its values into the option's name"
+    assert exit_status(words, tmp_path / "report", "-c", ALIVE) == 7, "the program's own"
     assert (tmp_path / "report.nsys-rep").stat().st_size > 10_000
     unknown = [] if version >= (2023, 1) else ["python-sampling", "python-sampling-frequency"]
     assert warnings == [METRICS, *(f"this nsys (2022.4.2) has no --{name}: left out" for name in unknown)]
@@ -76,9 +80,8 @@ def test_python_functions_are_ranges_where_nsys_can_trace_them(
     (tmp_path / "main.py").write_text("import loading\nfor _ in range(3): loading.load()\n")
     listed = tmp_path / "list.json"
     listed.write_text(json.dumps([{"domain": "mine", "module": "loading", "functions": ["load"]}]))
-    asked = prepare("cpu", "cpu", [*WHOLE, *NO_SAMPLES, f"--python-functions-trace={listed}"])
-    code, warnings = exit_status(asked, tmp_path / "report", str(tmp_path / "main.py"))
-    assert code == 0
+    _, (words, warnings) = asked("cpu", *WHOLE, *NO_SAMPLES, f"--python-functions-trace={listed}")
+    assert exit_status(words, tmp_path / "report", str(tmp_path / "main.py")) == 0
     trace = open_trace(tmp_path / "report.nsys-rep")
     ranges = [
         (trace.names[name], trace.names[domain])
@@ -95,9 +98,9 @@ def test_calls_of_the_system_shorter_than_a_microsecond_are_not_recorded(
     nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_path(monkeypatch, nsys_folder)
-    asked = prepare("cpu", "cpu", [*WHOLE, *NO_SAMPLES])
+    _, (words, warnings) = asked("cpu", *WHOLE, *NO_SAMPLES)
     program = "import os, time; [os.write(1, b'') for _ in range(2000)]; time.sleep(0.1)"
-    assert exit_status(asked, tmp_path / "report", "-c", program) == (0, [])
+    assert (exit_status(words, tmp_path / "report", "-c", program), warnings) == (0, [])
     open_trace(tmp_path / "report.nsys-rep")
     with sqlite3.connect(next(tmp_path.glob("report*.sqlite"))) as export:
         durations = [ns for (ns,) in export.execute("SELECT end - start FROM OSRT_API")]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, UNEVEN
-from harness.launch.profilers.nsys import capturing_on_cpu, load_options, profile_argv, understood
+from harness.launch.profilers.nsys import adapted, capturing_on_cpu, load_options, profile_words, understood
 from harness.run import read_json_lines
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT
@@ -34,7 +34,7 @@ def said(nsys_folder: Path, *words: str) -> str:
 def test_the_real_one_is_understood(nsys_folder: Path) -> None:
     nsys = understood(said(nsys_folder, "--version"), said(nsys_folder, "profile", "--help"))
     assert nsys.version >= (2022, 4)
-    argv, warnings = profile_argv(nsys, load_options("default"), "out", has_gpu=False)
+    argv, warnings = adapted(profile_words(load_options("default"), [], has_gpu=False), nsys)
     assert warnings == []
     assert {"nvtx", "osrt"} <= set(argv[2].removeprefix("--trace=").split(","))
     assert not any("gpu" in word for word in argv)
@@ -44,8 +44,7 @@ def test_the_real_one_is_understood(nsys_folder: Path) -> None:
 def test_the_full_set_is_understood_and_a_cpu_records_its_window_by_a_range(nsys_folder: Path) -> None:
     nsys = understood(said(nsys_folder, "--version"), said(nsys_folder, "profile", "--help"))
     for has_gpu in (True, False):
-        options = load_options("full")
-        argv, warnings = profile_argv(nsys, options if has_gpu else capturing_on_cpu(options), "out", has_gpu)
+        argv, warnings = adapted(profile_words(load_options("full"), [], has_gpu=has_gpu), nsys)
         lacks_python = nsys.version < (2023,)
         assert warnings == ["this nsys (2022.4.2) has no --python-backtrace: left out"] * lacks_python
         traced = argv[2].removeprefix("--trace=").split(",")
@@ -133,7 +132,7 @@ def test_an_epoch_that_ends_inside_the_window_does_not_end_the_recording(
     nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nsys = understood(said(nsys_folder, "--version"), said(nsys_folder, "profile", "--help"))
-    argv, _ = profile_argv(nsys, load_options("cpu"), str(tmp_path / "report"), has_gpu=False)
+    argv, _ = adapted([*profile_words(load_options("cpu"), [], has_gpu=False), f"--output={tmp_path}/report"], nsys)
     monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     done = subprocess.run([*argv, sys.executable, "-c", EPOCHS], capture_output=True, text=True, check=False)

@@ -30,7 +30,7 @@ def test_a_sites_environment_holds_and_keeps_the_checkout(machine: Machine) -> N
     theirs = {"OMP_NUM_THREADS": "4", "PYTHONPATH": "$WORK/lib", "MY_FLAG": "1"}
     site = load_site("local").model_copy(update={"env": theirs})
     script = render(resolve(DDP(), site, machine))
-    exports = script[script.index("export PYTHONPATH") : script.index("MASTER_ADDR")]
+    exports = script[script.index("export PYTHONPATH") : script.index("# Where the ranks")]
     code = f'WORK=/w\n{exports}\necho $OMP_NUM_THREADS $MY_FLAG; echo "$PYTHONPATH"'
     said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
     assert said == f"4 1\n{ROOT}:/w/lib\n"

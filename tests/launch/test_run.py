@@ -206,7 +206,7 @@ def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
     (run.path / "node-status" / "0.json").touch()
     (run.path / "node-status" / "1a.json").write_text("{}")
     assert [n.node for n in run.nodes()] == [1]
-    assert outcome.main([str(run.path), "0", ""]) == 1
+    assert outcome.record_end(run, 0, "") == 1
 
 
 @pytest.mark.parametrize(("reason", "state"), [("timeout", "timeout"), ("cancelled", "cancelled"), ("", "completed")])
@@ -244,13 +244,9 @@ def test_a_training_that_stopped_early_did_not_complete_although_nsys_ends_with_
     assert (status.state, status.exit_code) == (state, 143 if ended == "stopped" else 0)
 
 
-def test_a_final_status_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert outcome.main([str(tmp_path / "gone"), "started"]) == 1
-    said = capsys.readouterr().err
-    assert "status.json: cannot be written" in said
-    assert len(said.splitlines()) == 1
+def test_a_status_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"status.json: cannot be written"):
+        outcome.record_start(Run(tmp_path / "gone"))
 
 
 def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

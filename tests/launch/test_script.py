@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, Megatron, Own
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.backends.registry import backend_of
-from harness.launch.job import Machine, resolve
+from harness.launch.job import REQUEST, Machine, resolve
 from harness.launch.submit import render
 from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
@@ -89,11 +90,10 @@ ON_GH200: dict[str, Experiment] = {
 
 
 def what_a_node_runs(asked: Experiment, site: str = "leonardo") -> str:
-    """Of the script at a site, from the container to the end of the training."""
+    """Of the script at a site, the variables and the arrays and what starts them."""
     machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
     text = anywhere(script(asked, load_site(site), machine))
-    begin = "  local container=" if "  local container=" in text else "  harness launch.profilers"
-    return text[text.index(begin) : text.index('  kill -TERM "$monitor"')]
+    return text[text.index("set -u #") : text.index(REQUEST)]
 
 
 def test_what_nsys_is_asked_for_is_as_signed_off() -> None:
@@ -207,32 +207,18 @@ def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
     data.write_text("[]")
     machine = Machine(0, 2, False, str(python), str(place / "runs"))
     job = resolve(DDP(data=str(data)), load_site("local"), machine)
-    run_dir = place / "runs" / job.experiment.folder / "profiler" / job.name_for("local-1")
-    run_dir.mkdir(parents=True)
-    (run_dir / "run.json").write_text("{}")
     record = tmp_path / "record"
     env = {"PATH": os.environ["PATH"], "HARNESS_JOB_ID": "local-1", "HARNESS_PORT": "1", "RECORD": str(record)}
     path = place / "job.sbatch"
     path.write_text(render(job), encoding="utf-8")
-    subprocess.run(["bash", str(path)], env=env, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    for supervised in ({}, {"HARNESS_SUPERVISED": "local-1"}):  # the script starts its program, which starts it again
+        done = subprocess.run(["bash", path], env=env | supervised, cwd=tmp_path, check=False, timeout=60)
+        assert done.returncode == 0
     words = record.read_text(encoding="utf-8").split("\0")
+    assert [words[0], words[1]] == [f"{ROOT}/harness/launch/supervise.py", str(path)]
     assert str(data) in words
-    assert str(run_dir) in words
+    assert str(place / "runs" / job.experiment.folder / "profiler" / job.name_for("local-1")) in words
     assert not list(tmp_path.rglob("evil"))
-
-
-def local_gpus(nodes: int, gpus: int) -> str:
-    machine = Machine(nodes * gpus, 8, False, "python", "/runs")
-    text = script(DDP(nodes=nodes, gpus_per_node=gpus), load_site("local"), machine)
-    start = text.index("  CUDA_VISIBLE_DEVICES=")
-    return text[start : text.index("\n", start)]
-
-
-def test_the_nodes_a_machine_plays_share_the_gpus_it_may_use() -> None:
-    commands = f"CUDA_VISIBLE_DEVICES=4,GPU-a1,6,7\n{local_gpus(2, 2)}\necho $CUDA_VISIBLE_DEVICES"
-    code = f"for NODE in 0 1; do {commands}; done"
-    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["4,GPU-a1", "6,7"]
 
 
 @pytest.mark.parametrize(
@@ -250,15 +236,16 @@ def test_a_run_sees_only_gpus_its_shell_sees(named: str, seen: list[str]) -> Non
 
 
 def start_node(text: str, tmp_path: Path, program: str = 'echo "ran $*"', **more: Any) -> subprocess.Popen[str]:
-    """The function on_node of a script, started with a stand-in for every Python program."""
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/bash\n{program}\n")
-    python.chmod(0o755)
-    start, end = text.index("on_node() {"), text.index("# ---- One launcher per node")
-    env = {"RUN_DIR": str(tmp_path), "HARNESS_PYTHON": str(python)}
+    """What a script starts on a node, with a stand-in for the launcher."""
+    launcher = tmp_path / "bin" / "accelerate"
+    launcher.parent.mkdir(exist_ok=True)
+    launcher.write_text(f"#!/bin/bash\n{program}\n")
+    launcher.chmod(0o755)
+    start = text.index("TRAINING=(")
+    env = {"RUN_DIR": str(tmp_path), "HARNESS_PYTHON": sys.executable}
     env |= {"PATH": os.environ["PATH"], "SLURM_NODEID": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
-    code = f"{text[start:end]}\non_node"
-    argv = ["bash", "-c", code]
+    code = text[start:].replace("srun ", "run ")
+    argv = ["bash", "-c", f'run() {{ while [[ $1 == --* ]]; do shift; done; exec "$@"; }}\n{code}']
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True, **more)
 
@@ -273,7 +260,7 @@ def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
 def with_lines(tmp_path: Path, **lines: list[str]) -> str:
     """The script of a small training at a site with these lines."""
     fields = {"name": "x", "description": "x", "device": "cpu", "profiler": "none"} | lines
-    machine = Machine(0, 2, False, str(tmp_path / "python"), str(tmp_path))
+    machine = Machine(0, 2, False, str(tmp_path / "harness-python"), str(tmp_path))
     return script(DDP(gpus_per_node=1), Site.model_validate(fields), machine)
 
 
@@ -285,7 +272,7 @@ def test_every_node_sets_itself_up_and_a_line_that_fails_is_only_warned_of(tmp_p
     )
     done = node_of(text, tmp_path)
     assert done.returncode == 0, done.stderr
-    said = [line for line in done.stdout.splitlines() if "harness.live.node" not in line]
+    said = done.stdout.splitlines()
     assert said[0] == "before"
     assert "train.py" in said[1]
     assert said[-1] == "after"
@@ -329,8 +316,8 @@ def test_lines_that_are_one_command_together_are_read_so(tmp_path: Path, harness
 
 def test_a_sites_setup_may_name_a_variable_that_is_not_set(tmp_path: Path) -> None:
     text = with_lines(tmp_path, setup=['echo "<$NOT_SET_ANYWHERE>"'])
-    start, end = text.index("# ---- Environment"), text.index("export PYTHONPATH")
-    code = f"set -euo pipefail\n{text[start:end]}\necho $-"
+    start, end = text.index("# Modules and variables"), text.index("export PYTHONPATH")
+    code = f"set -eo pipefail\n{text[start:end]}\necho $-"
     said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert said[0] == "<>"
     assert "u" in said[1], "the harness's own lines go on being strict"
@@ -383,19 +370,26 @@ def test_a_sites_python_of_the_job_stands_wherever_the_submitting_one_stood(
 ) -> None:
     site = load_site("leonardo")
     own = site.model_copy(update={"job_python": "$WORK/arm64/harness-python"})
-    named = script(asked, site, machine).replace(machine.python, '"${WORK}"/arm64/harness-python')
-    assert unwrapped(script(asked, own, machine)) == unwrapped(named)
+    there, here = (script(asked, each, machine).partition(REQUEST)[0] for each in (own, site))
+    assert unwrapped(there) == unwrapped(here.replace(machine.python, '"$WORK/arm64/harness-python"'))
 
 
 def test_a_job_whose_python_does_not_run_there_says_so_before_anything_else(tmp_path: Path) -> None:
     site = load_site("slurm").model_copy(update={"job_python": "/no/such/python"})
     (tmp_path / "job.sbatch").write_text(script(ASKED["1"], site, Machine(0, 2, True, "-", str(tmp_path))))
     env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7"}
-    done = subprocess.run(["bash", tmp_path / "job.sbatch"], env=env, check=False, timeout=60)
+    done = subprocess.run(["bash", tmp_path / "job.sbatch"], env=env, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 127
+    assert b"/no/such/python: No such file or directory" in done.stderr
+
+
+def test_a_job_whose_python_lacks_the_packages_says_so_before_anything_else(tmp_path: Path) -> None:
+    argv = [sys.executable, "-S", str(ROOT / "harness/launch/supervise.py"), "job.sbatch"]
+    env = {"HARNESS_PYTHON": "/bare/python"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    said = (tmp_path / "exercise_1_DDP" / "logs" / "7" / "log.err").read_text().splitlines()
-    assert said[-1].startswith("/no/such/python is no Python >= 3.10 with the harness's packages on ")
-    assert said[-1].endswith("name one in the site's job_python")
+    assert done.stderr.startswith("/bare/python is no Python >= 3.10 with the harness's packages on ")
+    assert done.stderr.endswith("name one in the site's job_python\n")
 
 
 def test_only_jobs_that_nsys_records_get_its_options_of_sbatch(machine: Machine) -> None:
@@ -407,13 +401,13 @@ def test_only_jobs_that_nsys_records_get_its_options_of_sbatch(machine: Machine)
 
 def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
     text = script(ASKED["1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
-    on_node = text[text.index("on_node() {") : text.index("# ---- One launcher per node")]
-    assert on_node.index("--pause") < on_node.index("train.py") < on_node.index("--resume")
+    setup, pause, cleanup, resume = (text.index(word) for word in ("--setup", "--pause", "--cleanup", "--resume"))
+    assert setup < pause < cleanup < resume
 
 
 def test_the_modules_of_the_shell_that_submits_are_unloaded_first(machine: Machine) -> None:
     text = script(ASKED["1"], load_site("leonardo"), machine)
-    lines = re.search(r"set \+u # module.*?set -u", text, re.DOTALL)
+    lines = re.search(r"# Modules.*?set -u", text, re.DOTALL)
     assert lines is not None
     done = subprocess.run(
         ["bash", "-c", f'module() {{ echo "$*"; }}\n{lines[0]}'], capture_output=True, text=True, check=True

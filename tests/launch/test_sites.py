@@ -10,6 +10,8 @@ import pytest
 
 from harness.cli.launch.sites import schema_text
 from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP, CommTests
+from harness.launch.job import Machine, resolve
 from harness.site.alphabets import SCRIPTS_OWN, TAKES
 from harness.site.detection import choose_site
 from harness.site.site import Site, load_site, override, site_names
@@ -303,18 +305,21 @@ def test_sites_lists_and_shows(harness: Harness) -> None:
 
 
 def test_a_sites_environment_cannot_name_what_the_script_sets_or_gets() -> None:
-    parts = ("job.j2", "environment.j2", "node_setup.j2", "meeting.j2", "slurm.j2", "local.j2")
-    shell = "".join((ROOT / "templates" / name).read_text("utf-8") for name in parts)
+    shell = "".join((ROOT / "templates" / f"{name}.j2").read_text("utf-8") for name in
+                    ("job", "environment", "meeting", "slurm", "local"))  # fmt: skip
     shell = re.sub(r"(?s){##.*?##}|{%.*?%}|{{.*?}}", "0", shell)
     code = re.sub(r"(?m)(?<!\S)#.*$", "", shell)
     names = set(re.findall(r"(?<![\w/.$-])([A-Za-z_]\w*)\+?=", code))
-    names |= set(re.findall(r"\b(?:for \(*|mapfile .*?-t )(\w+) ", code))
-    names |= {w for line in re.findall(r"\n *local ([^\n$(]*)", code) for w in re.findall(r"[a-z]+", line)}
     names |= set(re.findall(r"\$\{?((?:SLURM|HARNESS)_\w+)", code))
-    assert names - {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"} == SCRIPTS_OWN  # these two keep the value of the site
+    programs = [(ROOT / "harness/launch" / name).read_text("utf-8") for name in ("node.py", "supervise.py")]
+    names |= set(re.findall(r"\b((?:SLURM_TOPOLOGY|HARNESS)_\w+)", "".join(programs)))
+    machine = Machine(0, 2, True, "python", "/runs")
+    jobs = [resolve(asked, load_site("leonardo"), machine) for asked in (CommTests(), DDP(profiler="nsys"))]
+    arrays = {array.name for job in jobs for array in job.arrays}
+    assert names | arrays | {"HARNESS_HEARTBEATS", "SLURM_NODEID"} == SCRIPTS_OWN
 
 
-@pytest.mark.parametrize("name", ["RUN_DIR", "HARNESS_PYTHON", "NODE", "REASON", "SLURM_NODEID", "UID", "IFS"])
+@pytest.mark.parametrize("name", ["RUN_DIR", "HARNESS_PYTHON", "NSYS", "TRAINING", "SLURM_NODEID", "UID", "IFS"])
 def test_the_scripts_own_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestError, match=f"{name} is the script's own"):
         load_site(site_file(tmp_path, env={name: "x"}))

@@ -13,7 +13,7 @@ import yaml
 from harness.cli.main import main
 from harness.launch.argv import quote
 from harness.launch.submit import this_machine
-from tests.launch.launch_shared import ROOT, anywhere
+from tests.launch.launch_shared import ROOT, anywhere, exported
 
 EXPECTED: dict[str, Any] = yaml.safe_load((ROOT / "tests/golden/slides.yaml").read_text(encoding="utf-8"))
 
@@ -31,9 +31,11 @@ def filled(text: str, words: dict[str, str]) -> list[str]:
 
 
 def programs(script: str) -> list[list[str]]:
-    """The argv of what the script runs on each node."""
-    found = re.findall(r"^    run (.*?) \|\| code=\$\?$", script.replace("\\\n", ""), re.MULTILINE)
-    return [shlex.split(argv) for argv in found]
+    """The argv of what the script runs on each node, after the names of the arrays that it is started in."""
+    arrays = dict(re.findall(r"^([A-Z]+)=\((.*?)\)$", script, re.MULTILINE | re.DOTALL))
+    (line,) = re.findall(r"^ +(\"\$\{\w+\[@\]\}.*)$", script, re.MULTILINE)
+    names = [re.findall(r"\{(\w+)\[@\]\}", command) for command in line.split(" :then: ")]
+    return [[*parts, *shlex.split(arrays[last], comments=True)] for *parts, last in names]
 
 
 @pytest.mark.parametrize("site", EXPECTED["sites"])
@@ -55,10 +57,11 @@ def test_the_slides_command_asks_for_this(
     assert pairs(directives) == pairs(EXPECTED["directives"], there["directives"], own)
     assert len(directives) == len(pairs(directives)), "each is given once"
 
-    environment = re.findall(r"^export (\w+=.*)$", script, re.MULTILINE)
+    named = ("JOB_ID", "RUN_DIR", "HARNESS_PYTHON", "MASTER_PORT")
+    environment = [each for each in exported(script) if each.partition("=")[0] not in named]
     usual_environment = EXPECTED["environment"], there["environment"], exercise.get("environment", [])
     assert pairs(environment) == pairs(*usual_environment)
-    assert f"\nRUN_DIR=$OUTPUT_DIR/profiler/{slide['run']}\n" in script
+    assert f"\nexport RUN_DIR=$OUTPUT_DIR/profiler/{slide['run']}\n" in script
 
     words = EXPECTED["words"] | there["words"] | {"nodes": nodes, "folder": f"/checkout/exercises/{exercise['folder']}"}
     assert programs(script) == [filled(argv, words) for argv in slide["argv"]]

@@ -73,7 +73,7 @@ def test_its_template_and_its_directives_make_the_script(site: str, capsys: pyte
     script, warned = capsys.readouterr()
     assert "\n#QUEUE ranks=1\n#QUEUE time=00:30:00\n" in script
     assert "JOB_ID=${QUEUE_JOB_ID:?}" in script
-    assert "SLURM" not in script
+    assert "SBATCH" not in script and "srun" not in script
     assert "warning: the queue has one node only" in warned
 
 

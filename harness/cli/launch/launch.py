@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.cli.command_line import BEHAVIOUR, RUN, LaunchLine, declared, read_launch
 from harness.common.errors import RequestError
+from harness.common.passed_on import variables_in_words
 from harness.common.printable import unguarded
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
@@ -31,6 +32,7 @@ class Behaviour(NamedTuple):
 
     site: str | None = None
     dry_run: bool = False
+    explain: bool = False
     wait: bool = False
     follow: bool = False
     strict: bool = False
@@ -57,8 +59,12 @@ run = partial(launch_argv, is_run=True)
 
 
 def behaviour_of(line: LaunchLine) -> Behaviour:
+    """How the launch behaves. Raises RequestError: there is no script to explain."""
     given: dict[str, Any] = line.given
-    return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
+    behaviour = Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
+    if behaviour.explain and not behaviour.dry_run:
+        raise RequestError("--explain goes with --dry-run")
+    return behaviour
 
 
 def page(arguments: list[str]) -> str:
@@ -125,16 +131,24 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.launch.backends.allocation import NAME as ALLOCATION
     from harness.launch.check import check, forewarnings, require_training
     from harness.launch.job import warnings_of
-    from harness.launch.submit import prepare, script_of
+    from harness.launch.submit import prepare, script_of, shell_variables
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     prepared = prepare(experiment, choice.site)
     job = prepared.job
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
+    if variables := shell_variables(os.environ, job):
+        print(f"from your shell: {variables_in_words(variables)}", file=sys.stderr)
     if behaviour.dry_run:
         warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
         text = script_of(job)
+        if behaviour.explain:
+            from harness.cli.launch.explain import as_text, explained
+
+            rows = explained(job, text, command)
+            print(json.dumps([row._asdict() for row in rows], indent=1) if behaviour.json else as_text(rows))
+            return 0
         # A file gets the script to the character; a terminal is not steered by a folder's name.
         out = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
         out.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)

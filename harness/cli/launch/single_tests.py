@@ -9,7 +9,10 @@ from harness.cli.page import Page, as_text
 from harness.common.errors import RequestError
 from harness.common.printable import printable
 
-_SHARED = [("-n, -g, -a, -p, -q, --time, --site, --dry-run, --wait, --strict, --json", "as in a launch")]
+_SHARED = [
+    ("-n, -g, -a, -p, -q, --time, --site", "as in a launch"),
+    ("--dry-run, --explain, --wait, --strict, --json", "as in a launch"),
+]
 _PAGES = {
     "overlap-test": Page(
         usage=["overlap-test [FLAGS OF A LAUNCH]"],

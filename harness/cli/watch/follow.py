@@ -1,5 +1,5 @@
-"""A run followed to its end: the new text of its growing logs, without lines that only a tracing tool reads, then its
-report.
+"""A run followed to its end: the new text of its growing logs, without lines that only a tracing tool reads or that
+PyTorch and its launcher write about themselves, then its report. If the run did not complete, the latter follow.
 
 A pipe or a file gets the log's own bytes. A terminal gets its text and colours, and nothing that moves the cursor, sets
 the title or writes to the clipboard, as git shows what a server says.
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.cli.command_line import columns
+from harness.cli.watch.launcher_lines import LauncherLines
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
 from harness.common.format import amount
@@ -55,14 +56,16 @@ class Tail:
     """The text that was added to a file since the last read; the file may not exist yet.
 
     Of a file that is huge at the first look only the end, with a note on stderr. trouble: why it cannot be read.
+    of_launcher: where PyTorch's and its launcher's lines are kept; without it, they are shown as all others.
     """
 
-    def __init__(self, path: Path, out: TextIO) -> None:
+    def __init__(self, path: Path, out: TextIO, of_launcher: LauncherLines | None = None) -> None:
         self.path, self._out = path, unguarded(out)
+        self._of_launcher = of_launcher
         self.trouble = ""
         self._position: int | None = None
         self._terminal = self._out.isatty()
-        self._held, self._coloured = b"", False
+        self._held, self._coloured, self._last = b"", False, b"\n"
         # A read may end within a character; the next read gets its other bytes.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
@@ -104,7 +107,22 @@ class Tail:
     def _show(self, new: bytes, last: bool) -> None:
         text = self._held + new
         self._held = b"" if last else self._unfinished(text)
-        self._write(_MARKS.sub(_without, text[: len(text) - len(self._held)]), last)
+        shown = _MARKS.sub(_without, text[: len(text) - len(self._held)])
+        shown = self._of_launcher.without(shown, last) if self._of_launcher else shown
+        self._last = shown[-1:] or self._last
+        self._write(shown, last)
+        self._out.flush()
+
+    def show_launcher_lines(self) -> None:
+        """Write the lines of PyTorch and its launcher that were not shown, of many the last."""
+        if self._of_launcher is None or not (lines := self._of_launcher.last):
+            return
+        count = self._of_launcher.count
+        cut = f" (the last {len(lines)} lines of {count}; all: less {shlex.quote(str(self.path))})"
+        begin = "" if self._last == b"\n" else "\n"
+        self._out.write(f"{begin}of PyTorch and its launcher{cut if count > len(lines) else ''}:\n")
+        text = b"\n".join(lines).decode(errors="replace") + "\n"
+        self._out.write(at_terminal(text) if self._terminal else text)
         self._out.flush()
 
     def _unfinished(self, text: bytes) -> bytes:
@@ -152,10 +170,10 @@ def _without(found: re.Match[bytes]) -> bytes:
 GRACE_S = 60
 
 
-def tails(run: Run) -> list[Tail]:
-    """The run's logs, each with the stream it is written to."""
-    others = [run.err, *backend_of_run(run).logs(run)]
-    return [Tail(run.out, sys.stdout), *(Tail(path, sys.stderr) for path in others)]
+def tails(run: Run, whole: bool = False) -> list[Tail]:
+    """The run's logs, each with the stream it is written to. whole: with the lines of PyTorch's launcher among them."""
+    err = Tail(run.err, sys.stderr, None if whole else LauncherLines())
+    return [Tail(run.out, sys.stdout), err, *(Tail(path, sys.stderr) for path in backend_of_run(run).logs(run))]
 
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:
@@ -193,7 +211,7 @@ def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:
-    """Poll until the state is final, and show `outputs` meanwhile.
+    """Poll until the state is final, and show `outputs` meanwhile; of a run that did not complete, all of them.
 
     `unknown` is final when it lasts for GRACE_S, unless only the scheduler does not answer: the run goes on without it.
     """
@@ -205,14 +223,20 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
         for tail in outputs:
             tail.pump(last=state in FINAL)
         if state in FINAL:
-            return state
+            return _ended(state, outputs)
         unknown_since = (unknown_since or time.monotonic()) if state == "unknown" and not look.silent else None
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
-            return state
+            return _ended(state, outputs)
         if look.why and look.why != shown:
             print(f"{state}: {look.why}", file=sys.stderr)
             shown = look.why
         time.sleep(backend_of_run(run).POLL_S)
+
+
+def _ended(state: State, outputs: list[Tail]) -> State:
+    for tail in outputs if state != "completed" else ():
+        tail.show_launcher_lines()
+    return state
 
 
 @contextmanager

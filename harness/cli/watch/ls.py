@@ -14,8 +14,10 @@ import typer
 from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
 from harness.common.bounded_read import read_bounded
+from harness.common.edited_script import edit_of
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import aligned, cut, duration
+from harness.common.passed_on import variables_in_words
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.users import whose
@@ -23,6 +25,7 @@ from harness.launch.backends.protocol import PolledState
 from harness.run import Run, all_runs, closed, no_runs, read_json_lines, runs_root, when
 
 HEAD = ("run", "state", "step", "submitted", "name")
+MOST_VARIABLES = 2  # named of those that a run inherited from its shell
 NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
 
 
@@ -52,8 +55,10 @@ def _row(run: Run) -> dict[str, Any]:
         record = run.record
     except WorkError:
         job_id, poll, created_ns = "?", PolledState("unknown"), None
+        inherited, edit = dict[str, str](), None
     else:
         job_id, poll, created_ns = record.job_id, _look(run), record.created_ns
+        inherited, edit = record.inherited, edit_of(record.edited)
     step = step_time(run)
     return {
         "job_id": job_id,
@@ -64,6 +69,8 @@ def _row(run: Run) -> dict[str, Any]:
         "step_traced": step.traced if step else None,
         "name": run.name,
         "path": str(run.path),
+        "inherited": inherited,
+        "edited_lines": edit.lines if edit else 0,
     }
 
 
@@ -94,7 +101,9 @@ def _aligned(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         own_clock = "~" if row["step_traced"] is False else ""
         state = f"{row['own_word']}?" if row["own_word"] else row["state"]
-        cells = (row["job_id"], state, own_clock + duration(row["step_ns"]), row["submitted"], row["name"])
+        marks = ["edited"] * bool(row["edited_lines"]) + [variables_in_words(row["inherited"], MOST_VARIABLES)]
+        named = "  ".join(filter(None, [row["name"], *marks]))
+        cells = (row["job_id"], state, own_clock + duration(row["step_ns"]), row["submitted"], named)
         lines.append(tuple(map(printable, cells)))
     return aligned(lines, {1, 3, 4})
 
@@ -106,6 +115,10 @@ def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list
         notes.append("~: measured by the training itself; the others are from the trace")
     if any(row["own_word"] for row in rows):
         notes.append("?: Slurm does not answer; this is the last state that the job wrote")
+    if any(row["edited_lines"] for row in rows):
+        notes.append(f"edited: the script was edited by hand: {PROGRAM} status RUN shows how")
+    if any(row["inherited"] for row in rows):
+        notes.append("NAME=VALUE: a variable of the shell that submitted the run")
     if len(rows) < there_are:
         notes.append(f"{len(rows)} of {there_are} runs are shown, the newest: {PROGRAM} ls -n {there_are} shows all")
     if cut_names:

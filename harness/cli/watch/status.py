@@ -15,9 +15,11 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
+from harness.common.edited_script import edit_of
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.common.secrets import masked_text
 from harness.common.users import owner_of
 from harness.launch.backends.protocol import Backend, Listed, PolledState
 from harness.launch.backends.registry import BACKENDS, backend_of_run
@@ -29,7 +31,8 @@ from harness.live.read import Reader
 from harness.live.text import span
 from harness.live.view import RunState
 from harness.run import Run, find_run
-from harness.run.record import FINAL
+from harness.run.commands import commands_started, left_out
+from harness.run.record import FINAL, NodeStatus
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
@@ -147,19 +150,21 @@ def _polled(run: Run) -> PolledState:
         return PolledState("unknown", str(error))
 
 
+MOST_EDITED = 40  # lines of a difference
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
-    """Show the state of a run, the exit status of each node, and missing files."""
+    """Show the state of a run, the exit status of each node and the commands that ran there, and missing files. Of a
+    script that was edited by hand, show how it differs."""
     found = find_run(run)
     state, reason, *_ = look_at(found)
     if state == "failed" and not reason and (snapshots := found.memory_snapshots()):
         from harness.measure.memory import why_out_of_memory
 
         reason = why_out_of_memory(snapshots)
-    own, nodes, bad, hang = found.status(), found.nodes(), first_bad_loss(found.path), read_hang(found.path)
+    own, nodes, bad, hang = found.status(), found.started_nodes(), first_bad_loss(found.path), read_hang(found.path)
     missing = own.missing if own else []
     limit = _time_limit(found) if state == "running" else None
     if as_json:
@@ -181,14 +186,36 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
     lines = [f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
     for node in nodes:
-        seconds = (node.ended_ns - node.started_ns) / 1e9
-        lines.append(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
+        end = "runs" if state not in FINAL else "has not told its end"
+        end = end if node.exit is None else f"exit {node.exit}, {node.elapsed_ns / 1e9:.1f} s"
+        lines.append(f"  node {node.node} ({node.host}): {end}")
     lines += [f"  {bad.sentence}"] if bad else []
     lines += _of_hang(hang) if hang else []
     lines += [f"  {limit.sentence}"] if limit else []
     lines += [f"  missing: {name}" for name in missing]
+    lines += [*_of_commands(nodes), *_of_edit(found)]
     print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
+
+
+def _of_commands(nodes: Sequence[NodeStatus]) -> list[str]:
+    """What the nodes started, to copy it, and what was left out of it."""
+    lines = []
+    for started in commands_started(nodes):
+        lines += [f"  {started.sentence}", *(f"    {line}" for line in started.lines)]
+    return lines + [f"  {sentence}" for sentence in left_out(nodes)]
+
+
+def _of_edit(run: Run) -> list[str]:
+    """How the run's script differs from what was requested."""
+    record = run.known_record
+    edit = edit_of(record.edited) if record else None
+    if record is None or edit is None:
+        return []
+    lines = [masked_text(line) for line in record.edited.removesuffix("\n").split("\n")]
+    more = len(lines) - MOST_EDITED
+    rest = [f"  … {more} more {'lines' if more > 1 else 'line'} in {run.record_file}"] if more > 0 else []
+    return [f"  its script was edited by hand ({edit.words}):", *(f"    {x}" for x in lines[:MOST_EDITED]), *rest]
 
 
 def _time_limit(run: Run) -> Note | None:
@@ -215,9 +242,10 @@ def logs(
 ) -> int:
     """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
     what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
-    If a log is very large, only its end is shown, with the command that shows all of it."""
+    If a log is very large, only its end is shown, with the command that shows all of it. With --follow, what PyTorch's
+    launcher writes about itself is shown only if the run does not complete."""
     found = find_run(run)
-    outputs = tails(found)
+    outputs = tails(found, whole=not follow)
     if follow:
         state = wait_for_end(found, outputs)
         print(f"{state}: {found.path}", file=sys.stderr)

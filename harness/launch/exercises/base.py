@@ -3,6 +3,7 @@ and models, but no exercise by name and no scheduler."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -12,7 +13,7 @@ from harness.common.paths import ROOT, expanded
 from harness.experiment.base import Experiment
 from harness.experiment.model import Model
 from harness.experiment.options import options_of
-from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, join
+from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, concatenated, join, parent
 from harness.site.site import Site
 
 Requested = TypeVar("Requested", bound=Experiment)
@@ -27,6 +28,8 @@ class Command:
     contained: bool = True  # run inside the site's container, if it has one
     decisive: bool = True  # its failure is the job's
     folder: str | None = None  # where it starts; None: anywhere
+    name: str = "TRAINING"  # of its array in the script
+    why: str = ""  # for a comment beside it
 
 
 class CommandPlace(NamedTuple):
@@ -155,13 +158,35 @@ def script_path(asked: Experiment, name: str) -> str:
     return f"{ROOT}/exercises/{asked.folder}/{name}"
 
 
+MODULES = {"accelerate": "accelerate.commands.accelerate_cli", "deepspeed": "deepspeed.launcher.runner"}
+MODULES |= {"torchrun": "torch.distributed.run"}
+TORCHRUN_JSC = "torchrun_jsc"
+_PLAIN = re.compile(r"[\w/.+@ -]*")  # a path that the first line of a script can name
+
+
+def program(python: Word, name: str) -> list[Word]:
+    """A launcher by its own name: the script that lies beside the Python whose package it is of."""
+    if not isinstance(python, str):
+        folder = parent(python)
+        return [python, "-m", MODULES[name]] if folder is None else [concatenated(folder, f"/bin/{name}")]
+    folder, slash, _ = python.rpartition("/")
+    if not _PLAIN.fullmatch(folder):
+        return [python, "-m", MODULES[name]]
+    return [f"{folder}{slash}{'bin/' * python.endswith('/harness-python')}{name}"]
+
+
 def torchrun(asked: Experiment, place: CommandPlace) -> list[Word]:
     """torchrun for all ranks of a node, before the script."""
-    return [place.python, "-m", "exercises.utils.launch", "torchrun", *torchrun_options(asked)]
+    jsc = place.site.network.torchrun == TORCHRUN_JSC
+    launcher = [place.python, "-m", TORCHRUN_JSC] if jsc else program(place.python, "torchrun")
+    return [*launcher, *torchrun_options(asked, jsc=jsc)]
 
 
-def torchrun_options(asked: Experiment) -> list[Word]:
-    """How many ranks there are, and where they meet."""
-    size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
+def torchrun_options(asked: Experiment, jsc: bool = False) -> list[Word]:
+    """How many ranks there are, and where they meet. jsc: by torchrun_jsc, which repairs how nodes find each other with
+    c10d; it gives out the nodes' numbers itself."""
+    size: list[Word] = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
+    if jsc and asked.nodes > 1:
+        return [*size, "--rdzv-backend=c10d", join("--rdzv-endpoint=", MASTER_ADDR, ":", MASTER_PORT)]
     meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
-    return [*size, "--node-rank", join(NODE), *meeting]
+    return [*size, "--node-rank", NODE, *meeting]

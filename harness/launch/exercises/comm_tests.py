@@ -15,7 +15,10 @@ class CommTestsLaunch(Launch[CommTests]):
         measured = asked.only or "collectives"
         verdict = _verdict(asked, place)
         return ExercisePlan(
-            commands=[*_topology(asked, place), Command(_TITLES[measured], _measurement(asked, place, measured))],
+            commands=[
+                *_topology(asked, place),
+                Command(_TITLES[measured], _measurement(asked, place, measured), name="TEST"),
+            ],
             after=[Command("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
             expects=[f"comm/{measured}.json"],
         )
@@ -29,8 +32,8 @@ def _topology(asked: CommTests, place: CommandPlace) -> list[Command]:
     if asked.only == "overlap":
         return []
     quiet = ["--quiet"] if asked.only else []
-    words = [*_part(asked, "topology"), "--node", join(NODE), *_port_rate(place), *quiet]
-    return [Command("node topology", [place.launcher_python, *words], contained=False)]
+    words = [*_part(asked, "topology"), "--node", NODE, *_port_rate(place), *quiet]
+    return [Command("node topology", [place.launcher_python, *words], contained=False, name="TOPOLOGY")]
 
 
 def _verdict(asked: CommTests, place: CommandPlace) -> list[Word]:

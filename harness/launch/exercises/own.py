@@ -20,12 +20,24 @@ from harness.common.printable import printable
 from harness.experiment.own import Own
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target, torchrun_options
+from harness.launch.exercises.base import (
+    MODULES,
+    TORCHRUN_JSC,
+    Command,
+    CommandPlace,
+    ExercisePlan,
+    Launch,
+    Target,
+    program,
+    torchrun,
+    torchrun_options,
+)
 from harness.launch.exercises.training import (
     accelerate_files,
     accelerate_options,
     around_each_rank,
     paraver_command,
+    ranks_of,
     whole_nsys_files,
     wrong_trace_list,
 )
@@ -180,7 +192,7 @@ def _lacking_ours(asked: Own, site: Site) -> Iterator[str]:
         yield f"--launcher {launcher}: our Python has no {launcher}: name one that has with --python"
 
 
-START_RANKS = f"{ROOT}/exercises/utils/launch.py"
+HOSTS_FILE = "hostfile"
 OBSERVER = f"{ROOT}/harness/observe/site"
 OBSERVE_FILE = "observe.json"
 
@@ -207,6 +219,9 @@ class OwnLaunch(Launch[Own]):
         return {"launcher": asked.launcher or ("torchrun" if ranks > 1 else "python")}
 
     def misfits(self, asked: Own, resolved: Own | None, target: Target) -> Iterator[str]:
+        for word in ("::", ":then:"):
+            if word in asked.command:
+                yield f"{word} cannot be a word of your program: in the job's script it separates parts of a command"
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
     def warnings(self, asked: Own) -> Iterator[str]:
@@ -228,7 +243,9 @@ class OwnLaunch(Launch[Own]):
         return whole.model_copy(update=whole_nsys_files(asked))
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
-        training = Command("training", _argv(asked, place), observed=place.profiler == "nsys", folder=asked.start_in)
+        why = "" if asked.launcher in (None, "python") else ranks_of(asked)
+        observed = place.profiler == "nsys"
+        training = Command("training", _argv(asked, place), observed, folder=asked.start_in, why=why)
         told = {"profiler": place.profiler, "window": asdict(asked.window), "profile_memory": False}
         told |= {"module_ranges": asked.module_ranges} if asked.module_ranges else {}
         files = {OBSERVE_FILE: json.dumps(told | {"faults": list(asked.faults)}, indent=1) + "\n"}
@@ -238,6 +255,8 @@ class OwnLaunch(Launch[Own]):
             folders.append(str((Path(asked.start_in) / expanded(asked.program)).parent))
         if asked.launcher == "accelerate":
             files |= accelerate_files(asked, "ddp")
+        if asked.launcher == "deepspeed":
+            files[HOSTS_FILE] = "".join(f"node{node} slots={asked.gpus_per_node}\n" for node in range(asked.nodes))
         return ExercisePlan(
             [training],
             [paraver_command(place, asked)] if asked.nsys2prv else [],
@@ -251,7 +270,7 @@ class OwnLaunch(Launch[Own]):
 
 
 def _argv(asked: Own, place: CommandPlace) -> list[Word]:
-    node: list[Word] = [f"NNODES={asked.nodes}", join("NODE_RANK=", NODE)]
+    node: list[Word] = [f"NNODES={asked.nodes}", f"NODE_RANK={NODE}"]
     if asked.form == "command":
         name = asked.program  # as `env` finds it: one that only lies in the folder gets its path
         is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
@@ -260,19 +279,28 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     ranks = around_each_rank(asked, place)
     if asked.launcher == "python":
         return ["env", *node, python, *ranks, *asked.command]
-    launcher = asked.launcher or "torchrun"
-    options = {"torchrun": torchrun_options, "accelerate": lambda _: accelerate_options(), "deepspeed": _deepspeed}
-    words: list[Word] = [python, START_RANKS, launcher, *options[launcher](asked)]
+    words = _launcher(asked, place, asked.launcher or "torchrun")
     # A launcher has a flag of its own for a module, unless a script of ours stands before the module.
     module = ["--module"] if asked.form == "module" and not ranks else []
     program = list(asked.command) if ranks or not module else list(asked.command[1:])
     return [*words, *module, *ranks, *program]
 
 
+def _launcher(asked: Own, place: CommandPlace, name: str) -> list[Word]:
+    if name == "torchrun" and place.site.network.torchrun == TORCHRUN_JSC:
+        return torchrun(asked, place)
+    found = program(place.python, name)
+    if asked.python is not None and not os.access(str(found[0]), os.X_OK):  # a package without its script
+        found = [asked.python, "-m", MODULES[name]]
+    if name == "accelerate":
+        return [*found, "launch", *accelerate_options()]
+    return [*found, *(torchrun_options(asked) if name == "torchrun" else _deepspeed(asked))]
+
+
 def _deepspeed(asked: Own) -> list[Word]:
-    world = {f"node{node}": list(range(asked.gpus_per_node or 1)) for node in range(asked.nodes)}
+    """Its launcher on each node, which logs in nowhere."""
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
-    return [json.dumps(world), join(NODE), *meeting]
+    return [join("--hostfile=", RUN_DIR, f"/{HOSTS_FILE}"), "--no_ssh", f"--node_rank={NODE}", *meeting]
 
 
 LAUNCH = OwnLaunch()

@@ -21,7 +21,7 @@ from harness.experiment.options import options_of
 from harness.experiment.training import Profiled, Training
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
-from harness.launch.exercises.base import Command, CommandPlace, DeviceKind, ExercisePlan, Launch, Target
+from harness.launch.exercises.base import Command, CommandPlace, DeviceKind, ExercisePlan, Launch, Target, program
 from harness.launch.lookup import holds, why_missing
 from harness.launch.profilers.nsys import check_trace_list, is_option_set, is_trace_list, trace_list
 from harness.site.site import Site
@@ -157,8 +157,14 @@ def training_plan(asked: Training, place: CommandPlace, argv: list[Word], files:
     if asked.mystery is not None:
         files[sealed_file(Path()).name] = asked.mystery.sealed
     after = [paraver_command(place, asked)] if asked.nsys2prv else []
-    training = Command("training", argv, observed=place.profiler == "nsys")
+    training = Command("training", argv, observed=place.profiler == "nsys", why=ranks_of(asked))
     return ExercisePlan([training], after, files, _folders(asked, place))
+
+
+def ranks_of(asked: Experiment) -> str:
+    """How many a launcher starts, for a comment beside it."""
+    many = asked.gpus_per_node or 1
+    return f"starts {many} ranks on each node" if many > 1 else "starts one rank on each node"
 
 
 def paraver_command(place: CommandPlace, asked: Profiled) -> Command:
@@ -181,7 +187,7 @@ def around_each_rank(asked: Profiled, place: CommandPlace) -> list[Word]:
     """The words between the launcher and the training script: what the launcher starts in its place, if anything."""
     if place.profiler != "nsys" or asked.nsys_per == "node":
         return []
-    return [f"{ROOT}/harness/launch/profilers/rank.py", join(RUN_DIR, "/nsys_node", NODE, ".json")]
+    return [f"{ROOT}/harness/launch/profilers/rank.py", join(RUN_DIR, f"/nsys_node{NODE}.json")]
 
 
 def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
@@ -204,27 +210,23 @@ def accelerated_plan(
     asked: Training, place: CommandPlace, base: str, script: str, *more: Word, files: Mapping[str, str] | None = None
 ) -> ExercisePlan:
     """The plan in which accelerate starts the script on every rank. base: of `accelerate_files`; more: arguments."""
-    launcher = [place.python, "-m", "exercises.utils.launch", "accelerate", *accelerate_options()]
+    launcher = [*program(place.python, "accelerate"), "launch", *accelerate_options()]
     argv = [*launcher, *around_each_rank(asked, place), script, *training_argv(asked, place), *more]
     return training_plan(asked, place, argv, accelerate_files(asked, base) | dict(files or {}))
 
 
 def accelerate_options() -> list[Word]:
-    """The file of `accelerate_files` for this node, and where the ranks meet."""
-    config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]
-    meeting: list[Word] = ["--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
-    return [*config, *meeting]
+    """The file of `accelerate_files`, which node this is, and where the ranks meet."""
+    config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate.yaml"), "--machine_rank", NODE]
+    return [*config, "--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
 
 
 def accelerate_files(asked: Experiment, base: str) -> dict[str, str]:
-    """One file per node, from `base`.yaml, as each node has a machine rank of its own."""
-    common = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
+    """The settings of `base`.yaml with the run's numbers."""
+    settings = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
         "num_machines": asked.nodes,
         "num_processes": asked.world_size,
         "mixed_precision": "bf16" if asked.in_bf16 else "no",
     }
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # 10× faster: a dry run writes one per node
-    return {
-        f"accelerate_node{node}.yaml": yaml.dump(common | {"machine_rank": node}, Dumper=dumper, sort_keys=False)
-        for node in range(asked.nodes)
-    }
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return {"accelerate.yaml": yaml.dump(settings, Dumper=dumper, sort_keys=False)}

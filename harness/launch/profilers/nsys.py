@@ -1,6 +1,5 @@
-"""nsys around a launch: from an option set and the options of the installed nsys to an argv. Runs on the compute node,
-just before the training (`python -m harness.launch.profilers.nsys`), because only that nsys knows its own option names.
-Knows nothing of the training that nsys will record."""
+"""nsys around a launch: an option set as words of a script, and on the compute node the same words for the nsys that is
+there, because only it knows its own option names. Knows nothing of the training that nsys will record."""
 
 from __future__ import annotations
 
@@ -14,10 +13,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+if __name__ == "__main__":  # by its path: PYTHONPATH is the training's, and stays so
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS
-from harness.common.secrets import kept_from_nsys, told_of_nsys
+from harness.common.secrets import kept_from_nsys
+from harness.launch.profilers.record import become
 
 OPTION_SETS = CONFIGS / "nsys"
 TRACE_LISTS = OPTION_SETS / "python-trace"
@@ -35,12 +38,9 @@ GPU_ONLY = METRICS | {"gpuctxsw"}
 # "System scope" in nsys's help: they record the node, whichever process is profiled, and only one may.
 WHOLE_NODE = GPU_ONLY | {"nic-metrics", "ib-switch-metrics-devices", "ib-switch-metrics-device"}
 CAPTURE_ON_CPU = ("capture-range", "nvtx-capture", "env-var", "cpuctxsw")
-BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
-ON_REQUEST = str(Path(__file__).with_name("on_request.py"))
 # An option's own paragraph begins with its name alone on a line, or with its value as "=<…>"; elsewhere names are only
 # mentioned. nsys refuses what it calls deprecated.
 _OPTION = r"^\s*(?:\(Experimental\) )?(?:-\w, )?--{}(?:=|=<[^\n]*)?\s*$"
-RETRY_START = str(Path(__file__).with_name("retry_start.py"))
 
 Options = Mapping[str, str | list[str] | None]
 
@@ -152,46 +152,62 @@ def _words_about(flag: str, help_text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z][a-z0-9-]+", block[1])) if block else frozenset()
 
 
-def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tuple[list[str], list[str]]:
-    """`nsys profile …` without the program to run, and a warning for each option that was left out."""
-    argv, warnings = ["nsys", "profile"], []
-    options, times = _by_clock(options)
-    blind = has_gpu and nsys.no_metrics != "" and wants_metrics(options)
-    warnings += [f"no GPU metrics here ({nsys.no_metrics}): left out, all else is recorded"] * blind
+def profile_words(options: Options, changes: Sequence[str], *, has_gpu: bool) -> list[str]:
+    """`nsys profile …` of an option set, with a run's changes as in `changed`, in the newest nsys's words, without its
+    output."""
+    options = changed(options if has_gpu else capturing_on_cpu(options), changes)
+    listed = options.get("python-functions-trace")
+    if isinstance(listed, str):
+        options = {**options, "python-functions-trace": str(trace_list(listed))}
+    words = ["nsys", "profile"]
     for name, wanted in options.items():
-        if wanted is None or (name in GPU_ONLY and not has_gpu) or (blind and name in METRICS):
+        if wanted is not None and (has_gpu or name not in GPU_ONLY):
+            words.append(f"--{name}={wanted if isinstance(wanted, str) else ','.join(wanted)}")
+    return words
+
+
+class Recording(NamedTuple):
+    """Words before the program to record, and a sentence for each that was left out."""
+
+    words: list[str]
+    left_out: list[str]
+
+
+def adapted(words: Sequence[str], nsys: Nsys) -> Recording:
+    """`nsys profile …` in the words of an installed nsys: names that it has, without what it does not know."""
+    kept, said, follows = list(words[:2]), [], False
+    blind = nsys.no_metrics != "" and any(_name(word) in METRICS for word in words)
+    said += [f"no GPU metrics here ({nsys.no_metrics}): left out, all else is recorded"] * blind
+    for word in words[2:]:
+        name, equal, text = word.partition("=")
+        if not word.startswith("--"):  # a short option, or the value of the one before it
+            kept += [] if follows else [word]
             continue
-        flag = _known_name(name, nsys.flags)
+        flag = None if blind and name[2:] in METRICS else _known_name(name[2:], nsys.flags)
+        follows = flag is None and not equal
         if flag is None:
-            warnings.append(f"this nsys ({nsys.dotted}) has no --{name}: left out")
+            said += [f"this nsys ({nsys.dotted}) has no {name}: left out"] * (not blind or name[2:] not in METRICS)
             continue
-        values, dropped = _known_values(flag, wanted, nsys)
-        warnings += [f"this nsys ({nsys.dotted}) cannot trace {v}: left out" for v in dropped]
-        argv.append(f"--{flag}={values}")
-    before = [sys.executable, "-I", BY_CLOCK, *map(str, times)] if any(times) else []
-    return [*before, *argv, f"--output={output}"], warnings
+        values, dropped = _known_values(flag, text.split(","), nsys)
+        said += [f"this nsys ({nsys.dotted}) cannot trace {value}: left out" for value in dropped if equal]
+        kept.append(f"--{flag}={values}" if equal else word)
+    return Recording(kept, said)
 
 
-def _by_clock(options: Options) -> tuple[Options, tuple[int, int]]:
-    """Delay and duration of a recording by the clock in seconds, 0 for none; by_clock.py is the duration then."""
-    if options.get("capture-range") not in (None, "none"):
-        return options, (0, 0)
-    texts = [str(options.get(name) or 0) for name in ("delay", "duration")]
-    delay, duration = (int(text) if text.isdecimal() else 0 for text in texts)
-    return {**options, "duration": None, "kill": "none"} if duration else options, (delay, duration)
+def _name(word: str) -> str:
+    return word.partition("=")[0].removeprefix("--")
 
 
-def on_request(nsys: Nsys, options: Options, words: Sequence[str]) -> list[str]:
-    """The words before `nsys profile …`, by which it records again when it is asked, or none if it cannot: the
-    program, and the options that `nsys start` takes too."""
-    if not {"session", "capture-range"} <= nsys.of_start or options.get("capture-range-end") != "stop":
-        return []
-    again = [word for word in words if word[2:].partition("=")[0] in nsys.of_start - {"output"}]
-    return [sys.executable, "-I", ON_REQUEST, str(len(again)), *again]
+def without_whole_node(words: Sequence[str]) -> list[str]:
+    """The words for a recording beside another one of the same node."""
+    return [word for word in words if _name(word) not in WHOLE_NODE]
 
 
-def wants_metrics(options: Options) -> bool:
-    return any(options.get(name) for name in METRICS)
+def options_of_start(nsys: Nsys, words: Sequence[str]) -> list[str] | None:
+    """The options that `nsys start` takes too, by which a session records again; None: this one cannot."""
+    if not {"session", "capture-range"} <= nsys.of_start or "--capture-range-end=stop" not in words:
+        return None
+    return [word for word in words[2:] if _name(word) in nsys.of_start - {"output"}]
 
 
 def _known_name(name: str, flags: frozenset[str]) -> str | None:
@@ -201,8 +217,8 @@ def _known_name(name: str, flags: frozenset[str]) -> str | None:
     return next((twin for twin in sorted(twins) if twin in flags), None)
 
 
-def _known_values(flag: str, wanted: str | list[str], nsys: Nsys) -> tuple[str, list[str]]:
-    values, known = [wanted] if isinstance(wanted, str) else wanted, nsys.values.get(flag, frozenset())
+def _known_values(flag: str, values: list[str], nsys: Nsys) -> tuple[str, list[str]]:
+    known = nsys.values.get(flag, frozenset())
     if flag != "trace" or not known:
         renamed = (RENAMED_VALUES.get((flag, value), value) for value in values)
         return ",".join(new if new in known else old for old, new in zip(values, renamed, strict=True)), []
@@ -244,15 +260,6 @@ def blindness(help_text: str) -> str:
     return " ".join(why[:2]) if why else "nsys names no GPU"
 
 
-def without_secrets(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Words to put before nsys, and a warning where there are some. The job began without the submitting shell's
-    secrets: these come from the site's own lines."""
-    names = kept_from_nsys(environ)
-    if not names:
-        return [], []
-    return ["env", *(word for name in names for word in ("-u", name))], [told_of_nsys(names)]
-
-
 def _output(*argv: str) -> str:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -261,62 +268,30 @@ def _output(*argv: str) -> str:
     return done.stdout + done.stderr
 
 
-class Prepared(NamedTuple):
-    """A recording on this node, but for its output."""
-
-    nsys: Nsys
-    options: Options
-    has_gpu: bool
-
-    def argv(self, output: str) -> tuple[list[str], list[str]]:
-        """The words before the program to record, and warnings."""
-        words, warnings = profile_argv(self.nsys, self.options, output, self.has_gpu)
-        before, dropped = without_secrets(os.environ)
-        return [*before, *on_request(self.nsys, self.options, words), *words], [*warnings, *dropped]
-
-
-def prepare(config: str, device: str, words: Sequence[str], inside: bool = False) -> Prepared:
-    """What a run asks of the nsys on PATH. words: its own changes of the option set, as in `changed`; inside: in the
-    container, whose PATH it is.
-
-    Raises RequestError: the option set cannot be read. WorkError: nsys is not on PATH, or does not answer.
-    """
-    options, has_gpu, nsys = load_options(config), device == "gpu", ask_installed(inside)
-    options = changed(options if has_gpu else capturing_on_cpu(options), words)
-    listed = options.get("python-functions-trace")
-    if isinstance(listed, str):
-        options = {**options, "python-functions-trace": str(trace_list(listed))}
-    if has_gpu and wants_metrics(options):
+def prepare(words: Sequence[str], inside: bool = False) -> tuple[Nsys, Recording]:
+    """The nsys on PATH, and the words for it. inside: in a container. Raises WorkError: nsys is not on PATH, or does
+    not answer."""
+    nsys = ask_installed(inside)
+    if any(_name(word) in METRICS for word in words):
         nsys = nsys._replace(no_metrics=ask_metrics(nsys))
-    return Prepared(nsys, options, has_gpu)
+    return nsys, adapted(words, nsys)
 
 
-def say(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        print(f"nsys: {warning}", file=sys.stderr)
-
-
-def main(argv: list[str]) -> int:
-    """`CONFIG OUTPUT gpu|cpu CHANGE… [PROGRAM…]`: become nsys with the program; without one, print the words before it.
-
-    A change of the option set is `--NAME=VALUE`, or `--no-NAME` to leave one out. NUL after each word; warnings to
-    stderr.
-    """
-    config, output, device, *rest = argv
-    changes = list(takewhile(lambda word: word.startswith("--"), rest))
-    program = rest[len(changes) :]
+def main(argv: list[str]) -> str | int:
+    """`nsys profile OPTION… PROGRAM…`, in a container: become its nsys, without what it does not know. Returns only an
+    error."""
+    count = 2 + len(list(takewhile(lambda word: word.startswith("-"), argv[2:])))
     try:
-        words, warnings = prepare(config, device, changes, inside=bool(program)).argv(output)
+        nsys, (words, said) = prepare(argv[:count], inside=True)
     except HarnessError as error:
         print(f"nsys: {error}", file=sys.stderr)
         return error.exit_code
-    say(warnings)
-    if program:
-        sys.stderr.flush()
-        os.execvp(words[0], [*words, *program])
-    again = [sys.executable, "-I", RETRY_START, str(len(words))]
-    sys.stdout.write("".join(f"{word}\0" for word in [*again, *words]))
-    return 0
+    for sentence in said:
+        print(f"nsys: {sentence}", file=sys.stderr)
+    for name in kept_from_nsys(os.environ):
+        del os.environ[name]
+    sys.stderr.flush()
+    return become(words, argv[count:], options_of_start(nsys, words))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ class Inputs:
     run: Run | None = None
     record: Record | None = None
     status: Status | None = None
-    nodes: Sequence[NodeStatus] = ()
+    nodes: Sequence[NodeStatus] = ()  # that have ended
+    started: Sequence[NodeStatus] = ()  # also those that still run
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
     monitors: Sequence[Recording] = ()
     links: Sequence[Result] = ()  # of other runs on the same site, each with its line
@@ -64,6 +65,7 @@ def gather(run: Run | None) -> Inputs:
         record=record,
         status=run.status(),
         nodes=run.nodes(),
+        started=run.started_nodes(),
         steps=dict(_steps(run.metrics())),
         monitors=list(_monitors(run.monitors())),
         left_out=left_out,

@@ -12,14 +12,17 @@ from urllib.parse import quote
 
 from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
+from harness.common.edited_script import edit_of
 from harness.common.format import amount, duration
+from harness.common.passed_on import variables_in_words
 from harness.common.paths import PROGRAM
+from harness.common.secrets import masked_text
 from harness.experiment.base import Experiment
 from harness.explain.findings import why_no_answer
 from harness.monitor.samples import Recording, Series
 from harness.monitor.source import pieces
 from harness.monitor.summary import counted, integrate
-from harness.report.elements import Figure, Link, Section, Table, table
+from harness.report.elements import Figure, Link, Listing, Section, Table, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import COMPUTE, IDLE, of_series
 from harness.report.plots import plotly_json
@@ -27,6 +30,7 @@ from harness.report.plots.counters import monitor_figure, port_figure
 from harness.report.plots.plots import network_figure
 from harness.report.tables.catalogue import page_tables
 from harness.run import when
+from harness.run.commands import commands_started, left_out
 
 _QUALITY = "Recording quality"
 _WHAT_IFS = "replay.what_ifs"
@@ -70,13 +74,31 @@ def run_section(s: Summary, inputs: Inputs) -> Section:
     facts = [(k, v) for k, v in _facts(s, inputs) if v]
     if inputs.run is None:
         return Section("run", "The traces", facts=facts, tables=[*_nodes(inputs), *_sources(s)])
-    return Section("run", "The run", facts=facts, tables=[*_nodes(inputs), *_files(inputs.run.path)])
+    listings = [*_commands(inputs), *_edit(inputs)]
+    return Section("run", "The run", facts=facts, tables=[*_nodes(inputs), *_files(inputs.run.path)], listings=listings)
+
+
+def _commands(inputs: Inputs) -> Iterator[Listing]:
+    """What the nodes started, and what was left out of it."""
+    parts = [*commands_started(inputs.started), *((sentence, ()) for sentence in left_out(inputs.started))]
+    if parts:
+        yield Listing("The run: its commands", parts)
+
+
+def _edit(inputs: Inputs) -> Iterator[Listing]:
+    """How the script differs from what was requested."""
+    record = inputs.record
+    edit = edit_of(record.edited) if record else None
+    if record and edit:
+        lines = [masked_text(line) for line in record.edited.removesuffix("\n").split("\n")]
+        yield Listing(f"The run: its script was edited by hand ({edit.words})", [("", lines)])
 
 
 def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     record, status = inputs.record, inputs.status
     if record is not None:
         yield "command", shlex.join(record.shown_command)
+        yield "from its shell", variables_in_words(record.inherited)
         yield "job", f"{record.job_id} ({record.backend}), by {record.user} on {record.submit_host}"
         yield "site", " · ".join(filter(None, (record.site.name, record.site.partition, record.site.account)))
         yield "submitted", when(record.created_ns)
@@ -129,8 +151,7 @@ def _versions(s: Summary, inputs: Inputs) -> str:
 
 def _nodes(inputs: Inputs) -> list[Table]:
     rows = [
-        [str(n.node), n.host, f"exit code {n.exit}" if n.exit else "ok", duration(n.ended_ns - n.started_ns)]
-        for n in inputs.nodes
+        [str(n.node), n.host, f"exit code {n.exit}" if n.exit else "ok", duration(n.elapsed_ns)] for n in inputs.nodes
     ]
     return table("Nodes", ("node", "host", "status", "ran"), rows, left=3)
 

@@ -11,6 +11,7 @@ from typing import Any
 from harness.analysis.device_time import busiest_and_idlest
 from harness.analysis.labels import device_names, field_word, host_names, recording, step_parts, work_word
 from harness.analysis.summary import Problem, RecordingVerdict, Summary
+from harness.common.edited_script import edit_in
 from harness.common.format import cut, duration
 from harness.common.paths import IN_CHECKOUT
 from harness.common.printable import printable
@@ -98,7 +99,9 @@ def _header(s: Summary, screen: Screen) -> list[str]:
     place = place_of(s)
     if len(place) > screen.width:
         place = "…" + place[1 - screen.width :]  # the end of a path says most
-    return [place, *screen.wrapped("  " + " · ".join(facts), "  ")]
+    edit = edit_in(s.run)
+    edited = screen.wrapped(edit.sentence(str((s.run or {}).get("job_id") or "RUN")), "  ") if edit else []
+    return [place, *screen.wrapped("  " + " · ".join(facts), "  "), *edited]
 
 
 def files_of(s: Summary) -> list[str]:

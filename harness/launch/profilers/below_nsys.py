@@ -1,17 +1,20 @@
-"""Lets nsys see into a container: the files that nsys loads into its child must have the same path inside.
+"""What nsys starts in place of the training: it says that the training begins, and lets nsys see into a container.
 
-nsys starts this program in place of the container, and this program becomes the container. So it reads the variables
-that the nsys of this node set, also behind a module or a wrapper. Where each rank starts its own nsys, inside, there is
-none yet: HARNESS_NSYS is the path of the program then. Runs by its path and with the standard library only:
-the environment is the training's, and stays unchanged.
+Of nsys 2022.4 on a busy node, one in some dozens ends within two seconds and has not begun the training, and can be
+started again: a file that this program removes tells whether it had begun. And the files that nsys loads into its child
+must have the same path inside of a container: this program reads the variables that the nsys of this node set, also
+behind a module or a wrapper, and becomes the container with binds for them. Runs by its path and with the standard
+library only: the environment is the training's, and stays unchanged.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,26 +24,38 @@ SESSION = re.compile(r"TMPDIR|NSYS_AGENT_TMP_DIR|QUADD_\w+_CONFIG")
 
 
 def main(argv: list[str]) -> str:
-    """`COUNT WORD…`: run the words, with a bind for each folder after the first COUNT; returns only an error."""
-    before, words = int(argv[0]), argv[1:]
-    own = os.environ.get("HARNESS_NSYS", "")
+    """`FILE COUNT WORD…`: remove the file and become the words, the first COUNT of which start a container and get a
+    bind for each folder; returns only an error."""
+    Path(argv[0]).unlink(missing_ok=True)
+    count, words = int(argv[1]), argv[2:]
+    try:
+        words = with_binds(words, count, os.environ) if count else words
+        with suppress(OSError):  # a full disk
+            Path(f"{argv[0]}.ran").write_text(json.dumps(words), encoding="utf-8")
+        os.execvp(words[0], words)
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"{words[0]}: cannot be started ({error.strerror})"
+
+
+def with_binds(words: Sequence[str], count: int, environ: Mapping[str, str]) -> list[str]:
+    """The words with a bind, after the first `count`, for each folder in nsys's variables. Raises ValueError: a folder
+    cannot be bound."""
+    own = environ.get("HARNESS_NSYS", "")
     if own and "/target-linux-" not in own:
-        return (
+        raise ValueError(
             f"nsys: {own} does not show where nsys is installed, so it cannot be bound into each rank's "
             "container: put the folder of the nsys program first on PATH (`setup` of the site), or use --nsys-per node"
         )
-    folders = unbound(needed(os.environ), words[:before])
+    folders = unbound(needed(environ), words[:count])
     unwritable = [folder for folder in folders if set(folder) & set(",:")]
     if unwritable:
-        return (
+        raise ValueError(
             f"nsys: {words[0]} cannot bind {unwritable[0]}, because its name has a comma or a colon, and without it "
             "nsys records nothing inside: use another nsys or TMPDIR, or --profiler torch"
         )
-    binds = [word for folder in folders for word in ("--bind", folder)]
-    try:
-        os.execvp(words[0], [*words[:before], *binds, *words[before:]])
-    except OSError as error:
-        return f"{words[0]}: cannot be started ({error.strerror})"
+    return [*words[:count], *(word for folder in folders for word in ("--bind", folder)), *words[count:]]
 
 
 def needed(environ: Mapping[str, str]) -> list[str]:
@@ -48,7 +63,7 @@ def needed(environ: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys([*_installations(environ), *_session_folders(environ)]))
 
 
-def unbound(folders: list[str], words: list[str]) -> list[str]:
+def unbound(folders: Sequence[str], words: Sequence[str]) -> list[str]:
     """The folders that no bind among the container's words shows inside by the same name."""
     binds = (value.split(":") for flag, value in pairwise(words) if flag in ("--bind", "-B"))
     shown = [Path(parts[0]) for parts in binds if parts[1:2] in ([], [""], [parts[0]])]

@@ -1,4 +1,5 @@
-"""The process beside an nsys that lets it record again. The nsys is a stand-in, whose session's state is in a file."""
+"""What is done beside an nsys that records again or is stopped by the clock. The nsys is a stand-in, whose session's
+state is in a file."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import CaptureRequest, answer_file, as_text, folder_of, given_up_file, request_file
-from harness.launch.profilers.nsys import ON_REQUEST
-from harness.launch.profilers.on_request import Recorder
+from harness.launch.profilers.record import Recorder, session_of
+from tests.launch.launch_shared import ROOT
 
 # As nsys 2022.4 answers. A report is written by who begins and ends the recording, which is the test.
 NSYS = """#!/bin/bash
@@ -134,15 +135,22 @@ def test_what_was_prepared_for_a_request_that_was_taken_back_serves_the_next(
     assert sorted(p.name for p in folder_of(run, 2).iterdir()) == [f"{OUTPUT}.nsys-rep", f"{OUTPUT}.sqlite"]
 
 
+BECOME = """
+import sys
+from harness.launch.profilers.record import become
+sys.exit(become(sys.argv[1:-1], sys.argv[-1:], ["--stats=true"]))
+"""
+
+
 @pytest.fixture
 def beside(nsys: Path, run: Path) -> Iterator[subprocess.Popen[str]]:
-    """The program, which has become nsys: PATH has the stand-in."""
+    """A program that has become nsys: PATH has the stand-in."""
     (nsys.parent / "lasts").write_text("2")
     (nsys.parent / "state").write_text("Launched")
     (run / "nsys" / f"{OUTPUT}.nsys-rep").touch()
-    argv = [sys.executable, "-I", ON_REQUEST, "1", "--stats=true", "nsys", "profile", "--trace=nvtx"]
-    env = {**os.environ, "PATH": f"{nsys.parent}:{os.environ['PATH']}"}
-    with subprocess.Popen([*argv, f"--output={run}/nsys/{OUTPUT}", "x"], env=env, text=True) as process:
+    argv = [sys.executable, "-c", BECOME, "nsys", "profile", "--trace=nvtx", f"--output={run}/nsys/{OUTPUT}", "x"]
+    env = {**os.environ, "PATH": f"{nsys.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, env=env, text=True) as process:
         yield process
 
 
@@ -160,6 +168,24 @@ def test_it_becomes_nsys_in_a_session_of_its_own_and_answers_beside_it(
     while any(f"--output={run}" in line for line in _commands()):
         assert time.monotonic() < end_s, "it ends with nsys"
         time.sleep(0.1)
+
+
+def test_by_the_clock_a_stop_ends_the_recording_and_nsys_stays_with_the_training() -> None:
+    words = ["nsys", "profile", "--delay=200", "--duration=30", "--output=x"]
+    found = session_of(words, "mine", ["--stats=true"])
+    assert found.words == ["nsys", "profile", "--session-new=mine", "--delay=200", "--output=x", "--kill=none"]
+    begin, end = map(int, found.variables["HARNESS_RECORDED_NS"].split())
+    assert end - begin == 30 * 10**9
+    assert found.beside is not None
+    to_the_end = session_of([word for word in words if "duration" not in word], "mine")
+    assert to_the_end.words == ["nsys", "profile", "--delay=200", "--output=x"]
+    assert to_the_end.variables["HARNESS_RECORDED_NS"].endswith(" 0")
+    assert to_the_end.beside is None
+
+
+def test_a_range_of_the_training_begins_a_recording_whatever_its_delay_says() -> None:
+    words = ["nsys", "profile", "--capture-range=nvtx", "--delay=200", "--duration=30", "--output=x"]
+    assert session_of(words, "mine") == (words, {}, None)
 
 
 def _commands() -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,24 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.profilers.container_binds import needed, unbound
+from harness.launch.profilers.below_nsys import needed, unbound, with_binds
 from tests.launch.launch_shared import ROOT
 
 NSYS = "/apps/cuda/12.6/nsight-systems-2024.5.1"
 LIBRARY = f"{NSYS}/target-linux-x64/libToolsInjection64.so"
 
 
-def become(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def become(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The arguments of a container that only prints them; the last two are the image and a program."""
-    argv = [
-        sys.executable,
-        "-I",
-        str(ROOT / "harness/launch/profilers/container_binds.py"),
-        str(len(words) + 1),
-        "printf",
-        *words,
-    ]
-    argv += ["image", "program"]
+    waits = folder / ".waits"
+    waits.touch()
+    program = str(ROOT / "harness/launch/profilers/below_nsys.py")
+    argv = [sys.executable, "-I", program, str(waits), str(len(words) + 1), "printf", *words, "image", "program"]
     env = {"PATH": os.environ["PATH"], **environ}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
@@ -66,27 +62,34 @@ def test_what_is_bound_by_the_same_name_is_not_bound_twice(bind: str, shown: boo
 
 
 def test_it_becomes_the_container_with_the_binds_before_the_image(tmp_path: Path) -> None:
-    done = become("%s\n", "--nv", CUDA_INJECTION64_PATH=LIBRARY, TMPDIR=str(tmp_path))
+    done = become(tmp_path, "%s\n", "--nv", CUDA_INJECTION64_PATH=LIBRARY, TMPDIR=str(tmp_path))
     assert done.stdout.splitlines() == ["--nv", "--bind", NSYS, "--bind", str(tmp_path), "image", "program"]
+    assert not (tmp_path / ".waits").exists(), "the training has begun"
+    ran = json.loads((tmp_path / ".waits.ran").read_text())
+    assert ran == ["printf", "%s\n", *done.stdout.splitlines()], "what it became, for the node's status"
+
+
+def test_without_a_container_it_becomes_the_training(tmp_path: Path) -> None:
+    argv = [sys.executable, "-I", str(ROOT / "harness/launch/profilers/below_nsys.py"), str(tmp_path / "x"), "0"]
+    env = {"PATH": os.environ["PATH"], "CUDA_INJECTION64_PATH": LIBRARY}
+    assert subprocess.run([*argv, "echo", "a b"], env=env, capture_output=True, check=True).stdout == b"a b\n"
 
 
 @pytest.mark.parametrize("name", ["a:b", "a,b"])
 def test_a_folder_that_cannot_be_bound_is_one_sentence(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    done = become("%s\n", TMPDIR=str(folder))
+    done = become(tmp_path, "%s\n", TMPDIR=str(folder))
     assert (done.returncode, done.stdout) == (1, "")
     assert f"nsys: printf cannot bind {folder}" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_each_ranks_own_nsys_is_bound() -> None:
-    done = become("%s\n", HARNESS_NSYS=f"{NSYS}/target-linux-x64/nsys")
-    assert done.stdout.splitlines() == ["--bind", NSYS, "image", "program"]
+    found = with_binds(["run", "image", "x"], 1, {"HARNESS_NSYS": f"{NSYS}/target-linux-x64/nsys"})
+    assert found == ["run", "--bind", NSYS, "image", "x"]
 
 
 def test_an_nsys_that_cannot_be_shown_to_each_rank_is_one_sentence() -> None:
-    done = become("%s\n", HARNESS_NSYS="/cuda/bin/nsys")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "nsys: /cuda/bin/nsys does not show where nsys is installed" in done.stderr
-    assert "use --nsys-per node" in done.stderr
+    with pytest.raises(ValueError, match=r"^nsys: /cuda/bin/nsys does not show where .* use --nsys-per node$"):
+        with_binds(["run", "image", "x"], 1, {"HARNESS_NSYS": "/cuda/bin/nsys"})

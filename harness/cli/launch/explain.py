@@ -1,0 +1,324 @@
+"""`slurm.sh … --dry-run --explain`: what each line and option of a job's script is for, and where its value comes from.
+The sentences are in configs/explain.yaml, those of a training's options with their fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+from harness.cli.command_line import columns
+from harness.cli.launch.sources import DEFAULT, TYPED, Sources, joined
+from harness.common.paths import CONFIGS
+from harness.common.printable import printable
+from harness.experiment.exercises import CommTests, Own
+from harness.experiment.options import Option
+from harness.experiment.yaml_file import read_yaml
+from harness.launch.argv import Word, quote, quote_all, shown
+from harness.launch.exercises.base import MODULES, TORCHRUN_JSC, Command
+from harness.launch.job import Job
+
+SENTENCES = CONFIGS / "explain.yaml"
+WIDTH = 120  # without a terminal
+_LAUNCHERS = {name: name for name in ("accelerate", "torchrun", "deepspeed")}
+_LAUNCHERS |= {module: name for name, module in MODULES.items()} | {TORCHRUN_JSC: "torchrun"}
+
+
+class Explained(NamedTuple):
+    """One line or option of the script. slide: the words of the course's slide; empty: it has none."""
+
+    part: str
+    option: str
+    sentence: str
+    source: str
+    slide: str = ""
+
+
+class Entry(NamedTuple):
+    """What the file of sentences says of an option. of: the fields from which its value comes."""
+
+    says: str
+    of: tuple[str, ...] = ()
+    slide: str = ""
+
+
+class Section(NamedTuple):
+    """A part of the script. other: of an option that the section does not have."""
+
+    title: str
+    other: Entry
+    options: dict[str, Entry]
+
+
+def sections() -> dict[str, Section]:
+    """The parts of the script with their options, by name. Raises RequestError: the file cannot be read."""
+    read = read_yaml(SENTENCES, "sentences")
+    return {
+        name: Section(told["title"], Entry(told["other"]), {key: _entry(each) for key, each in told["options"].items()})
+        for name, told in read.items()
+    }
+
+
+def _entry(told: Any) -> Entry:
+    if isinstance(told, str):
+        return Entry(told)
+    of = told.get("of", ())
+    return Entry(told["says"], (of,) if isinstance(of, str) else tuple(of), told.get("slide", ""))
+
+
+def explained(job: Job, script: str, command: Sequence[str]) -> list[Explained]:
+    """Every line and option of a job's script, in its order. command: as it was typed, the program first."""
+    return list(_Explaining(job, script, Sources(job, command)).all())
+
+
+def as_text(rows: Iterable[Explained]) -> str:
+    """The rows for people, in lines as wide as the terminal; only an option is never wrapped."""
+    titles = {name: section.title for name, section in sections().items()}
+    width, lines, part = columns(WIDTH), list[str](), ""
+    for row in rows:
+        if row.part != part:
+            part = row.part
+            lines += ["", titles[part], ""]
+        lines.append(printable(row.option))
+        said = [f"{row.sentence} From: {row.source}.", *([f"On the slide: {row.slide}"] if row.slide else [])]
+        for text in said:
+            lines += wrap(
+                printable(text), width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+            )
+    return "\n".join(lines[1:])
+
+
+def groups(words: Sequence[Word]) -> list[list[Word]]:
+    """The words by option: each begins with a dash, and has its values after it."""
+    found: list[list[Word]] = []
+    for word in words:
+        if not found or shown(word).startswith("-"):
+            found.append([])
+        found[-1].append(word)
+    return found
+
+
+def name_of(text: str) -> str:
+    """An option's name, without dashes and value."""
+    return re.split("[= ]", text.lstrip("-"), maxsplit=1)[0]
+
+
+class _Explaining:
+    def __init__(self, job: Job, script: str, sources: Sources) -> None:
+        self.job, self.sources, self.sections = job, sources, sections()
+        self.lines = script.splitlines()
+        self._own: dict[str, Callable[[], str]] = {  # sources that are no field
+            "runs": sources.runs,
+            "run name": sources.run_name,
+            "python": sources.python,
+        }
+
+    def all(self) -> Iterator[Explained]:
+        yield from self._directives()
+        yield from self._script_lines()
+        yield from self._environment()
+        for array in self.job.arrays:
+            if array.name == "NSYS":
+                yield from self._nsys(array.words)
+            elif array.name == "CONTAINER":
+                yield from self._container(array.words)
+        for command in self.job.commands:
+            yield from self._command(command)
+        yield from self._nodes()
+        for command in self.job.after:
+            entry = self.sections["after"].options.get(command.title, self.sections["after"].other)
+            yield self._row("after", quote_all(command.argv), entry)
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def _row(self, part: str, text: str, entry: Entry, source: str = "") -> Explained:
+        """A row; where no source is given, that of the entry's fields."""
+        return Explained(part, text, entry.says, source or self._of(entry), entry.slide)
+
+    def _of(self, entry: Entry) -> str:
+        return joined(map(self._source, entry.of)) or DEFAULT
+
+    def _source(self, field: str) -> str:
+        if field in self._own:
+            return self._own[field]()
+        head, dot, rest = field.partition(".")
+        if dot:
+            return self.sources.site(rest) if head == "site" else self.sources.of_model(rest)
+        return TYPED if field == "exercise" and isinstance(self.job.experiment, Own) else self.sources.field(field)
+
+    def _entry(self, part: str, name: str) -> Entry:
+        section = self.sections[part]
+        return section.options.get(name, section.other)
+
+    def _options(
+        self, part: str, words: Sequence[Word], sources: Mapping[str, Callable[[], str]] | None = None
+    ) -> Iterator[Explained]:
+        """A row for each option among the words. sources: of options whose value is no field's."""
+        for group in groups(words):
+            name = name_of(shown(group[0]))
+            yield self._row(part, quote_all(group), self._entry(part, name), (sources or {}).get(name, str)())
+
+    # --- the parts ------------------------------------------------------------------------------------------------
+
+    def _directives(self) -> Iterator[Explained]:
+        job, written = self.job, [line for line in self.lines if line.startswith("#SBATCH ")]
+        of_site = {"sbatch": job.site.sbatch, "nsys_sbatch": job.site.nsys_sbatch * (job.profiler == "nsys")}
+        ours = len(written) - sum(map(len, of_site.values()))
+        fields = [None] * ours + [field for field, lines in of_site.items() for _ in lines]
+        for line, field in zip(written, fields, strict=False):
+            text = line.removeprefix("#SBATCH ")
+            name = name_of(text)
+            source = self.sources.site(field) if field else self.sources.cpus() if name == "cpus-per-task" else ""
+            yield self._row("sbatch", text, self._entry("sbatch", name), source)
+
+    def _script_lines(self) -> Iterator[Explained]:
+        """The lines before the arrays, without comments and the variables of the training."""
+        options = self.sections["script"].options
+        for line in self.lines:
+            if re.match(r"[A-Z]+=\(", line):
+                return
+            known = max((key for key in options if line.startswith(key)), key=len, default="")
+            if line in self.job.setup:
+                yield self._row("script", line, self.sections["script"].other, self.sources.site("setup"))
+            elif known:
+                yield self._row("script", re.sub(r" # .*", "", line), options[known])
+
+    def _environment(self) -> Iterator[Explained]:
+        for name, word in self.job.env.items():
+            option = next((o for o in self._experiment_options() if name in o.environment(self._value(o))), None)
+            entry = self._entry("environment", name) if option is None else Entry(_sentence(option.meaning))
+            yield self._row("environment", f"{name}={quote(word)}", entry, self.sources.variable(name))
+
+    def _nsys(self, words: Sequence[Word]) -> Iterator[Explained]:
+        begin = len(words) - len(self.job.nsys)
+        if begin:
+            entry = self.sections["nsys"].options["program inside"]
+            yield self._row("nsys", quote_all(words[:begin]), entry, self.sources.training_python())
+        for group in groups(self.job.nsys):
+            text = shown(group[0])
+            name = name_of(text) if text.startswith("-") else "program"
+            source = self.sources.nsys(name, text.partition("=")[2])
+            yield self._row("nsys", quote_all(group), self._entry("nsys", name), source)
+
+    def _container(self, words: Sequence[Word]) -> Iterator[Explained]:
+        container, sources = self.job.site.container, self.sources
+        in_srun = container is not None and container.in_srun
+        arguments = set(container.arguments) if container else set[str]()
+        options = words if in_srun else words[:-1]
+        for group in groups(options):
+            text = shown(group[0])
+            name = name_of(text) if text.startswith("-") else "program"
+            entry, source = self._entry("container", name), ""
+            if name == "program" and container and container.command:
+                source = sources.site("container.command")
+            elif text in arguments:
+                source = sources.container_arguments()
+            elif name == "bind":
+                source = joined(map(sources.bind, map(shown, group[1:])))
+            elif name == "container-mounts":
+                source = joined(map(sources.bind, text.partition("=")[2].split(",")))
+            elif name == "container-image":
+                source = sources.image()
+            elif name == "cpus-per-task":
+                source = sources.cpus()
+            yield self._row("container", quote_all(group), entry, source)
+        if not in_srun:
+            yield self._row("container", quote(words[-1]), self.sections["container"].options["image"], sources.image())
+
+    def _command(self, command: Command) -> Iterator[Explained]:
+        """The launcher's options, then those of the script that it starts."""
+        at = self._script_at(command.argv)
+        yield from self._launcher(command.argv[:at])
+        yield from self._arguments(command.argv[at:])
+
+    def _script_at(self, argv: Sequence[Word]) -> int:
+        """The index of the training's script, or of the user's own words."""
+        if isinstance(self.job.experiment, Own):
+            return len(argv) - len(self.job.experiment.command)
+        scripts = [index for index, word in enumerate(argv) if shown(word).endswith(".py")]
+        return next((at for at in scripts if not shown(argv[at]).endswith("/rank.py")), len(argv))
+
+    def _launcher(self, words: Sequence[Word]) -> Iterator[Explained]:
+        """The words before the script: a launcher with its options, or only a Python."""
+        ranks = next((at for at, word in enumerate(words) if shown(word).endswith("/rank.py")), len(words))
+        head = next((at for at, word in enumerate(words[:ranks]) if shown(word).startswith("--")), ranks)
+        names = [PurePosixPath(shown(word)).name for word in words[:head]]
+        part = next((_LAUNCHERS[name] for name in names if name in _LAUNCHERS), "python")
+        if part == "python":
+            for word in words[:ranks]:
+                name = name_of(shown(word))
+                known = name in self.sections[part].options
+                source = "" if known else self.sources.interpreter(word)
+                yield self._row(part, quote(word), self._entry(part, name if known else "interpreter"), source)
+        else:
+            chosen = [self._source("site.network.torchrun")] * (TORCHRUN_JSC in names)
+            program = joined([self.sources.training_python(), *chosen])
+            yield self._row(part, quote_all(words[:head]), self._entry(part, "program"), program)
+            yield from self._options(part, words[head:ranks], {"config_file": self.sources.accelerate_config})
+        if words[ranks:]:
+            entry = self._entry("training", "rank.py")
+            yield self._row("training", quote_all(words[ranks:]), entry, self._source("nsys_per"))
+
+    def _arguments(self, words: Sequence[Word]) -> Iterator[Explained]:
+        """The script and its arguments."""
+        asked, sources = self.job.experiment, self.sources
+        if isinstance(asked, Own):
+            at = 2 if shown(words[0]) in ("-m", "--module") else 1
+            yield self._row("own", quote_all(words[:at]), self._entry("own", "program"), TYPED)
+            for group in groups(words[at:]):
+                yield self._row("own", quote_all(group), self.sections["own"].other, TYPED)
+            return
+        is_megatron_lm = not isinstance(asked, CommTests) and shown(words[0]).endswith("/pretrain_gpt.py")
+        part = "tests" if isinstance(asked, CommTests) else "megatron-lm" if is_megatron_lm else "training"
+        known: dict[str, Callable[[], str]] = {
+            "model": sources.model,
+            "checkpoint": sources.checkpoint,
+            "data": sources.data,
+            "data-path": sources.megatron_data,
+            "profiler": sources.profiler,
+            "deepspeed-config": sources.deepspeed_config,
+        }
+        program, *options = groups(words)
+        yield self._row(part, quote_all(program), self._entry(part, "program"), self._script_source())
+        for group in options:
+            option = None if is_megatron_lm else self._trained(shown(group[0]))
+            if option is None:
+                yield from self._options(part, group, known)
+            else:
+                entry = Entry(_sentence(option.meaning), (option.field,))
+                yield self._row(part, quote_all(group), entry)
+
+    def _script_source(self) -> str:
+        return self.sources.field("script") if getattr(self.job.experiment, "script", None) else DEFAULT
+
+    def _trained(self, flag: str) -> Option | None:
+        """The option of the experiment that has this argument of the training script."""
+        options = self._experiment_options()
+        return next((o for o in options if flag in (o.flag.train, o.flag.train_off, o.flag.train_value)), None)
+
+    def _nodes(self) -> Iterator[Explained]:
+        """srun, and the program of each node with the parts that it runs."""
+        program, *options = re.split(" (?=--)", next((line for line in self.lines if line.startswith("srun ")), ""))
+        for text in [program, *options] if program else ():
+            name = name_of(text) if text.startswith("-") else "program"
+            source = self.sources.cpus() if name == "cpus-per-task" else ""
+            yield self._row("srun", text.removesuffix(" \\"), self._entry("srun", name), source)
+        ours, *lines = groups(self.job.node_program)
+        yield self._row("node", quote_all(ours), self._entry("node", "program"), self.sources.python())
+        for line in lines:
+            yield from self._options("node", line)
+        yield self._row("node", self.job.node_words, self._entry("node", "words"))
+
+    def _experiment_options(self) -> Iterable[Option]:
+        return self.sources.options.values()
+
+    def _value(self, option: Option) -> object:
+        return getattr(self.job.experiment, option.field)
+
+
+def _sentence(meaning: str) -> str:
+    """A field's meaning as a sentence, without its default, which the source has."""
+    text = re.sub(r" \(default[^()]*\)", "", meaning)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,52 @@
+"""Variables of a shell that a job inherits from it and that change how its training communicates or computes. Standard
+library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from typing import Any
+
+from harness.common.format import cut
+from harness.common.printable import printable
+from harness.common.secrets import holds_secret, masked_text, secret_names
+
+_CHANGES = re.compile(
+    r"(NCCL|RCCL|CUDA|HIP|PYTORCH|TORCH|OMP|DEEPSPEED|DS|UCX|FI|MPI|OMPI|I_MPI|MPICH)_.*", re.DOTALL | re.ASCII
+)
+# A module names by these where a package lies and which one it is. FI_PROVIDER_PATH chooses another network.
+_WHERE = re.compile(r"_(HOME|ROOT|BASE|PREFIX|DIR|DIRECTORY|(?<!FI_PROVIDER_)PATH|BIN|LIB|INC|INCLUDE|MAN|VERSION)$")
+_OF_BACKEND = "CUDA_VISIBLE_DEVICES"
+_MOST_SHOWN = 60  # characters of a value
+
+
+def passed_on(environ: Mapping[str, str], own: Container[str]) -> dict[str, str]:
+    """Those of an environment, by name, without secrets. own: what the job sets itself.
+
+    >>> passed_on({"NCCL_P2P_LEVEL": "LOC", "NCCL_DEBUG": "INFO", "CUDA_HOME": "/usr", "HOME": "/"}, ["NCCL_DEBUG"])
+    {'NCCL_P2P_LEVEL': 'LOC'}
+    """
+    names = [name for name in sorted(environ) if _CHANGES.fullmatch(name) and not _WHERE.search(name)]
+    kept = [name for name in names if name != _OF_BACKEND and name not in own]
+    return {name: environ[name] for name in kept if not _is_secret(name, environ[name])}
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(secret_names([name])) or holds_secret([f"{name}={value}"]) or masked_text(value) != value
+
+
+def variables_in(facts: Mapping[str, Any] | None) -> dict[str, str]:
+    """Those that the facts of a run in its summary name; none in a run from before."""
+    found = (facts or {}).get("inherited")
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def variables_in_words(variables: Mapping[str, str], most: int | None = None) -> str:
+    """Variables on one line, long values cut. most: how many are named; the others are counted.
+
+    >>> variables_in_words({"NCCL_IB_DISABLE": "1", "NCCL_P2P_LEVEL": "LOC", "OMP_PROC_BIND": "true"}, 2)
+    'NCCL_IB_DISABLE=1, NCCL_P2P_LEVEL=LOC and 1 more'
+    """
+    named = [cut(printable(f"{name}={value}"), len(name) + 1 + _MOST_SHOWN) for name, value in variables.items()]
+    more = len(named) - most if most is not None and len(named) > most else 0
+    return ", ".join(named[: len(named) - more]) + f" and {more} more" * bool(more)

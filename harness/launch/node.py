@@ -1,0 +1,494 @@
+"""The program of a node: it runs nsys, a container and a training inside each other, with the monitor beside them, and
+writes how they ended.
+
+    node.py [OPTION…] nsys profile WORD… :: singularity exec WORD… :: accelerate launch WORD…
+
+Each part before `::` may be left out; `:then:` begins a second command. `%q{SLURM_NODEID}` in a word is the node's
+number. The job's script starts it by its path, once on each node: PYTHONPATH is the training's. Light: it imports no
+pydantic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)
+
+from harness.common.errors import HarnessError, WorkError
+from harness.common.heartbeats import MEMORY, live_folder
+from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
+from harness.common.shell_words import option_lines
+from harness.launch.profilers import below_nsys
+from harness.launch.profilers.nsys import options_of_start, prepare, without_whole_node
+from harness.launch.profilers.record import OUTPUT, session_of
+from harness.live import leftovers, processes
+
+NODE = "%q{SLURM_NODEID}"
+PART, THEN = "::", ":then:"
+OTHER_RUNTIME = {"apptainer": "singularity", "singularity": "apptainer"}
+ASKED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+STOPPED = 143  # by TERM, as a shell reports it
+KILL_S = 40.0  # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal
+NSYS_TIMES = 3
+_NUMBER, _SET_UP = "HARNESS_NODE", "HARNESS_SET_UP"  # which node of this machine it is; the site's lines have run
+_OWN = ("HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_SUPERVISED")  # of the script, not of what it starts
+
+
+class Part(NamedTuple):
+    """One command's parts; empty lists: it has none."""
+
+    nsys: list[str]
+    container: list[str]
+    training: list[str]
+
+
+def commands_of(words: Sequence[str]) -> list[Part]:
+    """The commands of a command line.
+
+    >>> commands_of(["nsys", "profile", "::", "python", "x.py"])
+    [Part(nsys=['nsys', 'profile'], container=[], training=['python', 'x.py'])]
+    """
+    found: list[Part] = []
+    for command in _split(words, THEN):
+        *before, training = _split(command, PART)
+        nsys = before.pop(0) if before and before[0][:2] == ["nsys", "profile"] else []
+        found.append(Part(nsys, [word for part in before for word in part], training))
+    return found
+
+
+def _split(words: Sequence[str], at: str) -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word == at:
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def shell_status(code: int) -> int:
+    """An exit status as a shell reports it: 128 + n for signal n."""
+    return 128 - code if code < 0 else code
+
+
+class Node:
+    """One node of a run while its commands run. stopped: it was asked to end."""
+
+    def __init__(self, asked: argparse.Namespace, number: int) -> None:
+        self.run, self.number, self.asked = Path(os.environ["RUN_DIR"]), number, asked
+        self.host = socket.gethostname().partition(".")[0]
+        self.watched = f"{self.host}-{number}" if asked.nodes > 1 else self.host
+        self.started_ns = time.time_ns()
+        self.stopped = False
+        self.left_out: list[str] = []
+        self.ran: list[list[str]] = []
+        self._child: subprocess.Popen[bytes] | None = None
+        self._program = ""
+        for signum in ASKED:
+            signal.signal(signum, self._ask)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED)
+        # If Slurm tracks a step's processes by cgroup, a signal reaches only the first of them, which is this one. The
+        # canary, which only waits, shows whether the others got the signal too: no process gets it twice.
+        nowhere = subprocess.DEVNULL
+        self._canary = subprocess.Popen(
+            ["tail", f"--pid={os.getpid()}", "-f", "/dev/null"], stdin=nowhere, stdout=nowhere, stderr=nowhere
+        )
+
+    def _ask(self, *_: object) -> None:
+        if not self.stopped:
+            self.stopped = True
+            threading.Thread(target=self._pass_on, daemon=True).start()
+
+    def _pass_on(self) -> None:
+        time.sleep(1)
+        child = self._child
+        # A step of its own, which Slurm asks itself: a kill of srun would end its tasks with KILL.
+        is_step = child is not None and Path(self._program).name == "srun"
+        if self._canary.poll() is None and child is not None and not is_step:
+            for pid in (child.pid, *processes.below(child.pid)):
+                _send(pid, signal.SIGTERM)
+
+    def start(self, words: Sequence[str], environ: dict[str, str]) -> int:
+        """Run a program to its end; returns its exit status as a shell reports it."""
+        folder = self.asked.folder
+        if self.stopped:
+            return STOPPED
+        self._program = words[0]
+        try:
+            self._child = subprocess.Popen(words, env=environ, cwd=folder)
+        except OSError as error:
+            if folder is not None and error.filename == folder:
+                what = f"{self.host} does not see the folder {folder}, where the training starts"
+                self.say(f"{what}: put it on a file system that all nodes share")
+                return 1
+            self.say(f"{words[0]}: cannot be started on {self.host} ({error.strerror})")
+            return 126 if isinstance(error, PermissionError) else 127
+        if self.stopped:  # it came before there was a child
+            self._pass_on()
+        code = shell_status(self._child.wait())
+        self._child = None
+        return code
+
+    def say(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
+
+    def leave_out(self, sentence: str) -> None:
+        self.left_out.append(sentence)
+        self.say(f"nsys: {sentence}")
+
+    # --- the commands ---------------------------------------------------------------------------------------------
+
+    def go(self, commands: Sequence[Part]) -> int:
+        """Run them one after the other, with the monitor beside them; returns the first exit status that is not 0."""
+        environ = {name: text for name, text in os.environ.items() if name not in _OWN}
+        environ[MEMORY] = _memory()
+        os.environ[MEMORY] = environ[MEMORY]
+        for folder in (f"gpus-monitor/{self.watched}", "node-status", "nsys", "torch"):
+            with suppress(OSError):  # a full disk: who needs the folder says so
+                (self.run / folder).mkdir(parents=True, exist_ok=True)
+        monitor = Monitor(self)
+        code = 0
+        for command in commands:
+            try:
+                code = self._command(command, dict(environ))
+            except (HarnessError, OSError) as error:
+                self.say(f"nsys: {error}")
+                code = 1
+            if code:
+                break
+        code = STOPPED if self.stopped and code == 1 else code  # accelerate's and torchrun's status is 1 in any case
+        self._clean_up()
+        for signum in ASKED:  # as soon as one node has ended, srun asks the others once more to end
+            signal.signal(signum, signal.SIG_IGN)
+        monitor.end()
+        self._canary.kill()
+        self._canary.wait()
+        self._end_what_is_left(code, environ[MEMORY])
+        self._write(code)
+        if code not in (0, STOPPED):
+            time.sleep(3)  # other nodes often fail from the same cause a moment later: let them write it
+        return code
+
+    def _command(self, command: Part, environ: dict[str, str]) -> int:
+        nsys, container, training = command
+        if container:
+            environ.pop("PYTHONHOME", None)  # of a module: the Python in the container is another one
+            if not (runtime := self._runtime(container[0])):
+                return 127
+            container = [runtime, *container[1:]]
+        if not nsys:
+            return self._shown([*container, *training], environ)
+        names = kept_from_nsys(environ)
+        for name in names:
+            del environ[name]
+        for sentence in [told_of_nsys(names)] * bool(names):
+            self.say(f"nsys: {sentence}")
+        installed, (words, said) = prepare(nsys)
+        for sentence in said:
+            self.leave_out(sentence)
+        if self.asked.nsys_per == "rank":
+            return self._per_rank(words, container, training, environ)
+        again = options_of_start(installed, words)
+        return self._recorded(words, again, container, training, environ)
+
+    def _recorded(
+        self, words: list[str], again: list[str] | None, container: list[str], training: list[str],
+        environ: dict[str, str],
+    ) -> int:  # fmt: skip
+        """Run the training under nsys, which is started again when it has ended before it began the training."""
+        named = (word.removeprefix(OUTPUT) for word in words if word.startswith(OUTPUT))
+        output = Path(next(named, f"{self.run}/nsys/report"))
+        waits = output.with_name(f".{output.name}.waits")
+        program = [*container, *training]
+        count = str(len(container) - 1) if container else "0"
+        below = [sys.executable, "-I", below_nsys.__file__, str(waits), count, *program]
+        code = 1
+        for left in reversed(range(NSYS_TIMES)):
+            with suppress(OSError):  # a full disk: then what has begun cannot be told
+                waits.touch()
+            there = waits.exists()
+            session = session_of(words, f"harness-{os.getpid()}-{left}", again)
+            self._tell([*session.words, *program])
+            if session.beside is not None:
+                threading.Thread(target=session.beside, args=(self._records,), daemon=True).start()
+            code = self.start([*session.words, *below], environ | session.variables)
+            if self.stopped or not there or not waits.exists():
+                break
+            code, ended_with = code or 1, code
+            time.sleep(1)
+            if self.stopped or not waits.exists():  # it has begun late, without nsys: it is not begun twice
+                break
+            then = "it is started again" if left else f"{NSYS_TIMES} times: --profiler torch records without it"
+            self.say(f"nsys ended with status {ended_with} before it had started the training; {then}")
+        waits.unlink(missing_ok=True)
+        if container:
+            _import_reports(output)
+        with suppress(OSError, ValueError):  # the binds that this nsys needed
+            ran = Path(f"{waits}.ran")
+            self.ran[-1][-len(program) :] = masked_words(json.loads(ran.read_text(encoding="utf-8")))
+            ran.unlink()
+        return code
+
+    def _records(self) -> bool:
+        """Whether nsys lives, or is about to."""
+        return self._child is None or self._child.poll() is None
+
+    def _per_rank(self, words: list[str], container: list[str], training: list[str], environ: dict[str, str]) -> int:
+        """The launcher starts one nsys for each rank, in its container if there is one, with the words in a file."""
+        nsys = str(program_of(Path(shutil.which("nsys") or "nsys")))
+        first = [nsys, *words[1:]]
+        file = self.run / f"nsys_node{self.number}.json"
+        file.write_text(json.dumps({"first": first, "others": without_whole_node(first)}, indent=1) + "\n", "utf-8")
+        if container:
+            environ["HARNESS_NSYS"] = nsys
+            try:
+                container = below_nsys.with_binds(container, len(container) - 1, environ)
+            except ValueError as error:
+                raise WorkError(str(error).removeprefix("nsys: ")) from None
+        self.ran.append(masked_words(first))
+        return self._shown([*container, *training], environ)
+
+    def _shown(self, words: list[str], environ: dict[str, str]) -> int:
+        self._tell(words)
+        return self.start(words, environ)
+
+    def _tell(self, words: list[str]) -> None:
+        """Print what is started, an option a line, and keep it in the node's status."""
+        self.ran.append(masked_words(words))
+        self._write(None)
+        if self.number == 0:
+            self.say("\n".join([f"on {self.host}:", *option_lines(self.ran[-1])]))
+
+    def _runtime(self, named: str) -> str:
+        """The container's program, or the other one where a machine has one of the two only; empty: it has neither."""
+        other = OTHER_RUNTIME.get(named)
+        if other is None or shutil.which(named):
+            return named
+        if shutil.which(other):
+            self.say(f"warning: {named} is not on the PATH of {self.host}, so {other} starts the container")
+            return other
+        self.say(f"neither {named} nor {other} is on the PATH of {self.host}: the container cannot be started")
+        return ""
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def _clean_up(self) -> None:
+        for line in self.asked.cleanup:
+            if subprocess.run(["bash", "-c", line], check=False).returncode:
+                self.say(f"warning: {self.host}: a line of node_cleanup failed")
+
+    def _end_what_is_left(self, code: int, heartbeats: str) -> None:
+        """Stuck, a rank hears no TERM; of a launcher or container that was killed, the ranks may still train. A
+        launcher without a handler of its own ends before the ranks that were asked with it."""
+        stuck = self.stopped and (live_folder(self.run) / "stuck.json").exists()
+        if stuck or (code >= 128 and not self.stopped):
+            leftovers.kill_stuck(self.run)
+            leftovers.end_orphans(heartbeats, os.getpid())
+        elif self.stopped:
+            leftovers.wait_for_ranks(heartbeats, KILL_S)
+        shutil.rmtree(heartbeats, ignore_errors=True)
+
+    def _write(self, code: int | None) -> None:
+        """Write the node's status, only as a whole: the disk may be full."""
+        status = {
+            "node": self.number,
+            "host": self.host,
+            "exit": code,
+            "started_ns": self.started_ns,
+            "ended_ns": None if code is None else time.time_ns(),
+            # Where Slurm knows the network, the switches above this node, as root.leaf07.node0412.
+            "topology": os.environ.get("SLURM_TOPOLOGY_ADDR", ""),
+            "topology_pattern": os.environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", ""),
+            "commands": self.ran,
+            "left_out": self.left_out,
+        }
+        folder = self.run / "node-status"
+        try:
+            (folder / f".{self.number}").write_text(json.dumps(status) + "\n", encoding="utf-8")
+            (folder / f".{self.number}").replace(folder / f"{self.number}.json")
+        except OSError as error:
+            self.say(f"{folder}: {error.strerror}")
+
+
+class Monitor:
+    """The monitor of a node, in a thread that starts it once more if it died."""
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._over = node, False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        node, asked = self._node, self._node.asked
+        argv = [sys.executable, "-m", "harness.live.node", f"--run={node.run}", f"--node={node.number}"]
+        argv += [f"--name={node.watched}", f"--below={os.getpid()}", f"--hz={asked.hz}", f"--on-hang={asked.on_hang}"]
+        for what in ("started again once", "not started again: samples are missing from now on"):
+            if self._over or node.stopped:
+                return
+            self._process = subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": str(ROOT)})
+            if self._over:  # it was asked before there was one
+                self._process.terminate()
+            code = shell_status(self._process.wait())
+            if not code or self._over or node.stopped:
+                return
+            at = time.strftime("%H:%M:%S")
+            node.say(f"warning: {node.host}: the monitor ended with status {code} at {at}; it is {what}")
+
+    def end(self) -> None:
+        """Ask it to end; a driver may not answer it, and the job must end all the same."""
+        self._over = True
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process is not None:
+                _send(self._process.pid, number)
+            self._thread.join(10)
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _memory() -> str:
+    """A folder of its own in the node's memory: each rank leaves its heartbeats there, and the monitor reads them."""
+    try:
+        return tempfile.mkdtemp(prefix="harness-", dir="/dev/shm")
+    except OSError:
+        return tempfile.mkdtemp(prefix="harness-")
+
+
+def program_of(named: Path) -> Path:
+    """nsys itself, in `target-linux-…`: what PATH names may be a link to it or a script that looks for it. Where it
+    cannot be told, what PATH names."""
+    real = named.resolve()
+    if "/target-linux-" in str(real):
+        return real
+    folder = real.parent.parent
+    patterns = ("target-linux-*/nsys", "nsight-systems-*/target-linux-*/nsys")
+    found = {path.resolve() for pattern in patterns for path in folder.glob(pattern)}
+    return found.pop() if len(found) == 1 else named
+
+
+def _import_reports(output: Path) -> None:
+    """Make reports of what nsys recorded in a container without its importer's libraries; a line each."""
+    recordings = [path for path in output.parent.glob("*.qdstrm") if path.name.startswith(output.name)]
+    beside = program_of(Path(shutil.which("nsys") or "nsys")).parent.parent  # its importer lies beside its recorder
+    importer = next(iter(sorted(beside.glob("host-linux-*/QdstrmImporter"))), None)
+    for recording in sorted(path for path in recordings if not path.with_suffix(".nsys-rep").exists()):
+        why = _imported(importer, recording) if importer else "this nsys has no importer beside it"
+        made = recording.with_suffix(".nsys-rep").name
+        told = f"could not be turned into a report: {why}" if why else f"became {made}"
+        print(f"nsys: {recording.name}, which nsys itself could not import, {told}", file=sys.stderr)
+
+
+def _imported(importer: Path, recording: Path) -> str:
+    """Make the report; the reason if that failed. What was recorded goes away only with a report."""
+    unfinished = recording.with_name(f".unfinished-{recording.stem}.nsys-rep")
+    argv: list[str | Path] = [importer, "--force-overwrite", "--input-file", recording, "--output-file", unfinished]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
+    if done.returncode or not unfinished.is_file():
+        unfinished.unlink(missing_ok=True)
+        said = (done.stderr or done.stdout).strip().splitlines()
+        return said[-1] if said else f"exit {done.returncode}"
+    unfinished.replace(recording.with_suffix(".nsys-rep"))
+    recording.unlink()
+    return ""
+
+
+def start_all(nodes: int) -> int:
+    """Run every node of a job on this machine, each as a process group; returns the first exit status that is not 0."""
+    argv = [sys.executable, *sys.argv]
+    devices = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+    share = len(devices) // nodes
+    started: list[subprocess.Popen[bytes]] = []
+    ends_s: list[float] = []  # when what is left is killed
+
+    def stop(*_: object) -> None:
+        ends_s[:] = ends_s or [time.monotonic() + KILL_S]
+        for each in started:
+            _signal_group(each, signal.SIGTERM)
+
+    for signum in ASKED:
+        signal.signal(signum, stop)
+    for node in range(nodes):
+        own = ",".join(devices[node * share : (node + 1) * share])
+        environ = os.environ | {_NUMBER: str(node)} | ({"CUDA_VISIBLE_DEVICES": own} if devices else {})
+        started.append(subprocess.Popen(argv, env=environ, preexec_fn=os.setpgrp))  # noqa: PLW1509 - one thread
+    code = 0
+    while None in [each.poll() for each in started]:
+        failed = next((each.returncode for each in started if each.returncode), 0)
+        if failed and not code:
+            code = shell_status(failed)
+            stop()  # the others would wait for it for ever
+        if ends_s and time.monotonic() > ends_s[0]:
+            for each in started:
+                _signal_group(each, signal.SIGKILL)
+        time.sleep(0.1)
+    return code or shell_status(next((each.returncode for each in started if each.returncode), 0))
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+def _set_up(lines: Sequence[str], argv: Sequence[str]) -> None:
+    """Become a shell that runs the site's lines and then this program again. A signal that comes meanwhile waits."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
+    host = socket.gethostname().partition(".")[0]
+    warn = f"echo 'warning: {host}: a line of node_setup failed' >&2"
+    text = "".join(f"if ! {{\n:\n{line}\n}}; then {warn}; fi\n" for line in lines)  # ":" for one that is only a comment
+    os.environ[_SET_UP] = "1"
+    os.execvp("bash", ["bash", "-c", f'{text}exec "$@"', "bash", sys.executable, *argv])
+
+
+def _asked(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="node.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--setup", action="append", default=[], metavar="LINE", help="of the site, before all else")
+    parser.add_argument("--cleanup", action="append", default=[], metavar="LINE", help="of the site, after all else")
+    parser.add_argument("--hz", type=float, default=1.0, help="samples of the devices per second")
+    parser.add_argument(
+        "--on-hang", choices=("report", "stop"), default="report", help="what to do if the run is stuck"
+    )
+    parser.add_argument("--nsys-per", choices=("node", "rank"), default="node", help="what one nsys records")
+    parser.add_argument("--folder", help="where the commands start")
+    parser.add_argument("--nodes", type=int, default=1, help="run so many nodes on this machine")
+    parser.add_argument("--only", action="store_true", help="run the words without monitor and status")
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the node's exit status as a shell reports it."""
+    asked = _asked(argv)
+    if asked.nodes > 1 and _NUMBER not in os.environ:
+        return start_all(asked.nodes)
+    if asked.setup and not os.environ.pop(_SET_UP, ""):
+        _set_up(asked.setup, sys.argv)
+    number = os.environ.pop(_NUMBER, "") or os.environ.get("SLURM_NODEID", "0")
+    words = [word.replace(NODE, number) for word in asked.words]
+    if asked.only:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED)
+        os.execvp(words[0], words)
+    return Node(asked, int(number)).go(commands_of(words))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

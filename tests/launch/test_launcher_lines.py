@@ -1,0 +1,238 @@
+"""What PyTorch and its launcher write about themselves is not shown of a run that completes, and is shown at the end of
+any other. All else streams as it comes. Most texts are of real runs of torch 2.13 and accelerate 1.15."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli.watch import follow
+from harness.cli.watch.follow import Tail, wait_for_end
+from harness.cli.watch.launcher_lines import LauncherLines
+from harness.launch.backends.protocol import PolledState
+from tests.launch.launch_shared import Harness, a_run
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+STORE_IS_GONE = f"""\
+[W1127 06:12:42.243411165 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed on SocketImpl(fd=4, addr=[::ffff:127.0.0.1]:40382, remote=[::ffff:127.0.0.1]:29613): Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?
+Exception raised from recvBytes at /__w/pytorch/pytorch/torch/csrc/distributed/c10d/Utils.hpp:787 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >) + 0x9d (0x7ff7bfd1ab8d in {SITE}/torch/lib/libc10.so)
+frame #3: <unknown function> + 0x674888d (0x7ff7aff4888d in {SITE}/torch/lib/libtorch_cpu.so)
+<omitting python frames>
+frame #34: _start + 0x21 (0x55d5d7ae4081 in /opt/venv/bin/python)
+
+"""  # noqa: E501
+_AT_BARRIER = "E1127 06:12:42.299000 10031 torch/distributed/elastic/agent/server/api.py:1008]"
+BARRIER = f"""\
+{_AT_BARRIER} Error waiting on exit barrier. Elapsed: 7.6474339962005615 seconds
+{_AT_BARRIER} Traceback (most recent call last):
+{_AT_BARRIER}   File "{SITE}/torch/distributed/elastic/agent/server/api.py", line 994, in _exit_barrier
+{_AT_BARRIER}     store_util.barrier(
+{_AT_BARRIER} torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.
+"""
+OLD_BARRIER = f"""\
+ERROR:torch.distributed.elastic.agent.server.api:Error waiting on exit barrier. Elapsed: 300.1 seconds
+Traceback (most recent call last):
+  File "{SITE}/torch/distributed/elastic/agent/server/api.py", line 906, in _exit_barrier
+    store_util.barrier(
+RuntimeError: Connection reset by peer
+"""
+STARS = "*" * 41
+SETTING = (
+    "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being "
+    "overloaded, please further tune the variable for optimal performance in your application as needed. "
+)
+BANNER = f"\n{STARS}\n{SETTING}\n{STARS}\n"
+_RUN = "W1127 05:11:22.062000 3687 torch/distributed/run.py:803]"
+BANNER_WITH_TIMES = f"{_RUN} \n{_RUN} {STARS}\n{_RUN} {SETTING}\n{_RUN} {STARS}\n"
+CLOSING = "W1127 06:11:43.598000 8953 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 8957 closing signal SIGTERM\n"  # noqa: E501
+OLDER = "[2023-12-01 10:00:00,123] torch.distributed.run: [WARNING] " + STARS + "\n"
+NOT_DESTROYED = "[rank0]:[W1127 05:11:22.123456789 ProcessGroupNCCL.cpp:1538] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources. (function operator())\n"  # noqa: E501
+SOCKET = "[W1127 05:11:22.123456789 socket.cpp:752] [c10d] The client socket cannot be initialized to connect to [node1]:29500 (errno: 97 - Address family not supported by protocol).\n"  # noqa: E501
+PYTHONS = f"{SITE}/torch/utils/checkpoint.py:238: UserWarning: None of the inputs have requires_grad=True. Gradients will be None\n  check_backward_validity(args)\n"  # noqa: E501
+FUTURE = "/usr/lib/python3/dist-packages/deepspeed/runtime/zero/linear.py:49: FutureWarning: `torch.cuda.amp.custom_fwd(args...)` is deprecated.\n  def forward(ctx, input, weight, bias=None):\n"  # noqa: E501
+ACCELERATE = """\
+The following values were not passed to `accelerate launch` and had defaults used instead:
+\t`--num_machines` was set to a value of `1`
+\t\tMore than one GPU was found, enabling multi-GPU training.
+\t`--dynamo_backend` was set to a value of `'no'`
+To avoid this warning pass in values for each of the problematic parameters or run `accelerate config`.
+"""
+OF_LAUNCHER = {
+    "store": STORE_IS_GONE, "barrier": BARRIER, "old barrier": OLD_BARRIER, "banner": BANNER,
+    "banner with times": BANNER_WITH_TIMES, "closing": CLOSING, "older": OLDER, "not destroyed": NOT_DESTROYED,
+    "socket": SOCKET, "UserWarning": PYTHONS, "FutureWarning": FUTURE, "accelerate": ACCELERATE,
+}  # fmt: skip
+BAR = "\r 50%|█████     | 18/36 [00:01<00:01, 10.0it/s]"
+OWN = [
+    "loss 1.25 [W1127 of the other kind\n",
+    "[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: no\n",
+    "Traceback (most recent call last):\n  File \"train.py\", line 3\n    x\nRuntimeError: wrong\n",
+    "/home/me/train.py:8: UserWarning: Detected call of `lr_scheduler.step()` before `optimizer.step()`.\n  step()\n",
+    "[E1127 05:11:22.123456789 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout\n",
+    "E1127 06:11:43.6 8953 torch/distributed/elastic/multiprocessing/api.py:988] failed (exitcode: 1) local_rank: 0\n",
+    "[2026-11-27 06:13:01,123] [INFO] [real_accelerator.py:260:get_accelerator] Setting ds_accelerator to cpu\n",
+    f"{STARS}\nmy own heading\n{STARS}\n",
+    "W1127 05:11:22.062000 3687 torch/_dynamo/convert_frame.py:906] [0/8] torch._dynamo hit its limit (8)\n",
+    "\n\n\tindented\n  also\n",
+    "Exception raised by my program\nframe 7 of 9\n",
+]  # fmt: skip
+
+
+def shown(*pieces: str | bytes) -> tuple[str, LauncherLines]:
+    """What is shown of a log that grows by these pieces."""
+    lines = LauncherLines()
+    encoded = [piece if isinstance(piece, bytes) else piece.encode() for piece in pieces]
+    parts = [lines.without(piece) for piece in encoded]
+    return b"".join([*parts, lines.without(b"", last=True)]).decode(), lines
+
+
+@pytest.mark.parametrize("text", OF_LAUNCHER.values(), ids=OF_LAUNCHER)
+def test_a_launchers_own_lines_are_not_shown_and_are_kept(text: str) -> None:
+    written, lines = shown(f"before\n{text}after\n")
+    assert written == "before\nafter\n"
+    assert [line.decode() for line in lines.last] == [line for line in text.splitlines() if line]
+    assert shown(f"{text}{text}")[0] == ""
+    if text is not BANNER:
+        assert shown(text[:-1])[0] == ""  # the run was killed while it wrote
+
+
+@pytest.mark.parametrize("text", OWN)
+def test_all_other_lines_pass(text: str) -> None:
+    assert shown(f"before\n{text}")[0] == f"before\n{text}"
+    assert shown(text.removesuffix("\n"))[0] == text.removesuffix("\n")
+    for other in OF_LAUNCHER.values():
+        assert shown(f"{other}before\n{text}{other}{text}")[0] == f"before\n{text}{text}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_does_not_matter_where_a_look_cuts_the_text(seed: int) -> None:
+    chance = random.Random(seed)
+    parts = [chance.choice([*OF_LAUNCHER.values(), *OWN, BAR, f"{BAR}\n", "x"]) for _ in range(30)]
+    text = "".join(parts).encode()
+    whole, lines = shown(text)
+    cuts = sorted(chance.sample(range(len(text)), 60))
+    cut, same = shown(*(text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)))
+    assert cut == whole
+    assert (same.count, same.last) == (lines.count, lines.last)
+
+
+def test_the_programs_own_text_is_shown_at_once_also_without_the_lines_end() -> None:
+    lines = LauncherLines()
+    for piece in (
+        "Loading",
+        " the data …",
+        " done\n",
+        BAR,
+        BAR,
+        f"{BAR}",
+        "\n",
+        "x = [1",
+        ", 2]",
+        "\n/data",
+        " is read",
+    ):
+        seen = {"\n/data": "\n", " is read": "/data is read"}.get(piece, piece)  # a path may begin a warning
+        assert lines.without(piece.encode()).decode() == seen
+
+
+def test_after_a_bar_of_progress_the_warning_alone_is_taken_out() -> None:
+    assert shown(f"{BAR}{PYTHONS}{BAR}\nthe end\n")[0] == f"{BAR}\n{BAR}\nthe end\n"
+    assert shown(BAR, SOCKET[:9], SOCKET[9:], "the end\n")[0] == f"{BAR}\nthe end\n"
+
+
+def test_of_a_line_without_end_only_so_much_is_held_back() -> None:
+    lines = LauncherLines()
+    begun = (SOCKET[:-1] + "x" * 40_000).encode()
+    assert lines.without(begun) == b""
+    assert lines.without(b"y" * 40_000) == begun + b"y" * 40_000
+    assert lines.count == 0
+
+
+class Screened(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def tail_of(folder: Path, text: str, out: io.StringIO) -> Tail:
+    log = folder / "log.err"
+    log.write_text(text, encoding="utf-8")
+    return Tail(log, out, LauncherLines())
+
+
+@pytest.mark.parametrize("out", [io.StringIO, Screened])
+@pytest.mark.parametrize("state", ["completed", "failed", "cancelled"])
+def test_the_lines_are_shown_at_the_end_of_a_run_that_did_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, out: type[io.StringIO]
+) -> None:
+    run, stream = a_run(tmp_path, "local-1"), out()
+    states = iter(["running", state])
+    monkeypatch.setattr(follow, "look_at", lambda _: PolledState(next(states)))  # type: ignore[arg-type]  # a literal
+    tail = tail_of(tmp_path, f"{SOCKET}mine\n{STORE_IS_GONE}{BAR}", stream)
+    assert wait_for_end(run, [tail]) == state
+    told = "" if state == "completed" else f"\nof PyTorch and its launcher:\n{SOCKET}{STORE_IS_GONE[:-1]}"
+    assert stream.getvalue() == f"mine\n{BAR}{told}"
+    assert SOCKET in (tmp_path / "log.err").read_text(encoding="utf-8")
+
+
+def test_of_many_lines_the_last_are_shown_and_where_all_are(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    tail = tail_of(tmp_path, "".join(f"frame #{number}: f + 0x1 (0x2 in /x.so)\n" for number in range(100)), stream)
+    tail.pump(last=True)
+    tail.show_launcher_lines()
+    first, *lines = stream.getvalue().splitlines()
+    assert first == f"of PyTorch and its launcher (the last 60 lines of 100; all: less {tmp_path}/log.err):"
+    assert [line.partition(":")[0] for line in lines] == [f"frame #{number}" for number in range(40, 100)]
+
+
+def test_at_a_terminal_they_steer_nothing(tmp_path: Path) -> None:
+    stream = Screened()
+    tail = tail_of(tmp_path, "frame #1: \x1b]0;mine\x07\x1b[2J\n", stream)
+    tail.pump(last=True)
+    tail.show_launcher_lines()
+    assert stream.getvalue() == "of PyTorch and its launcher:\nframe #1: ]0;mine[2J\n"
+
+
+def test_logs_shows_the_whole_log(harness: Harness, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", "local-1")
+    run.err.write_text(f"{SOCKET}mine\n", encoding="utf-8")
+    done = harness("logs", "local-1")
+    assert done.stderr == f"{SOCKET}mine\n"
+
+
+LEFT_ALONE = """
+import datetime, os, sys, time
+import torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), 2, os.environ["RANK"] == "0", datetime.timedelta(seconds=60))
+if os.environ["RANK"] == "0":
+    time.sleep(1)
+    os._exit(0)
+try:
+    store.get("nothing")
+except dist.DistNetworkError:
+    print("mine", file=sys.stderr)
+"""
+
+
+@pytest.mark.train
+def test_the_installed_torchrun_and_store_write_no_other_lines(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the training extra is not installed")
+    script = tmp_path / "left_alone.py"
+    script.write_text(LEFT_ALONE, encoding="utf-8")
+    environ = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
+    with_ports = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29741"]
+    done = subprocess.run(
+        [*with_ports, str(script), "29742"], env=environ, capture_output=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    written, lines = shown(done.stderr)
+    assert written == "mine\n"
+    assert any(b"OMP_NUM_THREADS" in line for line in lines.last) and any(b"frame #" in line for line in lines.last)

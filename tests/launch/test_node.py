@@ -1,0 +1,210 @@
+"""The program of a node: what it starts, what it writes, and how it ends. Each nsys here is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.launch.node import Part, commands_of
+from tests.launch.launch_shared import ROOT
+
+# Fails the first times as nsys 2022.4 does, then starts the program; where it is told so, its report then fails.
+NSYS = """#!/bin/bash
+case "$*" in
+  --version) echo version 2022.4.2; exit ;;
+  *--help) printf '    -o, --output=\\n'; exit ;;
+esac
+echo x >>"$0.starts"
+if (($(wc -l <"$0.starts") <= $(cat "$0.failures"))); then
+  echo "End of file" >&2
+  exit "$(cat "$0.status")"
+fi
+shift 2 # profile --output
+[[ -e $0.lost ]] || exec "$@"
+"$@"
+exit 3
+"""
+
+
+@pytest.fixture
+def nsys(tmp_path: Path) -> Path:
+    path = tmp_path / "nsys"
+    path.write_text(NSYS)
+    path.chmod(0o755)
+    (tmp_path / "nsys.failures").write_text("0")
+    (tmp_path / "nsys.status").write_text("1")
+    return path
+
+
+def node(folder: Path, *words: str, options: tuple[str, ...] = (), **more: Any) -> subprocess.Popen[str]:
+    """The program of a node, with a monitor that is a stand-in only in that nothing is below it that trains."""
+    argv = [sys.executable, str(ROOT / "harness/launch/node.py"), *options, *words]
+    env = {**os.environ, "RUN_DIR": str(folder / "run"), "SLURM_NODEID": "1", "PYTHONPATH": "/somebody/elses"}
+    env |= {"PATH": f"{folder}:{os.environ['PATH']}", **more.pop("env", {})}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **more)
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def status(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run/node-status/1.json").read_text())
+    return found
+
+
+def recorded(nsys: Path, *program: str, output: str = "") -> subprocess.CompletedProcess[str]:
+    words = ["nsys", "profile", f"--output={output or nsys.parent / 'run/nsys/profile_node%q{SLURM_NODEID}'}"]
+    return ended(node(nsys.parent, *words, "::", *program))
+
+
+def starts(nsys: Path) -> int:
+    return len(nsys.with_name("nsys.starts").read_text().splitlines())
+
+
+STOPPED = """#!/bin/bash
+trap "sleep 0.5; exit 5" TERM INT USR1
+echo x >>"$0.starts"
+while :; do sleep 0.1; done
+"""
+SEVEN = ("sh", "-c", "echo it ran; exit 7")
+
+
+@pytest.mark.parametrize("ends_with", [0, 1])
+@pytest.mark.parametrize(("failures", "code", "ran"), [(0, 7, 1), (1, 7, 1), (2, 7, 1), (3, 1, 0)])
+def test_with_a_fake_nsys_the_training_runs_once_or_not_at_all(
+    nsys: Path, failures: int, code: int, ran: int, ends_with: int
+) -> None:
+    nsys.with_name("nsys.failures").write_text(str(failures))
+    nsys.with_name("nsys.status").write_text(str(ends_with))
+    done = recorded(nsys, *SEVEN)
+    assert done.returncode == code, "that of the training, or of nsys"
+    assert done.stdout.count("it ran") == ran
+    assert starts(nsys) == min(failures + 1, 3)
+    said = f"nsys ended with status {ends_with} before it had started the training; "
+    assert done.stderr.count(f"{said}it is started again\n") == min(failures, 2)
+    assert done.stderr.count(f"{said}3 times: --profiler torch records without it\n") == (failures == 3)
+    assert [path.name for path in (nsys.parent / "run/nsys").iterdir()] == [], "no mark is left"
+    assert status(nsys.parent)["exit"] == code
+
+
+def test_with_a_fake_nsys_that_fails_after_the_training_nothing_is_repeated(nsys: Path) -> None:
+    nsys.with_name("nsys.lost").touch()
+    done = recorded(nsys, *SEVEN)
+    assert (done.returncode, done.stdout, starts(nsys)) == (3, "it ran\n", 1)
+
+
+def test_with_a_fake_nsys_where_no_mark_can_be_made_it_is_started_once(nsys: Path) -> None:
+    nsys.with_name("nsys.failures").write_text("1")
+    done = recorded(nsys, *SEVEN, output="/proc/no/profile")
+    assert (done.returncode, starts(nsys)) == (1, 1)
+    assert done.stderr == "End of file\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_asked_to_stop_it_waits_for_nsys_and_starts_none_again(nsys: Path, number: int) -> None:
+    nsys.write_text(NSYS.partition("echo x")[0] + STOPPED)
+    process = node(nsys.parent, "nsys", "profile", f"--output={nsys.parent}/x", "::", "true")
+    while not nsys.with_name("nsys.starts").exists():
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    assert ended(process).returncode == 5
+    assert starts(nsys) == 1
+
+
+def test_the_words_are_split_into_commands_and_their_parts() -> None:
+    nsys, box, train = ["nsys", "profile", "-t", "cuda"], ["apptainer", "exec", "x.sif"], ["accelerate", "launch"]
+    assert commands_of([*nsys, "::", *box, "::", *train]) == [Part(nsys, box, train)]
+    assert commands_of(["a", ":then:", *box, "::", "b"]) == [Part([], [], ["a"]), Part([], box, ["b"])]
+    inside = ["srun", "--x", "::", "python3", "nsys.py", *nsys, "::", *train]
+    assert commands_of(inside) == [Part([], ["srun", "--x", "python3", "nsys.py", *nsys], train)]
+
+
+def test_a_node_writes_the_words_that_it_started_and_what_was_left_out(nsys: Path) -> None:
+    words = ["nsys", "profile", "--trace=cuda", f"--output={nsys.parent}/x%q{{SLURM_NODEID}}"]
+    done = ended(node(nsys.parent, *words, "::", "sh", "-c", "exit 0", "--token", "hf_abcdefghijklmnopqrstuvwxyz0123"))
+    assert done.returncode == 0, done.stderr
+    found = status(nsys.parent)
+    (ran,) = found["commands"]
+    assert ran[:3] == ["nsys", "profile", f"--output={nsys.parent}/x1"]
+    assert ran[3:6] == ["sh", "-c", "exit 0"]
+    assert "hf_abc" not in json.dumps(found), "no secret"
+    assert found["left_out"] == ["this nsys (2022.4.2) has no --trace: left out"]
+    assert found["left_out"][0] in done.stderr
+
+
+def test_the_first_node_prints_what_it_starts_an_option_a_line(tmp_path: Path) -> None:
+    done = ended(node(tmp_path, "echo", "--name", "it's", "--flag", env={"SLURM_NODEID": "0"}))
+    assert done.stdout == "--name it's --flag\n"
+    said = done.stderr.splitlines()
+    assert said[1:] == ["echo \\", "  --name 'it'\"'\"'s' \\", "  --flag"]
+
+
+def test_the_training_has_neither_the_scripts_variables_nor_a_modules_pythonhome(tmp_path: Path) -> None:
+    box = tmp_path / "box"
+    box.write_text('#!/bin/sh\nexec "$@"\n')
+    box.chmod(0o755)
+    env = {"HARNESS_JOB_ID": "7", "HARNESS_SUPERVISED": "7", "PYTHONHOME": "/module"}
+    # An own PYTHONHOME would stop this Python too: it is set behind it.
+    inner = [sys.executable, str(ROOT / "harness/launch/node.py"), "box", "::", "env"]
+    process = subprocess.run(
+        inner, env={**os.environ, "RUN_DIR": str(tmp_path / "run"), "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                    **{name: text for name, text in env.items() if name != "PYTHONHOME"}},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    names = {line.partition("=")[0] for line in process.stdout.splitlines()}
+    assert not names & {"HARNESS_JOB_ID", "HARNESS_SUPERVISED", "PYTHONHOME"}
+    assert {"HARNESS_HEARTBEATS", "RUN_DIR"} <= names
+
+
+def test_a_program_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    done = ended(node(tmp_path, "no-such-launcher"))
+    assert done.returncode == 127
+    assert "no-such-launcher: cannot be started on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_a_node_does_not_see_is_one_sentence(tmp_path: Path) -> None:
+    done = ended(node(tmp_path, "true", options=("--folder", "/nowhere")))
+    assert done.returncode == 1
+    assert "does not see the folder /nowhere, where the training starts" in done.stderr
+
+
+@pytest.mark.parametrize(("there", "code"), [("apptainer", 0), ("", 127)])
+def test_where_only_the_other_runtime_is_it_starts_the_container(tmp_path: Path, there: str, code: int) -> None:
+    if there:
+        (tmp_path / there).write_text('#!/bin/sh\nshift; exec "$@"\n')
+        (tmp_path / there).chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = ended(node(tmp_path, "singularity", "exec", "::", "true", env={"PATH": path}))
+    assert done.returncode == code, done.stderr
+    said = "so apptainer starts the container" if there else "neither singularity nor apptainer is on the PATH of"
+    assert said in done.stderr
+
+
+def test_every_node_of_this_machine_runs_and_one_that_fails_ends_the_others(tmp_path: Path) -> None:
+    code = '[ %q{SLURM_NODEID} = 1 ] && exit 7; trap "echo asked; exit 143" TERM; sleep 30 & wait'
+    begin_s = time.monotonic()
+    done = ended(node(tmp_path, "bash", "-c", code, options=("--nodes", "2")))
+    assert done.returncode == 7
+    assert done.stdout == "asked\n"
+    assert time.monotonic() - begin_s < 25
+    ends = {path.name: json.loads(path.read_text())["exit"] for path in (tmp_path / "run/node-status").glob("[0-9]*")}
+    assert ends == {"0.json": 143, "1.json": 7}
+
+
+def test_the_nodes_of_this_machine_share_the_gpus_it_may_use(tmp_path: Path) -> None:
+    env = {"CUDA_VISIBLE_DEVICES": "4,GPU-a1,6,7"}
+    words = ["sh", "-c", "echo %q{SLURM_NODEID} $CUDA_VISIBLE_DEVICES"]
+    done = ended(node(tmp_path, *words, options=("--nodes", "2"), env=env))
+    assert sorted(done.stdout.splitlines()) == ["0 4,GPU-a1", "1 6,7"]

@@ -1,0 +1,143 @@
+"""What a launch takes from its shell is named, and kept in run.json without secrets; `status` and `ls` show it, the
+commands that ran, and how an edited script differs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.experiment.exercises import DDP
+from harness.launch.job import Machine, resolve
+from harness.launch.submit import shell_variables
+from harness.run import Run
+from harness.run.record import NodeStatus, Record
+from harness.site.site import load_site
+from tests.launch.launch_shared import Harness, a_run
+
+SHELL = {
+    "NCCL_P2P_LEVEL": "LOC", "NCCL_IB_DISABLE": "1", "UCX_TLS": "rc,cuda", "OMPI_MCA_btl": "^openib", "I_MPI_X": "ofi",
+    "FI_PROVIDER_PATH": "/opt/efa", "HIP_VISIBLE_DEVICES": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    "RCCL_MSCCL_ENABLE": "0", "DS_ACCELERATOR_X": "y", "MPICH_GPU_SUPPORT_ENABLED": "1", "OMP_PROC_BIND": "true",
+}  # fmt: skip
+NOT_NAMED = {
+    "CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "64", "NCCL_SOCKET_IFNAME": "ib9", "HOME": "/", "X_NCCL_X": "1",
+    "CUDA_HOME": "/usr/local/cuda", "CUDA_VERSION": "12.4", "MPI_ROOT": "/opt/mpi", "NCCL_LIB": "/opt/nccl/lib",
+    "DS_API_KEY": "abc", "DEEPSPEED_TOKEN": "123456789", "TORCH_X": "hf_abcdefghijk", "UCX_X": "https://me:pw@host/x",
+}  # fmt: skip
+
+
+def test_the_variables_that_change_a_training_are_told_from_all_others(machine: Machine) -> None:
+    site = load_site("local").model_copy(update={"env": {"NCCL_SOCKET_IFNAME": "ib0"}})
+    job = resolve(DDP(nodes=1, gpus_per_node=1), site, machine)
+    assert shell_variables(SHELL | NOT_NAMED, job) == SHELL
+    assert list(shell_variables(SHELL, job)) == sorted(SHELL)
+    assert shell_variables({}, job) == {}
+
+
+def test_a_launch_names_them_in_one_line(harness: Harness) -> None:
+    done = harness(
+        "-e", "1", "-g", "1", "--dry-run", NCCL_P2P_LEVEL="LOC", NCCL_IB_DISABLE="1\n\x1b[2J", DS_API_KEY="secret"
+    )
+    (line,) = [line for line in done.stderr.splitlines() if "from your shell" in line]
+    assert line.startswith("from your shell: ")
+    assert {"NCCL_IB_DISABLE=1 [2J", "NCCL_P2P_LEVEL=LOC"} <= set(line.removeprefix("from your shell: ").split(", "))
+    assert "secret" not in done.stderr and "NCCL_P2P_LEVEL" not in done.stdout
+    (line,) = [
+        x for x in harness("-e", "1", "-g", "1", "--dry-run", UCX_TLS="x" * 999).stderr.splitlines() if "UCX" in x
+    ]
+    assert len(line) < 300 and "x…" in line
+
+
+def test_a_run_keeps_them_and_ls_shows_them(harness: Harness, tmp_path: Path) -> None:
+    done = harness("run", "--", "true", NCCL_P2P_LEVEL="LOC", OMP_PROC_BIND="true", UCX_TLS="rc", DS_API_KEY="secret")
+    assert "NCCL_P2P_LEVEL=LOC, " in done.stderr
+    (path,) = tmp_path.rglob("run.json")
+    kept = Run(path.parent).record.inherited
+    assert {"NCCL_P2P_LEVEL": "LOC", "OMP_PROC_BIND": "true", "UCX_TLS": "rc"}.items() <= kept.items()
+    assert "DS_API_KEY" not in path.read_text()
+    listed = harness("ls", COLUMNS="200")
+    assert listed.stdout.splitlines()[1].endswith(f"  NCCL_P2P_LEVEL=LOC, OMP_PROC_BIND=true and {len(kept) - 2} more")
+    assert "NAME=VALUE: a variable of the shell that submitted the run\n" in listed.stderr
+    assert json.loads(harness("ls", "--json").stdout)[0]["inherited"] == kept
+
+
+def written(run: Run, *nodes: NodeStatus) -> Run:
+    (run.path / "node-status").mkdir()
+    for node in nodes:
+        run.write_node(node)
+    return run
+
+
+def node(number: int, exit_code: int | None, *words: str, **more: object) -> NodeStatus:
+    ended = None if exit_code is None else 2_500_000_001
+    told = {"node": number, "host": f"n{number}", "exit": exit_code, "started_ns": 1, "ended_ns": ended}
+    return NodeStatus.model_validate(told | {"commands": [list(words)]} | more)
+
+
+def test_status_prints_the_commands_of_the_first_node_to_copy(harness: Harness, tmp_path: Path) -> None:
+    said = ["this nsys (2022.4) has no --x: left out"]
+    words = ("echo", "a", "--name=it's\n\x1b[2J", "--rank")
+    run = written(
+        a_run(tmp_path / "runs", "local-1", nodes=2),
+        node(0, 0, *words, "0", left_out=said), node(1, None, *words, "1", left_out=said),
+    )  # fmt: skip
+    lines = harness("status", "local-1").stdout.splitlines()
+    assert lines[1:] == [
+        "  node 0 (n0): exit 0, 2.5 s",
+        "  node 1 (n1): runs",
+        "  node 0 (n0) started:",
+        "    echo a \\",
+        "      --name=$'it\\'s\\n\\x1b[2J' \\",
+        "      --rank 0",
+        "  the other node: the same but for its number",
+        "  all 2 nodes: this nsys (2022.4) has no --x: left out",
+        f"  {run.path}",
+    ]
+    done = subprocess.run(["bash", "-c", "\n".join(lines[4:7])], capture_output=True, text=True, check=True)
+    assert done.stdout == "a --name=it's\n\x1b[2J --rank 0\n"
+    nodes = json.loads(harness("status", "local-1", "--json").stdout)["nodes"]
+    assert [each["exit"] for each in nodes] == [0, None]
+    assert nodes[1]["commands"] == [[*words, "1"]]
+
+
+def test_a_node_that_never_told_its_end_is_said_so(harness: Harness, tmp_path: Path) -> None:
+    run = written(a_run(tmp_path / "runs", "local-1"), node(0, None, "train"))
+    (run.path / "status.json").write_text('{"state": "timeout"}')
+    assert "  node 0 (n0): has not told its end\n" in harness("status", "local-1").stdout
+
+
+def an_edit(count: int) -> str:
+    return "".join(
+        ["--- as requested\n", "+++ as edited\n", "@@ -1 +1 @@\n", *(f"+line {n}\x1b[2J\n" for n in range(count))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "shown", "rest"), [(2, 2, ""), (37, 37, ""), (38, 37, "1 more line"), (99, 37, "62 more lines")]
+)
+def test_status_and_ls_show_an_edited_script(
+    harness: Harness, tmp_path: Path, count: int, shown: int, rest: str
+) -> None:  # fmt: skip
+    run = a_run(tmp_path / "runs", "local-1")
+    run.write_record(run.record.model_copy(update={"edited": an_edit(count)}))
+    lines = harness("status", "local-1").stdout.splitlines()
+    assert f"  its script was edited by hand ({count} lines differ):" in lines
+    assert [line for line in lines if line.startswith("    +line")] == [f"    +line {n}[2J" for n in range(shown)]
+    assert [line for line in lines if "… " in line] == [f"  … {rest} in {run.record_file}"] * bool(rest)
+    listed = harness("ls", COLUMNS="200")
+    assert listed.stdout.splitlines()[1].endswith("-n1  edited")
+    assert "edited: the script was edited by hand: slurm.sh status RUN shows how\n" in listed.stderr
+    assert json.loads(harness("ls", "--json").stdout)[0]["edited_lines"] == count
+
+
+def test_a_record_from_before_is_read(harness: Harness, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", "local-1")
+    old = json.loads(run.record_file.read_text())
+    del old["inherited"], old["edited"]
+    run.record_file.write_text(json.dumps(old))
+    assert Record.model_validate(old).edited == ""
+    assert harness("status", "local-1").returncode == 0
+    assert harness("ls").stdout.splitlines()[1].endswith("-n1")

@@ -1,0 +1,190 @@
+"""A run's page and its report say what really ran: the commands of its nodes, the variables of its shell, and how its
+script was edited by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.compare import compare
+from harness.analysis.summary import Summary
+from harness.cli.main import main
+from harness.common.shell_words import option_lines
+from harness.launch.argv import continued
+from harness.measure.references import compared_settings, differing
+from harness.measure.run_contents import read_contents, with_contents
+from harness.report.compare.tables import configuration_table
+from harness.report.exercise_0 import render_comm
+from harness.report.page.compose import compose, read_inputs, render_page
+from harness.report.tables.terminal import render, render_short
+from harness.run import Run
+from harness.run.commands import commands_started, left_out
+from harness.run.record import NodeStatus, Record
+from tests.launch.launch_shared import a_run
+
+html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
+EDIT = """\
+--- as requested
++++ as edited
+@@ -3,3 +3,4 @@
+ export NCCL_DEBUG=WARN
+-  --micro-batch-size 2
++  --micro-batch-size 4
++export TOKEN=hf_abcdefghijkl <script>
+"""
+
+
+def node(number: int, *commands: list[str], host: str = "", left_out: tuple[str, ...] = ()) -> NodeStatus:
+    return NodeStatus(
+        node=number, host=host or f"node{number:02}", exit=None, started_ns=1, ended_ns=None,
+        commands=list(commands), left_out=list(left_out),
+    )  # fmt: skip
+
+
+def run_of(folder: Path, number: int, **record: object) -> Run:
+    run = a_run(folder, f"local-{number}")
+    run.write_record(run.record.model_copy(update=record))
+    return run
+
+
+def summary_of(run: Run) -> Summary:
+    return with_contents(Summary(), read_contents(run.path))
+
+
+def page_of(run: Run) -> str:
+    summary = summary_of(run)
+    page = render_page(compose(summary, read_inputs(run, summary)))
+    html5lib.HTMLParser(strict=True).parse(page)
+    return page
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["python", "-u", "/a/train.py", "--name=my model", "--path", "/x/y", "z"],
+        ["nsys", "profile", "--trace=cuda,nvtx", "--output=/r/node0", "singularity", "exec", "/x.sif", "python"],
+        ["torchrun", "--nnodes", "2", "/t.py", "--skip", "1", "--wait", "2", "--warmup", "3", "--active", "4", "it's"],
+        ["true"],
+    ],
+)  # fmt: skip
+def test_a_command_is_shown_as_the_script_has_it(words: list[str]) -> None:
+    assert "\n".join(option_lines(words)) == continued(words)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([], []),
+        ([["run", "--rank", "1", "/p/node1", "--of=node01"]], ["the other node: the same but for its number and name"]),
+        ([["run", "--rank", "0", "/p/node0", "--of=node00"]], ["the other node: the same"]),
+        (
+            [["run", "--rank", str(n), f"/p/node{n}", "--of=node00"] for n in (1, 2)],
+            ["the other 2 nodes: the same but for their number"],
+        ),
+        ([["run", "--rank", "2", "/p/node1", "--of=node00"]], ["node 1 (node01) started:"]),
+        (
+            [["run", "--rank", "1", "/p/node1", "--of=node00"], ["other"]],
+            ["1 of the other 2 nodes: the same but for its number", "node 2 (node02) started:"],
+        ),
+        ([[]], []),
+    ],
+)  # fmt: skip
+def test_of_other_nodes_it_is_said_what_differs(others: list[list[str]], said: list[str]) -> None:
+    first = node(0, ["run", "--rank", "0", "/p/node0", "--of=node00"])
+    shown = commands_started([first, *(node(i, *filter(None, [words])) for i, words in enumerate(others, 1))])
+    assert [each.sentence for each in shown] == ["node 0 (node00) started:", *said]
+    assert shown[0].lines == ("run \\", "  --rank 0 \\", "  /p/node0 \\", "  --of=node00")
+
+
+def test_sessions_of_nsys_may_differ_and_many_other_commands_are_counted() -> None:
+    sessions = [node(0, ["nsys", "--session-new=harness-12-2"]), node(1, ["nsys", "--session-new=harness-99-2"])]
+    assert commands_started(sessions)[1].sentence == "the other node: the same but for its session of nsys"
+    assert len(commands_started([node(n, [f"run{n + 7}"]) for n in range(12)])) == 1 + 8 + 1
+    twice = commands_started([node(3, ["a"], ["b", "-c"])])
+    assert twice[0].sentence == "node 3 (node03) started 2 commands, one after the other:"
+    assert commands_started([node(0)]) == []
+
+
+def test_what_was_left_out_is_said_once_with_its_nodes() -> None:
+    nodes = [node(0, left_out=("x: left out", "y: left out")), node(1, left_out=("x: left out",)), node(2)]
+    assert left_out(nodes) == ["nodes 0, 1: x: left out", "node 0: y: left out"]
+    assert left_out(nodes[:2])[0] == "all 2 nodes: x: left out"
+
+
+def test_the_page_shows_commands_variables_and_the_edit(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 1, edited=EDIT, inherited={"NCCL_P2P_LEVEL": "LOC", "UCX_TLS": "<img src=x>"})
+    (run.path / "node-status").mkdir()
+    run.write_node(node(0, ["train", "--name", "</pre><script>x</script>", "\x1b[2J"], left_out=("no --x: left out",)))
+    page = page_of(run)
+    assert "<summary>The run: its commands</summary>" in page
+    assert "train \\\n  --name &#39;&lt;/pre&gt;&lt;script&gt;x&lt;/script&gt;&#39; $&#39;\\x1b[2J&#39;" in page
+    assert "node 0: no --x: left out" in page
+    assert "<summary>The run: its script was edited by hand (2 lines differ)</summary>" in page
+    assert "+  --micro-batch-size 4\n+export TOKEN=*** &lt;script&gt;" in page and "hf_abc" not in page
+    assert "NCCL_P2P_LEVEL=LOC, " in page and "<img" not in page and "\x1b" not in page
+    assert "its commands" not in page_of(a_run(tmp_path, "local-2"))
+
+
+def test_the_report_says_in_one_line_that_the_script_was_edited(tmp_path: Path) -> None:
+    summary = summary_of(run_of(tmp_path, 7, edited=EDIT))
+    said = "Its script was edited by hand (2 lines differ): bash slurm.sh status local-7 shows them"
+    for text in (render(summary), render_short(summary)):
+        assert text.splitlines()[2] == said
+    assert "edited" not in render(summary_of(a_run(tmp_path, "local-8")))
+
+
+def test_the_report_of_the_communication_tests_says_it_too(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 7, edited=EDIT)
+    said = "Its script was edited by hand (2 lines differ): bash slurm.sh status local-7 shows them"
+    assert render_comm(run.path).splitlines()[0] == said
+    assert "by hand" not in render_comm(a_run(tmp_path, "local-8").path)
+
+
+def test_compare_names_variables_and_an_edited_script(tmp_path: Path) -> None:
+    plain, varied = run_of(tmp_path, 1), run_of(tmp_path, 2, inherited={"NCCL_P2P_LEVEL": "LOC"}, edited=EDIT)
+    other = run_of(tmp_path, 3, edited=EDIT.replace("size 4", "size 8"))
+    a, b, c, foreign = *map(summary_of, (plain, varied, other)), Summary()
+    pair = compare(a, b, ("a", "b"))
+    rows = [("NCCL_P2P_LEVEL", "–", "LOC"), ("script", "as requested", "edited (2 lines)")]
+    assert sorted(map(tuple, configuration_table([pair]).rows)) == rows
+    names = [difference.name for difference in compare(b, c, ("b", "c")).configuration]
+    assert names == ["NCCL_P2P_LEVEL", "edits of the script"]
+    assert "script" not in [difference.name for difference in compare(a, foreign, ("a", "f")).configuration]
+    assert "script" in [difference.name for difference in compare(foreign, b, ("f", "b")).configuration]
+    assert main(["compare", str(plain.path), str(varied.path)]) == 0
+
+
+def test_a_reference_is_of_runs_with_the_same_variables(tmp_path: Path) -> None:
+    plain, varied = run_of(tmp_path, 1), run_of(tmp_path, 2, inherited={"NCCL_P2P_LEVEL": "LOC"})
+    stored, own = compared_settings(summary_of(plain)), compared_settings(summary_of(varied))
+    assert differing(stored, stored) == {}
+    assert differing(stored, own) == {"NCCL_P2P_LEVEL": (None, "LOC")}
+
+
+def test_a_run_from_before_has_neither(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "local-1")
+    old = json.loads(run.record_file.read_text())
+    del old["inherited"], old["edited"]
+    run.record_file.write_text(json.dumps(old))
+    assert Record.model_validate(old).inherited == {}
+    summary = summary_of(run)
+    facts = summary.run or {}
+    assert (facts["inherited"], facts["edited"]) == ({}, None)
+    without = {name: value for name, value in facts.items() if name not in ("inherited", "edited")}
+    before = summary.model_copy(update={"run": without})
+    assert compare(before, summary, ("a", "b")).configuration == []
+    assert compared_settings(before) == compared_settings(summary)
+
+
+@pytest.mark.parametrize("bad", [{"inherited": {"NCCL_X": 1}}, {"inherited": ["x"]}, {"edited": 3}])
+def test_a_damaged_record_is_a_finding(tmp_path: Path, bad: dict[str, object]) -> None:
+    run = a_run(tmp_path, "local-1")
+    run.record_file.write_text(json.dumps(json.loads(run.record_file.read_text()) | bad))
+    assert any("run.json" in problem.evidence for problem in summary_of(run).quality.problems)
+
+
+@pytest.mark.parametrize("bad", [{"inherited": 3}, {"edited": {"lines": "x"}}, {"edited": [1]}, {"edited": {}}])
+def test_a_damaged_summary_is_compared_all_the_same(bad: dict[str, object]) -> None:
+    assert compare(Summary(run=bad), Summary(run=bad), ("a", "b")).configuration == []
