@@ -51,7 +51,8 @@ Word = str | Shell
 
 RUN_DIR = Var(var="RUN_DIR")
 NODE = "%q{SLURM_NODEID}"
-"""The node's number, as nsys writes a variable of the node; harness.launch.node puts the number there."""
+NODE_NAME = "%q{SLURMD_NODENAME}"
+"""The node's number and name, as nsys writes a variable of the node; harness.launch.node puts its own there."""
 MASTER_ADDR = Var(var="MASTER_ADDR")
 MASTER_PORT = Var(var="MASTER_PORT")
 

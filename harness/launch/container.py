@@ -14,7 +14,7 @@ from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError
 from harness.common.format import amount, cut
 from harness.common.printable import printable
-from harness.launch.argv import Var, Word, concatenated, from_site, join, read_here, shown
+from harness.launch.argv import NODE_NAME, Word, concatenated, from_site, read_here, shown
 from harness.launch.lookup import why_missing
 from harness.site.site import Container, Site
 
@@ -91,7 +91,7 @@ def container_words(
     # A step on this node, beside the one that starts it and with all that the job has there. What it is not told it
     # takes from the variables of the step around it: nodes, tasks, the binding to cores. With --mem=0 it shares the
     # job's memory, all of which is the first step's.
-    step: list[Word] = ["--overlap", "--mem=0", "--nodes=1", "--ntasks=1", join("--nodelist=", Var("SLURMD_NODENAME"))]
+    step: list[Word] = ["--overlap", "--mem=0", "--nodes=1", "--ntasks=1", f"--nodelist={NODE_NAME}"]
     step += [f"--cpus-per-task={cpus}"] if cpus else []
     # pyxis passes the job's variables on, but the image's own value of a variable counts more unless it is named.
     names = [*variables, "RUN_DIR", "MASTER_ADDR", "MASTER_PORT"]

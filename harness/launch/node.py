@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -39,7 +40,7 @@ from harness.launch.profilers.nsys import options_of_start, prepare, without_who
 from harness.launch.profilers.record import OUTPUT, session_of
 from harness.live import leftovers, processes
 
-NODE = "%q{SLURM_NODEID}"
+OF_NODE = re.compile(r"%q\{(SLURM_NODEID|SLURMD_NODENAME)\}")  # as nsys writes a variable
 PART, THEN = "::", ":then:"
 OTHER_RUNTIME = {"apptainer": "singularity", "singularity": "apptainer"}
 ASKED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -483,7 +484,8 @@ def main(argv: Sequence[str]) -> int:
     if asked.setup and not os.environ.pop(_SET_UP, ""):
         _set_up(asked.setup, sys.argv)
     number = os.environ.pop(_NUMBER, "") or os.environ.get("SLURM_NODEID", "0")
-    words = [word.replace(NODE, number) for word in asked.words]
+    of_node = {"SLURM_NODEID": number, "SLURMD_NODENAME": os.environ.get("SLURMD_NODENAME", "")}
+    words = [OF_NODE.sub(lambda found: of_node[found[1]], word) for word in asked.words]
     if asked.only:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED)
         os.execvp(words[0], words)

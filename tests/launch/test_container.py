@@ -58,7 +58,7 @@ def test_pyxis_runs_a_program_in_a_step_of_this_node(tmp_path: Path) -> None:
     text = render(job)
     for word in ("--overlap", "--mem=0", "--nodes=1", "--ntasks=1", "--cpus-per-task=8", "--cpu-bind=none"):
         assert f"\n  {word}\n" in text
-    assert '--nodelist="$SLURMD_NODENAME"' in text
+    assert "--nodelist='%q{SLURMD_NODENAME}'" in text
     assert f'{tmp_path}/runs,${{WORK}}:/work,/data"' in text.replace("$WORK:", "${WORK}:"), "one word, with commas"
     names = next(str(word) for word in job.container if str(word).startswith("--container-env="))
     assert {"PYTHONPATH", "A", "RUN_DIR", "MASTER_ADDR"} <= set(names.partition("=")[2].split(","))
