@@ -23,9 +23,8 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
 from harness.analysis.summary.problem_texts import KINDS
-from harness.common.edited_script import AS_REQUESTED, edit_in
 from harness.common.errors import RequestError
-from harness.common.passed_on import variables_in
+from harness.common.submission import AS_REQUESTED, edit_in, variables_in
 from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import options_of
 

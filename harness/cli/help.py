@@ -109,7 +109,7 @@ def version() -> str:
     """The version, the commit of a checkout, and where it is installed."""
     lines = [f"{PROGRAM} {_number()}"]
     if IN_CHECKOUT:
-        from harness.launch.submit import git_state
+        from harness.common.programs import git_state
 
         state = git_state()
         changed = ", with changes that are not committed" if state["dirty"] else ""

@@ -1,13 +1,17 @@
-"""Another program's answer, within a time limit. Knows no program by name."""
+"""Another program's answer, within a time limit; and what git says of a folder."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
+
+from harness.common.paths import ROOT
 
 NOT_THERE, TOO_LATE = 127, 124  # as a shell and timeout(1) say it
 
@@ -58,3 +62,32 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def git_state_of(folder: Path) -> dict[str, str | bool | None]:
+    """The repository that holds the folder: its top, commit and branch, whether tracked files differ from the commit,
+    and a checksum of the differences. None: git does not say."""
+    found = git_state(folder, "--untracked-files=no")
+    differences = _git(folder, "diff", "HEAD") if found["dirty"] else None
+    return {
+        "repository": _git(folder, "rev-parse", "--show-toplevel"),
+        **found,
+        "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
+    }
+
+
+def git_state(folder: Path = ROOT, *of_status: str) -> dict[str, str | bool | None]:
+    """The commit and branch of a checkout, and whether files differ from it; None: git does not say."""
+    changed = _git(folder, "status", "--porcelain", *of_status)
+    return {
+        "commit": _git(folder, "rev-parse", "HEAD"),
+        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        "dirty": None if changed is None else bool(changed),
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    # In a checkout of another user git answers only if it is told to: that user's Python runs here already.
+    argv = ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(folder), *arguments]
+    answer = ask(argv, 30.0, os.environ)
+    return answer.out.strip() if answer.code == 0 else None

@@ -13,21 +13,13 @@ from harness.common.errors import RequestError
 from harness.common.programs import Answer
 from harness.doctor.surroundings import IN_JOB, Result, Surroundings, ok, problem, unseen, warning
 from harness.experiment.exercises import Experiment, Own
+from harness.experiment.nsys_sets import METRICS, Options, load_options, profile_words
 from harness.export.nsys2prv import OLDEST_NSYS, PROGRAM
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
 from harness.launch.node import OTHER_RUNTIME
-from harness.launch.profilers.nsys import (
-    METRICS,
-    Nsys,
-    Options,
-    adapted,
-    blindness,
-    load_options,
-    profile_words,
-    understood,
-)
+from harness.launch.profilers.nsys import Nsys, adapted, blindness, understood
 
 INSIDE = Path(__file__).with_name("inside.py")
 INSIDE_S = 75.0  # a container's first start on a cold parallel file system takes most of a minute

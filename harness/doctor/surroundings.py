@@ -16,13 +16,13 @@ from harness.common.errors import RequestError
 from harness.common.printable import printable
 from harness.common.programs import Answer, ask
 from harness.common.secrets import masked_words
+from harness.common.training_python import ask_python
 from harness.experiment.own import Own
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.own import program_missing, python_missing
 from harness.launch.job import Job
 from harness.launch.submit import prepare
-from harness.launch.training_python import ask_python
 from harness.run import own_runs_root, runs_root
 from harness.site.site import Site
 

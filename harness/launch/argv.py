@@ -117,7 +117,7 @@ def shown(word: Word) -> str:
 
 _INERT = re.compile(r"[^\"$`\\!\n\0]*")  # inside of double quotes
 _OPTION = re.compile(r"--?[\w-]+=(?!\Z)")  # its value gets the quotes, if it needs some
-_WIDE = 118
+_WIDE = 132
 
 
 def quote(word: Word) -> str:
@@ -172,10 +172,10 @@ def continued(words: Sequence[Word]) -> str:
 
 
 def assignments(pairs: Mapping[str, Word], first: str = "export") -> str:
-    """Assignments of variables, as many a line as fit."""
-    lines = [first]
-    for name, word in pairs.items():
-        text = f"{name}={quote(word)}"
+    """Assignments of variables: the first on a line of its own, of the others as many as fit."""
+    texts = [f"{name}={quote(word)}" for name, word in pairs.items()]
+    lines = [f"{first} {texts[0]}", " "]
+    for text in texts[1:]:
         if len(lines[-1]) + len(text) > _WIDE:
             lines.append(" ")
         lines[-1] += f" {text}"

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.common.errors import RequestError, TrainingNeeded
+from harness.experiment.nsys_sets import load_options
 from harness.experiment.training import Profiled
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job
 from harness.launch.lookup import why_missing
-from harness.launch.profilers.nsys import load_options
 from harness.site.site import Site
 
 

@@ -1,22 +1,19 @@
-"""The site's container: the words that start a program in it, whether its image is one as far as its first bytes tell,
-and what the log says of one that did not start. A SIF's header: https://github.com/apptainer/sif, pkg/sif/sif.go."""
+"""The site's container: the words that start a program in it, and whether its image is one as far as its first bytes
+tell. A SIF's header: https://github.com/apptainer/sif, pkg/sif/sif.go."""
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError
-from harness.common.format import amount, cut
-from harness.common.printable import printable
+from harness.common.format import amount
 from harness.launch.argv import NODE_NAME, Word, concatenated, from_site, read_here, shown
 from harness.launch.lookup import why_missing
-from harness.site.site import Container, Site
+from harness.live.ended import COPY
+from harness.site.site import Site
 
 _SIF = b"SIF_MAGIC\0"
 _SIF_AT = 32
@@ -27,7 +24,6 @@ _SQUASHFS = b"hsqs"
 _EXT, _EXT_AT = b"\x53\xef", 1080
 # Of a header's number, what the kernel calls such a machine; those of 64 bits, which start no other's programs.
 _MACHINES = {"02": "x86_64", "04": "aarch64", "06": "ppc64le"}
-COPY = "copy it again, or build it (containers/README.md)"
 
 
 def why_no_image(path: Path, starts_here: bool) -> str:
@@ -126,86 +122,3 @@ def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
 def of_registry(site: Site, image: Word) -> bool:
     """Whether the image is the name of one that pyxis fetches, and no file."""
     return site.in_srun and isinstance(image, str) and not image.startswith("/")
-
-
-_LOG_BYTES = 1 << 18
-_MOST_TOLD = 300
-_BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
-
-
-# As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
-_SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
-# What the log says, and the sentence on it: with the names of the pattern, and with those of `why_not_begun`.
-_OF_APPTAINER = {
-    r"could not open image .*(no such file|does not exist)": (
-        "the image {image} does not exist on {hosts}: put it on a file system that all nodes share"
-    ),
-    r"could not open image .*(not readable|permission denied)": (
-        "the image {image} cannot be read on {hosts}: its owner types chmod a+r"
-    ),
-    r"image format not recognized": f"{{image}} is no image of Apptainer or Singularity: {COPY}",
-    r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)": (
-        "the image {image} was built for {built}, and {hosts} is {here}: build it on such a machine"
-    ),
-    r"mount source (?P<path>.+?) doesn't exist": (
-        "{path}, which is bound into the container, does not exist on {hosts}: {remedy}"
-    ),
-    r"user namespace": (
-        "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "
-        "--userns if it has setuid"
-    ),
-    r"no space left on device": (
-        "a disk is full on {hosts}: the container could not be set up; its temporary files go to APPTAINER_TMPDIR, or "
-        "TMPDIR"
-    ),
-    r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs": (
-        f"the image {{image}} is damaged or incomplete: {COPY}"
-    ),
-    r'"(?P<program>[^"\n]+)": executable file not found in \$PATH': (
-        "the container has no program {program}: name its Python in container.python of the site file"
-    ),
-}
-_OF_PYTHON = {  # and of the job's script
-    r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ": (
-        "{neither} is on the PATH of {hosts}: name the module that brings one in the site file (modules), or its path "
-        "(container.command)"
-    ),
-    r"SyntaxError: future feature annotations is not defined": (
-        "the container's Python ({python}) is older than 3.8: name another one in container.python"
-    ),
-    r"^(?P<said>\S+ is Python [\d.]+, and .*)$": "in the container, {said}: name another one in container.python",
-    r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'": (
-        "the container's Python ({python}) has no {module}: name another one in container.python, or build the image "
-        "with it (containers/README.md)"
-    ),
-}
-
-
-def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:
-    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it. log: of a
-    run some ranks of which never wrote a line. hosts: of the nodes that failed."""
-    try:
-        text = read_end(log, _LOG_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
-    where = " and ".join(dict.fromkeys(map(printable, hosts))) or "its node"
-    said = [found["said"] for found in _SAID.finditer(text)]
-    for known, lines in ((_OF_APPTAINER, "\n".join(said)), (_OF_PYTHON, text)):
-        for pattern, sentence in known.items():
-            if found := re.search(pattern, lines, re.MULTILINE | re.IGNORECASE):
-                names = {name: printable(part) for name, part in found.groupdict().items()}
-                if "path" in names:
-                    names["remedy"] = _remedy_for_bind(found["path"], container)
-                place = {"hosts": where, "image": printable(image), "python": printable(container.python)}
-                return cut(sentence.format(**names, **place, runtime=container.runtime), _MOST_TOLD)
-    return cut(f"the container did not start on {where}: {printable(said[0])}", _MOST_TOLD) if said else ""
-
-
-def _remedy_for_bind(path: str, container: Container) -> str:
-    """Whose bind it is: the site's, or a variable's that the job inherited. Asked in the job, which has them."""
-    if path in (os.path.expandvars(bind).partition(":")[0] for bind in container.binds):
-        return "make it, or take it out of container.binds of the site file"
-    for name in _BINDS:
-        if path in re.split("[:,]", os.environ.get(name, "")):
-            return f"{name} of your shell or of a module names it: unset it, or take the folder out of it"
-    return "see what else adds binds there: bash slurm.sh doctor --in-job"

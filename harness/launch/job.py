@@ -16,6 +16,7 @@ from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
 from harness.experiment.model import Model, find_model
+from harness.experiment.nsys_sets import load_options, profile_words
 from harness.experiment.options import InRun, for_nsys, options_of
 from harness.experiment.parse import validate
 from harness.launch.argv import NODE, RUN_DIR, Var, Word, concatenated, from_site, join
@@ -23,7 +24,6 @@ from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
 from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceKind, ExercisePlan, Target, launch_of
 from harness.launch.exercises.training import device_doubts
-from harness.launch.profilers.nsys import load_options, profile_words
 from harness.site.site import Site
 
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}

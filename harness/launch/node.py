@@ -122,8 +122,7 @@ class Node:
         # A step of its own, which Slurm asks itself: a kill of srun would end its tasks with KILL.
         is_step = child is not None and Path(self._program).name == "srun"
         if self._canary.poll() is None and child is not None and not is_step:
-            for pid in (child.pid, *processes.below(child.pid)):
-                _send(pid, signal.SIGTERM)
+            processes.signal_all([child.pid, *processes.descendants(child.pid)], signal.SIGTERM)
 
     def start(self, words: Sequence[str], environ: dict[str, str]) -> int:
         """Run a program to its end; returns its exit status as a shell reports it."""
@@ -357,13 +356,8 @@ class Monitor:
         self._over = True
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process is not None:
-                _send(self._process.pid, number)
+                processes.signal_all([self._process.pid], number)
             self._thread.join(10)
-
-
-def _send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def _memory() -> str:

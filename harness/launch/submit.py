@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -11,7 +10,6 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +23,12 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import WorkError
-from harness.common.passed_on import passed_on
-from harness.common.paths import ROOT, TEMPLATES
+from harness.common.paths import TEMPLATES
 from harness.common.printable import printable
-from harness.common.programs import usable_cores
+from harness.common.programs import git_state, git_state_of, usable_cores
 from harness.common.secrets import forget, kept_from_nsys
+from harness.common.submission import passed_on
+from harness.common.training_python import ask_python
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own, read_experiment
 from harness.experiment.options import options_of
@@ -42,8 +41,7 @@ from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import REQUEST, Job, Machine, resolve
-from harness.launch.outcome import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
-from harness.launch.training_python import ask_python
+from harness.live.ended import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
 from harness.live.hang import read_hang
 from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
 from harness.run import (
@@ -124,38 +122,6 @@ def _versions(asked: Experiment) -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
-
-
-def git_state_of(folder: Path) -> dict[str, str | bool | None]:
-    """The repository that holds the folder: its top, commit and branch, whether tracked files differ from the commit,
-    and a checksum of the differences. None: git does not say."""
-    found = git_state(folder, "--untracked-files=no")
-    differences = _git(folder, "diff", "HEAD") if found["dirty"] else None
-    return {
-        "repository": _git(folder, "rev-parse", "--show-toplevel"),
-        **found,
-        "differences": hashlib.sha256(differences.encode()).hexdigest()[:16] if differences else None,
-    }
-
-
-def git_state(folder: Path = ROOT, *of_status: str) -> dict[str, str | bool | None]:
-    """The commit and branch of a checkout, and whether files differ from it; None: git does not say."""
-    changed = _git(folder, "status", "--porcelain", *of_status)
-    return {
-        "commit": _git(folder, "rev-parse", "HEAD"),
-        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": None if changed is None else bool(changed),
-    }
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    # In a checkout of another user git answers only if it is told to: that user's Python runs here already.
-    argv = ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(argv, capture_output=True, check=False, timeout=30, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
 
 
 RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")

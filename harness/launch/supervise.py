@@ -2,6 +2,7 @@
 writes how the run ended, in every case.
 
     supervise.py SCRIPT [submitted]
+    supervise.py --series [--limit S --warning S] RUN_DIR…
 
 The script starts it by its path. A script that slurm.sh did not start makes a run of its own, which keeps it and what
 differs from the request in its last line.
@@ -9,8 +10,11 @@ differs from the request in its last line.
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -32,20 +37,98 @@ except ImportError as problem:
     sys.exit(f"{os.environ.get('HARNESS_PYTHON')} {WRONG}: name one in the site's job_python")
 assert pydantic and yaml
 
+from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import ROOT
-from harness.launch.outcome import record_end, record_start
 from harness.live import processes
+from harness.live.ended import (
+    STOPPED,
+    first_exits,
+    what_is_open,
+    why_it_ended,
+    why_nothing_was_recorded,
+    with_first_exits,
+)
 from harness.run import Run
+from harness.run.record import NodeStatus, State, Status
 
 SUBMITTED = "submitted"
 """The word after the script, where slurm.sh will move the run's directory into place."""
 APPEARS_S = 60.0
 GRACE_S = 40.0  # after a cancellation; before its time limit a job has time to write its traces
-STOPPED = 143
 _NODES = ("srun", "node.py")  # what starts the nodes, by the end of a word
 _OF_SLURM = ("slurm", "allocation")
 _PASSED_BY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+LONGEST_LINE = 1 << 16  # bytes of an end line, and more
+
+
+def record_start(run: Run) -> None:
+    run.write_status(Status(state="running", pid=os.getpid(), host=socket.gethostname(), started_ns=time.time_ns()))
+
+
+def record_end(run: Run, code: int, reason: str) -> int:
+    """Write how the job ended; returns the exit code it should have. The training's own exit status counts, not the
+    launcher's: when one node fails, srun ends the others and may report their end instead."""
+    as_written = run.nodes()
+    nodes = with_first_exits(as_written, first_exits(run.err))
+    expected = int(run.record.job["experiment"]["nodes"])
+    exit_code = _training_exit(nodes, expected, code)
+    if reason and not exit_code and any(_ended_as(path) == "stopped" for path in run.metrics()):
+        exit_code = STOPPED  # a rank stopped on request, and nsys ends with 0 when it is asked to end
+    expected_files = {name: run.path / name for name in run.record.job["expects"]}
+    missing = [name for name, path in expected_files.items() if not (path.is_file() and path.stat().st_size)]
+    before = run.status()
+    state = _state(exit_code, reason, missing)
+    note = what_is_open(run) if state == "completed" else ""
+    status = Status(
+        state=state,
+        note=note,
+        why=why_it_ended(run, state, exit_code),
+        exit_code=exit_code,
+        host=socket.gethostname(),
+        missing=missing,
+        started_ns=before.started_ns if before else None,
+        ended_ns=time.time_ns(),
+    )
+    if before is not None and before.told_by is not None and status.state in ("failed", "cancelled"):
+        # Who runs the jobs had given it up, as one on a node that was cut off, and so it was ended.
+        status = status.model_copy(update={"state": before.state, "told_by": before.told_by, "why": before.why})
+    run.write_record(run.record.model_copy(update={"status": status, "nodes": nodes}))
+    for node in nodes:
+        if node not in as_written:
+            run.write_node(node)
+    run.write_status(status)
+    for name in missing:
+        print(f"expected report is missing or empty: {run.path / name}", file=sys.stderr)
+    if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
+        print(reason, file=sys.stderr)
+    return exit_code
+
+
+def _ended_as(metrics: Path) -> object:
+    try:
+        last = json.loads(read_end(metrics, LONGEST_LINE).splitlines()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return last.get("status") if isinstance(last, dict) else None
+
+
+def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
+    failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns or 0) if n.exit]  # the first is the cause
+    own = [c for c in failed if c != STOPPED]  # a node that was stopped because another failed
+    if failed:
+        return (own or failed)[0]
+    return code if len(nodes) == expected else code or 1
+
+
+def _state(code: int, reason: str, missing: list[str]) -> State:
+    if not code and not missing:
+        return "completed"  # the signal to stop came after the end
+    if reason in ("timeout", "stuck", "cancelled"):
+        return cast(State, reason)
+    return "failed" if code else "completed"
 
 
 class Supervisor:
@@ -103,7 +186,7 @@ class Supervisor:
             return
         if not self._started():
             if len(self.run.nodes()) < self.run.record.job["experiment"]["nodes"]:  # nothing has begun yet
-                _send([*processes.below(script.pid), script.pid], signal.SIGKILL)
+                processes.signal_all([*processes.descendants(script.pid), script.pid], signal.SIGKILL)
             return  # or only what comes after is left
         self._ask(signal.SIGTERM)
         if self._killer is None and (self._backend not in _OF_SLURM or self.reason == "stuck"):
@@ -114,7 +197,7 @@ class Supervisor:
     def _started(self) -> list[int]:
         """What has started the nodes, below the script."""
         script = self._script
-        return [] if script is None else [pid for pid in processes.below(script.pid)[:1] if _starts_nodes(pid)]
+        return [] if script is None else [pid for pid in processes.descendants(script.pid)[:1] if _starts_nodes(pid)]
 
     def _ask(self, number: signal.Signals) -> None:
         """Signal all nodes. A kill of srun would end its tasks with KILL: a signal to the job's steps lets profiler and
@@ -127,8 +210,8 @@ class Supervisor:
             _output("scancel", f"--signal={number.name.removeprefix('SIG')}", job)
             return
         started = self._started()
-        below = [pid for each in started for pid in processes.below(each)] if number is signal.SIGKILL else []
-        _send([*started, *below], number)
+        below = [pid for each in started for pid in processes.descendants(each)] if number is signal.SIGKILL else []
+        processes.signal_all([*started, *below], number)
 
 
 def _deaf() -> None:
@@ -142,12 +225,6 @@ def _starts_nodes(pid: int) -> bool:
         words = (processes.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[:2]
         return any(word.decode("utf-8", "replace").rpartition("/")[2] in _NODES for word in words)
     return False
-
-
-def _send(pids: Sequence[int], number: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _output(*argv: str) -> str:
@@ -198,7 +275,80 @@ def _wait_for(run: Run) -> None:
         time.sleep(0.2)
 
 
+class Series:
+    """Runs in one allocation, one after the other. A run is warned of its own time limit as a job of its own would be,
+    and what is left of it is ended then. stopped: all were asked to end."""
+
+    def __init__(self, limit_s: int, warning_s: int) -> None:
+        self._limit_s, self._warning_s = limit_s, warning_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self.stopped = False
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._pass_on)
+
+    def _pass_on(self, number: int, _frame: object) -> None:
+        self.stopped = True
+        if self._child is not None:
+            self._child.send_signal(signal.SIGUSR1 if number == signal.SIGUSR1 else signal.SIGTERM)
+
+    def one(self, run: Path, job_id: str) -> int:
+        """Run its script to its end; returns its exit status."""
+        if self.stopped or not appears(run / "job.sbatch"):
+            return 0 if self.stopped else 1
+        environ = os.environ | {"HARNESS_JOB_ID": job_id}
+        self._child = child = subprocess.Popen(["bash", str(run / "job.sbatch")], env=environ)
+        if self.stopped:  # it came before there was a child
+            child.terminate()
+        for seconds, number in ((self._limit_s, signal.SIGUSR1), (self._warning_s + 1, signal.SIGKILL)):
+            try:
+                return child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                child.send_signal(number)
+        return child.wait()
+
+
+def appears(script: Path) -> bool:
+    """The submitter moves the runs' directories into place as soon as it knows the job's id."""
+    end_s = time.monotonic() + APPEARS_S
+    while not script.exists():
+        if time.monotonic() > end_s:
+            why = "did not appear within a minute: the submission was interrupted; submit again"
+            print(f"{script} {why}", file=sys.stderr)
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def run_series(argv: Sequence[str]) -> int:
+    """`[--limit S --warning S] RUN_DIR…`; returns the exit status of the last run that failed, else 0."""
+    parser = argparse.ArgumentParser(prog="supervise.py --series")
+    parser.add_argument("--limit", type=int, metavar="S", help="seconds until a run is warned")
+    parser.add_argument("--warning", type=int, metavar="S", default=0, help="seconds between the warning and its end")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR")
+    asked = parser.parse_args(argv)
+    if asked.limit is None:  # a task of an array: this program becomes its script
+        script = asked.runs[0] / "job.sbatch"
+        if appears(script):
+            os.execvp("bash", ["bash", str(script)])
+        return 1
+    job, code = os.environ["SLURM_JOB_ID"], 0
+    series = Series(asked.limit, asked.warning)
+    for number, run in enumerate(asked.runs):
+        failed = series.one(run, f"{job}-{number}")
+        if failed:
+            code = 128 - failed if failed < 0 else failed
+            # Its steps, not this program: the next run starts on idle nodes.
+            subprocess.run(["scancel", "--signal=KILL", job], stderr=subprocess.DEVNULL, check=False)
+    log = asked.runs[0].parents[1] / "logs" / f"slurm-{job}.out"
+    with suppress(OSError):
+        if not log.stat().st_size:
+            log.unlink()
+    return code
+
+
 def main(argv: Sequence[str]) -> int:
+    if argv[0] == "--series":
+        return run_series(argv[1:])
     script, words = Path(argv[0]), argv[1:]
     try:
         run, job_id = Run(Path(os.environ["RUN_DIR"])), os.environ["JOB_ID"]

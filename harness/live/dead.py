@@ -108,7 +108,7 @@ def first_death(run: Path, log: Path | None = None) -> Death | None:
 
 def deaths(run: Path, log: Path | None = None) -> list[Death]:
     """The ends of all ranks' processes that were seen, the first one first. log: as above."""
-    codes = _exit_codes(log)
+    codes = exit_codes(log)
     gone = list(_gone(run))
     last = max((line.step for line in gone if line.step is not None), default=None)
     return sorted((_death(line, codes, last) for line in gone), key=lambda death: death.unix_ns)
@@ -168,32 +168,7 @@ def _death(line: GoneLine, codes: dict[int, int], last: int | None) -> Death:
     )
 
 
-# Of torchrun's and accelerate's last words: on a node, when which exit status was the first.
-_ROOT_CAUSE = re.compile(
-    rb"Root Cause \(first observed failure\):\s+\[\d+\]:\s+time\s*:\s*(\S+)\s+host\s*:\s*(\S+)\s+rank\s*:[^\n]*\n"
-    rb"\s*exitcode\s*:\s*(-?\d+)"
-)
-_ALONE = re.compile(
-    rb"CalledProcessError: Command .* (?:returned non-zero exit status (\d+)|died with <[\w.]+: (\d+)>)\."
-)
-
-
-def first_exits(log: Path) -> list[tuple[str, int]]:
-    """Of each launcher whose ranks failed, its host and the exit status of the rank that was the first, negative for a
-    signal, as it wrote them into the log; the earliest first. Its own exit status is 1 in any case. A host is empty if
-    accelerate started a single process."""
-    try:
-        text = read_end(log, LOG_BYTES)
-    except (OSError, ValueError):
-        return []
-    found = sorted((at, host.decode("utf-8", "replace"), int(code)) for at, host, code in _ROOT_CAUSE.findall(text))
-    if found:
-        return [(host, code) for _, host, code in found]
-    alone = [("", -int(number) if number else int(code)) for code, number in _ALONE.findall(text)]
-    return alone or [("", code) for code in _exit_codes(log).values() if code not in (0, -15)][:1]
-
-
-def _exit_codes(log: Path | None) -> dict[int, int]:
+def exit_codes(log: Path | None) -> dict[int, int]:
     """By process, as the launcher wrote them into the log."""
     found: dict[int, int] = {}
     if log is not None:

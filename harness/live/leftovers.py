@@ -35,16 +35,16 @@ def end_orphans(heartbeats: str, shell: int) -> None:
     heartbeats: the folder that only this run's processes on this node have in their environment. shell: the node's
     program.
     """
-    _signal_all(orphans(heartbeats, shell), signal.SIGTERM)
+    processes.signal_all(orphans(heartbeats, shell), signal.SIGTERM)
     end_s = time.monotonic() + _WRITES_S
     while (left := orphans(heartbeats, shell)) and time.monotonic() < end_s:
         time.sleep(0.1)
-    _signal_all(left, signal.SIGKILL)
+    processes.signal_all(left, signal.SIGKILL)
 
 
 def orphans(heartbeats: str, shell: int) -> list[int]:
     """The processes with this folder in their environment that are not below the node's program."""
-    ours = {os.getpid(), shell, *processes.below(shell)}
+    ours = {os.getpid(), shell, *processes.descendants(shell)}
     mark = f"{MEMORY}={heartbeats}".encode()
     found = []
     for folder in processes.PROC.glob("[0-9]*"):
@@ -67,9 +67,3 @@ def _is_rank(pid: int) -> bool:
             each.startswith(b"RANK=") for each in (processes.PROC / str(pid) / "environ").read_bytes().split(b"\0")
         )
     return False
-
-
-def _signal_all(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)

@@ -1,13 +1,15 @@
 """What Linux knows of a process: whether it lives, computes, reads or writes, and which call of the system it waits in.
 
-Reads /proc only; a value that it does not give is None, 0 or empty.
+Reads /proc; a value that it does not give is None, 0 or empty.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -59,6 +61,7 @@ class Stat(NamedTuple):
     name: str
     state: str
     parent: int
+    session: int
     cpu_ns: int
     memory_bytes: int
     started: int
@@ -73,7 +76,7 @@ def stat_of(pid: int, tid: int | None = None) -> Stat | None:
     name, _, rest = text.partition("(")[2].rpartition(")")
     words = rest.split()
     cpu = sum(int(words[i]) for i in (11, 12, 13, 14))  # its own, and of children that it has waited for
-    return Stat(name, words[0], int(words[1]), cpu * TICK_NS, int(words[21]) * PAGE, int(words[19]))
+    return Stat(name, words[0], int(words[1]), int(words[3]), cpu * TICK_NS, int(words[21]) * PAGE, int(words[19]))
 
 
 def lives(pid: int) -> bool:
@@ -92,6 +95,49 @@ def below(pid: int) -> list[int]:
                 found += children
                 waiting += children
     return found
+
+
+def descendants(pid: int) -> list[int]:
+    """As `below`, by everyone's parent: the list of a process's children may miss one while processes come and go."""
+    everyone = {each: found.parent for folder in _numbers(PROC) if (found := stat_of(each := int(folder.name)))}
+    found_below = [pid]
+    for parent in found_below:  # grows as it is read
+        found_below += [each for each, its in everyone.items() if its == parent]
+    return found_below[1:]
+
+
+def was_started_with(pid: int, path: Path) -> bool:
+    """True when process `pid` lives and has an argument that ends like `path`, whose start may be a link."""
+    end = "/".join(("", *path.parts[-2:])).encode()
+    try:
+        words = (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return False
+    if not words:  # a zombie, or so new that its words are not there yet; or a thread of the kernel, without a program
+        try:
+            return lives(pid) and bool((PROC / str(pid) / "exe").readlink())
+        except OSError:
+            return False
+    return any(word.endswith(end) for word in words.split(b"\0"))
+
+
+def end_session(session: int, last_s: float) -> None:
+    """End what is left of a session whose first process has ended: asked first, killed after so many seconds."""
+    everyone = [int(folder.name) for folder in _numbers(PROC)]
+    left = [pid for pid in everyone if lives(pid) and (now := stat_of(pid)) is not None and now.session == session]
+    left += [child for pid in left for child in descendants(pid)]
+    signal_all(left, signal.SIGTERM)
+    end_s = time.monotonic() + last_s
+    while any(map(lives, left)) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    signal_all([pid for pid in left if lives(pid)], signal.SIGKILL)
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Signal those that still are there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _numbers(folder: Path) -> Iterator[Path]:

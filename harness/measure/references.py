@@ -21,8 +21,8 @@ from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Summary
 from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.common.errors import RequestError, WorkError, nearest_or_list
-from harness.common.passed_on import variables_in
 from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.common.submission import variables_in
 from harness.experiment.exercises import EXERCISES, AnyExperiment, Experiment, Own, Profiled, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.run import runs_root, why_invalid

@@ -28,10 +28,10 @@ from harness.analysis.summary import (
     problem_texts,
 )
 from harness.common.bounded_read import read_bounded_json, why_unread
-from harness.common.edited_script import edit_of
 from harness.common.model_config import PRECISION_OF
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
+from harness.common.submission import edit_of
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.memory import read_memory

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.alpha_beta import bus_factor
 from harness.common.bounded_read import BoundedReadError, read_bounded, why_unread
-from harness.common.edited_script import edit_of
 from harness.common.errors import WorkError
 from harness.common.format import binary_size, duration, percent, rate
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.common.submission import edit_of
 from harness.report import ring_or_tree
 from harness.report.tables.table import table as columns_of
 from harness.run import Run

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed import as_json, checked_in, deepspeed_config
+from harness.launch.exercises.deepspeed import as_json, deepspeed_config
+from tests.exercises.deepspeed_files import checked_in
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 
@@ -14,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 def test_what_is_checked_in_is_what_the_harness_makes() -> None:
     made = {str(name): as_json(config) for name, config in checked_in()}
     kept = {str(path.relative_to(FOLDER)): path.read_text() for path in FOLDER.rglob("*.json")}
-    assert kept == made, "run `python -m harness.launch.exercises.deepspeed --write configs/deepspeed`"
+    assert kept == made, "run `python -m tests.exercises.deepspeed_files --write configs/deepspeed`"
 
 
 def test_every_valid_combination_is_there() -> None:

@@ -15,8 +15,8 @@ from harness.cli.launch.explain import SENTENCES, Explained, groups, name_of, se
 from harness.cli.pages import our_options, slides_options
 from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.model import Model
+from harness.experiment.nsys_sets import OPTION_SETS
 from harness.experiment.options import options_of
-from harness.launch.profilers.nsys import OPTION_SETS
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import SITES, Harness, site_file
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from harness.cli.launch.untrusted_files import Source, find_untrusted
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve, warnings_of
 from harness.launch.submit import Start, prepare, render, submit
-from harness.launch.untrusted import Source, find_untrusted
 from harness.site.site import load_site
 from tests.launch.launch_shared import exported, site_file
 

@@ -11,21 +11,16 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import RequestError
-from harness.launch.node import program_of
-from harness.launch.profilers.nsys import (
-    Nsys,
+from harness.experiment.nsys_sets import (
     Options,
-    adapted,
-    blindness,
     check_trace_list,
     is_trace_list,
     load_options,
-    options_of_start,
     profile_words,
     trace_list,
-    understood,
-    without_whole_node,
 )
+from harness.launch.node import program_of
+from harness.launch.profilers.nsys import Nsys, adapted, blindness, options_of_start, understood, without_whole_node
 from tests.launch.launch_shared import ROOT
 
 COMMON = """

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.profilers.nsys import Nsys, Recording, load_options, prepare, profile_words
+from harness.experiment.nsys_sets import load_options, profile_words
+from harness.launch.profilers.nsys import Nsys, Recording, prepare
 from harness.traces import open_trace
 from tests.real_nsys import EACH_NSYS
 

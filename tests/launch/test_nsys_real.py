@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, UNEVEN
-from harness.launch.profilers.nsys import adapted, capturing_on_cpu, load_options, profile_words, understood
+from harness.experiment.nsys_sets import capturing_on_cpu, load_options, profile_words
+from harness.launch.profilers.nsys import adapted, understood
 from harness.run import read_json_lines
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.training_python import ask_python
+from harness.common.training_python import ask_python
 from tests.launch.own_shared import Typed, a_python
 
 TOLD = {"version": [3, 9, 1], "packages": {}, "modules": []}

@@ -19,7 +19,7 @@ import yaml
 from harness.common.errors import RequestError, WorkError
 from harness.common.programs import usable_cores
 from harness.experiment.exercises import DDP
-from harness.launch import outcome
+from harness.launch import supervise as outcome
 from harness.launch.backends import local
 from harness.launch.submit import Start, prepare, submit, this_machine
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically

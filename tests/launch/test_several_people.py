@@ -276,7 +276,7 @@ def test_both_start_runs_in_a_folder_that_they_share_whatever_their_umask(
 
 GIT = """
 import json
-from harness.launch.submit import git_state
+from harness.common.programs import git_state
 print(json.dumps(git_state()))
 """
 

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from harness.launch.backends.protocol import QueuePlace
-from harness.launch.backends.slurm_poll import of_these, places_of
 from harness.site.slurm_commands import QueueEntry
+from harness.site.slurm_queue import QueuePlace, of_these, places_of
 
 
 def entry(number: str, priority: int = 100, reason: str = "Priority", **fields: str) -> QueueEntry:

@@ -20,10 +20,11 @@ import pytest
 from harness.cli.watch import follow
 from harness.cli.watch import status as cancelling
 from harness.common.programs import TOO_LATE, ask
-from harness.launch import outcome
+from harness.launch import supervise as outcome
 from harness.launch.backends import local, slurm
 from harness.launch.backends.slurm_poll import MEANINGS, meaning_of
 from harness.launch.submit import look_at
+from harness.live import processes
 from harness.run import Run
 from harness.run.record import FINAL, Status
 from harness.site import slurm_commands
@@ -160,9 +161,9 @@ def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     assert ask(["sh", "-c", body], 1, os.environ).code == TOO_LATE
     child = int(file.read_text())
     end = time.monotonic() + 30
-    while local.is_alive(child) and time.monotonic() < end:
+    while processes.lives(child) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not local.is_alive(child)
+    assert not processes.lives(child)
 
 
 def test_who_waits_for_a_run_waits_on_while_slurm_does_not_answer(
@@ -391,13 +392,13 @@ def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
     try:
         run.write_status(Status(state="running", pid=script.pid, host=run.record.submit_host, started_ns=1))
         end = time.monotonic() + 60
-        while not local.below(script.pid) and time.monotonic() < end:
+        while not processes.below(script.pid) and time.monotonic() < end:
             time.sleep(0.05)
-        (child,) = local.below(script.pid)
+        (child,) = processes.below(script.pid)
         time.sleep(0.5)
         local.cancel(run)
         assert local.poll(run)[:3] == ("running", "it was asked to end, and is closing its traces", True)
-        assert local.is_alive(child)
+        assert processes.lives(child)
         monkeypatch.setattr(local, "KILL_S", 0.0)
         local.cancel(run)
         assert script.wait(timeout=60) == 7, "the script itself is left to write how it ended"
@@ -417,11 +418,11 @@ def test_what_a_killed_script_leaves_is_ended(tmp_path: Path) -> None:
     leader.wait()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "LAST_S", 0.2)
-        local.end_session(leader.pid)
+        processes.end_session(leader.pid, local.LAST_S)
     end = time.monotonic() + 30
-    while local.is_alive(child) and time.monotonic() < end:
+    while processes.lives(child) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not local.is_alive(child)
+    assert not processes.lives(child)
 
 
 def test_final_states_are_the_only_ones_that_are_written_down() -> None:

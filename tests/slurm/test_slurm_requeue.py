@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.backends.slurm_poll import of_these, places_of
 from harness.site.slurm_commands import JobId, JobReply, forget_silence, squeue_all, squeue_everybody
 from harness.site.slurm_commands import squeue as squeue_of
+from harness.site.slurm_queue import of_these, places_of
 from tests.slurm.slurm_cluster import Slurm, wait_until
 from tests.slurm.slurm_sh import SHORT, SlurmSh
 

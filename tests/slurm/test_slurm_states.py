@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from harness.common.scrub_environment import RULES
-from harness.launch.backends.local import below
+from harness.live.processes import signal_all
 from tests.common.test_scrub_environment import SPOILS
+from tests.launch.launch_shared import exported
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted
 
@@ -44,9 +45,12 @@ def busy(slurm_sh: SlurmSh) -> Iterator[Submitted]:
 
 def pids_of_script(run: Submitted) -> list[int]:
     """The processes that run the job's script."""
-    spool = f"job{int(run.job_id):05d}/slurm_script".encode()
-    files = Path("/proc").glob("[0-9]*/cmdline")
-    return [int(file.parent.name) for file in files if _has(file, spool)]
+    return pids_with(f"job{int(run.job_id):05d}/slurm_script")
+
+
+def pids_with(text: str) -> list[int]:
+    """The processes with this text in their command."""
+    return [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if _has(file, text.encode())]
 
 
 def _has(file: Path, text: bytes) -> bool:
@@ -118,8 +122,9 @@ def test_a_held_job_is_cancelled_before_it_begins(slurm_sh: SlurmSh) -> None:
 
 
 def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wait(slurm_sh: SlurmSh) -> None:
-    run = submit(slurm_sh, "deaf", "trap '' TERM; sleep 600")
-    wait_until(lambda: has_started(run), "the job's beginning")
+    deaf = "trap '' TERM; while :; do sleep 1; done; : deaf"
+    run = slurm_sh.submit(slurm_sh.site("deaf", node_setup=[deaf]))
+    wait_until(lambda: pids_with(deaf), "the node's lines")
     argv = ["bash", str(REPOSITORY / "slurm.sh"), "cancel", run.job_id]
     try:
         waiting = subprocess.Popen(argv, env=slurm_sh.slurm.env | slurm_sh.env, stderr=subprocess.PIPE, text=True)
@@ -131,9 +136,7 @@ def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wai
         assert "slurm.sh status" in waiting.stderr.read()
         assert waiting.wait() == 130
     finally:
-        for pid in pids_of_script(run):
-            for each in (*below(pid), pid):
-                os.kill(each, signal.SIGKILL)
+        signal_all(pids_with(deaf), signal.SIGKILL)
     assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
     wait_until(lambda: slurm_sh.status(run.job_id)["state"] == "cancelled", "the state to be cancelled")
 
@@ -154,4 +157,4 @@ def test_what_the_shell_exports_and_would_spoil_a_run_does_not_reach_the_job(slu
     names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
     assert not names & spoiling.keys()
     script = (Path(json.loads(done.stdout)["path"]) / "job.sbatch").read_text()
-    assert "export PYTHONWARNINGS=error::UserWarning" in script
+    assert "PYTHONWARNINGS=error::UserWarning" in exported(script)

@@ -19,8 +19,8 @@ from harness.common.mystery import Secret, hides, sealed_file
 from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP
 from harness.explain.answer import answer as said_of
-from harness.launch.outcome import _why
 from harness.live.dead import ends_of_ranks
+from harness.live.ended import why_it_ended
 from harness.live.hang import Hang, hang_file, read_hang, reveal_hang, write_hang
 from harness.live.lines import Place
 from harness.live.notes import failed
@@ -127,7 +127,7 @@ def test_a_death_has_the_end_of_each_rank_by_rank(tmp_path: Path, left: bool) ->
     ends = "rank 0: RuntimeError: Connection reset by peer; rank 1: "
     ends += "os._exit(0)" if left else "ValueError: wrong"
     assert ends_of_ranks(run.path) == ends
-    assert _why(run, "failed", 1) == ends
+    assert why_it_ended(run, "failed", 1) == ends
     (note,) = failed(Reader(run.path).read())
     assert (note.ranks, note.sentence) == ((), f"A rank ended: {ends}.")
     secret = Secret.open(sealed_file(run.path).read_text())

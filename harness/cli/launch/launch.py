@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.cli.command_line import BEHAVIOUR, RUN, LaunchLine, declared, read_launch
 from harness.common.errors import RequestError
-from harness.common.passed_on import variables_in_words
 from harness.common.printable import unguarded
+from harness.common.submission import variables_in_words
+from harness.common.training_python import active_python
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import build_experiment
 from harness.launch.exercises.base import launch_of
-from harness.launch.training_python import active_python
 from harness.run import Run
 from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override

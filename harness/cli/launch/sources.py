@@ -14,6 +14,7 @@ from typing import Any
 from harness.cli.command_line import declared, read_line, split_line
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.exercises import Experiment, Megatron, Own, Profiled, Training
+from harness.experiment.nsys_sets import load_options, trace_list
 from harness.experiment.options import Option, for_nsys, options_of
 from harness.launch.argv import Word, from_site, parent, shown
 from harness.launch.backends.allocation import NAME as ALLOCATION
@@ -22,7 +23,6 @@ from harness.launch.exercises.base import launch_of
 from harness.launch.exercises.deepspeed import deepspeed_config
 from harness.launch.exercises.training import ACCELERATE, accelerate_files
 from harness.launch.job import Job
-from harness.launch.profilers.nsys import load_options, trace_list
 from harness.site.detection import COURSE, choose_site
 from harness.site.site import Container, Site
 

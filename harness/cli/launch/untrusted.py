@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.launch.untrusted_files import Source, UntrustedRequest, find_untrusted
 from harness.common.errors import RequestError
 from harness.common.printable import escaped
-from harness.launch.untrusted import Source, UntrustedRequest, find_untrusted
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.command_line import Declared, columns
 from harness.cli.launch.untrusted import may_launch, show_request
+from harness.cli.launch.untrusted_files import Source
 from harness.cli.page import Page
 from harness.cli.study.series import (
     Arguments,
@@ -32,7 +33,6 @@ from harness.common.paths import expanded
 from harness.common.secrets import masked_words
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
-from harness.launch.untrusted import Source
 from harness.site.detection import SiteChoice, choose_site
 from harness.site.site import Site
 from harness.study.scaling import threads_of

@@ -14,12 +14,11 @@ import typer
 from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
 from harness.common.bounded_read import read_bounded
-from harness.common.edited_script import edit_of
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import aligned, cut, duration
-from harness.common.passed_on import variables_in_words
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.common.submission import edit_of, variables_in_words
 from harness.common.users import whose
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run, all_runs, closed, no_runs, read_json_lines, runs_root, when

@@ -15,11 +15,11 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
-from harness.common.edited_script import edit_of
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_text
+from harness.common.submission import edit_of
 from harness.common.users import owner_of
 from harness.launch.backends.protocol import Backend, Listed, PolledState
 from harness.launch.backends.registry import BACKENDS, backend_of_run

@@ -137,8 +137,9 @@ def start(script: Path, job_id: str, folder: Path, site: Site, found: Allocation
     left_s = site.time_s if found.ends_ns is None else (found.ends_ns - time.time_ns() - _MINUTE_NS) // 1_000_000_000
     outer = {name: None for name in os.environ if name.startswith(LEAKING) and name not in _KEPT}
     environment: dict[str, str | None] = {**outer, "SLURM_JOB_ID": found.job, "SLURM_JOB_NODELIST": found.nodelist}
+    environment["HARNESS_JOB_ID"] = job_id
     time_s = max(60, min(site.time_s, left_s))
-    local.keep([str(script), job_id], environment, folder, time_s=time_s, warning_s=site.warning_s)
+    local.keep([str(script)], environment, folder, time_s=time_s, warning_s=site.warning_s)
 
 
 def poll(run: Run) -> PolledState:

@@ -11,86 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PYTHON_PATH, TEMPLATES
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
+from harness.live import processes
 from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically
 from harness.run.record import FINAL, State, Status
 from harness.site.detection import visible_gpus
 
 LAST_S = 10.0  # for what a killed script leaves behind, between the request to end and the kill
-
-
-class Process(NamedTuple):
-    """A process that lives: its own id, its parent's, and its session's."""
-
-    pid: int
-    parent: int
-    session: int
-
-
-def is_alive(pid: int) -> bool:
-    return _read(pid) is not None
-
-
-def was_started_with(pid: int, path: Path) -> bool:
-    """True when process `pid` lives and has an argument that ends like `path`, whose start may be a link."""
-    end = "/".join(("", *path.parts[-2:])).encode()
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-    if not words:  # a zombie, or so new that its words are not there yet; or a thread of the kernel, without a program
-        try:
-            return is_alive(pid) and bool(Path(f"/proc/{pid}/exe").readlink())
-        except OSError:
-            return False
-    return any(word.endswith(end) for word in words.split(b"\0"))
-
-
-def below(pid: int) -> list[int]:
-    """The children of a process, their children, and so on."""
-    everyone = list(_everyone())
-    found = [pid]
-    for parent in found:  # grows as it is read
-        found += [each.pid for each in everyone if each.parent == parent]
-    return found[1:]
-
-
-def end_session(session: int) -> None:
-    """End what is left of a session whose first process has ended: asked first, killed after LAST_S."""
-    left = [each.pid for each in _everyone() if each.session == session]
-    left += [child for pid in left for child in below(pid)]
-    _send(signal.SIGTERM, left)
-    end_s = time.monotonic() + LAST_S
-    while any(map(is_alive, left)) and time.monotonic() < end_s:
-        time.sleep(0.1)
-    _send(signal.SIGKILL, [pid for pid in left if is_alive(pid)])
-
-
-def _send(number: signal.Signals, pids: list[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _everyone() -> Iterator[Process]:
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (process := _read(int(folder.name))) is not None:
-            yield process
-
-
-def _read(pid: int) -> Process | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    state, parent, _group, session = text[text.rindex(b")") + 1 :].split()[:4]  # the name may hold blanks
-    return None if state in (b"Z", b"X") else Process(pid, int(parent), int(session))
 
 
 SUBMITTER = "submitter"  # in the controller's folder: the process that starts it
@@ -150,7 +83,7 @@ def _submitter_lives(run: Run) -> bool:
         pid = int(read_bounded_text(run.controller_dir / SUBMITTER))
     except (OSError, ValueError):
         return True  # it does not say who it is
-    return is_alive(pid)
+    return processes.lives(pid)
 
 
 def _how_it_ended(run: Run) -> str:
@@ -176,7 +109,7 @@ def asked_to_end(run: Run) -> Path:
 
 def runs_here(run: Run, pid: int | None, host: str | None) -> bool:
     """True when `pid` still is this run's script: another process may have the number now."""
-    return host == socket.gethostname() and pid is not None and was_started_with(pid, run.script)
+    return host == socket.gethostname() and pid is not None and processes.was_started_with(pid, run.script)
 
 
 def _is_elsewhere(run: Run) -> bool:
@@ -187,7 +120,7 @@ def _is_elsewhere(run: Run) -> bool:
 def is_kept(run: Run) -> bool:
     """True while the run's controller lives."""
     pid = None if _is_elsewhere(run) else controller(run)
-    return pid is not None and was_started_with(pid, run.controller_dir)
+    return pid is not None and processes.was_started_with(pid, run.controller_dir)
 
 
 TEMPLATE = TEMPLATES / "local.j2"
@@ -222,7 +155,7 @@ def run_and_pass_signals(words: list[str], environment: dict[str, str | None]) -
     for number in PASSED_ON:
         signal.signal(number, pass_on)
     code = process.wait()
-    end_session(process.pid)  # of a script that was killed, the training would run on
+    processes.end_session(process.pid, LAST_S)  # of a script that was killed, the training would run on
     return code
 
 
@@ -362,7 +295,7 @@ def _end(run: Run, pid: int) -> None:
         with suppress(OSError):  # a full disk: then it is only not said that it is ending
             asked.touch()
     try:
-        for child in below(pid) if overdue else ():
+        for child in processes.descendants(pid) if overdue else ():
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         os.kill(pid, signal.SIGTERM)

@@ -11,6 +11,7 @@ from harness.launch.argv import Word
 from harness.run import Run, Stage
 from harness.run.record import Record, State
 from harness.site.site import Site
+from harness.site.slurm_queue import QueuePlace
 
 Together = Literal["array", "series"]
 """Many runs in one submission: a job each, queued as one; or one after the other in one allocation."""
@@ -45,14 +46,6 @@ class PolledState(NamedTuple):
     suspended: bool = False
     silent: bool = False
     told_by: str | None = None
-
-
-class QueuePlace(NamedTuple):
-    """A run's place among the jobs of a partition that wait for their turn. place: from 1; length: of all of them."""
-
-    partition: str
-    place: int
-    length: int
 
 
 class Listed(NamedTuple):

@@ -17,6 +17,7 @@ from harness.common.errors import nearest
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.paths import ROOT, expanded
 from harness.common.printable import printable
+from harness.common.training_python import TrainingPython, ask_python
 from harness.experiment.own import Own
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.backends.registry import backend_of
@@ -41,7 +42,6 @@ from harness.launch.exercises.training import (
     whole_nsys_files,
     wrong_trace_list,
 )
-from harness.launch.training_python import TrainingPython, ask_python
 from harness.site.site import Site
 
 _SHELL_NAMES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")

@@ -17,13 +17,13 @@ from harness.common.mystery import sealed_file
 from harness.common.paths import CONFIGS, ROOT, expanded
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
+from harness.experiment.nsys_sets import check_trace_list, is_option_set, is_trace_list, trace_list
 from harness.experiment.options import options_of
 from harness.experiment.training import Profiled, Training
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
 from harness.launch.exercises.base import Command, CommandPlace, DeviceKind, ExercisePlan, Launch, Target, program
 from harness.launch.lookup import holds, why_missing
-from harness.launch.profilers.nsys import check_trace_list, is_option_set, is_trace_list, trace_list
 from harness.site.site import Site
 from harness.theory.devices import Device, find_device
 

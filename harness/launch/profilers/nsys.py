@@ -1,5 +1,5 @@
-"""nsys around a launch: an option set as words of a script, and on the compute node the same words for the nsys that is
-there, because only it knows its own option names. Knows nothing of the training that nsys will record."""
+"""nsys on a compute node: the script's words for the nsys that is there, because only it knows its own option names.
+Knows nothing of the training that nsys will record."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from typing import NamedTuple
 if __name__ == "__main__":  # by its path: PYTHONPATH is the training's, and stays so
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-from harness.common.bounded_read import read_bounded_json
-from harness.common.errors import HarnessError, RequestError, WorkError, nearest
-from harness.common.paths import CONFIGS
+from harness.common.errors import HarnessError, WorkError
 from harness.common.secrets import kept_from_nsys
+from harness.experiment.nsys_sets import GPU_ONLY, METRICS
 from harness.launch.profilers.record import become
 
-OPTION_SETS = CONFIGS / "nsys"
-TRACE_LISTS = OPTION_SETS / "python-trace"
 RENAMED = [
     {"gpu-metrics-devices", "gpu-metrics-device"},
     {"ib-switch-metrics-devices", "ib-switch-metrics-device"},
@@ -31,18 +28,13 @@ RENAMED = [
 ]
 # Of an option, a value that was renamed: nsys 2026 calls --nic-metrics=true deprecated, in favour of lf and hf.
 RENAMED_VALUES = {("nic-metrics", "true"): "lf"}
-METRICS = {"gpu-metrics-devices", "gpu-metrics-device", "gpu-metrics-frequency", "gpu-metrics-set"}
 NSYS_OF_NODE = "this node's PATH: load its module (field `modules` of the site)"
 NSYS_OF_IMAGE = "the container's PATH: build it into the image (containers/README.md)"
-GPU_ONLY = METRICS | {"gpuctxsw"}
 # "System scope" in nsys's help: they record the node, whichever process is profiled, and only one may.
 WHOLE_NODE = GPU_ONLY | {"nic-metrics", "ib-switch-metrics-devices", "ib-switch-metrics-device"}
-CAPTURE_ON_CPU = ("capture-range", "nvtx-capture", "env-var", "cpuctxsw")
 # An option's own paragraph begins with its name alone on a line, or with its value as "=<…>"; elsewhere names are only
 # mentioned. nsys refuses what it calls deprecated.
 _OPTION = r"^\s*(?:\(Experimental\) )?(?:-\w, )?--{}(?:=|=<[^\n]*)?\s*$"
-
-Options = Mapping[str, str | list[str] | None]
 
 
 class Nsys(NamedTuple):
@@ -61,79 +53,6 @@ class Nsys(NamedTuple):
         return ".".join(map(str, self.version)) or "of unknown version"
 
 
-def load_options(name_or_path: str) -> Options:
-    """An option set by name, or from a file. Raises RequestError: the set does not exist, or is not a JSON object of
-    options."""
-    path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
-    try:
-        options = read_bounded_json(path)
-    except OSError as error:
-        near = nearest(path.stem, _option_sets())
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(_option_sets())}"
-        raise RequestError(f"nsys options {path}: cannot be read ({error.strerror}); {hint}") from None
-    except ValueError as error:
-        raise RequestError(f"nsys options {path}: {error}") from None
-    if not isinstance(options, dict) or not all(isinstance(v, str | list | None) for v in options.values()):
-        raise RequestError(f"nsys options {path}: must be one JSON object of option names and texts, lists or null")
-    return options
-
-
-def is_option_set(name: str | None) -> bool:
-    """Whether it is the name of one of our sets, or none."""
-    return name is None or name in _option_sets()
-
-
-def _option_sets() -> list[str]:
-    return sorted(path.stem for path in OPTION_SETS.glob("*.json"))
-
-
-def capturing_on_cpu(options: Options) -> Options:
-    """The set where no CUDA call begins the recording: an NVTX range does, as in our set for CPUs."""
-    if options.get("capture-range") != "cudaProfilerApi":
-        return options
-    of_cpu = load_options("cpu")
-    return {**options, **{name: of_cpu[name] for name in CAPTURE_ON_CPU}}
-
-
-def is_trace_list(name: str | None) -> bool:
-    """Whether it is the name of one of our lists of Python functions, or none."""
-    return name is None or name in _trace_lists()
-
-
-def _trace_lists() -> list[str]:
-    return sorted(path.stem for path in TRACE_LISTS.glob("*.json"))
-
-
-def trace_list(name_or_path: str) -> Path:
-    return Path(name_or_path) if "/" in name_or_path else TRACE_LISTS / f"{name_or_path}.json"
-
-
-def check_trace_list(path: Path) -> None:
-    """Raises RequestError: the file is no list of Python functions, as nsys reads it."""
-    try:
-        listed = read_bounded_json(path)
-    except OSError as error:
-        near = nearest(path.stem, _trace_lists())
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(_trace_lists())}, or give a path"
-        raise RequestError(f"{path} cannot be read ({error.strerror}); {hint}") from None
-    except ValueError as error:
-        raise RequestError(f"{path}: {error}") from None
-    is_list = isinstance(listed, list) and listed and all(isinstance(each, dict) for each in listed)
-    if not is_list or not all(
-        isinstance(each.get("module"), str) and isinstance(each.get("functions"), list) for each in listed
-    ):
-        raise RequestError(
-            f'{path}: must be a JSON list of objects, each with a "module" and a list of its "functions"'
-        )
-
-
-def changed(options: Options, words: Sequence[str]) -> Options:
-    """The option set with a run's own `--NAME=VALUE`, or `--no-NAME` for one to leave out."""
-    named = (word.removeprefix("--").partition("=") for word in words)
-    own = {name.removeprefix("no-") if not equal else name: text if equal else None for name, equal, text in named}
-    return {**options, **own}
-
-
 def understood(version_text: str, help_text: str, start_help: str = "") -> Nsys:
     """An nsys, from the output of `nsys --version`, `nsys profile --help` and `nsys start --help`."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", version_text)
@@ -150,20 +69,6 @@ def _words_about(flag: str, help_text: str) -> frozenset[str]:
     paragraph = _OPTION.format(flag) + r"(.*?)(?=^\s*(?:\(\w+\) )?(?:-\w, )?--[a-z]|\Z)"
     block = re.search(paragraph, help_text, re.DOTALL | re.MULTILINE)
     return frozenset(re.findall(r"[a-z][a-z0-9-]+", block[1])) if block else frozenset()
-
-
-def profile_words(options: Options, changes: Sequence[str], *, has_gpu: bool) -> list[str]:
-    """`nsys profile …` of an option set, with a run's changes as in `changed`, in the newest nsys's words, without its
-    output."""
-    options = changed(options if has_gpu else capturing_on_cpu(options), changes)
-    listed = options.get("python-functions-trace")
-    if isinstance(listed, str):
-        options = {**options, "python-functions-trace": str(trace_list(listed))}
-    words = ["nsys", "profile"]
-    for name, wanted in options.items():
-        if wanted is not None and (has_gpu or name not in GPU_ONLY):
-            words.append(f"--{name}={wanted if isinstance(wanted, str) else ','.join(wanted)}")
-    return words
 
 
 class Recording(NamedTuple):

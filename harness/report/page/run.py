@@ -12,11 +12,10 @@ from urllib.parse import quote
 
 from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.edited_script import edit_of
 from harness.common.format import amount, duration
-from harness.common.passed_on import variables_in_words
 from harness.common.paths import PROGRAM
 from harness.common.secrets import masked_text
+from harness.common.submission import edit_of, variables_in_words
 from harness.experiment.base import Experiment
 from harness.explain.findings import why_no_answer
 from harness.monitor.samples import Recording, Series

@@ -11,10 +11,10 @@ from typing import Any
 from harness.analysis.device_time import busiest_and_idlest
 from harness.analysis.labels import device_names, field_word, host_names, recording, step_parts, work_word
 from harness.analysis.summary import Problem, RecordingVerdict, Summary
-from harness.common.edited_script import edit_in
 from harness.common.format import cut, duration
 from harness.common.paths import IN_CHECKOUT
 from harness.common.printable import printable
+from harness.common.submission import edit_in
 from harness.explain.answer import answer
 from harness.explain.commands import in_lines
 from harness.explain.findings import has_marked_steps

@@ -19,8 +19,8 @@ from harness.common.secrets import masked_words
 from harness.common.users import owner_of, this_user
 from harness.experiment.exercises import Experiment, Own
 from harness.experiment.model import model_names
+from harness.experiment.nsys_sets import is_trace_list
 from harness.experiment.options import VALUE, options_of
-from harness.launch.profilers.nsys import is_trace_list
 from harness.run import runs_root
 from harness.site.detection import with_course
 from harness.site.site import SITES, Site, load_site, site_names

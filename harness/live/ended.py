@@ -1,28 +1,29 @@
-"""The job's own status: how its nodes ended, which reports are missing, and the state of the run. The job's program
-writes it at the start and at the end, so that a run's status is never guessed."""
+"""Why a run ended as it did: what its ranks, its launchers, its container and its exit status say, and what it left
+open."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
-import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 from harness.common.bounded_read import read_end
+from harness.common.format import cut
 from harness.common.mystery import hides
+from harness.common.printable import printable
 from harness.experiment.exercises import Own, Profiled
-from harness.launch.container import why_not_begun
-from harness.live.dead import ends_of_ranks, first_death, first_exits
+from harness.live.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
 from harness.live.hang import read_hang
 from harness.run import Run, read_json_lines
-from harness.run.record import FINAL, NodeStatus, Record, State, Status
+from harness.run.record import FINAL, NodeStatus, Record, State
+from harness.site.site import Container
 
+STOPPED = 143  # by TERM
+COPY = "copy it again, or build it (containers/README.md)"
 _CLOSING_S = 3.0  # helpers of Python's multiprocessing end a moment after their rank
 _SHOWN = 5
 _NO_STEP = (
@@ -122,51 +123,29 @@ def why_it_wrote_no_more(run: Run) -> str:
     return f"it ended without an exit status: the disk of {run.path} is full; free some space, and start it again"
 
 
-STOPPED = 143  # by TERM
-LONGEST_LINE = 1 << 16  # bytes of an end line, and more
+# Of torchrun's and accelerate's last words: on a node, when which exit status was the first.
+_ROOT_CAUSE = re.compile(
+    rb"Root Cause \(first observed failure\):\s+\[\d+\]:\s+time\s*:\s*(\S+)\s+host\s*:\s*(\S+)\s+rank\s*:[^\n]*\n"
+    rb"\s*exitcode\s*:\s*(-?\d+)"
+)
+_ALONE = re.compile(
+    rb"CalledProcessError: Command .* (?:returned non-zero exit status (\d+)|died with <[\w.]+: (\d+)>)\."
+)
 
 
-def record_start(run: Run) -> None:
-    run.write_status(Status(state="running", pid=os.getpid(), host=socket.gethostname(), started_ns=time.time_ns()))
-
-
-def record_end(run: Run, code: int, reason: str) -> int:
-    """Write how the job ended; returns the exit code it should have. The training's own exit status counts, not the
-    launcher's: when one node fails, srun ends the others and may report their end instead."""
-    as_written = run.nodes()
-    nodes = with_first_exits(as_written, first_exits(run.err))
-    expected = int(run.record.job["experiment"]["nodes"])
-    exit_code = _training_exit(nodes, expected, code)
-    if reason and not exit_code and any(_ended_as(path) == "stopped" for path in run.metrics()):
-        exit_code = STOPPED  # a rank stopped on request, and nsys ends with 0 when it is asked to end
-    expected_files = {name: run.path / name for name in run.record.job["expects"]}
-    missing = [name for name, path in expected_files.items() if not (path.is_file() and path.stat().st_size)]
-    before = run.status()
-    state = _state(exit_code, reason, missing)
-    note = what_is_open(run) if state == "completed" else ""
-    status = Status(
-        state=state,
-        note=note,
-        why=_why(run, state, exit_code),
-        exit_code=exit_code,
-        host=socket.gethostname(),
-        missing=missing,
-        started_ns=before.started_ns if before else None,
-        ended_ns=time.time_ns(),
-    )
-    if before is not None and before.told_by is not None and status.state in ("failed", "cancelled"):
-        # Who runs the jobs had given it up, as one on a node that was cut off, and so it was ended.
-        status = status.model_copy(update={"state": before.state, "told_by": before.told_by, "why": before.why})
-    run.write_record(run.record.model_copy(update={"status": status, "nodes": nodes}))
-    for node in nodes:
-        if node not in as_written:
-            run.write_node(node)
-    run.write_status(status)
-    for name in missing:
-        print(f"expected report is missing or empty: {run.path / name}", file=sys.stderr)
-    if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
-        print(reason, file=sys.stderr)
-    return exit_code
+def first_exits(log: Path) -> list[tuple[str, int]]:
+    """Of each launcher whose ranks failed, its host and the exit status of the rank that was the first, negative for a
+    signal, as it wrote them into the log; the earliest first. Its own exit status is 1 in any case. A host is empty if
+    accelerate started a single process."""
+    try:
+        text = read_end(log, LOG_BYTES)
+    except (OSError, ValueError):
+        return []
+    found = sorted((at, host.decode("utf-8", "replace"), int(code)) for at, host, code in _ROOT_CAUSE.findall(text))
+    if found:
+        return [(host, code) for _, host, code in found]
+    alone = [("", -int(number) if number else int(code)) for code, number in _ALONE.findall(text)]
+    return alone or [("", code) for code in exit_codes(log).values() if code not in (0, -15)][:1]
 
 
 def with_first_exits(nodes: Sequence[NodeStatus], told: Sequence[tuple[str, int]]) -> list[NodeStatus]:
@@ -187,7 +166,7 @@ def with_first_exits(nodes: Sequence[NodeStatus], told: Sequence[tuple[str, int]
     return sorted(found, key=lambda each: each.node)
 
 
-def _why(run: Run, state: State, exit_code: int) -> str:
+def why_it_ended(run: Run, state: State, exit_code: int) -> str:
     """What the heartbeats say of an end that was not as wished: who is stuck where, or who failed first."""
     if state == "completed":
         return ""
@@ -233,25 +212,83 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     return f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
 
 
-def _ended_as(metrics: Path) -> object:
+_MOST_TOLD = 300
+_BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
+
+
+# As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
+_SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
+# What the log says, and the sentence on it: with the names of the pattern, and with those of `why_not_begun`.
+_OF_APPTAINER = {
+    r"could not open image .*(no such file|does not exist)": (
+        "the image {image} does not exist on {hosts}: put it on a file system that all nodes share"
+    ),
+    r"could not open image .*(not readable|permission denied)": (
+        "the image {image} cannot be read on {hosts}: its owner types chmod a+r"
+    ),
+    r"image format not recognized": f"{{image}} is no image of Apptainer or Singularity: {COPY}",
+    r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)": (
+        "the image {image} was built for {built}, and {hosts} is {here}: build it on such a machine"
+    ),
+    r"mount source (?P<path>.+?) doesn't exist": (
+        "{path}, which is bound into the container, does not exist on {hosts}: {remedy}"
+    ),
+    r"user namespace": (
+        "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "
+        "--userns if it has setuid"
+    ),
+    r"no space left on device": (
+        "a disk is full on {hosts}: the container could not be set up; its temporary files go to APPTAINER_TMPDIR, or "
+        "TMPDIR"
+    ),
+    r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs": (
+        f"the image {{image}} is damaged or incomplete: {COPY}"
+    ),
+    r'"(?P<program>[^"\n]+)": executable file not found in \$PATH': (
+        "the container has no program {program}: name its Python in container.python of the site file"
+    ),
+}
+_OF_PYTHON = {  # and of the job's script
+    r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ": (
+        "{neither} is on the PATH of {hosts}: name the module that brings one in the site file (modules), or its path "
+        "(container.command)"
+    ),
+    r"SyntaxError: future feature annotations is not defined": (
+        "the container's Python ({python}) is older than 3.8: name another one in container.python"
+    ),
+    r"^(?P<said>\S+ is Python [\d.]+, and .*)$": "in the container, {said}: name another one in container.python",
+    r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'": (
+        "the container's Python ({python}) has no {module}: name another one in container.python, or build the image "
+        "with it (containers/README.md)"
+    ),
+}
+
+
+def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:
+    """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it. log: of a
+    run some ranks of which never wrote a line. hosts: of the nodes that failed."""
     try:
-        last = json.loads(read_end(metrics, LONGEST_LINE).splitlines()[-1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return last.get("status") if isinstance(last, dict) else None
+        text = read_end(log, LOG_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    where = " and ".join(dict.fromkeys(map(printable, hosts))) or "its node"
+    said = [found["said"] for found in _SAID.finditer(text)]
+    for known, lines in ((_OF_APPTAINER, "\n".join(said)), (_OF_PYTHON, text)):
+        for pattern, sentence in known.items():
+            if found := re.search(pattern, lines, re.MULTILINE | re.IGNORECASE):
+                names = {name: printable(part) for name, part in found.groupdict().items()}
+                if "path" in names:
+                    names["remedy"] = _remedy_for_bind(found["path"], container)
+                place = {"hosts": where, "image": printable(image), "python": printable(container.python)}
+                return cut(sentence.format(**names, **place, runtime=container.runtime), _MOST_TOLD)
+    return cut(f"the container did not start on {where}: {printable(said[0])}", _MOST_TOLD) if said else ""
 
 
-def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
-    failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns or 0) if n.exit]  # the first is the cause
-    own = [c for c in failed if c != STOPPED]  # a node that was stopped because another failed
-    if failed:
-        return (own or failed)[0]
-    return code if len(nodes) == expected else code or 1
-
-
-def _state(code: int, reason: str, missing: list[str]) -> State:
-    if not code and not missing:
-        return "completed"  # the signal to stop came after the end
-    if reason in ("timeout", "stuck", "cancelled"):
-        return cast(State, reason)
-    return "failed" if code else "completed"
+def _remedy_for_bind(path: str, container: Container) -> str:
+    """Whose bind it is: the site's, or a variable's that the job inherited. Asked in the job, which has them."""
+    if path in (os.path.expandvars(bind).partition(":")[0] for bind in container.binds):
+        return "make it, or take it out of container.binds of the site file"
+    for name in _BINDS:
+        if path in re.split("[:,]", os.environ.get(name, "")):
+            return f"{name} of your shell or of a module names it: unset it, or take the folder out of it"
+    return "see what else adds binds there: bash slurm.sh doctor --in-job"
