@@ -447,11 +447,10 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 def _set_up(lines: Sequence[str], argv: Sequence[str]) -> None:
     """Become a shell that runs the site's lines and then this program again. A signal that comes meanwhile waits."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
-    host = socket.gethostname().partition(".")[0]
-    warn = f"echo 'warning: {host}: a line of node_setup failed' >&2"
+    warn = 'echo "warning: $host: a line of node_setup failed" >&2'
     text = "".join(f"if ! {{\n:\n{line}\n}}; then {warn}; fi\n" for line in lines)  # ":" for one that is only a comment
     os.environ[_SET_UP] = "1"
-    os.execvp("bash", ["bash", "-c", f'{text}exec "$@"', "bash", sys.executable, *argv])
+    os.execvp("bash", ["bash", "-c", f'host=$(hostname -s)\n{text}exec "$@"', "bash", sys.executable, *argv])
 
 
 def _asked(argv: Sequence[str]) -> argparse.Namespace:

@@ -49,18 +49,14 @@ from harness.live.ended import (
     why_nothing_was_recorded,
     with_first_exits,
 )
-from harness.run import Run
+from harness.run import SUBMITTED, Run
 from harness.run.record import NodeStatus, State, Status
 
-SUBMITTED = "submitted"
-"""The word after the script, where slurm.sh will move the run's directory into place."""
 APPEARS_S = 60.0
 GRACE_S = 40.0  # after a cancellation; before its time limit a job has time to write its traces
 _NODES = ("srun", "node.py")  # what starts the nodes, by the end of a word
 _OF_SLURM = ("slurm", "allocation")
 _PASSED_BY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-
-
 LONGEST_LINE = 1 << 16  # bytes of an end line, and more
 
 
@@ -240,7 +236,10 @@ def _draw(run: Run) -> None:
     if any((folder / "samples.csv").exists() for folder in run.monitors()):
         argv = [sys.executable, "-m", "harness.monitor", "plot", str(run.path / "gpus-monitor")]
         environ = os.environ | {"PYTHONPATH": str(ROOT)}
-        subprocess.run(argv, env=environ, stdout=subprocess.DEVNULL, check=False)
+        try:
+            subprocess.run(argv, env=environ, stdout=subprocess.DEVNULL, check=False)
+        except OSError as error:
+            print(f"no plots of the monitor: {error}", file=sys.stderr)
 
 
 def into_log(folder: Path) -> None:

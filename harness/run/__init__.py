@@ -14,10 +14,10 @@ from harness.run.files import (
     write_atomically,
 )
 from harness.run.find import Stage, all_runs, claim_local_id, closed, find_run, no_runs, part_of, release_local_id
-from harness.run.run import TRACE_FOLDERS, Run, why_invalid
+from harness.run.run import SUBMITTED, TRACE_FOLDERS, Run, why_invalid
 
 __all__ = [
-    "SECRET_MODE", "TRACE_FOLDERS", "DiskError", "Run",
+    "SECRET_MODE", "SUBMITTED", "TRACE_FOLDERS", "DiskError", "Run",
     "Stage", "all_runs", "claim_local_id", "closed", "disk_error", "find_run", "make_shared",
     "naming_flag", "no_runs", "own_runs_root", "part_of", "read_json_lines", "release_local_id", "runs_root", "when",
     "why_invalid", "without_secrets", "write_atomically",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # a run's traces are found without what reads its record
 
     from harness.run.record import NodeStatus, Record, State, Status
 
+SUBMITTED = "submitted"
+"""A word after a job's script: slurm.sh will move the run's directory into place. Without it the job makes one."""
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
 Written = TypeVar("Written", bound="BaseModel")
 TRACE_FOLDERS = ("torch", "nsys")  # of a run, by its profiler

@@ -133,7 +133,8 @@ def test_directives_of_the_script_cannot_be_overruled_from_outside(programs: Pat
                    SBATCH_ACCOUNT="theirs", SBATCH_TIMELIMIT="1:00:00")  # fmt: skip
     argv = (programs / "sbatch.argv").read_text().splitlines()
     assert {"--account=mine", "--partition=gpu", "--qos=q", "--time=0:10:00"} <= set(argv)
-    assert argv[-1].endswith("job.sbatch")
+    assert argv[-2].endswith("job.sbatch")
+    assert argv[-1] == "submitted", "the job waits for its run's directory, and makes none"
     assert "SBATCH_ACCOUNT=theirs is not used: the job asks for mine" in done.stderr
     assert "SBATCH_TIMELIMIT=1:00:00 is not used" in done.stderr
 
@@ -149,7 +150,7 @@ def test_a_sites_own_sbatch_lines_mean_on_the_command_line_what_they_mean_in_the
     done = harness("-e", "1", "--site", site)
     assert done.returncode == 0, done.stderr
     argv = (programs / "sbatch.argv").read_text().splitlines()
-    assert argv[-6:-2] == ["--reservation", "my_res", "--comment=two words", "--constraint=a100"]
+    assert argv[-7:-3] == ["--reservation", "my_res", "--comment=two words", "--constraint=a100"]
 
 
 def test_what_follows_a_run_goes_where_the_site_says_and_takes_none_of_its_gpus(

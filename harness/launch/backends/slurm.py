@@ -15,7 +15,7 @@ from harness.launch.argv import Word, quote_all
 from harness.launch.backends import slurm_poll
 from harness.launch.backends.protocol import Render, Submission, Together
 from harness.launch.backends.slurm_poll import job_of, shares_allocation
-from harness.run import Run, Stage, disk_error, write_atomically
+from harness.run import SUBMITTED, Run, Stage, disk_error, write_atomically
 from harness.run.record import FINAL
 from harness.site.site import Site
 from harness.site.slurm_commands import JobId, in_queue, number_in_config, sbatch, scancel, scontrol
@@ -159,7 +159,7 @@ def submit(asked: Submission) -> Run:
     its job was cancelled again."""
     stage = asked.stage
     try:
-        job = sbatch(*options_of(stage.output_dir, asked.directives), str(Run(stage.path).script))
+        job = sbatch(*options_of(stage.output_dir, asked.directives), str(Run(stage.path).script), SUBMITTED)
     except WorkError as refusal:
         raise WorkError(f"{refusal}{_asked_cpus(asked, str(refusal))}") from None
     return _published(job, {job.number: asked}, stage.path)[0]

@@ -1,0 +1,121 @@
+"""A job's script that a person submits: it makes a run of its own, which keeps what was edited."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.common.errors import WorkError
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment
+from harness.launch.job import REQUEST, resolve
+from harness.launch.submit import render, run_of_script, this_machine, with_arguments
+from harness.live.ended import with_first_exits
+from harness.run import Run, all_runs
+from harness.run.record import NodeStatus
+from harness.site.site import load_site
+from tests.launch.own_shared import process
+
+
+def script_of(asked: Experiment, site: str = "local") -> str:
+    return render(resolve(asked, load_site(site), this_machine()))
+
+
+def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) -> None:
+    """Without slurm.sh, from another folder, and also from a shell that is inside of another run."""
+    printed = process(tmp_path, "run", "--dry-run", "--no-profile", "--", "bash", "-c", "echo plain", "x").stdout
+    env = {**os.environ, "HARNESS_SITE": "local", "HARNESS_SUPERVISED": "7", "JOB_ID": "7"}
+    for number, text in enumerate([printed, printed.replace("echo plain", "echo edited", 1)], 1):
+        script = tmp_path / "try.sbatch"
+        script.write_text(text)
+        done = subprocess.run(["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"run local-{number}: ")
+    plain, edited = all_runs(tmp_path / "runs")
+    assert [run.status().state for run in (plain, edited)] == ["completed", "completed"]
+    assert plain.record.edited == ""
+    changed = [line for line in edited.record.edited.splitlines() if line[0] in "+-"]
+    assert [line[0] for line in changed] == ["-", "+", "-", "+"]
+    assert [("echo plain" in line, "echo edited" in line) for line in changed[2:]] == [(True, False), (False, True)]
+    assert (plain.out.read_text(), edited.out.read_text()) == ("plain\n", "edited\n")
+    assert "echo edited" in edited.script.read_text()
+    assert process(tmp_path, "ls").stdout.count("edited") == 1
+
+
+def test_the_record_has_the_trainings_arguments_of_the_script() -> None:
+    before = script_of(DeepSpeed(nodes=2), "leonardo")
+    now = before.replace("--micro-batch-size 2", "--micro-batch-size 8").replace("--seed 1234", "--seed 7")
+    changed = with_arguments(DeepSpeed(nodes=2), before, now)
+    assert changed == DeepSpeed(nodes=2, micro_batch_size=8, seed=7)
+    assert with_arguments(DeepSpeed(nodes=2), before, before) == DeepSpeed(nodes=2), "defaults stay defaults"
+    wrong = before.replace("--micro-batch-size 2", "--micro-batch-size many")
+    assert with_arguments(DeepSpeed(nodes=2), before, wrong) == DeepSpeed(nodes=2)
+
+
+def test_files_and_name_of_an_edited_run_agree_with_it(tmp_path: Path) -> None:
+    """DeepSpeed refuses a batch that differs from its file's."""
+    text = script_of(DeepSpeed(gpus_per_node=2)).replace("--micro-batch-size 2", "--micro-batch-size 4")
+    script = tmp_path / "try.sbatch"
+    script.write_text(text)
+    run_dir = tmp_path / "runs" / "exercise_2_DeepSpeed" / "profiler" / "tiny-by-hand-x"
+    run = run_of_script(script, run_dir, "by-hand")
+    assert run.record.experiment.micro_batch_size == 4
+    assert '"train_micro_batch_size_per_gpu": 4' in (run.path / "ds_config.json").read_text()
+    assert "-mbs4-" in run.name
+    assert f"-$JOB_ID{run.name.partition(run.job_id)[2]}" in run.script.read_text(), "the script finds its folder"
+    assert run.record.command[:3] == ["slurm.sh", "-e", "2"]
+
+
+@pytest.mark.parametrize("text", ["echo x\n", f"{REQUEST}{{}}\n", f"{REQUEST}[\n"])
+def test_a_script_without_a_request_is_one_sentence(tmp_path: Path, text: str) -> None:
+    script = tmp_path / "try.sbatch"
+    script.write_text(text)
+    with pytest.raises(WorkError, match="its last line is no request of the harness"):
+        run_of_script(script, tmp_path / "runs/e/profiler/x-by-hand", "by-hand")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    script = tmp_path / "try.sbatch"
+    script.write_text(script_of(DDP(gpus_per_node=1)))
+    folder = tmp_path / "runs" / "exercise_1_DDP" / "profiler"
+    first = run_of_script(script, folder / "x-by-hand", "7")
+    with pytest.raises(WorkError, match="exists already: nothing was overwritten"):
+        run_of_script(script, folder / "x-by-hand", "7")
+    assert [run.name for run in all_runs(tmp_path / "runs")] == [first.name]
+
+
+def node(number: int, exit_code: int, host: str = "n") -> NodeStatus:
+    return NodeStatus(node=number, host=f"{host}{number}", exit=exit_code, started_ns=0, ended_ns=number + 1)
+
+
+@pytest.mark.parametrize(
+    ("exits", "told", "found"),
+    [
+        ([1], [("n0.cluster", 7)], [7]),
+        ([1], [("localhost", -9)], [137]),
+        ([1], [("", -11)], [139]),
+        ([1], [], [1]),
+        ([0], [("n0", 7)], [0]),
+        ([143, 1], [("n1", 7)], [143, 7]),
+        ([1, 1], [("n1", -9), ("n0", 1)], [1, 137]),
+        ([247], [], [137]),  # deepspeed's
+        ([255], [], [255]),  # a container's own
+        ([137], [("n0", 7)], [137]),  # the launcher itself was killed
+    ],
+)
+def test_a_nodes_exit_status_is_that_of_the_rank_that_failed_first(
+    exits: list[int], told: list[tuple[str, int]], found: list[int]
+) -> None:
+    nodes = [node(number, code) for number, code in enumerate(exits)]
+    assert [each.exit for each in with_first_exits(nodes, told)] == found
+
+
+def test_a_run_of_a_script_has_its_own_state(tmp_path: Path) -> None:
+    script = tmp_path / "try.sbatch"
+    script.write_text(script_of(DDP(gpus_per_node=1)))
+    run = run_of_script(script, tmp_path / "runs/exercise_1_DDP/profiler/x-by-hand-y", "by-hand")
+    assert Run(run.path).job_id == "local-1"
+    assert run.log_dir.is_dir()
