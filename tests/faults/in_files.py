@@ -164,12 +164,12 @@ FAULTS = (
     ),
     _fault(
         "record-deleted-while-training", "run.json is deleted while it trains", while_it_runs(removed, "run.json"),
-        LOST, "traces, metrics and logs; report answers from them", told_by="status", takes=("run.json",),
-        steps=30, where=BOTH, state="unknown", exit_code=1, slurm="FAILED",
+        "completed, exit 0", "everything: the job's program writes it again at the end", told_by="status",
+        steps=30, where=BOTH,
     ),
     _fault(
         "logs-deleted-while-training", "the log folder is deleted while it trains", logs_removed,
-        "its logs are not beside it", "traces and metrics", told_by="logs", takes=("logs",), steps=30, where=BOTH,
+        "its logs are missing", "traces and metrics", told_by="logs", takes=("logs",), steps=30, where=BOTH,
     ),
     _fault(
         "monitor-files-deleted", "the monitor's folder is deleted while it trains",
