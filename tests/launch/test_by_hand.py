@@ -61,7 +61,7 @@ def test_files_and_name_of_an_edited_run_agree_with_it(tmp_path: Path) -> None:
     script.write_text(text)
     run_dir = tmp_path / "runs" / "exercise_2_DeepSpeed" / "profiler" / "tiny-by-hand-x"
     run = run_of_script(script, run_dir, "by-hand")
-    assert run.record.experiment.micro_batch_size == 4
+    assert isinstance(run.record.experiment, DeepSpeed) and run.record.experiment.micro_batch_size == 4
     assert '"train_micro_batch_size_per_gpu": 4' in (run.path / "ds_config.json").read_text()
     assert "-mbs4-" in run.name
     assert f"-$JOB_ID{run.name.partition(run.job_id)[2]}" in run.script.read_text(), "the script finds its folder"
