@@ -53,6 +53,7 @@ RUN_DIR = Var(var="RUN_DIR")
 NODE = "%q{SLURM_NODEID}"
 NODE_NAME = "%q{SLURMD_NODENAME}"
 """The node's number and name, as nsys writes a variable of the node; harness.launch.node puts its own there."""
+OF_NODE = re.compile(r"%q\{(SLURM_NODEID|SLURMD_NODENAME)\}")
 MASTER_ADDR = Var(var="MASTER_ADDR")
 MASTER_PORT = Var(var="MASTER_PORT")
 
@@ -107,7 +108,8 @@ def read_here(word: Word, environ: Mapping[str, str]) -> Here:
     """The word with its variables expanded from `environ`."""
     variables = [part for part in _parts(word) if isinstance(part, Var)]
     unset = [v.var for v in variables if not (v.before or v.otherwise or environ.get(v.var))]
-    return Here("".join(part.read(environ) if isinstance(part, Var) else part for part in _parts(word)), unset)
+    text = "".join(part.read(environ) if isinstance(part, Var) else part for part in _parts(word))
+    return Here(OF_NODE.sub(lambda found: environ.get(found[1], found[0]), text), unset)
 
 
 def shown(word: Word) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -35,12 +34,12 @@ from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.common.shell_words import option_lines
+from harness.launch.argv import OF_NODE
 from harness.launch.profilers import below_nsys
 from harness.launch.profilers.nsys import options_of_start, prepare, without_whole_node
 from harness.launch.profilers.record import OUTPUT, session_of
 from harness.live import leftovers, processes
 
-OF_NODE = re.compile(r"%q\{(SLURM_NODEID|SLURMD_NODENAME)\}")  # as nsys writes a variable
 PART, THEN = "::", ":then:"
 OTHER_RUNTIME = {"apptainer": "singularity", "singularity": "apptainer"}
 ASKED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)

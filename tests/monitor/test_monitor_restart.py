@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.launch.node import Monitor
 from harness.monitor import plot as plots
 from harness.monitor.plot import thinned
 from harness.monitor.record import begin_or_go_on
@@ -192,18 +193,7 @@ def test_no_line_of_a_picture_bridges_a_gap(write_samples: Callable[..., Path]) 
     assert (values[blank - 1], values[blank + 1], len(values)) == (449.0, 452.0, 301)
 
 
-# ---- the job's script, which starts it again
-
-
-def watching(site: str = "local") -> str:
-    """The function of the script that starts the monitor."""
-    from harness.experiment.exercises import DDP
-    from harness.launch.submit import prepare, script_of
-    from harness.site.site import load_site
-
-    text = script_of(prepare(DDP(gpus_per_node=1), load_site(site)).job)
-    begin = text.index("  watch() {")
-    return text[begin : text.index("\n  }\n", begin) + 5]
+# ---- the node's program, which starts it again
 
 
 ONCE = "warning: node1: the monitor ended with status {} at T; it is started again once"
@@ -217,35 +207,45 @@ FATES: dict[str, tuple[str, int, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("fate", "starts", "said"), FATES.values(), ids=FATES)
-def test_the_script_starts_it_again_once_and_says_so(tmp_path: Path, fate: str, starts: int, said: list[str]) -> None:
-    done = watched(tmp_path, fate, "watch & monitor=$!; wait $monitor; echo ended $?")
-    assert (tmp_path / "starts").read_text().count("\n") == starts
-    assert done.stdout == "ended 0\n"
-    assert re.sub(r"\d\d:\d\d:\d\d", "T", done.stderr).splitlines() == said
+class StandIn:
+    """What the monitor's starter reads of a node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run, self.number, self.host, self.watched, self.stopped = folder, 0, "node1", "node1", False
+        self.asked = argparse.Namespace(hz=1.0, on_hang="report")
+        self.said: list[str] = []
+        self.say = self.said.append
 
 
-@pytest.mark.parametrize("when", ["while [[ ! -s starts ]]; do sleep 0.01; done", ":"], ids=["late", "at once"])
-def test_asked_to_stop_it_is_not_started_again(tmp_path: Path, when: str) -> None:
-    done = watched(
-        tmp_path, "trap 'exit 143' TERM; for i in {1..600}; do sleep 0.1; done; exit 1",
-        f"watch & monitor=$!; {when}; kill -TERM $monitor; wait $monitor; echo ended $?",
-    )  # fmt: skip
-    assert "ended" in done.stdout
-    assert "warning" not in done.stderr
-    assert not (tmp_path / "starts").exists() or (tmp_path / "starts").read_text().count("\n") == 1
-
-
-def watched(folder: Path, fate: str, then: str) -> subprocess.CompletedProcess[str]:
-    """What the script's function does with a monitor of this fate."""
+def started(folder: Path, fate: str, monkeypatch: pytest.MonkeyPatch) -> tuple[StandIn, Monitor]:
+    """The starter of a monitor of this fate."""
     monitor = folder / "python"
     monitor.write_text(f"#!/bin/bash\ncd '{folder}'\necho \"$*\" >>starts\n{fate}\n")
     monitor.chmod(0o755)
-    names = f"host=node1 watched=node1 NODE=0 RUN_DIR='{folder}' HARNESS_PYTHON='{monitor}'"
-    text = f"set -uo pipefail\n{names}\ncd '{folder}'\n"
-    return subprocess.run(
-        ["bash", "-c", f"{text}{watching()}\n{then}"], capture_output=True, text=True, check=False, timeout=120
-    )
+    monkeypatch.setattr(sys, "executable", str(monitor))
+    node: Any = StandIn(folder)
+    return node, Monitor(node)
+
+
+@pytest.mark.parametrize(("fate", "starts", "said"), FATES.values(), ids=FATES)
+def test_the_node_starts_it_again_once_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fate: str, starts: int, said: list[str]
+) -> None:
+    node, monitor = started(tmp_path, fate, monkeypatch)
+    monitor._thread.join(60)
+    assert (tmp_path / "starts").read_text().count("\n") == starts
+    assert [re.sub(r"\d\d:\d\d:\d\d", "T", sentence) for sentence in node.said] == said
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["late", "at once"])
+def test_asked_to_end_it_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    fate = "trap 'exit 143' TERM; for i in {1..600}; do sleep 0.1; done; exit 1"
+    node, monitor = started(tmp_path, fate, monkeypatch)
+    while late and not (tmp_path / "starts").exists():
+        time.sleep(0.01)
+    monitor.end()
+    assert node.said == []
+    assert not (tmp_path / "starts").exists() or (tmp_path / "starts").read_text().count("\n") == 1
 
 
 def test_a_busy_process_is_still_seen_after_a_restart(tmp_path: Path, start: Start) -> None:

@@ -47,9 +47,9 @@ def _train_here(script: Path, *_: object, **__: object) -> None:
     """Run the command of the job's script, instead of the script."""
     run = Run(script.parent)
     job = resolve(run.record.experiment, run.record.site, this_machine())
-    here = {"RUN_DIR": str(run.path), "NODE": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    here = {"RUN_DIR": str(run.path), "SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     words = [read_here(word, here).text for word in job.commands[0].argv]
-    code, log = launch_forked("accelerate", words[words.index("accelerate") + 1 :], run.path)
+    code, log = launch_forked("accelerate", words[words.index("launch") + 1 :], run.path)
     assert code == 0, log[-3000:]
     run.write_status(Status(state="completed"))
 

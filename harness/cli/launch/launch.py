@@ -138,9 +138,9 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     job = prepared.job
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
-    if variables := shell_variables(os.environ, job):
-        print(f"from your shell: {variables_in_words(variables)}", file=sys.stderr)
     if behaviour.dry_run:
+        if variables := shell_variables(os.environ, job):
+            print(f"from your shell: {variables_in_words(variables)}", file=sys.stderr)
         warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
         text = script_of(job)
         if behaviour.explain:
@@ -155,6 +155,8 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
+    if variables := shell_variables(os.environ, job):
+        print(f"from your shell: {variables_in_words(variables)}", file=sys.stderr)
     from harness.cli.launch.plan_short import announced
     from harness.study.start import start_run
 
