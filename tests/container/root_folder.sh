@@ -26,5 +26,10 @@ cp "$new/usr/share/base-passwd/group.master" "$new/etc/group"
 touch "$new/etc/hosts" "$new/etc/localtime" "$new/etc/resolv.conf"
 # The training packages, wherever they come from, are there.
 echo /opt/packages >"$new/usr/lib/python3/dist-packages/packages.pth"
+# So are the launchers, by their own names.
+for pair in accelerate:accelerate.commands.accelerate_cli torchrun:torch.distributed.run; do
+  printf '#!/usr/bin/python3\nimport runpy\nrunpy.run_module("%s", run_name="__main__", alter_sys=True)\n' "${pair#*:}" >"$new/usr/bin/${pair%%:*}"
+  chmod 755 "$new/usr/bin/${pair%%:*}"
+done
 chown -R 0:0 "$new" # as an image without setuid unpacks it: an ordinary user has no other group
 mv -- "$new" "$1"
