@@ -104,7 +104,8 @@ def container_words(
 def _outermost(binds: Sequence[Word]) -> list[Word]:
     """The binds without those inside of a folder that is bound by its own name."""
     texts = {shown(bind): bind for bind in binds}
-    inside = (any(text.startswith(f"{each}/") for each in texts) and "/../" not in text for text in texts)
+    plain = [text for text in texts if ":" not in text and "/../" not in text]
+    inside = (text in plain and any(text.startswith(f"{each}/") for each in plain) for text in texts)
     return [bind for bind, is_inside in zip(texts.values(), inside, strict=True) if not is_inside]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,13 @@ def test_pyxis_runs_a_program_in_a_step_of_this_node(tmp_path: Path) -> None:
     names = next(str(word) for word in job.container if str(word).startswith("--container-env="))
     assert {"PYTHONPATH", "A", "RUN_DIR", "MASTER_ADDR"} <= set(names.partition("=")[2].split(","))
     assert job.container[-1] == "--container-image=/images/training.sqsh"
+
+
+def test_a_bind_inside_another_is_left_out_and_one_by_another_name_is_not(tmp_path: Path) -> None:
+    binds = ["/data", "/data/x", "/data/y:/opt/y", "/data/../z", "/dataset"]
+    words = list(map(str, container_of(tmp_path, runtime="apptainer", binds=binds, **IMAGE)))
+    bound = [after for word, after in pairwise(words) if word == "--bind"]
+    assert [each for each in bound if each.startswith("/data")] == ["/data", "/data/y:/opt/y", "/data/../z", "/dataset"]
 
 
 def test_pyxis_takes_options_of_srun_in_place_of_its_own(tmp_path: Path) -> None:
