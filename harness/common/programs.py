@@ -57,6 +57,11 @@ def ask(argv: Sequence[str], limit_s: float, environ: Mapping[str, str]) -> Answ
     return Answer(process.returncode, out, err)
 
 
+def shell_status(code: int) -> int:
+    """An exit status as a shell reports it: 128 + n for signal n, which Python writes as -n."""
+    return 128 - code if code < 0 else code
+
+
 def usable_cores() -> int:
     """Number of cores, at least one; on Linux of those that the process is bound to, as a job may have only some."""
     if hasattr(os, "sched_getaffinity"):

@@ -1,6 +1,5 @@
 """A job: what an experiment is at a site. Its defaults that depend on the site, the machine or the model are filled in,
-and all its rules are checked again. Pure: it reads and writes nothing of the run.
-"""
+and all its rules are checked again. Pure: it reads and writes nothing of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +21,16 @@ from harness.experiment.parse import validate
 from harness.launch.argv import NODE, RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
-from harness.launch.exercises.base import Chosen, Command, CommandPlace, DeviceKind, ExercisePlan, Target, launch_of
+from harness.launch.exercises.base import (
+    Chosen,
+    Command,
+    CommandPlace,
+    DeviceKind,
+    ExercisePlan,
+    Target,
+    launch_of,
+    reports_of,
+)
 from harness.launch.exercises.training import device_doubts
 from harness.site.site import Site
 
@@ -440,16 +448,3 @@ def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) 
     ranks = asked.gpus_per_node or 1
     available = machine.cores // asked.nodes if backend_of(site).RUNS_HERE else cpus or ranks
     return max(1, available // ranks)
-
-
-def reports_of(asked: Experiment, profiler: str) -> list[str]:
-    """The profiler's reports of a resolved experiment, relative to the run directory."""
-    if profiler == "torch":
-        return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
-    if profiler != "nsys":
-        return []
-    nodes = [f"nsys/profile_node{node}" for node in range(asked.nodes)]
-    if isinstance(asked, Profiled) and asked.nsys_per == "rank":
-        ranks, per_node = range(asked.world_size or 1), asked.gpus_per_node or 1
-        return [f"{nodes[rank // per_node]}_rank{rank}.nsys-rep" for rank in ranks]
-    return [f"{node}.nsys-rep" for node in nodes]

@@ -32,11 +32,12 @@ if __name__ == "__main__":
 
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
+from harness.common.programs import shell_status
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.common.shell_words import option_lines
 from harness.launch.argv import OF_NODE
 from harness.launch.profilers import below_nsys
-from harness.launch.profilers.nsys import options_of_start, prepare, without_whole_node
+from harness.launch.profilers.nsys import import_reports, options_of_start, prepare, program_of, without_whole_node
 from harness.launch.profilers.record import OUTPUT, session_of
 from harness.live import leftovers, processes
 
@@ -80,11 +81,6 @@ def _split(words: Sequence[str], at: str) -> list[list[str]]:
         else:
             found[-1].append(word)
     return found
-
-
-def shell_status(code: int) -> int:
-    """An exit status as a shell reports it: 128 + n for signal n."""
-    return 128 - code if code < 0 else code
 
 
 class Node:
@@ -237,7 +233,7 @@ class Node:
             self.say(f"nsys ended with status {ended_with} before it had started the training; {then}")
         waits.unlink(missing_ok=True)
         if container:
-            _import_reports(output)
+            import_reports(output)
         with suppress(OSError, ValueError):  # the binds that this nsys needed
             ran = Path(f"{waits}.ran")
             self.ran[-1][-len(program) :] = masked_words(json.loads(ran.read_text(encoding="utf-8")))
@@ -365,44 +361,6 @@ def _memory() -> str:
         return tempfile.mkdtemp(prefix="harness-", dir="/dev/shm")
     except OSError:
         return tempfile.mkdtemp(prefix="harness-")
-
-
-def program_of(named: Path) -> Path:
-    """nsys itself, in `target-linux-…`: what PATH names may be a link to it or a script that looks for it. Where it
-    cannot be told, what PATH names."""
-    real = named.resolve()
-    if "/target-linux-" in str(real):
-        return real
-    folder = real.parent.parent
-    patterns = ("target-linux-*/nsys", "nsight-systems-*/target-linux-*/nsys")
-    found = {path.resolve() for pattern in patterns for path in folder.glob(pattern)}
-    return found.pop() if len(found) == 1 else named
-
-
-def _import_reports(output: Path) -> None:
-    """Make reports of what nsys recorded in a container without its importer's libraries; a line each."""
-    recordings = [path for path in output.parent.glob("*.qdstrm") if path.name.startswith(output.name)]
-    beside = program_of(Path(shutil.which("nsys") or "nsys")).parent.parent  # its importer lies beside its recorder
-    importer = next(iter(sorted(beside.glob("host-linux-*/QdstrmImporter"))), None)
-    for recording in sorted(path for path in recordings if not path.with_suffix(".nsys-rep").exists()):
-        why = _imported(importer, recording) if importer else "this nsys has no importer beside it"
-        made = recording.with_suffix(".nsys-rep").name
-        told = f"could not be turned into a report: {why}" if why else f"became {made}"
-        print(f"nsys: {recording.name}, which nsys itself could not import, {told}", file=sys.stderr)
-
-
-def _imported(importer: Path, recording: Path) -> str:
-    """Make the report; the reason if that failed. What was recorded goes away only with a report."""
-    unfinished = recording.with_name(f".unfinished-{recording.stem}.nsys-rep")
-    argv: list[str | Path] = [importer, "--force-overwrite", "--input-file", recording, "--output-file", unfinished]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
-    if done.returncode or not unfinished.is_file():
-        unfinished.unlink(missing_ok=True)
-        said = (done.stderr or done.stdout).strip().splitlines()
-        return said[-1] if said else f"exit {done.returncode}"
-    unfinished.replace(recording.with_suffix(".nsys-rep"))
-    recording.unlink()
-    return ""
 
 
 def start_all(nodes: int) -> int:

@@ -40,6 +40,7 @@ assert pydantic and yaml
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import ROOT
+from harness.common.programs import shell_status
 from harness.live import processes
 from harness.live.ended import (
     STOPPED,
@@ -51,6 +52,7 @@ from harness.live.ended import (
 )
 from harness.run import SUBMITTED, Run
 from harness.run.record import NodeStatus, State, Status
+from harness.site.slurm_commands import ORDER_S, ask
 
 APPEARS_S = 60.0
 GRACE_S = 40.0  # after a cancellation; before its time limit a job has time to write its traces
@@ -157,8 +159,7 @@ class Supervisor:
             self._script = subprocess.Popen(["bash", str(script)], env=environ, preexec_fn=_deaf)  # noqa: PLW1509 - one thread
             if self.reason:  # it came before there was a script
                 self._stop_nodes(GRACE_S)
-            code = self._script.wait()
-            code = 128 - code if code < 0 else code
+            code = shell_status(self._script.wait())
         else:
             code = STOPPED
         if self._killer is not None:
@@ -200,10 +201,12 @@ class Supervisor:
         monitor finish. To all of them: which number is the training's depends on the site's own lines."""
         job = os.environ.get("SLURM_JOB_ID", "")
         if self._backend == "allocation":  # only its own step: the shell of the allocation may be another one
-            steps = _output("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i %j").splitlines()
+            steps = ask(
+                "squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i %j", limit_s=ORDER_S
+            ).out.splitlines()
             job = next((line.split()[0] for line in steps if line.split()[1:] == [f"run-{self.job_id}"]), "")
         if self._backend in _OF_SLURM:
-            _output("scancel", f"--signal={number.name.removeprefix('SIG')}", job)
+            ask("scancel", f"--signal={number.name.removeprefix('SIG')}", job, limit_s=ORDER_S)
             return
         started = self._started()
         below = [pid for each in started for pid in processes.descendants(each)] if number is signal.SIGKILL else []
@@ -221,14 +224,6 @@ def _starts_nodes(pid: int) -> bool:
         words = (processes.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[:2]
         return any(word.decode("utf-8", "replace").rpartition("/")[2] in _NODES for word in words)
     return False
-
-
-def _output(*argv: str) -> str:
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
 
 
 def _draw(run: Run) -> None:
@@ -258,7 +253,7 @@ def started_by_hand(script: Path) -> None:
 
     run = run_of_script(script, Path(os.environ["RUN_DIR"]), os.environ["JOB_ID"])
     os.environ.update(HARNESS_JOB_ID=run.job_id, JOB_ID=run.job_id, RUN_DIR=str(run.path))
-    print(f"run {run.job_id}: {run.path}", flush=True)
+    print(f"run {run.job_id}: {run.path}\nfollow it: bash slurm.sh logs {run.job_id} -f", flush=True)
     os.execv(sys.executable, [sys.executable, __file__, str(run.script), SUBMITTED])
 
 
@@ -335,9 +330,9 @@ def run_series(argv: Sequence[str]) -> int:
     for number, run in enumerate(asked.runs):
         failed = series.one(run, f"{job}-{number}")
         if failed:
-            code = 128 - failed if failed < 0 else failed
+            code = shell_status(failed)
             # Its steps, not this program: the next run starts on idle nodes.
-            subprocess.run(["scancel", "--signal=KILL", job], stderr=subprocess.DEVNULL, check=False)
+            ask("scancel", "--signal=KILL", job, limit_s=ORDER_S)
     log = asked.runs[0].parents[1] / "logs" / f"slurm-{job}.out"
     with suppress(OSError):
         if not log.stat().st_size:

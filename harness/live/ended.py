@@ -15,6 +15,7 @@ from harness.common.bounded_read import read_end
 from harness.common.format import cut
 from harness.common.mystery import hides
 from harness.common.printable import printable
+from harness.common.programs import shell_status
 from harness.experiment.exercises import Own, Profiled
 from harness.live.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
 from harness.live.hang import read_hang
@@ -26,6 +27,7 @@ STOPPED = 143  # by TERM
 COPY = "copy it again, or build it (containers/README.md)"
 _CLOSING_S = 3.0  # helpers of Python's multiprocessing end a moment after their rank
 _SHOWN = 5
+_MOST_TOLD = 300  # characters of what a program said
 _NO_STEP = (
     "no step was observed: it called no optimizer and no model's forward, or its Python ran with -I, -E or -S and so "
     "without the observer"
@@ -159,7 +161,7 @@ def with_first_exits(nodes: Sequence[NodeStatus], told: Sequence[tuple[str, int]
             own = next((each for each, at in zip(left, names, strict=True) if at == node.host or at not in hosts), None)
             if own is not None:
                 left.remove(own)
-                code = 128 - own[1] if own[1] < 0 else own[1]
+                code = shell_status(own[1])
         elif 256 - signal.NSIG < code < 255:
             code = 128 + 256 - code
         found.append(node.model_copy(update={"exit": code}))
@@ -177,10 +179,25 @@ def why_it_ended(run: Run, state: State, exit_code: int) -> str:
         return ends_of_ranks(run.path, run.err)
     if state != "failed":
         return ""
+    refused = _refused(run.err) if exit_code == 2 else ""
     death = first_death(run.path, run.err)
-    if death is None:
-        return _why_not_begun(run)
+    if refused or death is None:
+        return refused or _why_not_begun(run)
     return "; ".join(filter(None, [death.sentence, what_it_means(exit_code)]))
+
+
+# As argparse writes it, before it ends with 2: how the program is called, then what was wrong.
+_REFUSED = re.compile(r"^usage: (?:.*\n)+?(?P<program>\S[^:\n]*): error: (?P<said>.+)$", re.MULTILINE)
+
+
+def _refused(log: Path) -> str:
+    """A sentence on the first program that did not accept its arguments; empty if the log tells of none."""
+    try:
+        found = _REFUSED.search(read_end(log, LOG_BYTES).decode(errors="replace"))
+    except (OSError, ValueError):
+        return ""
+    said = f"{found['program']} does not accept its arguments: {found['said']}" if found else ""
+    return cut(printable(said), _MOST_TOLD)
 
 
 def _why_not_begun(run: Run) -> str:
@@ -212,7 +229,6 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     return f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
 
 
-_MOST_TOLD = 300
 _BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
 
 

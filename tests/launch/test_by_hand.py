@@ -27,13 +27,16 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
     """Without slurm.sh, from another folder, and also from a shell that is inside of another run."""
     printed = process(tmp_path, "run", "--dry-run", "--no-profile", "--", "bash", "-c", "echo plain", "x").stdout
     env = {**os.environ, "HARNESS_SITE": "local", "HARNESS_SUPERVISED": "7", "JOB_ID": "7"}
-    for number, text in enumerate([printed, printed.replace("echo plain", "echo edited", 1)], 1):
+    said = []
+    for text in (printed, printed.replace("echo plain", "echo edited", 1)):
         script = tmp_path / "try.sbatch"
         script.write_text(text)
         done = subprocess.run(["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(f"run local-{number}: ")
+        said.append(done.stdout)
     plain, edited = all_runs(tmp_path / "runs")
+    for run, text in zip((plain, edited), said, strict=True):
+        assert text == f"run {run.job_id}: {run.path}\nfollow it: bash slurm.sh logs {run.job_id} -f\n"
     assert [run.status().state for run in (plain, edited)] == ["completed", "completed"]
     assert plain.record.edited == ""
     changed = [line for line in edited.record.edited.splitlines() if line[0] in "+-"]
@@ -42,6 +45,23 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
     assert (plain.out.read_text(), edited.out.read_text()) == ("plain\n", "edited\n")
     assert "echo edited" in edited.script.read_text()
     assert process(tmp_path, "ls").stdout.count("edited") == 1
+
+
+@pytest.mark.parametrize(("word", "says"), [("--lr=two", "argument --lr: invalid float"), ("--mbs=2", "unrecognized")])
+def test_a_typing_mistake_in_a_script_is_told_in_the_words_of_its_program(tmp_path: Path, word: str, says: str) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
+        "parser.parse_args()\n"
+    )
+    printed = process(tmp_path, "run", "--dry-run", "--no-profile", "--", "python3", str(program), "--lr=2").stdout
+    script = tmp_path / "try.sbatch"
+    script.write_text(printed.replace("--lr=2", word, 1))
+    env = {**os.environ, "HARNESS_SITE": "local"}
+    done = subprocess.run(["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    [run] = all_runs(tmp_path / "runs")
+    assert run.status().why.startswith(f"own.py does not accept its arguments: {says}")
 
 
 def test_the_record_has_the_trainings_arguments_of_the_script() -> None:
@@ -117,5 +137,5 @@ def test_a_run_of_a_script_has_its_own_state(tmp_path: Path) -> None:
     script = tmp_path / "try.sbatch"
     script.write_text(script_of(DDP(gpus_per_node=1)))
     run = run_of_script(script, tmp_path / "runs/exercise_1_DDP/profiler/x-by-hand-y", "by-hand")
-    assert Run(run.path).job_id == "local-1"
+    assert Run(run.path).job_id.startswith("local-")
     assert run.log_dir.is_dir()

@@ -19,8 +19,15 @@ from harness.experiment.nsys_sets import (
     profile_words,
     trace_list,
 )
-from harness.launch.node import program_of
-from harness.launch.profilers.nsys import Nsys, adapted, blindness, options_of_start, understood, without_whole_node
+from harness.launch.profilers.nsys import (
+    Nsys,
+    adapted,
+    blindness,
+    options_of_start,
+    program_of,
+    understood,
+    without_whole_node,
+)
 from tests.launch.launch_shared import ROOT
 
 COMMON = """

@@ -17,7 +17,7 @@ from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
 from harness.experiment.exercises import Own, Profiled, read_experiment
 from harness.launch import submit
-from harness.launch.job import reports_of
+from harness.launch.exercises.base import reports_of
 from harness.run import Run, find_run, write_atomically
 from harness.run.record import FINAL
 

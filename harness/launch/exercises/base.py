@@ -13,6 +13,7 @@ from harness.common.paths import ROOT, expanded
 from harness.experiment.base import Experiment
 from harness.experiment.model import Model
 from harness.experiment.options import options_of
+from harness.experiment.training import Profiled
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, concatenated, join, parent
 from harness.site.site import Site
 
@@ -152,6 +153,19 @@ def launch_of(asked: Requested) -> Launch[Requested]:
     name = type(asked).__module__.rpartition(".")[2]
     launch: Launch[Requested] = import_module(f"{__package__}.{name}").LAUNCH
     return launch
+
+
+def reports_of(asked: Experiment, profiler: str) -> list[str]:
+    """The profiler's reports of a resolved experiment, relative to the run directory."""
+    if profiler == "torch":
+        return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
+    if profiler != "nsys":
+        return []
+    nodes = [f"nsys/profile_node{node}" for node in range(asked.nodes)]
+    if isinstance(asked, Profiled) and asked.nsys_per == "rank":
+        ranks, per_node = range(asked.world_size or 1), asked.gpus_per_node or 1
+        return [f"{nodes[rank // per_node]}_rank{rank}.nsys-rep" for rank in ranks]
+    return [f"{node}.nsys-rep" for node in nodes]
 
 
 def script_path(asked: Experiment, name: str) -> str:

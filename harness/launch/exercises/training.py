@@ -171,7 +171,7 @@ def paraver_command(place: CommandPlace, asked: Profiled) -> Command:
     """The conversion of the run's traces, by the harness on the first node."""
     ours: list[Word] = ["env", f"PYTHONPATH={ROOT}", place.launcher_python]  # whatever the training's is
     convert = [*ours, "-m", "harness", "paraver", join(RUN_DIR), *["--compress"] * (asked.nsys2prv == "compress")]
-    return Command("Paraver trace", convert, contained=False, decisive=False)
+    return Command("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
 
 
 def _folders(asked: Training, place: CommandPlace) -> list[Word]:

@@ -182,6 +182,44 @@ def prepare(words: Sequence[str], inside: bool = False) -> tuple[Nsys, Recording
     return nsys, adapted(words, nsys)
 
 
+def program_of(named: Path) -> Path:
+    """nsys itself, in `target-linux-…`: what PATH names may be a link to it or a script that looks for it. Where it
+    cannot be told, what PATH names."""
+    real = named.resolve()
+    if "/target-linux-" in str(real):
+        return real
+    folder = real.parent.parent
+    patterns = ("target-linux-*/nsys", "nsight-systems-*/target-linux-*/nsys")
+    found = {path.resolve() for pattern in patterns for path in folder.glob(pattern)}
+    return found.pop() if len(found) == 1 else named
+
+
+def import_reports(output: Path) -> None:
+    """Make reports of what nsys recorded in a container without its importer's libraries; a line each."""
+    recordings = [path for path in output.parent.glob("*.qdstrm") if path.name.startswith(output.name)]
+    beside = program_of(Path(shutil.which("nsys") or "nsys")).parent.parent  # its importer lies beside its recorder
+    importer = next(iter(sorted(beside.glob("host-linux-*/QdstrmImporter"))), None)
+    for recording in sorted(path for path in recordings if not path.with_suffix(".nsys-rep").exists()):
+        why = _imported(importer, recording) if importer else "this nsys has no importer beside it"
+        made = recording.with_suffix(".nsys-rep").name
+        told = f"could not be turned into a report: {why}" if why else f"became {made}"
+        print(f"nsys: {recording.name}, which nsys itself could not import, {told}", file=sys.stderr)
+
+
+def _imported(importer: Path, recording: Path) -> str:
+    """Make the report; the reason if that failed. What was recorded goes away only with a report."""
+    unfinished = recording.with_name(f".unfinished-{recording.stem}.nsys-rep")
+    argv: list[str | Path] = [importer, "--force-overwrite", "--input-file", recording, "--output-file", unfinished]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
+    if done.returncode or not unfinished.is_file():
+        unfinished.unlink(missing_ok=True)
+        said = (done.stderr or done.stdout).strip().splitlines()
+        return said[-1] if said else f"exit {done.returncode}"
+    unfinished.replace(recording.with_suffix(".nsys-rep"))
+    recording.unlink()
+    return ""
+
+
 def main(argv: list[str]) -> str | int:
     """`nsys profile OPTION… PROGRAM…`, in a container: become its nsys, without what it does not know. Returns only an
     error."""
