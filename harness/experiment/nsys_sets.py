@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import RequestError, nearest
@@ -23,17 +24,23 @@ def load_options(name_or_path: str) -> Options:
     """An option set by name, or from a file. Raises RequestError: the set does not exist, or is not a JSON object of
     options."""
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
-    try:
-        options = read_bounded_json(path)
-    except OSError as error:
-        near = nearest(path.stem, _option_sets())
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(_option_sets())}"
-        raise RequestError(f"nsys options {path}: cannot be read ({error.strerror}); {hint}") from None
-    except ValueError as error:
-        raise RequestError(f"nsys options {path}: {error}") from None
+    options = _read(path, f"nsys options {path}", _option_sets())
     if not isinstance(options, dict) or not all(isinstance(v, str | list | None) for v in options.values()):
         raise RequestError(f"nsys options {path}: must be one JSON object of option names and texts, lists or null")
     return options
+
+
+def _read(path: Path, what: str, ours: list[str]) -> Any:
+    """The file's JSON. what: the file in a sentence; ours: the names of our own. Raises RequestError: it cannot be
+    read."""
+    try:
+        return read_bounded_json(path)
+    except OSError as error:
+        near = nearest(path.stem, ours)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(ours)}, or give a path"
+        raise RequestError(f"{what} cannot be read ({error.strerror}); {hint}") from None
+    except ValueError as error:
+        raise RequestError(f"{what}: {error}") from None
 
 
 def is_option_set(name: str | None) -> bool:
@@ -68,14 +75,7 @@ def trace_list(name_or_path: str) -> Path:
 
 def check_trace_list(path: Path) -> None:
     """Raises RequestError: the file is no list of Python functions, as nsys reads it."""
-    try:
-        listed = read_bounded_json(path)
-    except OSError as error:
-        near = nearest(path.stem, _trace_lists())
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(_trace_lists())}, or give a path"
-        raise RequestError(f"{path} cannot be read ({error.strerror}); {hint}") from None
-    except ValueError as error:
-        raise RequestError(f"{path}: {error}") from None
+    listed = _read(path, str(path), _trace_lists())
     is_list = isinstance(listed, list) and listed and all(isinstance(each, dict) for each in listed)
     if not is_list or not all(
         isinstance(each.get("module"), str) and isinstance(each.get("functions"), list) for each in listed
