@@ -150,12 +150,12 @@ class Job:
 
     @property
     def node_program(self) -> list[Word]:
-        """What a node starts, with its options."""
+        """What Python starts on a node, with its options."""
         asked, profiled = self.experiment, isinstance(self.experiment, Profiled)
         folder = next((command.folder for command in self.commands if command.folder), None)
         local = backend_of(self.site).RUNS_HERE
         return [
-            *(join(Var("HARNESS_PYTHON")), f"{self.checkout}/harness/launch/node.py"),
+            f"{self.checkout}/harness/launch/node.py",
             *self.node_lines,
             *(["--nodes", str(asked.nodes)] if local and asked.nodes > 1 else []),
             *(

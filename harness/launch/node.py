@@ -4,8 +4,8 @@ writes how they ended.
     node.py [OPTION…] nsys profile WORD… :: singularity exec WORD… :: accelerate launch WORD…
 
 Each part before `::` may be left out; `:then:` begins a second command. `%q{SLURM_NODEID}` in a word is the node's
-number. The job's script starts it by its path, once on each node: PYTHONPATH is the training's. Light: it imports no
-pydantic.
+number. The job's script starts it by its path, once on each node, with -E: PYTHONPATH and a module's PYTHONHOME are the
+training's. Light: it imports no pydantic.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ STOPPED = 143  # by TERM, as a shell reports it
 KILL_S = 40.0  # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal
 NSYS_TIMES = 3
 _NUMBER, _SET_UP = "HARNESS_NODE", "HARNESS_SET_UP"  # which node of this machine it is; the site's lines have run
+_SELF = (sys.executable, "-E")
 _OWN = ("HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_SUPERVISED")  # of the script, not of what it starts
 
 
@@ -95,6 +96,7 @@ class Node:
         self.left_out: list[str] = []
         self.ran: list[list[str]] = []
         self._child: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
         self._program = ""
         for signum in ASKED:
             signal.signal(signum, self._ask)
@@ -113,7 +115,8 @@ class Node:
 
     def _pass_on(self) -> None:
         time.sleep(1)
-        child = self._child
+        with self._starting:
+            child = self._child
         # A step of its own, which Slurm asks itself: a kill of srun would end its tasks with KILL.
         is_step = child is not None and Path(self._program).name == "srun"
         if self._canary.poll() is None and child is not None and not is_step:
@@ -122,11 +125,12 @@ class Node:
     def start(self, words: Sequence[str], environ: dict[str, str]) -> int:
         """Run a program to its end; returns its exit status as a shell reports it."""
         folder = self.asked.folder
-        if self.stopped:
-            return STOPPED
-        self._program = words[0]
         try:
-            self._child = subprocess.Popen(words, env=environ, cwd=folder)
+            with self._starting:
+                if self.stopped:
+                    return STOPPED
+                self._program = words[0]
+                self._child = subprocess.Popen(words, env=environ, cwd=folder)
         except OSError as error:
             if folder is not None and error.filename == folder:
                 what = f"{self.host} does not see the folder {folder}, where the training starts"
@@ -134,8 +138,6 @@ class Node:
                 return 1
             self.say(f"{words[0]}: cannot be started on {self.host} ({error.strerror})")
             return 126 if isinstance(error, PermissionError) else 127
-        if self.stopped:  # it came before there was a child
-            self._pass_on()
         code = shell_status(self._child.wait())
         self._child = None
         return code
@@ -337,7 +339,8 @@ class Monitor:
         for what in ("started again once", "not started again: samples are missing from now on"):
             if self._over or node.stopped:
                 return
-            self._process = subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": str(ROOT)})
+            inherited = {name: text for name, text in os.environ.items() if name != "PYTHONHOME"}
+            self._process = subprocess.Popen(argv, env=inherited | {"PYTHONPATH": str(ROOT)})
             if self._over:  # it was asked before there was one
                 self._process.terminate()
             code = shell_status(self._process.wait())
@@ -365,7 +368,7 @@ def _memory() -> str:
 
 def start_all(nodes: int) -> int:
     """Run every node of a job on this machine, each as a process group; returns the first exit status that is not 0."""
-    argv = [sys.executable, *sys.argv]
+    argv = [*_SELF, *sys.argv]
     devices = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     share = len(devices) // nodes
     started: list[subprocess.Popen[bytes]] = []
@@ -407,7 +410,7 @@ def _set_up(lines: Sequence[str], argv: Sequence[str]) -> None:
     warn = 'echo "warning: $host: a line of node_setup failed" >&2'
     text = "".join(f"if ! {{\n:\n{line}\n}}; then {warn}; fi\n" for line in lines)  # ":" for one that is only a comment
     os.environ[_SET_UP] = "1"
-    os.execvp("bash", ["bash", "-c", f'host=$(hostname -s)\n{text}exec "$@"', "bash", sys.executable, *argv])
+    os.execvp("bash", ["bash", "-c", f'host=$(hostname -s)\n{text}exec "$@"', "bash", *_SELF, *argv])
 
 
 def _asked(argv: Sequence[str]) -> argparse.Namespace:

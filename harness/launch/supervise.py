@@ -221,7 +221,7 @@ def _deaf() -> None:
 
 def _starts_nodes(pid: int) -> bool:
     with suppress(OSError):
-        words = (processes.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[:2]
+        words = (processes.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[:3]  # python -E node.py
         return any(word.decode("utf-8", "replace").rpartition("/")[2] in _NODES for word in words)
     return False
 

@@ -12,8 +12,11 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a small Python of a container has no ntpath, without which there is no pathlib
+    from pathlib import Path
 
 GRACE_S = 30.0
 LAST_WORDS = """Root Cause (first observed failure):
@@ -24,10 +27,11 @@ LAST_WORDS = """Root Cause (first observed failure):
   exitcode  : {code} (pid: {pid})
   error_file: <N/A>"""
 CUSTOMIZE = """
-import sys
-if "launch" in sys.orig_argv[2:3] and sys.orig_argv[1].endswith("/accelerate"):
+with open("/proc/self/cmdline", encoding="utf-8") as file:
+    argv = file.read().split("\\0")[:-1]
+if "launch" in argv[2:4] and (argv[1].endswith("/accelerate") or "accelerate.commands.accelerate_cli" in argv[2:3]):
     from tests.faults.light_launch import launch
-    launch(sys.orig_argv)
+    launch(argv)
 """
 
 

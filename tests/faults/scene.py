@@ -146,6 +146,7 @@ class Scene:
         path = self.folder / "light.py"
         lines = [
             "import os, signal, sys, time",
+            "import exercises.utils  # as the exercises' scripts: it refuses an old Python",
             "from tests.faults.light_train import at, hold, hold_for_go, hold_until_stopped, main",
         ]
         path.write_text("\n".join([*lines, self.fault.setting.training, "sys.exit(main())", ""]))

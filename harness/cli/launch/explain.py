@@ -306,7 +306,9 @@ class _Explaining:
             source = self.sources.cpus() if name == "cpus-per-task" else ""
             yield self._row("srun", text.removesuffix(" \\"), self._entry("srun", name), source)
         ours, *lines = groups(self.job.node_program)
-        yield self._row("node", quote_all(ours), self._entry("node", "program"), self.sources.python())
+        yield self._row(
+            "node", f'"$HARNESS_PYTHON" -E {quote_all(ours)}', self._entry("node", "program"), self.sources.python()
+        )
         for line in lines:
             yield from self._options("node", line)
         yield self._row("node", self.job.node_words, self._entry("node", "words"))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from harness.common.paths import ROOT, expanded
@@ -175,18 +176,21 @@ def script_path(asked: Experiment, name: str) -> str:
 MODULES = {"accelerate": "accelerate.commands.accelerate_cli", "deepspeed": "deepspeed.launcher.runner"}
 MODULES |= {"torchrun": "torch.distributed.run"}
 TORCHRUN_JSC = "torchrun_jsc"
+_USUAL = ("python3", "python")
 _PLAIN = re.compile(r"[\w/.+@ -]*")  # a path that the first line of a script can name
 
 
 def program(python: Word, name: str) -> list[Word]:
-    """A launcher by its own name: the script that lies beside the Python whose package it is of."""
+    """A launcher by its own name: the script that lies beside the Python whose package it is of. By its module where
+    there is none, as in an environment that borrows another one's packages, and of a Python that is named by version:
+    a script of PATH belongs to the usual one."""
     if not isinstance(python, str):
         folder = parent(python)
         return [python, "-m", MODULES[name]] if folder is None else [concatenated(folder, f"/bin/{name}")]
     folder, slash, _ = python.rpartition("/")
-    if not _PLAIN.fullmatch(folder):
-        return [python, "-m", MODULES[name]]
-    return [f"{folder}{slash}{'bin/' * python.endswith('/harness-python')}{name}"]
+    script = f"{folder}{slash}{'bin/' * python.endswith('/harness-python')}{name}"
+    is_its_own = not (Path(python).exists() and not Path(script).exists()) if slash else python in _USUAL
+    return [script] if is_its_own and _PLAIN.fullmatch(folder) else [python, "-m", MODULES[name]]
 
 
 def torchrun(asked: Experiment, place: CommandPlace) -> list[Word]:

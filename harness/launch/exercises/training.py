@@ -169,7 +169,8 @@ def ranks_of(asked: Experiment) -> str:
 
 def paraver_command(place: CommandPlace, asked: Profiled) -> Command:
     """The conversion of the run's traces, by the harness on the first node."""
-    ours: list[Word] = ["env", f"PYTHONPATH={ROOT}", place.launcher_python]  # whatever the training's is
+    own = ["-u", "PYTHONHOME", f"PYTHONPATH={ROOT}"]  # whatever the training's are
+    ours: list[Word] = ["env", *own, place.launcher_python]
     convert = [*ours, "-m", "harness", "paraver", join(RUN_DIR), *["--compress"] * (asked.nsys2prv == "compress")]
     return Command("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
 
