@@ -200,17 +200,20 @@ class Node:
         for sentence in said:
             self.leave_out(sentence)
         if self.asked.nsys_per == "rank":
-            return self._per_rank(words, container, training, environ)
-        again = options_of_start(installed, words)
-        return self._recorded(words, again, container, training, environ)
+            code = self._per_rank(words, container, training, environ)
+        else:
+            again = options_of_start(installed, words)
+            code = self._recorded(words, again, container, training, environ)
+        if container:
+            import_reports(self._output(words))
+        return code
 
     def _recorded(
         self, words: list[str], again: list[str] | None, container: list[str], training: list[str],
         environ: dict[str, str],
     ) -> int:  # fmt: skip
         """Run the training under nsys, which is started again when it has ended before it began the training."""
-        named = (word.removeprefix(OUTPUT) for word in words if word.startswith(OUTPUT))
-        output = Path(next(named, f"{self.run}/nsys/report"))
+        output = self._output(words)
         waits = output.with_name(f".{output.name}.waits")
         program = [*container, *training]
         count = str(len(container) - 1) if container else "0"
@@ -234,13 +237,16 @@ class Node:
             then = "it is started again" if left else f"{NSYS_TIMES} times: --profiler torch records without it"
             self.say(f"nsys ended with status {ended_with} before it had started the training; {then}")
         waits.unlink(missing_ok=True)
-        if container:
-            import_reports(output)
         with suppress(OSError, ValueError):  # the binds that this nsys needed
             ran = Path(f"{waits}.ran")
             self.ran[-1][-len(program) :] = masked_words(json.loads(ran.read_text(encoding="utf-8")))
             ran.unlink()
         return code
+
+    def _output(self, words: Sequence[str]) -> Path:
+        """Where nsys writes, as it is told."""
+        named = (word.removeprefix(OUTPUT) for word in words if word.startswith(OUTPUT))
+        return Path(next(named, f"{self.run}/nsys/report"))
 
     def _records(self) -> bool:
         """Whether nsys lives, or is about to."""

@@ -111,6 +111,38 @@ def test_with_a_fake_nsys_where_no_mark_can_be_made_it_is_started_once(nsys: Pat
     assert done.stderr == "End of file\n"
 
 
+BOX = """#!/bin/bash
+while [[ $1 == --bind ]]; do shift 2; done
+exec "${@:2}" # after the image
+"""
+IMPORTER = """#!/bin/bash
+cp "$3" "$5" # --force-overwrite --input-file IN --output-file OUT
+"""
+
+
+@pytest.mark.parametrize("rank", ["", "_rank0"])
+def test_what_a_fake_nsys_could_not_import_in_a_container_becomes_a_report_outside(tmp_path: Path, rank: str) -> None:
+    programs = {"nsys": NSYS, "box": BOX, "../host-linux-x64/QdstrmImporter": IMPORTER}
+    folder = tmp_path / "target-linux-x64"
+    (tmp_path / "host-linux-x64").mkdir()
+    folder.mkdir()
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (folder / "nsys.failures").write_text("0")
+    made = folder / "run/nsys"
+    output = f"--output={made}/profile_node%q{{SLURM_NODEID}}{rank.replace('0', '%q{RANK}')}"
+    options = ("--nsys-per", "rank") if rank else ()
+    train = ("sh", "-c", f"echo r >{made}/profile_node1{rank}.qdstrm; echo other >{made}/profile_node10.qdstrm")
+    done = ended(node(folder, "nsys", "profile", output, "::", "box", "image", "::", *train, options=options))
+    assert done.returncode == 0, done.stderr
+    said = (
+        f"nsys: profile_node1{rank}.qdstrm, which nsys itself could not import, became profile_node1{rank}.nsys-rep\n"
+    )
+    assert said in done.stderr
+    assert {path.name for path in made.iterdir()} == {f"profile_node1{rank}.nsys-rep", "profile_node10.qdstrm"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_asked_to_stop_it_waits_for_nsys_and_starts_none_again(nsys: Path, number: int) -> None:
     nsys.write_text(NSYS.partition("echo x")[0] + STOPPED)

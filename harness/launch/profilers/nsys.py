@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from glob import escape
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -195,8 +196,9 @@ def program_of(named: Path) -> Path:
 
 
 def import_reports(output: Path) -> None:
-    """Make reports of what nsys recorded in a container without its importer's libraries; a line each."""
-    recordings = [path for path in output.parent.glob("*.qdstrm") if path.name.startswith(output.name)]
+    """Make reports of what nsys recorded in a container without its importer's libraries; a line each. output: as nsys
+    was told it, also with %q{RANK}."""
+    recordings = output.parent.glob(f"{escape(output.name).replace('%q{RANK}', '*')}.*qdstrm")
     beside = program_of(Path(shutil.which("nsys") or "nsys")).parent.parent  # its importer lies beside its recorder
     importer = next(iter(sorted(beside.glob("host-linux-*/QdstrmImporter"))), None)
     for recording in sorted(path for path in recordings if not path.with_suffix(".nsys-rep").exists()):
