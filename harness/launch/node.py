@@ -38,7 +38,7 @@ from harness.common.shell_words import option_lines
 from harness.launch.argv import OF_NODE
 from harness.launch.profilers import below_nsys
 from harness.launch.profilers.nsys import import_reports, options_of_start, prepare, program_of, without_whole_node
-from harness.launch.profilers.record import OUTPUT, session_of
+from harness.launch.profilers.record import output_of, session_of
 from harness.live import leftovers, processes
 
 PART, THEN = "::", ":then:"
@@ -189,31 +189,31 @@ class Node:
             if not (runtime := self._runtime(container[0])):
                 return 127
             container = [runtime, *container[1:]]
-        if not nsys:
-            return self._shown([*container, *training], environ)
+        program = [*container, *training]
+        code = self._profiled(Part(nsys, container, training), environ) if nsys else self._shown(program, environ)
+        if container and (output := output_of([*nsys, *container])):  # of pyxis, the container's words have nsys's
+            import_reports(output)
+        return code
+
+    def _profiled(self, command: Part, environ: dict[str, str]) -> int:
+        nsys, container, training = command
         names = kept_from_nsys(environ)
         for name in names:
             del environ[name]
-        for sentence in [told_of_nsys(names)] * bool(names):
-            self.say(f"nsys: {sentence}")
+        if names:
+            self.say(f"nsys: {told_of_nsys(names)}")
         installed, (words, said) = prepare(nsys)
         for sentence in said:
             self.leave_out(sentence)
+        command = Part(words, container, training)
         if self.asked.nsys_per == "rank":
-            code = self._per_rank(words, container, training, environ)
-        else:
-            again = options_of_start(installed, words)
-            code = self._recorded(words, again, container, training, environ)
-        if container:
-            import_reports(self._output(words))
-        return code
+            return self._per_rank(command, environ)
+        return self._recorded(command, options_of_start(installed, words), environ)
 
-    def _recorded(
-        self, words: list[str], again: list[str] | None, container: list[str], training: list[str],
-        environ: dict[str, str],
-    ) -> int:  # fmt: skip
+    def _recorded(self, command: Part, again: list[str] | None, environ: dict[str, str]) -> int:
         """Run the training under nsys, which is started again when it has ended before it began the training."""
-        output = self._output(words)
+        words, container, training = command
+        output = output_of(words) or self.run / "nsys/report"
         waits = output.with_name(f".{output.name}.waits")
         program = [*container, *training]
         count = str(len(container) - 1) if container else "0"
@@ -243,17 +243,13 @@ class Node:
             ran.unlink()
         return code
 
-    def _output(self, words: Sequence[str]) -> Path:
-        """Where nsys writes, as it is told."""
-        named = (word.removeprefix(OUTPUT) for word in words if word.startswith(OUTPUT))
-        return Path(next(named, f"{self.run}/nsys/report"))
-
     def _records(self) -> bool:
         """Whether nsys lives, or is about to."""
         return self._child is None or self._child.poll() is None
 
-    def _per_rank(self, words: list[str], container: list[str], training: list[str], environ: dict[str, str]) -> int:
+    def _per_rank(self, command: Part, environ: dict[str, str]) -> int:
         """The launcher starts one nsys for each rank, in its container if there is one, with the words in a file."""
+        words, container, training = command
         nsys = str(program_of(Path(shutil.which("nsys") or "nsys")))
         first = [nsys, *words[1:]]
         file = self.run / f"nsys_node{self.number}.json"
@@ -424,9 +420,7 @@ def _asked(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--setup", action="append", default=[], metavar="LINE", help="of the site, before all else")
     parser.add_argument("--cleanup", action="append", default=[], metavar="LINE", help="of the site, after all else")
     parser.add_argument("--hz", type=float, default=1.0, help="samples of the devices per second")
-    parser.add_argument(
-        "--on-hang", choices=("report", "stop"), default="report", help="what to do if the run is stuck"
-    )
+    parser.add_argument("--on-hang", choices=("report", "stop"), default="report", help="what to do if it is stuck")
     parser.add_argument("--nsys-per", choices=("node", "rank"), default="node", help="what one nsys records")
     parser.add_argument("--folder", help="where the commands start")
     parser.add_argument("--nodes", type=int, default=1, help="run so many nodes on this machine")

@@ -189,7 +189,7 @@ def program(python: Word, name: str) -> list[Word]:
         return [python, "-m", MODULES[name]] if folder is None else [concatenated(folder, f"/bin/{name}")]
     folder, slash, _ = python.rpartition("/")
     script = f"{folder}{slash}{'bin/' * python.endswith('/harness-python')}{name}"
-    is_its_own = not (Path(python).exists() and not Path(script).exists()) if slash else python in _USUAL
+    is_its_own = (Path(script).exists() or not Path(python).exists()) if slash else python in _USUAL
     return [script] if is_its_own and _PLAIN.fullmatch(folder) else [python, "-m", MODULES[name]]
 
 

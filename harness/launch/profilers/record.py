@@ -43,13 +43,18 @@ class Session(NamedTuple):
     beside: Callable[[Lives], None] | None
 
 
+def output_of(words: Sequence[str]) -> Path | None:
+    """Where nsys writes, as its words tell it."""
+    return next((Path(word[len(OUTPUT) :]) for word in words if word.startswith(OUTPUT)), None)
+
+
 def session_of(words: Sequence[str], name: str, again: Sequence[str] | None = None) -> Session:
     """The session of `nsys profile …`, with a name where something beside it needs one. again: the options of `nsys
     start`, by which it may record again; None: it may not."""
     delay, duration = (_seconds(words, option) for option in ("delay", "duration"))
     named = [*words[:2], f"--session-new={name}", *words[2:]]
     if not (delay or duration):
-        output = next((Path(word[len(OUTPUT) :]) for word in words if word.startswith(OUTPUT)), None)
+        output = output_of(words)
         if again is None or output is None:
             return Session(list(words), {}, None)
         return Session(named, {}, Recorder(words[0], name, again, output).serve)
