@@ -120,8 +120,10 @@ cp "$3" "$5" # --force-overwrite --input-file IN --output-file OUT
 """
 
 
-@pytest.mark.parametrize("rank", ["", "_rank0"])
-def test_what_a_fake_nsys_could_not_import_in_a_container_becomes_a_report_outside(tmp_path: Path, rank: str) -> None:
+@pytest.mark.parametrize(("rank", "inside"), [("", False), ("_rank0", False), ("", True)])
+def test_what_a_fake_nsys_could_not_import_in_a_container_becomes_a_report_outside(
+    tmp_path: Path, rank: str, inside: bool
+) -> None:
     programs = {"nsys": NSYS, "box": BOX, "../host-linux-x64/QdstrmImporter": IMPORTER}
     folder = tmp_path / "target-linux-x64"
     (tmp_path / "host-linux-x64").mkdir()
@@ -134,7 +136,9 @@ def test_what_a_fake_nsys_could_not_import_in_a_container_becomes_a_report_outsi
     output = f"--output={made}/profile_node%q{{SLURM_NODEID}}{rank.replace('0', '%q{RANK}')}"
     options = ("--nsys-per", "rank") if rank else ()
     train = ("sh", "-c", f"echo r >{made}/profile_node1{rank}.qdstrm; echo other >{made}/profile_node10.qdstrm")
-    done = ended(node(folder, "nsys", "profile", output, "::", "box", "image", "::", *train, options=options))
+    nsys, box = ("nsys", "profile", output), ("box", "image")
+    words = (*box, "::", *nsys) if inside else (*nsys, "::", *box)
+    done = ended(node(folder, *words, "::", *train, options=options))
     assert done.returncode == 0, done.stderr
     said = (
         f"nsys: profile_node1{rank}.qdstrm, which nsys itself could not import, became profile_node1{rank}.nsys-rep\n"
