@@ -11,7 +11,7 @@ from harness.analysis.labels import are_cpus, cause_word, step_parts
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, RecordingVerdict, Steps, Summary
-from harness.analysis.summary.problem_texts import GRAPH_CAPTURE, KINDS, NOT_COMPLETED, SAMPLED, WORK_MISSING
+from harness.analysis.summary.problem_texts import DEVICE_MISSING, GRAPH_CAPTURE, KINDS, NOT_COMPLETED, SAMPLED, WORK_MISSING
 from harness.common.faults import FAULTS
 from harness.common.format import duration, percent
 from harness.common.mystery import Secret
@@ -128,6 +128,8 @@ def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str],
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
     SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
+    DEVICE_MISSING: "Record the device too: ProfilerActivity.CUDA in torch.profiler, --trace=cuda in nsys, and no hardware "
+    "counters in the same recording.",
     WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
 }
 

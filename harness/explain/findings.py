@@ -50,7 +50,7 @@ def has_marked_steps(s: Summary) -> bool:
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 2  # findings after the first
 _OF_ONE_ACTIVITY = ("host-stall", "pageable")
-_OFF_CORE = "Its thread is on no core there: it sleeps, or waits for another thread, a file or the network."
+_OFF_CORE = "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the network."
 
 
 def label_of(found: TimeLost) -> str:
@@ -104,8 +104,9 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
 
 def _largest(found: TimeLost, own: Reason) -> str:
     """What most of it is: the host's activity, the class of copies."""
-    if found.what == OFF_CORE:
-        return _OFF_CORE
+    if found.what and found.what.startswith(OFF_CORE):
+        inside = found.what.removeprefix(OFF_CORE).strip(", ")
+        return f"The host is then {inside}. {_OFF_CORE}" if inside else _OFF_CORE
     if found.what:
         whole = found.cause in _OF_ONE_ACTIVITY
         return f"The host is then in {found.what}." if whole else f"The largest part is in {found.what}."

@@ -333,18 +333,28 @@ def _copies(s: Summary, found: TimeLost) -> Reason:
 
 def _precision(s: Summary, found: TimeLost) -> Reason:
     half = "bf16" if has_bf16(s.devices) else "fp16"
-    why = f"In {half} such products take half the time or less; half of the time is counted here."
+    now = _precisions(s)
+    why = f"In {half} products in fp32 take half the time or less, those in tf32 two thirds: that is counted here."
     what_ifs = s.replay.what_ifs if s.replay else []
     best_ns = next((w.low_ns for w in what_ifs if w.name == "products-x2" and w.ranged), None)
     if s.replay is not None and best_ns is not None:
         less = duration_range(found.lost_ns, s.replay.step_ns - best_ns)
         why = (
-            f"With {half} a step takes {less} less. The smaller number is half of the "
-            "products' time; the larger one follows from the device's peaks, with half of the bytes for other kernels."
+            f"With {half} a step takes {less} less. The smaller number counts products in fp32 as twice as fast and "
+            "those in tf32 as 1.5 times; the larger one follows from the device's peaks, with half of the bytes for "
+            "other kernels."
         )
     ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
     text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"
-    return Reason(why, (Change(text, {"mixed_precision": True} if ours else None),))
+    return Reason(why, (Change(text, {"mixed_precision": True} if ours else None),), now)
+
+
+def _precisions(s: Summary) -> str:
+    """The time of the products in each precision of 32 bits, as a part of all kernels' time."""
+    total = sum(kind.duration_ns for kind in s.kinds) or 1
+    times = {name: sum(k.duration_ns for k in s.kinds if k.precision == name) for name in ("fp32", "tf32")}
+    said = [f"{name} {percent(ns / total)}" for name, ns in times.items() if ns >= _WORTH_SAYING * total]
+    return f" ({', '.join(said)} of the device's work)" if said else ""
 
 
 def _late_rank(s: Summary, found: TimeLost) -> Reason:

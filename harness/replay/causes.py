@@ -298,11 +298,21 @@ _ENTRIES = (
     CauseOfLoss(
         Cause.PRECISION,
         device.precision,
-        "single precision",
-        "its matrix products run in fp32",
-        "their matrix products run in fp32",
+        "products in 32 bits",
+        "its matrix products run in 32 bits",
+        "their matrix products run in 32 bits",
         "mixed precision (bf16)",
         share=device.precision_share,
+    ),
+    CauseOfLoss(
+        Cause.LAYOUT,
+        device.layout,
+        "layout conversions",
+        "its device converts tensors between channels first and channels last (NCHW and NHWC)",
+        "their devices convert tensors between channels first and channels last (NCHW and NHWC)",
+        "keep model and images in channels last: model.to(memory_format=torch.channels_last), and the same for the "
+        "inputs",
+        share=device.layout_share,
     ),
 )
 CAUSES: dict[str, CauseOfLoss] = {entry.cause.value: entry for entry in _ENTRIES}

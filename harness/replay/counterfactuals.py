@@ -15,7 +15,7 @@ from harness.replay.graph import (
     BACKWARD,
     BETWEEN,
     DATA,
-    DEVICE_PRODUCTS,
+    DEVICE_COMPUTES,
     FORWARD,
     NEVER,
     OPTIMIZER,
@@ -96,7 +96,7 @@ def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     return found
 
 
-_DEVICE = (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS, TimeCategory.DEVICE_COPY)
+_DEVICE = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY)
 
 
 def accumulated(k: int) -> Edit:
@@ -129,7 +129,7 @@ def larger(context: ReplayContext) -> Edited | None:
     for phase in (FORWARD, BACKWARD):
         factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
     factors[:, [s for phase in (DATA, BETWEEN) for s in slots(HOST_TIME, phase)]] = 2
-    if context.of((TimeCategory.DEVICE_WORK,)).any():
+    if context.of(DEVICE_COMPUTES).any():
         factors[:, slots(_DEVICE)] = 1 + context.shares_of_passes[:, None]
     return Edited(context.job.scaled(factors), per=2)
 
@@ -153,7 +153,7 @@ def loaded_ahead(context: ReplayContext) -> Edited | None:
     return Edited(context.job.scaled(factors))
 
 
-_TF32_CAREFUL = 1 / 1.5  # half of the bytes and twice the rate make 2; converting to 16 bits takes some of it
+TF32_CAREFUL = 1 / 1.5  # half of the bytes and twice the rate make 2; converting to 16 bits takes some of it
 
 
 def in_16_bits(context: ReplayContext) -> Edited | None:
@@ -166,13 +166,13 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
     if not context.time_ns[:, :, fp32 + tf32 + products].any():
         return None
     careful, best = job.unchanged(), job.unchanged()
-    careful[:, fp32 + products], careful[:, tf32] = 0.5, _TF32_CAREFUL
+    careful[:, fp32 + products], careful[:, tf32] = 0.5, TF32_CAREFUL
     lengths = job.scaled(careful)
     half, times = rates_in_16_bits(next((d.name for d in context.summary.devices if d.name), None))
     if not context.time_ns[:, :, fp32 + tf32].any():
         return Edited(lengths)
     best[:, fp32], best[:, tf32] = 1 / times["fp32"], 1 / times["tf32"]
-    best[:, slots((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_PRODUCT))] = 0.5
+    best[:, slots((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_LAYOUT, TimeCategory.DEVICE_PRODUCT))] = 0.5
     said = ", ".join(
         f"{name} {low:g} to {times[name]:.3g}"
         for name, low, of in (("fp32", 2, fp32), ("tf32", 1.5, tf32))

@@ -17,8 +17,9 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
 from harness.analysis.process.host_calls import LONG_CALL_NS, blocks, only_waits
 from harness.analysis.process.idle import COMPUTE, MEMORY, NOT_WORK
+from harness.analysis.process.kinds import LAYOUT
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.graph import DEVICE_PRODUCTS, Builder, HostThread, TimeCategory, from_table, slot
+from harness.replay.graph import DEVICE_COMPUTES, Builder, HostThread, TimeCategory, from_table, slot
 from harness.replay.host import feeding_calls
 from harness.traces.trace import I64
 
@@ -32,7 +33,7 @@ BLOCKED_NS = 20_000  # a shorter call waited for nothing
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
 _ENOUGH = 20
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
-_CATEGORIES = (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS, TimeCategory.DEVICE_COPY, TimeCategory.DEVICE_GAP)
+_CATEGORIES = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY, TimeCategory.DEVICE_GAP)
 _PRODUCTS = ("gemm", "attention")
 _BY_PRECISION: dict[str | None, TimeCategory] = {"fp32": TimeCategory.DEVICE_FP32, "tf32": TimeCategory.DEVICE_TF32}
 
@@ -354,11 +355,14 @@ def categories_of(m: MeasuredProcess) -> I64:
     return np.array(_CATEGORIES, np.int64)[_sort_of(m)]
 
 
+def _category_of(kind: str, precision: str | None) -> TimeCategory:
+    if kind in _PRODUCTS:
+        return _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT)
+    return TimeCategory.DEVICE_LAYOUT if kind == LAYOUT else TimeCategory.DEVICE_WORK
+
+
 def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
-    of_kind = [
-        _BY_PRECISION.get(precision, TimeCategory.DEVICE_PRODUCT) if kind in _PRODUCTS else TimeCategory.DEVICE_WORK
-        for kind, precision in m.kinds.labels
-    ]
+    of_kind = [_category_of(kind, precision) for kind, precision in m.kinds.labels]
     table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
     copies = m.kinds.event_class == MEMORY
     return np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])

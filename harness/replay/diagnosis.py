@@ -17,7 +17,7 @@ from harness.replay import counterfactuals
 from harness.replay.causes import CAUSES, limit_ns, suspects
 from harness.replay.collectives import EARLY, WAITED_NS
 from harness.replay.counterfactuals import Edited, gains
-from harness.replay.graph import BACKWARD, DEVICE_PRODUCTS, FORWARD, N_PHASES, SLOTS, TimeCategory
+from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import ProcessGraph, unpack_graph
 from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots
@@ -43,7 +43,8 @@ _OF_CAUSE: dict[Cause, tuple[TimeCategory, ...]] = {
     Cause.SMALL_BUCKETS: (TimeCategory.TRANSFER,),
     Cause.BUBBLE: (TimeCategory.TRANSFER,),
     Cause.COPIES: (TimeCategory.DEVICE_COPY,),
-    Cause.PRECISION: (TimeCategory.DEVICE_FP32,),
+    Cause.PRECISION: (TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32),
+    Cause.LAYOUT: (TimeCategory.DEVICE_LAYOUT,),
     Cause.SYNCHRONISATION: (TimeCategory.WAIT_TAIL,),
 }
 
@@ -262,7 +263,7 @@ def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float
 
 def _model_work(context: ReplayContext) -> int | None:
     """Median over steps, mean over ranks; None without such work."""
-    work = context.of((TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS))
+    work = context.of(DEVICE_COMPUTES)
     if not work.any():
         operators = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT)
         work = context.of(operators, FORWARD) + context.of(operators, BACKWARD)

@@ -41,9 +41,11 @@ class TimeCategory(IntEnum):
     WAIT_HELD = 14  # of the start of a message and of the tail of a wait, what is longer than usual
     DEVICE_FP32 = 15  # as DEVICE_PRODUCT, where the kernel's name shows fp32
     DEVICE_TF32 = 16
+    DEVICE_LAYOUT = 17  # conversions between channels first and channels last
 
 
 DEVICE_PRODUCTS = (TimeCategory.DEVICE_PRODUCT, TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32)
+DEVICE_COMPUTES = (TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_LAYOUT, *DEVICE_PRODUCTS)
 
 SLOTS = len(TimeCategory) * N_PHASES
 

@@ -5,6 +5,7 @@ On a GPU the idle time of the devices is what counts, with what the host did in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -117,7 +118,8 @@ _WAITING_FOR = ("synchronisation", "allocation", "data loading")  # causes of id
 STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
 _UNEXPECTED = ("host work", "not recorded")
 _OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
-_ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each activity; of other causes one for all
+_SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
+_ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
 
 
 def activities(context: ReplayContext) -> Iterator[Suspect]:
@@ -135,14 +137,20 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
             elif activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
                 cause = Cause.BETWEEN_STEPS
             elif cause in _ONE_EACH:
-                where = activity.where
-                alike = (activity.what, activity.range, where and (where.file, where.function), activity.phase)
+                alike = _place_of(activity)
             if cause is not None:
                 groups.setdefault((cause, alike), []).append((process, row))
     synchronising = groups.pop((Cause.SYNCHRONISATION, None), [])
     for (cause, _), rows in groups.items():
         yield from _of_activities(context, cause, rows)
     yield from _synchronising(context, synchronising)
+
+
+def _place_of(activity: HostActivity) -> tuple[object, ...]:
+    """What the activities of one finding share: inside of one range of the program, whatever was sampled there."""
+    where = activity.where
+    what = None if activity.range and activity.kind in _SAMPLED else activity.what
+    return what, activity.range, where and (where.file, where.function), activity.phase
 
 
 def _synchronising(context: ReplayContext, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
@@ -261,15 +269,18 @@ def activity_words(activity: HostActivity) -> str | None:
     return ", ".join([what, *(f"inside {name}" for name in around)])
 
 
+_PROFILERS = re.compile(r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#)")  # what PyTorch puts before a name
+
+
 def short_name(recorded: str) -> str:
     """A recorded name without what the profiler puts around it.
 
     >>> short_name("Optimizer.step#SGD.step"), short_name("## sparse_data_dist ##")
     ('SGD.step', 'sparse_data_dist')
-    >>> short_name("autograd::engine::evaluate_function: AddmmBackward0")
-    'AddmmBackward0'
+    >>> short_name("autograd::engine::evaluate_function: AddmmBackward0"), short_name("load_layer_#_weights")
+    ('AddmmBackward0', 'load_layer_#_weights')
     """
-    return recorded.strip("# ").removeprefix("autograd::engine::evaluate_function: ").rpartition("#")[2]
+    return _PROFILERS.sub("", recorded.strip("# "))
 
 
 def sending(context: ReplayContext) -> Iterator[Suspect]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import CodeLocation, RankTraining, Summary, TimeSplit
-from harness.replay.graph import DEVICE_PRODUCTS, N_PHASES, SLOTS, TimeCategory
+from harness.replay.graph import DEVICE_COMPUTES, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
 from harness.traces.trace import F64, I64
 from harness.traces.vocabulary import is_communication
@@ -25,7 +25,7 @@ HOST_TIME = (
     TimeCategory.HOST_HELD,
     TimeCategory.HOST_SENDING,
 )
-WORK_TIME = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS)
+WORK_TIME = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, *DEVICE_COMPUTES)
 
 
 _DEVICE_TIME = ("window_ns", "idle_ns", "exposed_communication_ns", "exposed_memory_ns")
@@ -177,6 +177,7 @@ class Cause(str, Enum):
     BUBBLE = "bubble"
     COPIES = "copies"
     PRECISION = "fp32"
+    LAYOUT = "layout"
     SYNCHRONISATION = "sync"
     BLOCKING_COPY = "pageable"
     ALLOCATION = "allocation"

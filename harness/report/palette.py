@@ -17,6 +17,7 @@ KINDS = {
     "normalisation": "#3f4fa0",
     "optimizer": "#7d6bc4",
     "embedding": "#8fb8de",
+    "layout": "#2f4b7c",
     "elementwise": "#74a9cf",
     "other": "#8a94a0",
     "host": "#b5bbc2",

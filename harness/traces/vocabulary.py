@@ -43,6 +43,7 @@ _COLLECTIVES = {
     "send": ("send",),
     "recv": ("recv",),
 }
+_LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)|^runFunction\b|^enqueueCommand mem")
 OFF_CORE = "not on a core"  # the name of a span in which a thread ran on no core
 POINT_TO_POINT = ("send", "recv", "send_recv")  # one of a pair, which has no common instance on all ranks
 _STEMS = [(stem, kind) for kind, stems in _COLLECTIVES.items() for stem in stems]
@@ -78,6 +79,15 @@ def dtype_bytes(name: str) -> int:
         return 1
     bits = _BITS.search(name)
     return int(bits.group(1)) // 8 if bits else 0
+
+
+def launches_work(call: str) -> bool:
+    """Whether a call of a device's library puts work on the device.
+
+    >>> launches_work("cudaLaunchKernel"), launches_work("cudaMemcpyAsync"), launches_work("cudaStreamIsCapturing")
+    (True, True, False)
+    """
+    return _LAUNCH.search(call) is not None
 
 
 def is_communication(kernel: str) -> bool:

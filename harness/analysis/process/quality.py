@@ -32,7 +32,7 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
     kinds = kinds_of(m)
     problems = [
         *(Problem.doubt(kind.what, f"{_who(part)}: {kind.evidence}") for kind in kinds),
-        *_nothing(part, m),
+        *(_nothing(part, m) if not kinds else ()),
         *_steps(part),
         *_periodicity(part, m),
         *_tool(part),

@@ -27,6 +27,7 @@ from harness.analysis.process.intervals import (
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import problem_texts
 from harness.traces.trace import I64, Activity
+from harness.traces.vocabulary import launches_work
 
 CAPTURED_SHARE = 0.5  # of the window in captures: a training that captures once spends most of it elsewhere
 CAPTURED_LEAST = 0.1  # of the window, where half of the launches are captured and no graph is launched again
@@ -42,7 +43,6 @@ FIRST_USE_SHARE = 0.03  # of the window: a smaller loss is not told
 NO_FINDING = ("findings", "replay.what_ifs")
 OF_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns", "overlap_fraction")
 _NO_IDLE = ("idle_ns", "busy_fraction", "idle_causes")
-_LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)")
 _LOAD = re.compile(r"(Module|Library)Load|ModuleGetFunction|GraphInstantiate")
 
 
@@ -77,7 +77,7 @@ def _cut_off(m: MeasuredProcess) -> list[Kind]:
 
 def _launches(m: MeasuredProcess) -> NDArray[np.intp]:
     """Calls that put work on a device."""
-    return np.flatnonzero(matching(m.view.calls.name, m.view.names, _LAUNCH.search))
+    return np.flatnonzero(matching(m.view.calls.name, m.view.names, launches_work))
 
 
 def _window(m: MeasuredProcess) -> tuple[int, int]:
@@ -86,6 +86,15 @@ def _window(m: MeasuredProcess) -> tuple[int, int]:
     if m.windows:
         return extent_of(m.windows)
     return (int(calls.start_ns.min()), int(calls.end_ns.max())) if len(calls) else (0, 0)
+
+
+def _device_missing(m: MeasuredProcess, _: Intervals) -> Kind | None:
+    """Launches, and nothing that a device did."""
+    launches = len(_launches(m))
+    if m.windows or not launches:
+        return None
+    seen = f"{_counted(launches, 'call')} put work on a device, and no kernel, copy or set is in the file"
+    return Kind(problem_texts.DEVICE_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
 
 
 def _capture(m: MeasuredProcess, captured: Intervals) -> Kind | None:
@@ -243,4 +252,10 @@ def _first_launches(m: MeasuredProcess) -> NDArray[np.intp]:
     return long[np.isin(calls.correlation[long], events.correlation[earliest])]
 
 
-_RULES: tuple[Callable[[MeasuredProcess, Intervals], Kind | None], ...] = (_capture, _sample, _part, _device_only)
+_RULES: tuple[Callable[[MeasuredProcess, Intervals], Kind | None], ...] = (
+    _capture,
+    _device_missing,
+    _sample,
+    _part,
+    _device_only,
+)

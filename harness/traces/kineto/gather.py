@@ -18,6 +18,7 @@ from harness.traces.kineto.records import (
     KERNELS,
     KIND_OF_CATEGORY,
     OLD_OPERATOR,
+    MTIA,
     OPERATORS,
     SETS,
     HostRecord,
@@ -32,6 +33,7 @@ from harness.traces.kineto.records import (
     integer,
     integers,
     nanoseconds,
+    works_alike,
 )
 from harness.traces.trace import I64, SHORTEST_HOST_NS, Activity, HostKind
 from harness.traces.vocabulary import dtype_name, overhead_kind
@@ -146,6 +148,7 @@ class Gathered:
     timeless: int = 0  # records without a valid duration
     unreadable: int = 0  # other records that are not what they should be
     why_unreadable: str = ""  # of the first of them
+    accelerator: str = ""  # of the devices, where they are no GPUs
     _rows: int = 0
 
     def add(self, batch: RecordBatch) -> None:
@@ -210,11 +213,14 @@ class Gathered:
         self.timeless += other.timeless
         self.unreadable += other.unreadable
         self.why_unreadable = self.why_unreadable or other.why_unreadable
+        self.accelerator = self.accelerator or other.accelerator
         self._rows += other._rows
         return self
 
     def _add_work(self, records: list[Work], message_texts: list[bytes]) -> None:
         """Work on a GPU; `message_texts` are the texts of the records that carry a message."""
+        if any(record.cat == MTIA for record in records):
+            self.accelerator, records = "MTIA", works_alike(records)
         rows, start, end = self._timed(records)
         if len(rows) < len(records):
             carrying = [row for row, record in enumerate(records) if carries_message(record)]

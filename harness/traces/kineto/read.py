@@ -26,8 +26,11 @@ from harness.traces.trace import (
     Ranges,
     Trace,
 )
+from harness.traces.vocabulary import launches_work
 
-_HOST_STANDS_IN = "the file names GPUs but holds no GPU work, so the operators of the host are its events"
+_HOST_STANDS_IN = (
+    "the file names GPUs and holds neither work of a GPU nor a launch, so the operators of the host are its events"
+)
 _NOTHING = "the trace holds no work: no kernels, no operators and no ranges were recorded"
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
@@ -44,6 +47,7 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         gathered, _, about = gathered_from(path, progress, workers, operators=True)
     process = constant(gathered.pid, len(gathered.calls))
     calls = sorted_calls(Calls(**gathered.calls.joined(), process=process))
+    host_only = host_only and not _launches(calls, gathered.names.texts)
     # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.
     last_ns = (gathered.operators if host_only else gathered.device).last("start_ns")
     if host_only:
@@ -71,6 +75,11 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         notes=notes,
         groups=about.groups(),
     )
+
+
+def _launches(calls: Calls, names: list[str]) -> bool:
+    """Whether any call puts work on a device: the host never stands in for a device that was used."""
+    return any(launches_work(names[name]) for name in np.unique(calls.name).tolist())
 
 
 def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> Iterator[str]:

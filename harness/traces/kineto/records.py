@@ -10,7 +10,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from harness.traces.trace import I64
+from harness.traces.trace import I64, CopyKind
+from harness.traces.vocabulary import copy_name
 
 
 class RecordKind(IntEnum):
@@ -24,14 +25,15 @@ class RecordKind(IntEnum):
     HOST = auto()  # a long span of the host: a Python function, the profiler's own work, an operator beside a GPU
 
 
-KERNELS = frozenset({"kernel", "Kernel"})
+MTIA = "mtia_ccp_events"  # Meta's accelerator: kernels, copies and waits in one category
+KERNELS = frozenset({"kernel", "Kernel", MTIA, "hpu_op"})
 COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 SETS = frozenset({"gpu_memset", "Memset"})
 OLD_OPERATOR = "Operator"  # until torch 1.9
 OPERATORS = ("cpu_op", OLD_OPERATOR)
 CALLS = (
     *("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "xpu_driver"),
-    *("privateuse1_runtime", "privateuse1_driver"),
+    *("privateuse1_runtime", "privateuse1_driver", "mtia_runtime"),
 )
 KIND_OF_CATEGORY = {
     **dict.fromkeys((*KERNELS, *COPIES, *SETS), RecordKind.DEVICE),
@@ -66,6 +68,8 @@ class WorkArgs(msgspec.Struct, gc=False):
     stream: Whole | str | None = -1
     correlation: Whole | str | None = -1
     bytes: Whole | str | None = -1
+    size: Whole | str | None = -1  # MTIA's word for bytes
+    direction: str | None = None  # of MTIA's copies
     collective: str | None = msgspec.field(name="Collective name", default=None)
 
 
@@ -79,6 +83,31 @@ class Work(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: msgspec.Raw = msgspec.Raw(b"")
     args: WorkArgs | None = None
+
+
+_MTIA_COPY = "dma_request"
+_MTIA_WAITS = ("event_record", "event_wait")  # of a stream: no work of the device
+_MTIA_DIRECTIONS = {
+    "HOST_TO_DEVICE": CopyKind.H2D,
+    "DEVICE_TO_HOST": CopyKind.D2H,
+    "DEVICE_TO_DEVICE": CopyKind.D2D,
+}
+
+
+def works_alike(records: Sequence[Work]) -> list[Work]:
+    """Work as Kineto writes that of a GPU: MTIA's copies have a copy's category and name, its streams' waits are out."""
+    return [_of_mtia(r) if r.cat == MTIA else r for r in records if r.cat != MTIA or r.name not in _MTIA_WAITS]
+
+
+def _of_mtia(record: Work) -> Work:
+    args = record.args or WorkArgs()
+    if args.stream == WorkArgs().stream:
+        args.stream = record.tid
+    if record.name == _MTIA_COPY:
+        record.cat, args.bytes = "gpu_memcpy", args.size
+        record.name = copy_name(_MTIA_DIRECTIONS.get(args.direction or "", CopyKind.UNKNOWN))
+    record.args = args
+    return record
 
 
 def carries_message(record: Work) -> bool:
