@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import row_events
+from harness.analysis.process.host_calls import feeding_threads
 from harness.analysis.process.intervals import distinct
 from harness.analysis.process.kinds import HOST
 from harness.analysis.process.phases import phase_of_moments, phases
@@ -102,11 +103,11 @@ def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:
 
 
 def feeding_calls(m: MeasuredProcess) -> NDArray[np.intp]:
-    """The rows of the calls on threads that launch work, and on the main thread."""
+    """The rows of the calls on threads that launch work, and on the main thread if it feeds the device, too."""
     calls, events = m.view.calls, m.view.events
-    threads = np.unique(events.launch_thread[events.launch_thread >= 0])
-    main = m.nesting.main_thread
-    return np.flatnonzero(np.isin(calls.thread, threads if main is None else np.append(threads, main)))
+    launching = events.launch_thread[events.launch_thread >= 0]
+    threads = np.append(np.unique(launching), feeding_threads(m.view, m.nesting))
+    return np.flatnonzero(np.isin(calls.thread, threads))
 
 
 def main_thread(m: MeasuredProcess) -> int | None:

@@ -141,7 +141,9 @@ class HostWatch:
         self._hidden |= matching(view.ranges.name, view.names, counts_steps)
         self._label = _labels(view)
         main = nesting.main_thread
-        self._main = int(feeding[0]) if main is None and len(feeding) else -1 if main is None else main
+        if main not in feeding and len(feeding):  # it launches nothing: who does is asked
+            main = int(feeding[0])
+        self._main = -1 if main is None else main
         self._threads = [self._main, *(int(t) for t in feeding if t != self._main)]
 
     def idle_time(self, gaps: Intervals, rows: slice) -> IdleTime:

@@ -153,15 +153,17 @@ class _Layer(NamedTuple):
 
 
 def feeding_threads(view: View, nesting: Nesting) -> I64:
-    """The threads that launch a tenth of the work or more, the one with most first, and the main thread; empty where
-    neither is known."""
+    """The threads that launch a tenth of the work or more, the one with most first, and the main thread, unless it
+    launches nothing beside others of which more than calls is recorded; empty where neither is known."""
     known = view.events.launch_thread[view.events.launch_thread >= 0]
     threads = np.array(distinct(known), np.int64)
     counts = np.array([np.count_nonzero(known == thread) for thread in threads.tolist()], np.int64)
     order = np.argsort(-counts, kind="stable")
     fed = threads[order][counts[order] >= _FEEDS * max(len(known), 1)]
     main = nesting.main_thread
-    return fed if main is None or main in fed else np.append(fed, main)
+    if main is None or main in fed or (main not in threads and np.isin(fed, view.host.thread).any()):
+        return fed
+    return np.append(fed, main)
 
 
 def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[[I64], I64]) -> Told:
