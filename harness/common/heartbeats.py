@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 MEMORY = "HARNESS_HEARTBEATS"  # names the folder in the node's shared memory: one file per rank, gone with the job
 PERIOD_S = 2.0  # between two lines of a node
 SCHEMA = 1
-PHASES = {"-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimizer"}
+PHASES = {"-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimizer", "e": "evaluation"}
 LEAST_S = 10.0  # without progress, before a run may be called stuck
 TIMES_USUAL = 10  # usual steps without progress, before that
 RECENT = 20  # steps that count as recent

@@ -128,6 +128,7 @@ class StepLine:
     samples: int | None
     synced: bool
     peak_memory_bytes: int
+    evaluation_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         step_durations_ns=_values(counted, "step_ns"),
         **medians,
         **_unprofiled(steps),
+        mean_evaluation_ns=_rounded(fmean, _values(counted, "evaluation_ns")),
         data_fraction=sum(_values(counted, "data_ns")) / total_ns if total_ns else None,
         tokens=tokens,
         samples=samples,

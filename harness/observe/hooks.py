@@ -23,7 +23,7 @@ from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
 from harness.observe.module_ranges import ModuleRanges
 from harness.observe.ranges import watch_script_ranges
-from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, Steps, by_clock
+from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, Steps, by_clock
 from harness.observe.tensors import is_compiling, tensors_of
 from harness.observe.watch import Watch, inner_model, rank_now, watch_own_profiler
 
@@ -75,6 +75,8 @@ class Observer:
         self._looked_at = 0  # the modules made when the outermost ones were looked for
         self._level = 0
         self._forwards = False  # whether a forward pass has ended in this step
+        self._trained: set[int] = set()  # ids of modules whose forward passes had gradients, and of what they wrap
+        self._loaded = 0, 0  # samples and tokens of the last phases, as far as these loaded data
         self._scaled = False  # whether backward passes begin from a multiple of the loss
         self._seen = 0  # the last step that was noted
 
@@ -202,19 +204,46 @@ class Observer:
     def _observe_calls(self, kind: Any) -> None:
         if getattr(kind.__call__, "observed", False):
             return
-        call: Any = self.around(kind.__call__, lambda *_: self.steps.begin(FORWARD), self._forward_ends)
+        call: Any = self.around(kind.__call__, self._forward_begins, self._forward_ends)
         call.observed = True
         kind.__call__ = call
 
     def _count_calls(self, kind: Any) -> None:
         """The model inside of a wrapper, as of DDP, may be called without it: an evaluation is no hang."""
         if not getattr(kind.__call__, "counted", False) and not getattr(kind.__call__, "observed", False):
-            call: Any = self.around(kind.__call__, _count_call)
+            call: Any = self.around(kind.__call__, self._counted_begins, lambda *_: self.steps.end())
             call.counted = True
             kind.__call__ = call
 
+    def _counted_begins(self, module: torch.nn.Module, *_: Any) -> bool:
+        PROGRESS.calls += 1
+        return self._evaluates(module) and self._evaluation_begins()
+
+    def _forward_begins(self, module: torch.nn.Module, *_: Any) -> bool:
+        if self._evaluates(module):
+            return self._evaluation_begins()
+        return self.steps.begin(FORWARD)
+
+    def _evaluates(self, module: torch.nn.Module) -> bool:
+        """Whether a call evaluates what is trained: a teacher, or a policy that plays, is no evaluation."""
+        return not torch.is_grad_enabled() and not module.training and id(module) in self._trained
+
+    def _evaluation_begins(self) -> bool:
+        """What was loaded for it is no part of the step's batch."""
+        samples, tokens = self._loaded if self.steps.loaded_ns else (0, 0)
+        if not self.steps.begin(EVALUATION):
+            return False
+        self.watch.samples = (self.watch.samples or 0) - samples or None
+        self.watch.tokens = (self.watch.tokens or 0) - tokens or None
+        return True
+
     def _forward_ends(self, _result: Any, module: torch.nn.Module, *arguments: Any) -> None:
+        if self.steps.phase == EVALUATION:
+            self.steps.end()
+            return
         self._forwards = True
+        if torch.is_grad_enabled() and module.training and id(module) not in self._trained:
+            self._trained |= {id(module), id(inner_model(module))}
         if self.watch.samples is None and arguments:
             self.watch.samples, self.watch.tokens = size_of(arguments)
         self.steps.forward_ends(module is self.watch.model, torch.is_grad_enabled())
@@ -297,12 +326,15 @@ class Observer:
         if torch.utils.data.get_worker_info() is not None:
             return False
         self._look_for_models()
+        if not self.steps.loaded_ns:
+            self._loaded = 0, 0
         return self.steps.begin(DATA)
 
     def _data_ends(self, batch: Any, *_: Any) -> None:
         self.watch.reach("load")
         self.steps.end()
         samples, tokens = size_of(batch)
+        self._loaded = self._loaded[0] + (samples or 0), self._loaded[1] + (tokens or 0)
         if samples is not None:
             self.watch.samples = (self.watch.samples or 0) + samples
         if tokens is not None:
@@ -370,12 +402,6 @@ def _plan(steps: object, done: int) -> None:
     """The training will end with so many steps, of which it has done some, perhaps before it was started again."""
     if isinstance(steps, int) and steps > done:
         PROGRESS.planned = PROGRESS.step + steps - done
-
-
-def _count_call(*_: Any) -> bool:
-    """A call that is no phase."""
-    PROGRESS.calls += 1
-    return False
 
 
 def _scalers() -> list[Any]:

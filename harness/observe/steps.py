@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, CLOCK = "data", "forward", "backward", "optimizer", "clock"
+EVALUATION = "evaluation"  # the trained model, called in its eval mode and without gradients
 PATIENCE_S, STEP_S = 60.0, 1.0  # before the clock is used; a step of it
 GONE = 200  # calls of other optimizers, after which one that used to end the steps is used no more
 
@@ -76,6 +77,8 @@ class Steps:
     _others: int = 0
     _pending: _Snapshot | None = None
     _in_backward: bool = False
+    loaded_ns: int = 0  # by the last phases, as far as these loaded data
+    _before_loading_ns: int = 0
     _by_clock: bool = False
 
     # -- phases -------------------------------------------------------------------------------------------------------
@@ -98,14 +101,25 @@ class Steps:
             now = self.clock()
             self._begin_ns += now - self._since_ns
             self._since_ns = now
+        if phase == EVALUATION and self.loaded_ns:  # so is what was loaded for it
+            self._parts[DATA] -= self.loaded_ns
+            self._parts[EVALUATION] = self._parts.get(EVALUATION, 0) + self.loaded_ns
+        self.loaded_ns *= phase == DATA
+        self._before_loading_ns = self._parts.get(DATA, 0)
         self._stack.append(phase)
         self.listener.phase_begins(phase)
         return True
 
+    @property
+    def phase(self) -> str | None:
+        """The innermost phase that is open."""
+        return self._stack[-1] if self._stack else None
+
     def end(self) -> None:
         """The innermost phase ends."""
         self._account()
-        self._stack.pop()
+        if self._stack.pop() == DATA:
+            self.loaded_ns += self._parts.get(DATA, 0) - self._before_loading_ns
         self.listener.phase_ends()
 
     def _account(self) -> None:
@@ -199,7 +213,7 @@ class Steps:
         ago_ns = self.clock() - self._begin_ns
         step = StepTimes(self.number, time.time_ns() - ago_ns, end_ns - self._begin_ns, parts)
         self.ended_by, self._pending, self._cycle = by, None, []
-        self._open = False
+        self._open, self.loaded_ns = False, 0
         self.number += 1
         self.listener.step_ends(step)
         self._parts = {name: ns for name, ns in rest.items() if ns > 0}

@@ -31,12 +31,13 @@ from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
 from harness.observe.ranges import Mark, records
-from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, StepTimes
+from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, StepTimes
 
 LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
 MARKS = {  # as exercise 1 writes them; {}: the step's number
     DATA: "DataLoad batch {}",
     FORWARD: "forward",
+    EVALUATION: "evaluation",
     BACKWARD: "backward",
     OPTIMIZER: "optimizer_step",
 }
@@ -266,6 +267,7 @@ def _step_line(window: ProfileWindow, step: StepTimes, values: dict[str, Any]) -
         forward_ns=step.parts.get(FORWARD, 0),
         backward_ns=step.parts.get(BACKWARD, 0),
         optimizer_ns=step.parts.get(OPTIMIZER, 0),
+        evaluation_ns=step.parts.get(EVALUATION, 0),
         lr=None,
         synced=True,
         **values,

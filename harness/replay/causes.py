@@ -175,6 +175,15 @@ _ENTRIES = (
         more_work=True,
     ),
     CauseOfLoss(
+        Cause.EVALUATION,
+        host.evaluation,
+        "evaluation",
+        "it evaluates, without training",
+        "they evaluate, without training",
+        "evaluate in fewer steps, on fewer batches, or with larger ones, since no gradients are kept, and let each rank "
+        "evaluate a part",
+    ),
+    CauseOfLoss(
         Cause.SLOW_LINK,
         host.sending,
         "slow messages",

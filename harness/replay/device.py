@@ -18,6 +18,7 @@ from harness.analysis.process.collective_rows import row_events
 from harness.analysis.process.host_calls import LONG_CALL_NS, blocks, only_waits
 from harness.analysis.process.idle import COMPUTE, MEMORY, NOT_WORK
 from harness.analysis.process.kinds import LAYOUT
+from harness.analysis.process.phases import EVALUATION, OTHER, phases
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph import DEVICE_COMPUTES, Builder, HostThread, TimeCategory, from_table, slot
 from harness.replay.host import feeding_calls
@@ -33,7 +34,12 @@ BLOCKED_NS = 20_000  # a shorter call waited for nothing
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
 _ENOUGH = 20
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
-_CATEGORIES = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY, TimeCategory.DEVICE_GAP)
+_CATEGORIES = (
+    *DEVICE_COMPUTES,
+    TimeCategory.DEVICE_COPY,
+    TimeCategory.DEVICE_GAP,
+    TimeCategory.DEVICE_EVALUATION,
+)
 _PRODUCTS = ("gemm", "attention")
 _BY_PRECISION: dict[str | None, TimeCategory] = {"fp32": TimeCategory.DEVICE_FP32, "tf32": TimeCategory.DEVICE_TF32}
 
@@ -365,4 +371,6 @@ def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     of_kind = [_category_of(kind, precision) for kind, precision in m.kinds.labels]
     table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
     copies = m.kinds.event_class == MEMORY
-    return np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
+    found = np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
+    phase = np.append(phases(m.view.ranges, m.view.names, m.nesting), OTHER)[m.owner]
+    return np.where(phase == EVALUATION, _CATEGORIES.index(TimeCategory.DEVICE_EVALUATION), found)

@@ -18,7 +18,7 @@ from harness.analysis.process.phases import PHASES
 from harness.traces.trace import I32, I64
 
 N_PHASES = len(PHASES)
-FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, BETWEEN, OTHER = range(N_PHASES)  # indices into PHASES
+FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, EVALUATION, BETWEEN, OTHER = range(N_PHASES)  # indices into PHASES
 
 
 class TimeCategory(IntEnum):
@@ -42,6 +42,7 @@ class TimeCategory(IntEnum):
     DEVICE_FP32 = 15  # as DEVICE_PRODUCT, where the kernel's name shows fp32
     DEVICE_TF32 = 16
     DEVICE_LAYOUT = 17  # conversions between channels first and channels last
+    DEVICE_EVALUATION = 18  # kernels and copies that an evaluation launched
 
 
 DEVICE_PRODUCTS = (TimeCategory.DEVICE_PRODUCT, TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32)

@@ -12,13 +12,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.host_calls import CAUSES as IDLE_CAUSES
 from harness.analysis.process.phases import INFERRED, PHASES
 from harness.analysis.summary import HostActivity
 from harness.common.format import percent
 from harness.common.metrics_lines import how_many
-from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, NEVER, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import BACKWARD, BETWEEN, DATA, EVALUATION, FORWARD, NEVER, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.process import ProcessGraph
 from harness.replay.suspect import (
+    HOST_TIME,
     LEAST,
     MOSTLY,
     Cause,
@@ -98,6 +100,17 @@ def tiny(context: ReplayContext) -> Iterator[Suspect]:
             yield replace(found, evidence=said, standing=True)
 
 
+def evaluation(context: ReplayContext) -> Iterator[Suspect]:
+    """Forward passes without gradients between the steps, with their data: as much as the program asks for."""
+    chosen = [*slots((*HOST_TIME, TimeCategory.WAIT_TAIL), EVALUATION), *slots((TimeCategory.DEVICE_EVALUATION,))]
+    for found in without_time(context, Cause.EVALUATION, chosen, EVALUATION):
+        lengths = found.lengths
+        rows = [at for at in rows_of(context, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
+        if lengths is not None and rows:
+            lengths = context.job.least([lengths, without_activities(context, rows)])
+        yield replace(found, lengths=lengths, counted=True)
+
+
 _COLLECTING = "garbage collection"
 _KINDS = {
     "data loading": Cause.DATA_STALL,
@@ -131,6 +144,8 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
         scattered = _scattered(own, context.step_count)
         without = any(own.activities[row].what == OFF_CORE for row in scattered)
         for row, activity in enumerate(own.activities):
+            if activity.phase == PHASES[EVALUATION]:
+                continue  # told by `evaluation`
             cause, alike = _KINDS.get(activity.cause), None
             if row in scattered:
                 cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED

@@ -178,6 +178,7 @@ class Cause(str, Enum):
     COPIES = "copies"
     PRECISION = "fp32"
     LAYOUT = "layout"
+    EVALUATION = "evaluation"
     SYNCHRONISATION = "sync"
     BLOCKING_COPY = "pageable"
     ALLOCATION = "allocation"

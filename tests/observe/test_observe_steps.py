@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from harness.observe.steps import BACKWARD, CLOCK, DATA, FORWARD, OPTIMIZER, Steps, StepTimes
+from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, Steps, StepTimes
 
 MS = 1_000_000
 
@@ -36,7 +36,7 @@ class Told:
 
 class Script:
     """d: data, f: forward of the model, l: of a loss, b: backward, A and B: optimizers, o: only accumulates, e: forward
-    without gradients, c: an optimizer with a closure, w: nothing observed, t: a second has passed without
+    without gradients, v: of an evaluation, c: an optimizer with a closure, w: nothing observed, t: a second has passed without
     any."""
 
     def __init__(self, optimizers: int) -> None:
@@ -81,6 +81,11 @@ class Script:
 
     def _e(self) -> None:
         self._forward(True, False)
+
+    def _v(self) -> None:
+        if self.steps.begin(EVALUATION):
+            self._pass()
+            self.steps.end()
 
     def _b(self) -> None:
         if self.steps.begin(BACKWARD):
@@ -143,6 +148,18 @@ def test_the_steps_fill_the_time_and_the_phases_are_exclusive() -> None:
 
 def test_a_closure_is_forward_and_backward_inside_of_the_optimizer() -> None:
     assert Script(1).run("c")[0].parts == {OPTIMIZER: MS, FORWARD: 2 * MS, BACKWARD: 2 * MS}
+
+
+def test_what_is_loaded_for_an_evaluation_belongs_to_it() -> None:
+    first, second = Script(1).run("dfbA" + "ddvwdvdv" + "dfbA")
+    assert EVALUATION not in first.parts
+    assert second.parts == {DATA: MS, EVALUATION: 7 * MS, FORWARD: MS, BACKWARD: MS, OPTIMIZER: MS}
+    assert second.ns == 12 * MS
+
+
+def test_data_that_is_trained_on_is_no_part_of_an_evaluation() -> None:
+    (step,) = Script(1).run("d fb v d fbA")
+    assert step.parts == {DATA: 2 * MS, EVALUATION: MS, FORWARD: 2 * MS, BACKWARD: 2 * MS, OPTIMIZER: MS}
 
 
 def test_of_two_optimizers_each_step_has_both() -> None:

@@ -26,6 +26,37 @@ def test_the_observer_changes_no_result_and_shows_the_steps(tmp_path: Path) -> N
     assert names.count("forward") == names.count("backward") == names.count("optimizer_step") == 4
 
 
+EVALUATING = """
+from torch.utils.data import DataLoader
+held = DataLoader(torch.randn(96, 64), batch_size=32)
+teacher = torch.nn.Linear(64, 8).eval()
+
+def evaluate(model):
+    model.eval()
+    with torch.no_grad():
+        for batch in held: model(batch)
+    model.train()
+
+for i, batch in enumerate(DataLoader(torch.randn(128, 64), batch_size=16)):
+    with torch.no_grad(): teacher(batch)
+    (model(batch) ** 2).mean().backward()
+    optimizer.step()
+    if i % 3 == 2: evaluate(WHAT)
+"""
+
+
+@pytest.mark.parametrize("what", ["model", "wrapped"])
+def test_an_evaluation_is_a_phase_of_its_own_and_its_data_is_not_trained_on(tmp_path: Path, what: str) -> None:
+    """Also where what is trained is inside of a wrapper; a teacher's forward passes are none."""
+    wrap = "class Wrapper(torch.nn.Module):\n def __init__(self, module):\n  super().__init__(); self.module = module\n"
+    wrap += " def forward(self, x): return self.module(x)\nwrapped = model; model = Wrapper(model)\n"
+    text = MODEL + (wrap if what == "wrapped" else "") + EVALUATING.replace("WHAT", what)
+    run = start(tmp_path, text)
+    assert run.said == []
+    assert [step["samples"] for step in run.steps()] == [16] * 8
+    assert [step["step"] for step in run.steps() if step["evaluation_ns"]] == [3, 6]
+
+
 @pytest.mark.parametrize(
     ("ending", "code", "status", "reason"),
     [

@@ -1,5 +1,5 @@
 """The phase of training that a range or a moment belongs to: forward, backward, optimizer, data loading, sends and
-receives, or the time between two marked steps.
+receives, evaluation, or the time between two marked steps.
 """
 
 from __future__ import annotations
@@ -14,17 +14,25 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, NOT_WORK
-from harness.analysis.process.intervals import Intervals, Nesting, contains
+from harness.analysis.process.intervals import Intervals, Nesting, contains, union
 from harness.analysis.process.ranges import by_depth
 from harness.analysis.process.view import View
 from harness.analysis.summary import PhaseTime
 from harness.traces.columns import sorted_spans
 from harness.traces.operators import counted, operators
-from harness.traces.trace import I64, U8, Activity, Events, RangeKind, Ranges
+from harness.traces.trace import I64, U8, Activity, Events, HostKind, RangeKind, Ranges
 
-PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "between steps", "other")
-FORWARD, BACKWARD, OPTIMIZER, DATA, TRANSFER, BETWEEN, OTHER = range(len(PHASES))
+PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "evaluation", "between steps", "other")
+FORWARD, BACKWARD, OPTIMIZER, DATA, TRANSFER, EVALUATION, BETWEEN, OTHER = range(len(PHASES))
+_WHOLE_EVALUATION = "evaluation"  # as the observer marks a forward pass of one
+# The functions and ranges of Lightning, transformers, MMEngine and of those who follow them.
+_EVALUATES = re.compile(
+    r"^(## )?(eval|evaluate|evaluation|validate|validation)(_(step|loop|epoch|batch))?\b"
+    r"|\b(validation|eval|test)_(step|epoch|loop)\b"
+    r"|(\.|: )(evaluate|evaluation_loop|validate|run_evaluation)$"
+)
 _PATTERNS = (
+    (EVALUATION, _EVALUATES),
     (FORWARD, re.compile(r"^(## )?forward|\.forward$|^pre_forward", re.IGNORECASE)),
     (BACKWARD, re.compile(r"^(## )?backward|\.backward$|^autograd", re.IGNORECASE)),
     (OPTIMIZER, re.compile(r"^(## )?(optimizer|zero_grad|scheduler)|Optimizer\.(step|zero_grad)", re.IGNORECASE)),
@@ -44,14 +52,16 @@ def phase_of_name(name: str) -> int:
 
 
 def phases(ranges: Ranges, names: list[str], nesting: Nesting) -> NDArray[np.int8]:
-    """The phase of each of n range rows: its own, else the phase of the innermost range around it that has one."""
+    """The phase of each of n range rows: its own, else the phase of the innermost range around it that has one; all
+    inside of an evaluation is a part of it."""
     table = np.full(len(names) + 1, OTHER, np.int8)
     for i in used(ranges.name):
         table[i] = phase_of_name(names[i])
     phase: NDArray[np.int8] = table[ranges.name]
     for rows in reversed(by_depth(nesting.parent)):
-        inherit = rows[phase[rows] == OTHER]
-        phase[inherit] = phase[nesting.parent[inherit]]
+        around = np.append(phase, np.int8(OTHER))[nesting.parent[rows]]
+        inherit = (phase[rows] == OTHER) | (around == EVALUATION)
+        phase[rows[inherit]] = around[inherit]
     return phase
 
 
@@ -90,7 +100,7 @@ def phase_of_moments(owner: I64, phase: NDArray[np.int8], moment_ns: I64, betwee
     """The phases of moments: BETWEEN for those between two marked steps, unless data is loaded there; else by the range
     rows that own them, OTHER without an owner (-1)."""
     found: NDArray[np.int8] = np.append(phase, np.int8(OTHER))[owner]
-    found[contains(between, moment_ns) & (found != DATA)] = BETWEEN
+    found[contains(between, moment_ns) & (found != DATA) & (found != EVALUATION)] = BETWEEN
     return found
 
 
@@ -110,6 +120,40 @@ class _Acts(NamedTuple):
     end_ns: I64
     autograd: NDArray[np.bool_]
     tail: NDArray[np.bool_]
+
+
+def with_whole_evaluations(view: View) -> View:
+    """The process with a range around each evaluation: from the data of its first forward pass to the last one's end,
+    with what the program does between them, as long as it loads nothing that is trained on; and for the functions that
+    evaluate, where Python's were recorded."""
+    ranges, names, host = view.ranges, view.names, view.host
+    table = np.full(len(names) + 1, OTHER, np.int8)
+    for i in used(ranges.name):
+        table[i] = phase_of_name(names[i])
+    of = table[ranges.name]
+    python = (host.kind == HostKind.PYTHON) & matching(host.name, names, _EVALUATES.search)
+    added = ranges
+    for thread in np.unique(np.append(ranges.thread[of == EVALUATION], host.thread[python])).tolist():
+        rows = np.flatnonzero((ranges.thread == thread) & (of != OTHER))
+        rows = rows[ranges.end_ns[rows] > np.append(-1, np.maximum.accumulate(ranges.end_ns[rows])[:-1])]
+        start, end = _evaluations(of[rows], ranges.start_ns[rows], ranges.end_ns[rows])
+        rows = np.flatnonzero(python & (host.thread == thread))
+        whole = union(np.append(start, host.start_ns[rows]), np.append(end, host.end_ns[rows]))
+        added = _rows(added, thread, len(names), (whole.start, whole.end))
+    if added is ranges:
+        return view
+    return replace(view, trace=replace(view.trace, names=[*names, _WHOLE_EVALUATION]), ranges=added)
+
+
+def _evaluations(phase: NDArray[np.int8], start: I64, end: I64) -> I64:
+    """Starts and ends (2, k) of the evaluations among n outermost ranges of a thread: runs of evaluation's ranges, each
+    perhaps with data loading before it."""
+    at = np.where(phase == DATA, len(phase), np.arange(len(phase)))
+    further = np.minimum.accumulate(at[::-1])[::-1]  # the next range that loads nothing
+    mine = np.append(phase, OTHER)[further] == EVALUATION
+    begins = np.flatnonzero(mine & ~np.append(False, mine[:-1]))
+    ends = np.flatnonzero(mine & ~np.append(mine[1:], False))
+    return np.stack([start[begins], end[ends]])
 
 
 def with_inferred_phases(view: View) -> View:

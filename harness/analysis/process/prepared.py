@@ -16,7 +16,7 @@ from harness.analysis.process.host_stacks import HostStacks
 from harness.analysis.process.idle import NOT_WORK, Busy, busy
 from harness.analysis.process.intervals import Nesting, complement, nest, owners_of_events
 from harness.analysis.process.kinds import Kinds, Rules, classify
-from harness.analysis.process.phases import with_inferred_phases
+from harness.analysis.process.phases import with_inferred_phases, with_whole_evaluations
 from harness.analysis.process.steps import ProcessSteps, find_steps
 from harness.analysis.process.view import View
 from harness.analysis.summary import Window
@@ -46,7 +46,7 @@ class MeasuredProcess:
 
 def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess:
     """Compute what the analyses share. A device without events has no window and is left out."""
-    view = with_inferred_phases(view)
+    view = with_inferred_phases(with_whole_evaluations(view))
     events = view.events
     kinds = classify(events, view.names, rules)
     rows = device_rows(events.device)

@@ -71,8 +71,9 @@ def read_about(header: bytes, footer: bytes) -> About:
         return About(whole=False)
 
 
-def identity(path: Path, about: About, pid: int, first_ns: int) -> Identity:
-    """The trace's identity; the rank is in the file's name where the text does not have it."""
+def identity(path: Path, about: About, pid: int, first_ns: int, accelerators: dict[int, str]) -> Identity:
+    """The trace's identity; the rank is in the file's name where the text does not have it. accelerators: devices that
+    are no GPUs, by number; the text may have a better name."""
     rank = about.distributed.rank
     rank = rank_in_file(path.name) if rank is None else rank
     unix = about.base_ns is None and first_ns > _UNIX_NS
@@ -83,7 +84,7 @@ def identity(path: Path, about: About, pid: int, first_ns: int) -> Identity:
         world_size=about.distributed.world_size,
         host=about.host,
         pid=pid if pid >= 0 else None,
-        device_names={d.id: d.name for d in about.devices or ()},
+        device_names=accelerators | {d.id: d.name for d in about.devices or ()},
         clock="unix" if unix else "trace",
         epoch_ns=0 if unix else about.base_ns,
         backend=about.distributed.backend,

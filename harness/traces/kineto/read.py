@@ -56,14 +56,15 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         events = device_events(gathered, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _ranges(gathered)
-    notes = list(_notes(records, about, gathered, host_only))
+    accelerators = dict.fromkeys(np.unique(events.device).tolist(), gathered.accelerator) if gathered.accelerator else {}
+    notes = list(_notes(records, about, gathered, host_only, accelerators))
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
         notes.append(_NOTHING)
     first_ns = int(events.start_ns.min()) if len(events) else 0
     return Trace(
-        identity=identity(path, about, gathered.pid, first_ns),
+        identity=identity(path, about, gathered.pid, first_ns, accelerators),
         names=gathered.names.texts,
         events=events,
         calls=calls,
@@ -82,15 +83,17 @@ def _launches(calls: Calls, names: list[str]) -> bool:
     return any(launches_work(names[name]) for name in np.unique(calls.name).tolist())
 
 
-def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> Iterator[str]:
-    """What was salvaged or is missing."""
+def _notes(
+    records: Records, about: About, gathered: Gathered, host_only: bool, accelerators: dict[int, str]
+) -> Iterator[str]:
+    """What was salvaged or is missing. accelerators: devices that are no GPUs; a runtime's calls may have their number."""
     if records.truncated:
         yield f"{records.truncated}; the events before that were read"
     elif not about.whole:
         yield _DAMAGED_HEADER
     elif host_only and about.devices:
         yield _HOST_STANDS_IN
-    processes = max(map(len, gathered.pids.values()), default=0)
+    processes = max((len(pids - set(accelerators)) for pids in gathered.pids.values()), default=0)
     if processes > 1:
         yield (
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
