@@ -108,6 +108,7 @@ def step_line(
         forward_ns=timer.part_ns("forward") - timer.part_ns("data"),
         backward_ns=timer.part_ns("backward"),
         optimizer_ns=timer.part_ns("optimizer"),
+        evaluation_ns=timer.part_ns("evaluation"),
         loss=loss,
         lr=lr,
         tokens=batch.tokens_of_rank(rank, world),

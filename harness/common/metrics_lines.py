@@ -122,13 +122,13 @@ class StepLine:
     forward_ns: int
     backward_ns: int
     optimizer_ns: int
+    evaluation_ns: int
     loss: float | None
     lr: float | None
     tokens: int | None
     samples: int | None
     synced: bool
     peak_memory_bytes: int
-    evaluation_ns: int = 0
 
 
 @dataclass(frozen=True)

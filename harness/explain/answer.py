@@ -11,7 +11,14 @@ from harness.analysis.labels import are_cpus, cause_word, step_parts
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, RecordingVerdict, Steps, Summary
-from harness.analysis.summary.problem_texts import DEVICE_MISSING, GRAPH_CAPTURE, KINDS, NOT_COMPLETED, SAMPLED, WORK_MISSING
+from harness.analysis.summary.problem_texts import (
+    DEVICE_MISSING,
+    GRAPH_CAPTURE,
+    KINDS,
+    NOT_COMPLETED,
+    SAMPLED,
+    WORK_MISSING,
+)
 from harness.common.faults import FAULTS
 from harness.common.format import duration, percent
 from harness.common.mystery import Secret

@@ -152,7 +152,7 @@ MOST_PENDING = 1000  # steps whose lines are not written yet
 
 
 class StepTimer:
-    """Times one step and its parts, which are `data`, `forward`, `backward`, `optimizer`."""
+    """Times one step and its parts, which are `data`, `forward`, `backward`, `optimizer`, `evaluation`."""
 
     def __init__(self) -> None:
         self.unix_ns = time.time_ns()
@@ -188,6 +188,7 @@ class StepTimer:
             forward_ns=self.part_ns("forward"),
             backward_ns=self.part_ns("backward"),
             optimizer_ns=self.part_ns("optimizer"),
+            evaluation_ns=self.part_ns("evaluation"),
             loss=loss,
             lr=lr,
             tokens=input_ids.numel(),

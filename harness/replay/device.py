@@ -34,12 +34,7 @@ BLOCKED_NS = 20_000  # a shorter call waited for nothing
 USUAL_GAP_NS = 1_000  # between kernels that are queued on a stream, if too few are to measure it
 _ENOUGH = 20
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
-_CATEGORIES = (
-    *DEVICE_COMPUTES,
-    TimeCategory.DEVICE_COPY,
-    TimeCategory.DEVICE_GAP,
-    TimeCategory.DEVICE_EVALUATION,
-)
+_CATEGORIES = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY, TimeCategory.DEVICE_GAP, TimeCategory.DEVICE_EVALUATION)
 _PRODUCTS = ("gemm", "attention")
 _BY_PRECISION: dict[str | None, TimeCategory] = {"fp32": TimeCategory.DEVICE_FP32, "tf32": TimeCategory.DEVICE_TF32}
 

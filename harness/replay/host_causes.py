@@ -284,7 +284,9 @@ def activity_words(activity: HostActivity) -> str | None:
     return ", ".join([what, *(f"inside {name}" for name in around)])
 
 
-_PROFILERS = re.compile(r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#)")  # what PyTorch puts before a name
+_PROFILERS = re.compile(
+    r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#)"
+)  # what PyTorch puts before a name
 
 
 def short_name(recorded: str) -> str:

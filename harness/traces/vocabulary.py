@@ -43,7 +43,9 @@ _COLLECTIVES = {
     "send": ("send",),
     "recv": ("recv",),
 }
-_LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)|^runFunction\b|^enqueueCommand mem")
+_LAUNCH = re.compile(
+    r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)|^runFunction\b|^enqueueCommand mem"
+)
 OFF_CORE = "not on a core"  # the name of a span in which a thread ran on no core
 POINT_TO_POINT = ("send", "recv", "send_recv")  # one of a pair, which has no common instance on all ranks
 _STEMS = [(stem, kind) for kind, stems in _COLLECTIVES.items() for stem in stems]

@@ -116,7 +116,7 @@ def _start_line(rank: int, world: int, steps: int) -> dict[str, object]:
 def _step_line(step: int, began_ns: int) -> dict[str, object]:
     whole = time.time_ns() - began_ns
     phase = "skip" if step < SKIPPED else "active"
-    line = StepLine(step, phase, began_ns, whole, 0, whole, 0, 0, 1.0, 0.1, 64, 1, True, 1 << 20)
+    line = StepLine(step, phase, began_ns, whole, 0, whole, 0, 0, 0, 1.0, 0.1, 64, 1, True, 1 << 20)
     return {"event": "step", **asdict(line)}
 
 

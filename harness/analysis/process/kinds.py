@@ -23,7 +23,18 @@ from harness.traces.trace import I32, U8, Activity, CopyKind, Events
 RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER, LAYOUT = "host", "other", "layout"
 NAME_CHARS = 1000  # mangled templates have many thousands; what matters comes first, and searching costs time
-KINDS = ("gemm", "attention", "communication", "normalisation", "optimizer", "embedding", LAYOUT, "elementwise", HOST, OTHER)
+KINDS = (
+    "gemm",
+    "attention",
+    "communication",
+    "normalisation",
+    "optimizer",
+    "embedding",
+    LAYOUT,
+    "elementwise",
+    HOST,
+    OTHER,
+)
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
 MEMSET = "memset"

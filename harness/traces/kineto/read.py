@@ -56,7 +56,9 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         events = device_events(gathered, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _ranges(gathered)
-    accelerators = dict.fromkeys(np.unique(events.device).tolist(), gathered.accelerator) if gathered.accelerator else {}
+    accelerators = (
+        dict.fromkeys(np.unique(events.device).tolist(), gathered.accelerator) if gathered.accelerator else {}
+    )
     notes = list(_notes(records, about, gathered, host_only, accelerators))
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:

@@ -87,11 +87,7 @@ class Work(msgspec.Struct, gc=False):
 
 _MTIA_COPY = "dma_request"
 _MTIA_WAITS = ("event_record", "event_wait")  # of a stream: no work of the device
-_MTIA_DIRECTIONS = {
-    "HOST_TO_DEVICE": CopyKind.H2D,
-    "DEVICE_TO_HOST": CopyKind.D2H,
-    "DEVICE_TO_DEVICE": CopyKind.D2D,
-}
+_MTIA_DIRECTIONS = {"HOST_TO_DEVICE": CopyKind.H2D, "DEVICE_TO_HOST": CopyKind.D2H, "DEVICE_TO_DEVICE": CopyKind.D2D}
 
 
 def works_alike(records: Sequence[Work]) -> list[Work]:
