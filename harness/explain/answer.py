@@ -135,8 +135,8 @@ def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str],
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
     SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
-    DEVICE_MISSING: "Record the device too: ProfilerActivity.CUDA in torch.profiler, --trace=cuda in nsys, and no hardware "
-    "counters in the same recording.",
+    DEVICE_MISSING: "Record the device too: ProfilerActivity.CUDA in torch.profiler, --trace=cuda in nsys, and no "
+    "hardware counters in the same recording.",
     WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
 }
 

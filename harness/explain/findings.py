@@ -50,7 +50,10 @@ def has_marked_steps(s: Summary) -> bool:
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 2  # findings after the first
 _OF_ONE_ACTIVITY = ("host-stall", "pageable")
-_OFF_CORE = "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the network."
+_OFF_CORE = (
+    "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the "
+    "network."
+)
 
 
 def label_of(found: TimeLost) -> str:

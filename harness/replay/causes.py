@@ -180,8 +180,8 @@ _ENTRIES = (
         "evaluation",
         "it evaluates, without training",
         "they evaluate, without training",
-        "evaluate in fewer steps, on fewer batches, or with larger ones, since no gradients are kept, and let each rank "
-        "evaluate a part",
+        "evaluate in fewer steps, on fewer batches, or with larger ones, since no gradients are kept, and let each "
+        "rank evaluate a part",
     ),
     CauseOfLoss(
         Cause.SLOW_LINK,

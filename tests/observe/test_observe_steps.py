@@ -36,8 +36,8 @@ class Told:
 
 class Script:
     """d: data, f: forward of the model, l: of a loss, b: backward, A and B: optimizers, o: only accumulates, e: forward
-    without gradients, v: of an evaluation, c: an optimizer with a closure, w: nothing observed, t: a second has passed without
-    any."""
+    without gradients, v: of an evaluation, c: an optimizer with a closure, w: nothing observed, t: a second has passed
+    without any."""
 
     def __init__(self, optimizers: int) -> None:
         self.now = 0

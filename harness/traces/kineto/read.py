@@ -88,7 +88,7 @@ def _launches(calls: Calls, names: list[str]) -> bool:
 def _notes(
     records: Records, about: About, gathered: Gathered, host_only: bool, accelerators: dict[int, str]
 ) -> Iterator[str]:
-    """What was salvaged or is missing. accelerators: devices that are no GPUs; a runtime's calls may have their number."""
+    """What was salvaged or is missing. accelerators: devices that are no GPUs; calls may have their number."""
     if records.truncated:
         yield f"{records.truncated}; the events before that were read"
     elif not about.whole:

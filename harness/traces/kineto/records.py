@@ -91,7 +91,7 @@ _MTIA_DIRECTIONS = {"HOST_TO_DEVICE": CopyKind.H2D, "DEVICE_TO_HOST": CopyKind.D
 
 
 def works_alike(records: Sequence[Work]) -> list[Work]:
-    """Work as Kineto writes that of a GPU: MTIA's copies have a copy's category and name, its streams' waits are out."""
+    """Work as Kineto writes that of a GPU: MTIA's copies as copies, and without the waits of its streams."""
     return [_of_mtia(r) if r.cat == MTIA else r for r in records if r.cat != MTIA or r.name not in _MTIA_WAITS]
 
 
