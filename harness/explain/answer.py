@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.analysis import device_time
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
-from harness.analysis.labels import are_cpus, cause_word, step_parts
+from harness.analysis.labels import are_cpus, cause_word, step_parts, work_word
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, RecordingVerdict, Steps, Summary
@@ -94,12 +94,22 @@ def verdict(summary: Summary) -> Diagnosis:
 
 
 def _unexplained(s: Summary) -> list[str]:
-    """The part of a step that no finding explains."""
-    if s.replay is None or s.replay.unexplained_ns is None:
+    """What the part of a step consists of that no finding explains; nothing where it is not known."""
+    if s.replay is None or s.replay.unexplained_ns is None or s.replay.remainder is None:
         return []
-    mean = f"the mean {'step' if has_marked_steps(s) else 'recording'}, {duration(s.replay.step_ns)}"
-    rest = duration(s.replay.unexplained_ns)
-    return [f"No finding explains {rest} of {mean}: most of it is the program's own work."]
+    rest, left = s.replay.unexplained_ns, s.replay.remainder
+    times = (
+        (left.work_ns, f"{work_word(s.devices)}"),
+        (left.communication_ns, "exposed communication"),
+        (left.copies_ns, "exposed copies"),
+        (left.known_idle_ns, "idle with a known cause"),
+        (left.unknown_idle_ns, "idle without a known cause"),
+        (left.outside_ns, "outside of the devices' windows"),
+    )
+    parts = ", ".join(f"{duration(ns)} {what}" for ns, what in times if ns > SMALL * rest)
+    whole = duration(s.replay.step_ns)
+    of = f"the mean step, {whole}" if has_marked_steps(s) else f"the {whole} recorded"
+    return [f"The other {duration(rest)} of {of}: {parts}{_mean_of(s)}."] if parts else []
 
 
 def _warm_up(s: Summary) -> list[str]:
@@ -200,12 +210,13 @@ def _part(s: Summary, field: str, doing: str, noun: str) -> str:
 def _of_how_many(s: Summary) -> str:
     """The number of devices whose mean the shares are; empty for one device."""
     every = len(s.devices)
-    if every < 2:
-        return ""
     of_each = {noun: len(device_time.with_known(s.devices, field)) for field, _, noun in _PARTS}
-    partly = [f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every]
-    devices = "processes" if are_cpus(s.devices) else "devices"
-    return f" (mean of {every} {devices}{''.join(partly)})"
+    return _mean_of(s, "".join(f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every))
+
+
+def _mean_of(s: Summary, partly: str = "") -> str:
+    every, devices = len(s.devices), "processes" if are_cpus(s.devices) else "devices"
+    return f" (mean of {every} {devices}{partly})" if every > 1 else ""
 
 
 def _where_by_metrics(s: Summary) -> str | None:
@@ -239,6 +250,7 @@ def _idle_causes(s: Summary, idle: float) -> str:
     return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
 
 
+SMALL = 0.01  # of a time, from which a part of it is told
 KNOWN_LEAST = 0.5  # of the idle time, from which its causes are named
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 

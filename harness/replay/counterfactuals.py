@@ -101,33 +101,6 @@ def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     return found
 
 
-def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators: bool) -> float:
-    """The device work that a step still has after a change, in nanoseconds: of the device with most, mean over the
-    counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
-    or its best. operators: whether it also changes what takes the place of kernels on a CPU."""
-    usual = np.arange(context.step_count) >= settled(context.step_count)
-    counted = usual if edited.counted is None else edited.counted
-    work: F64 = np.nan_to_num(context.device_time["compute_ns"])[:, counted].mean(axis=1)
-    if edited.work is not None:
-        work = work * edited.work
-    elif operators or not context.on_cpu:
-        less, of_ns = (ns[:, counted].mean(axis=1) for ns in _shortened(context, lengths))
-        # kernels side by side have a longer sum than their union, and those that run late are of no step
-        work = np.minimum(work - less, work * (1 - less / np.maximum(of_ns, 1)))
-    return float((max(work.max(), 0.0) + edited.extra_ns) / edited.per)
-
-
-def _shortened(context: ReplayContext, lengths: I64) -> tuple[F64, F64]:
-    """By how much the arcs with work are shorter, and what they have of work, by process and step."""
-    job, categories = context.job, HOST_TIME if context.on_cpu else (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS)
-    of_work = np.isin(job.amounts.slot, slots(categories)) & (job.step[job.amounts.arc] >= 0)
-    arc = np.setdiff1d(job.amounts.arc[of_work], job.repeated)
-    less = np.maximum(job.lengths[arc], 0) - np.maximum(lengths[arc], 0)
-    at = job.process[arc] * context.step_count + job.step[arc]
-    by_place = np.bincount(at, less.astype(np.float64), job.measured.size).reshape(job.measured.shape)
-    return by_place, context.of(categories).astype(np.float64)
-
-
 _DEVICE = (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS, TimeCategory.DEVICE_COPY)
 
 

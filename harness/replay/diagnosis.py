@@ -16,10 +16,11 @@ from harness.analysis.summary import CodeLocation, LineShare, RankTraining, Repl
 from harness.replay import counterfactuals
 from harness.replay.causes import CAUSES, limit_ns, suspects
 from harness.replay.collectives import EARLY, WAITED_NS
-from harness.replay.counterfactuals import Edited, gains, work_left
+from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_PRODUCTS, FORWARD, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import ProcessGraph, unpack_graph
+from harness.replay.remainder import remainder, work_left
 from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 from harness.traces.python_functions import Owner, owner_of
@@ -220,9 +221,11 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
     ]
     what_ifs = [what_if for what_if in promised if what_if.gain > WORTH]
+    left_ns = context.step_ns - _together(context, told)
     found_too = {
         "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
-        "unexplained_ns": round(context.step_ns - _together(context, told)),
+        "unexplained_ns": round(left_ns),
+        "remainder": remainder(context, told, left_ns),
         "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
     }
     return replayed.model_copy(update=found_too), sorted(lost, key=lambda found: -found.lost_ns)
