@@ -191,7 +191,7 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
         for name, low, of in (("fp32", 2, fp32), ("tf32", 1.5, tf32))
         if context.time_ns[:, :, of].any()
     )
-    return Edited(lengths, best=job.scaled(best), meaning=f"products in {half}: {said} times as fast")
+    return Edited(lengths, best=job.scaled(best), meaning=f"products in {half} ({said} times as fast)")
 
 
 _16_BITS = ("bf16", "fp16", "fp8", "fp4", "int8")

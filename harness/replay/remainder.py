@@ -1,5 +1,5 @@
-"""What a step still has after a change: the devices' work, which no change makes shorter unless it changes that work, and
-what the time consists of that no finding explains."""
+"""What a step still has after a change: device work, which a change must change itself to make shorter, and what the
+time consists of that no finding explains."""
 
 from __future__ import annotations
 

@@ -94,13 +94,13 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", counterfactuals.accumulated(4)),
     WhatIfKind(
         "micro-batch-x2",
-        "twice the micro-batch: the time for the work of one step of today",
+        "twice the micro-batch, for the work of one step of today",
         counterfactuals.larger,
         same_work=False,
     ),
     WhatIfKind(
         "micro-batches-x2",
-        "twice the micro-batches through the pipeline: the time for the work of one step of today",
+        "twice the micro-batches through the pipeline, for the work of one step of today",
         counterfactuals.more_in_pipeline,
     ),
     WhatIfKind("one-bucket", "gradients in buckets of 25 MB", counterfactuals.larger_buckets, more_on_cpus=True),

@@ -43,6 +43,9 @@ NO_FINDING = ("findings", "replay.what_ifs")
 OF_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns", "overlap_fraction")
 _NO_IDLE = ("idle_ns", "busy_fraction", "idle_causes")
 _LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)")
+_LAUNCH_OF_ANY = re.compile(
+    r"^(cuda|cu|hip|ze)\w*Launch(?!HostFunc)|^runFunction\b"
+)  # also of Intel's GPUs and of MTIA
 _LOAD = re.compile(r"(Module|Library)Load|ModuleGetFunction|GraphInstantiate")
 
 
@@ -58,7 +61,7 @@ def kinds_of(m: MeasuredProcess) -> list[Kind]:
     """The kind of recording, if it is no plain recording of running steps; whether its file was cut off; and the first
     use of kernels in it."""
     if m.view.on_cpu:
-        return _cut_off(m)
+        return [*_cut_off(m), *_host_only(m)]
     begin, end = captures(m.view.calls, m.view.names)
     captured = union(m.view.calls.start_ns[begin], m.view.calls.end_ns[end])
     first = next((kind for rule in _RULES if (kind := rule(m, captured)) is not None), None)
@@ -73,6 +76,15 @@ def _cut_off(m: MeasuredProcess) -> list[Kind]:
     found, counted = len(m.steps.names), int(m.steps.counted.sum())
     seen = f"{counted} of {_counted(found, 'step')} can be counted" if found else "no step was found in it"
     return [Kind(problem_texts.CUT_OFF, f"{seen}; {_counted(len(m.view.events), 'event')} of work")]
+
+
+def _host_only(m: MeasuredProcess) -> list[Kind]:
+    """Work was launched on a device, and none of it is in the recording."""
+    launches = len(np.flatnonzero(matching(m.view.calls.name, m.view.names, _LAUNCH_OF_ANY.search)))
+    if not launches:
+        return []
+    seen = f"{_counted(launches, 'launch', 'launches')} and no event of a device"
+    return [Kind(problem_texts.HOST_ONLY, seen, ("idle_causes", *NO_FINDING))]
 
 
 def _launches(m: MeasuredProcess) -> NDArray[np.intp]:

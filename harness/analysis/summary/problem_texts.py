@@ -19,13 +19,16 @@ DEVICE_ONLY = "the host is missing in this recording: why a device has no work c
 """Under 10 % of at least ten kernels have a known launch, and there is nearly no call and nothing else of the host
 (nsys records it with `--trace=cuda,nvtx,osrt`, torch.profiler with `ProfilerActivity.CPU`). Said first; no cause on the
 host is given."""
+HOST_ONLY = "no work of the device was recorded: what it does cannot be known from this"
+"""The host launched work, by the calls of the device's library, and the file has no event of a device: the operators of
+the host stand in for its work. Said first; no cause is given."""
 FIRST_USE = "the window holds the first use of kernels: it takes time that later steps do not need"
 """Launches of at least 1 ms of kernels that were not used before in the recording, loading of modules, and captures of
 CUDA graphs, take 3 % of the window while the device has no work. Said first."""
 CUT_OFF = "the file is cut off: the work after its last event is not known"
 """The file ends in the middle. Steps whose work may be missing are not counted. Said first."""
 # Kinds of recordings: a report says them first, in their own sentence.
-KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, FIRST_USE)
+KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, HOST_ONLY, FIRST_USE)
 UNREADABLE = "a trace cannot be read"
 """The reader refuses a file; the other numbers are without it."""
 NOT_MEASURED = "a trace was not measured"

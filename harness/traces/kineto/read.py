@@ -52,7 +52,7 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         events = device_events(gathered, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _ranges(gathered)
-    notes = list(_notes(records, about, gathered, host_only))
+    notes = list(_notes(records, about, gathered, stands_in=host_only and not len(calls)))
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
@@ -73,13 +73,13 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     )
 
 
-def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) -> Iterator[str]:
-    """What was salvaged or is missing."""
+def _notes(records: Records, about: About, gathered: Gathered, *, stands_in: bool) -> Iterator[str]:
+    """What was salvaged or is missing. stands_in: the host did all, and called no library of a device."""
     if records.truncated:
         yield f"{records.truncated}; the events before that were read"
     elif not about.whole:
         yield _DAMAGED_HEADER
-    elif host_only and about.devices:
+    elif stands_in and about.devices:
         yield _HOST_STANDS_IN
     processes = max(map(len, gathered.pids.values()), default=0)
     if processes > 1:

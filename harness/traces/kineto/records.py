@@ -31,7 +31,7 @@ OLD_OPERATOR = "Operator"  # until torch 1.9
 OPERATORS = ("cpu_op", OLD_OPERATOR)
 CALLS = (
     *("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "xpu_driver"),
-    *("privateuse1_runtime", "privateuse1_driver"),
+    *("privateuse1_runtime", "privateuse1_driver", "mtia_runtime"),
 )
 KIND_OF_CATEGORY = {
     **dict.fromkeys((*KERNELS, *COPIES, *SETS), RecordKind.DEVICE),
