@@ -4,18 +4,22 @@ its reader gives an answer."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from harness.analysis import device_time
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
-from harness.analysis.labels import are_cpus, cause_word, step_parts
+from harness.analysis.labels import are_cpus, step_parts
+from harness.analysis.machine import disturbances
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
-from harness.analysis.summary import LineShare, RecordingVerdict, Steps, Summary
+from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Steps, Summary
+from harness.analysis.summary import problem_texts as texts
 from harness.analysis.summary.problem_texts import (
     DEVICE_MISSING,
     GRAPH_CAPTURE,
     KINDS,
     NOT_COMPLETED,
+    READ_IN_PART,
     SAMPLED,
     WORK_MISSING,
 )
@@ -26,8 +30,20 @@ from harness.common.paths import PROGRAM
 from harness.experiment.base import Change
 from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, is_ours, shown_lines
-from harness.explain.findings import MOST_FURTHER, further_sentence, has_marked_steps, main_sentences, reason_of
+from harness.explain.findings import (
+    MOST_FURTHER,
+    certain_sentence,
+    further_sentence,
+    idle_causes,
+    main_sentences,
+    mean_of,
+    reason_of,
+    to_gain,
+    unexplained,
+    work_sentences,
+)
 from harness.explain.stragglers import further_sentences, straggler_sentences
+from harness.replay.causes import CAUSES
 from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
 
@@ -85,8 +101,10 @@ def verdict(summary: Summary) -> Diagnosis:
     if where is None:
         return Diagnosis([*doubt, "The recording does not show where the time went."])
     found = summary.findings or ([] if summary.replay else by_share(summary))
+    more, its_command = to_gain(summary)
     if not found:
-        return Diagnosis([*doubt, where, *_warm_up(summary), _nothing(summary)])
+        said = [*doubt, where, *_warm_up(summary), *_nothing(summary, more), *more]
+        return Diagnosis(said, its_command)
     first, *others = found
     ending, next_command = _try_next(summary, reason_of(summary, first).changes)
     largest, others = main_sentences(summary, first), others[:MOST_FURTHER]
@@ -96,17 +114,8 @@ def verdict(summary: Summary) -> Diagnosis:
     said = [*doubt, largest, *ending]
     if first.basis == "share":
         return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further, lines)
-    further = [where, *further, *_unexplained(summary), *_warm_up(summary)]
+    further = [where, *further, *more, *unexplained(summary), *_warm_up(summary)]
     return Diagnosis(said, next_command, further, lines)
-
-
-def _unexplained(s: Summary) -> list[str]:
-    """The part of a step that no finding explains."""
-    if s.replay is None or s.replay.unexplained_ns is None:
-        return []
-    mean = f"the mean {'step' if has_marked_steps(s) else 'recording'}, {duration(s.replay.step_ns)}"
-    rest = duration(s.replay.unexplained_ns)
-    return [f"No finding explains {rest} of {mean}: most of it is the program's own work."]
 
 
 def _warm_up(s: Summary) -> list[str]:
@@ -156,9 +165,33 @@ def doubts(s: Summary) -> list[str]:
         return [*said, f"Do not build on these numbers: {worst.what} ({worst.evidence})."]
     if s.quality.verdict is RecordingVerdict.GOOD or not grave:
         return said
-    texts = list(dict.fromkeys(p.what for p in grave))
-    more = f"; and {len(texts) - MOST_DOUBTS} more" if len(texts) > MOST_DOUBTS else ""
-    return [*said, f"These numbers are doubtful: {'; '.join(texts[:MOST_DOUBTS])}{more}."]
+    reasons = list(dict.fromkeys(map(_reason, sorted(grave, key=partial(_weight, s)))))
+    more = f"; and {len(reasons) - MOST_DOUBTS} more" if len(reasons) > MOST_DOUBTS else ""
+    certain = [certain_sentence(s)] if disturbances(s) else []
+    return [*said, f"These numbers are doubtful: {'; '.join(reasons[:MOST_DOUBTS])}{more}.", *certain]
+
+
+def _reason(problem: Problem) -> str:
+    """What a problem is; of a file that was read in part, which part."""
+    return problem.evidence.partition(": ")[2] if problem.what == READ_IN_PART else problem.what
+
+
+_PARTS_ABSENT = (texts.UNREADABLE, texts.NOT_MEASURED, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
+_ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.LAYERS, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
+
+
+def _weight(s: Summary, problem: Problem) -> int:
+    """How much a problem changes the answer, the most first: parts that are absent, what every time depends on, what
+    the told cause depends on, and the others."""
+    if problem.what in _PARTS_ABSENT:
+        return 0
+    if problem.what in _ALL_TIMES:
+        return 1
+    cause = CAUSES.get(s.findings[0].cause) if s.findings else None
+    of_host = cause is not None and cause.of_host
+    exposed = device_time.share(s.devices, "exposed_communication_ns") or 0.0
+    matters = {texts.LAUNCHES_MISSING: of_host, texts.RANKS_MISSING: exposed >= NOTICEABLE, READ_IN_PART: False}
+    return 2 if matters.get(problem.what, False) else 4 if problem.what in matters else 3
 
 
 def _capital(text: str) -> str:
@@ -198,23 +231,22 @@ def _step_time(steps: Steps, median_ns: int) -> str:
     return f"{duration(median_ns)}{device} (median{ahead})"
 
 
+_TOLD = 0.01  # of the window: a smaller part is left out of the sentence
+
+
 def _part(s: Summary, field: str, doing: str, noun: str) -> str:
     """One part of the window in words; empty for a very small part."""
     share = device_time.share(s.devices, field)
     if share is None:
         return f"{noun} not known"
-    return f"{percent(share)} {doing}" if share >= 0.001 else ""
+    return f"{percent(share)} {doing}" if share >= _TOLD else ""
 
 
 def _of_how_many(s: Summary) -> str:
     """The number of devices whose mean the shares are; empty for one device."""
     every = len(s.devices)
-    if every < 2:
-        return ""
     of_each = {noun: len(device_time.with_known(s.devices, field)) for field, _, noun in _PARTS}
-    partly = [f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every]
-    devices = "processes" if are_cpus(s.devices) else "devices"
-    return f" (mean of {every} {devices}{''.join(partly)})"
+    return mean_of(s, "".join(f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every))
 
 
 def _where_by_metrics(s: Summary) -> str | None:
@@ -227,28 +259,21 @@ def _where_by_metrics(s: Summary) -> str | None:
     return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
-def _nothing(s: Summary) -> str:
+def _nothing(s: Summary, more: list[str]) -> list[str]:
+    """That no loss is worth a change, and what the time consists of then."""
+    if not are_cpus(s.devices) and s.devices and not any(d.compute_ns for d in s.devices):
+        record = "record steps in which the device computes"
+        return [f"No kernel ran in this recording, so what a step loses cannot be known from this: {record}."]
+    least = percent(NOTICEABLE)
+    none = f"No part that could be avoided is above {least} of the time."
+    said = [f"No cause of lost time is above {least} of the time." if more else none, *work_sentences(s)]
     idle = device_time.share(s.devices, "idle_ns") or 0.0
-    rest = f", and {percent(idle)} idle time{_idle_causes(s, idle)}" if idle > NOTICEABLE else ""
+    if idle > NOTICEABLE:
+        said.append(f"Idle is {percent(idle)} of the time{idle_causes(s, idle)}.")
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
-    not_known = f" Not known: {' and '.join(unknown)}." if unknown else ""
-    none = f"No part that could be avoided is above {percent(NOTICEABLE)} of the time."
-    return f"{none} The rest is the kernels themselves{rest}.{not_known}"
+    return [" ".join([*said, *([f"Not known: {' and '.join(unknown)}."] if unknown else [])])]
 
 
-def _idle_causes(s: Summary, idle: float) -> str:
-    """What is known of the idle time, which is this share of the window, where nothing of it is a finding."""
-    known = [one for one in s.idle_causes if one.cause not in ("other", "not recorded")]
-    if sum(one.share for one in known) < KNOWN_LEAST:
-        return " without a known cause"
-    largest = max(known, key=lambda one: one.duration_ns)
-    if largest.share * idle < NOTICEABLE:
-        return f" of several causes, each below {percent(NOTICEABLE)}"
-    name = cause_word(largest.cause, are_cpus(s.devices))
-    return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
-
-
-KNOWN_LEAST = 0.5  # of the idle time, from which its causes are named
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 
 

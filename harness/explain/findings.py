@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.labels import are_cpus
+from harness.analysis.labels import are_cpus, cause_word, work_word
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Summary, TimeLost
-from harness.common.format import duration, duration_range, ordinal, percent
-from harness.explain.commands import lines_sentence
+from harness.analysis.summary import KindTime, Summary, TimeLost
+from harness.common.format import duration, duration_range, middle, ordinal, percent
+from harness.explain.commands import command_of_what_if, lines_sentence
 from harness.explain.reasons import Reason, excess, reason
 from harness.replay.causes import CAUSES
-from harness.replay.diagnosis import MOST_ERROR
+from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE
 from harness.traces.vocabulary import OFF_CORE
 
 _MUCH = 0.1  # of the step
@@ -89,6 +89,18 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     lost = f"{duration(found.lost_ns)} {whole} ({certainty})"
     said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
     return " ".join(filter(None, (said, _largest(found, own), _in_code(s, found), own.why)))
+
+
+def certain_sentence(s: Summary) -> str:
+    """What holds although others disturbed the recording: a loss that recurs and whose interval begins above what is
+    told at all; else that no time does."""
+    step_ns = s.replay.step_ns if s.replay else 0
+    recurs = [f for f in s.findings if f.low_ns is not None and (f.standing or f.every)]
+    sure = next((f for f in recurs if f.low_ns and f.low_ns >= NOTICEABLE * step_ns), None)
+    if sure is None:
+        return "Certain are counts and bytes, and no time."
+    lose = "loses" if _is_one(sure) else "lose"
+    return f"Certain is that {_lower(_who(s, sure))} {lose} at least {duration(sure.low_ns)} of each step."
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
@@ -205,3 +217,85 @@ def _processes(s: Summary) -> int:
 
 def _lower(subject: str) -> str:
     return subject[0].lower() + subject[1:]
+
+
+SMALL = 0.01  # of a time, from which a part of it is told
+KNOWN_LEAST = 0.5  # of the idle time, from which its causes are named
+
+
+def unexplained(s: Summary) -> list[str]:
+    """What the part of a step consists of that no finding explains; nothing where it is not known."""
+    if s.replay is None or s.replay.unexplained_ns is None or s.replay.remainder is None:
+        return []
+    rest, left = s.replay.unexplained_ns, s.replay.remainder
+    times = (
+        (left.work_ns, f"{work_word(s.devices)}"),
+        (left.communication_ns, "exposed communication"),
+        (left.copies_ns, "exposed copies"),
+        (left.known_idle_ns, "idle with a known cause"),
+        (left.unknown_idle_ns, "idle without a known cause"),
+        (left.outside_ns, "outside of the devices' windows"),
+    )
+    parts = ", ".join(f"{duration(ns)} {what}" for ns, what in times if ns > SMALL * rest)
+    whole = duration(s.replay.step_ns)
+    of = f"the mean step, {whole}" if has_marked_steps(s) else f"the {whole} recorded"
+    return [f"The other {duration(rest)} of {of}: {parts}{mean_of(s)}."] if parts else []
+
+
+def mean_of(s: Summary, partly: str = "") -> str:
+    """Of how many devices a number is the mean; empty for one."""
+    every, devices = len(s.devices), "processes" if are_cpus(s.devices) else "devices"
+    return f" (mean of {every} {devices}{partly})" if every > 1 else ""
+
+
+_MOST_KINDS = 3
+_LARGE = 0.05  # of the work, from which a kind of it is told
+_NO_KERNELS = ("communication", "copy", "memset")  # how these kinds begin
+
+
+def work_sentences(s: Summary) -> list[str]:
+    """What most of the computing is: kinds of kernels, or operators of a CPU; shares of their sum."""
+    on_cpu = are_cpus(s.devices)
+    kinds = [(k.duration_ns, f"{k.kind} {k.precision}" if k.precision else k.kind) for k in computing_kinds(s)]
+    rows = [(k.duration_ns, f"`{middle(k.name)}`") for k in s.kernels] if on_cpu else kinds
+    total = sum(ns for ns, _ in rows) or 1
+    largest = sorted((row for row in rows if row[0] >= _LARGE * total), key=lambda row: -row[0])[:_MOST_KINDS]
+    shares = ", ".join(f"{percent(ns / total)} {name}" for ns, name in largest)
+    return [f"Of the {work_word(s.devices)}' time: {shares}."] if largest else []
+
+
+def computing_kinds(s: Summary) -> list[KindTime]:
+    """The kinds of work that are no communication, copy or set."""
+    return [kind for kind in s.kinds if not kind.kind.startswith(_NO_KERNELS)]
+
+
+def idle_causes(s: Summary, idle: float) -> str:
+    """What is known of the idle time, which is this share of the window, where nothing of it is a finding."""
+    known = [one for one in s.idle_causes if one.cause not in ("other", "not recorded")]
+    if sum(one.share for one in known) < KNOWN_LEAST:
+        return " without a known cause"
+    largest = max(known, key=lambda one: one.duration_ns)
+    if largest.share * idle < NOTICEABLE:
+        return f" of several causes, each below {percent(NOTICEABLE)}"
+    name = cause_word(largest.cause, are_cpus(s.devices))
+    return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
+
+
+_ANYBODY = ("products-x2", "no-data-stall", "micro-batch-x2", "micro-batches-x2", "one-bucket")
+_BESIDE_FINDINGS = ("products-x2", "one-bucket")  # the others avoid losses that are told
+
+
+def to_gain(s: Summary) -> tuple[list[str], str | None]:
+    """The best change that anybody can make, and its command if it has one, where it gains a noticeable part of a step
+    and no finding tells it."""
+    if s.replay is None or why_no_answer(s) is not None:
+        return [], None
+    advice = " ".join(CAUSES[found.cause].advice for found in s.findings if found.cause in CAUSES)
+    told = {"products-x2": "bf16" in advice, "one-bucket": "bucket" in advice}
+    names = [name for name in (_BESIDE_FINDINGS if s.findings else _ANYBODY) if not told.get(name, False)]
+    best = next((w for w in s.replay.what_ifs if w.name in names and w.gain >= NOTICEABLE and not w.bound), None)
+    if best is None:
+        return [], None
+    at_best = f", at best {duration(best.low_ns)}" if best.ranged and best.low_ns is not None else ""
+    now = f"{duration(best.step_ns)} instead of {duration(s.replay.step_ns)} ({percent(best.gain)} less{at_best})"
+    return [f"To gain: {best.meaning}: {now}."], command_of_what_if(s, best)

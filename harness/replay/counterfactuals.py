@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.phases import PHASES
+from harness.analysis.summary import Summary
 from harness.common.alpha_beta import fit_alpha_beta
+from harness.experiment.base import Experiment
 from harness.replay.graph import (
     BACKWARD,
     BETWEEN,
     DATA,
     DEVICE_COMPUTES,
+    EVALUATION,
     FORWARD,
+    N_PHASES,
     NEVER,
     OPTIMIZER,
     SENDING,
@@ -24,14 +28,15 @@ from harness.replay.graph import (
 )
 from harness.replay.suspect import HOST_TIME, WORK_TIME, Gain, ReplayContext, settled, slots
 from harness.theory.devices import rates_in_16_bits
-from harness.traces.trace import I64
+from harness.traces.trace import F64, I64
 
 
 @dataclass(frozen=True)
 class Edited:
     """Every arc's length after the change. counted: the steps to look at, None: all that have settled. per: by how many
     of today's micro-batches the changed step is larger. extra_ns: what a step takes beyond the replayed arcs. best: the
-    lengths at best, where `lengths` are careful; meaning: the change in words, where it depends on the job."""
+    lengths at best, where `lengths` are careful; meaning: the change in words, where it depends on the job. work: by
+    what each process's device work is multiplied, where the arcs do not say it; shape (processes,)."""
 
     lengths: I64
     counted: NDArray[np.bool_] | None = None
@@ -39,6 +44,7 @@ class Edited:
     extra_ns: float = 0.0
     best: I64 | None = None
     meaning: str | None = None
+    work: F64 | None = None
 
 
 Edit = Callable[[ReplayContext], Edited | None]
@@ -117,21 +123,31 @@ def accumulated(k: int) -> Edit:
         lengths = job.scaled(factors, quiet)
         unsent = np.append(quiet, False)[job.step[job.messages.arc]]
         lengths[job.messages.arc[unsent]], lengths[job.messages.own[unsent]] = NEVER, 0
-        return Edited(lengths, counted)
+        passes = context.shares_of_passes
+        return Edited(lengths, counted, work=passes + (1 - passes) / k)
 
     return edit
 
 
+_ONCE = 0.03  # of the window: as the report calls a recording one of first use (harness/analysis)
+
+
 def larger(context: ReplayContext) -> Edited | None:
-    """Forward and backward with twice the work between the same gaps; one optimizer step and its messages for both.
-    Twice the data is loaded: what the host waits for it, in data loading and between the marked steps, doubles, too."""
+    """All work but the optimizer's and evaluation's twice, between the same gaps; one optimizer step and its messages
+    for both. Twice the data is loaded: what the host waits for it, in data loading and between the marked steps,
+    doubles, too. For marked steps with work alone: what happens once, as the first use of kernels, has no micro-batch.
+    """
+    devices, causes = context.summary.devices, context.summary.idle_causes
+    once = sum(c.duration_ns for c in causes if c.cause == "first use") > _ONCE * sum(d.window_ns for d in devices)
+    if once or not all(own.marked for own in context.job.processes) or not context.of(WORK_TIME).any():
+        return None
     factors = context.job.unchanged()
-    for phase in (FORWARD, BACKWARD):
+    for phase in (phase for phase in range(N_PHASES) if phase not in (OPTIMIZER, EVALUATION)):
         factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
     factors[:, [s for phase in (DATA, BETWEEN) for s in slots(HOST_TIME, phase)]] = 2
-    if context.of(DEVICE_COMPUTES).any():
-        factors[:, slots(_DEVICE)] = 1 + context.shares_of_passes[:, None]
-    return Edited(context.job.scaled(factors), per=2)
+    twice = 1 + context.shares_of_passes
+    factors[:, slots(_DEVICE)] = twice[:, None]
+    return Edited(context.job.scaled(factors), per=2, work=twice)
 
 
 READY_NS = 1_500_000  # to take a batch that a worker has loaded: 1.4 to 2.4 ms in six of ten measurements on two cores
@@ -159,18 +175,17 @@ TF32_CAREFUL = 1 / 1.5  # half of the bytes and twice the rate make 2; convertin
 def in_16_bits(context: ReplayContext) -> Edited | None:
     """Products and attention in bf16 (fp16, where a device has no bf16), by the precision that they have now. Careful:
     fp32 twice as fast, tf32 1.5 times. At best: by the device's peaks (configs/devices.yaml), since no kernel exceeds
-    them; and everything else twice as fast, which is limited by bytes, of which there are half."""
+    them; and everything else twice as fast, which is limited by bytes, of which there are half. Not for a job that
+    computes in 16 bits, nor for a CPU: few multiply faster in bf16, and a recording does not show whether this one
+    does."""
     fp32, tf32 = slots((TimeCategory.DEVICE_FP32,)), slots((TimeCategory.DEVICE_TF32,))
-    products = slots((TimeCategory.HOST_PRODUCT,))
     job = context.job
-    if not context.time_ns[:, :, fp32 + tf32 + products].any():
+    if not context.time_ns[:, :, fp32 + tf32].any() or computes_in_16_bits(context.summary):
         return None
     careful, best = job.unchanged(), job.unchanged()
-    careful[:, fp32 + products], careful[:, tf32] = 0.5, TF32_CAREFUL
+    careful[:, fp32], careful[:, tf32] = 0.5, TF32_CAREFUL
     lengths = job.scaled(careful)
     half, times = rates_in_16_bits(next((d.name for d in context.summary.devices if d.name), None))
-    if not context.time_ns[:, :, fp32 + tf32].any():
-        return Edited(lengths)
     best[:, fp32], best[:, tf32] = 1 / times["fp32"], 1 / times["tf32"]
     best[:, slots((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_LAYOUT, TimeCategory.DEVICE_PRODUCT))] = 0.5
     said = ", ".join(
@@ -178,7 +193,19 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
         for name, low, of in (("fp32", 2, fp32), ("tf32", 1.5, tf32))
         if context.time_ns[:, :, of].any()
     )
-    return Edited(lengths, best=job.scaled(best), meaning=f"products in {half}: {said} times as fast")
+    return Edited(lengths, best=job.scaled(best), meaning=f"products in {half} ({said} times as fast)")
+
+
+_16_BITS = ("bf16", "fp16", "fp8", "fp4", "int8")
+_FULL = ("fp32", "tf32")
+
+
+def computes_in_16_bits(s: Summary) -> bool:
+    """Whether the products of a job are in 16 bits or fewer: it asked for it, or most of their time is."""
+    if isinstance(s.experiment, Experiment) and s.experiment.in_bf16:
+        return True
+    half, full = (sum(k.duration_ns for k in s.kinds if k.precision in of) for of in (_16_BITS, _FULL))
+    return half > full
 
 
 def more_in_pipeline(context: ReplayContext) -> Edited | None:

@@ -20,6 +20,7 @@ from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import ProcessGraph, unpack_graph
+from harness.replay.remainder import remainder, work_left
 from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 from harness.traces.python_functions import Owner, owner_of
@@ -216,14 +217,16 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
     beyond = [(s, _gain_beyond(context, s, noticed) or g) for s, g in found]
     told = [(s, g) for s, g in beyond if _stands_out(context, s, g)]
     lost = [_told(context, s, g) for s, g in told]
-    what_ifs = [
+    promised = [
         _what_if(context, kind, edited, gain)
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
-        if gain.mean_ns > WORTH * context.step_ns
     ]
+    what_ifs = [what_if for what_if in promised if what_if.gain > WORTH]
+    left_ns = context.step_ns - _together(context, told)
     found_too = {
         "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
-        "unexplained_ns": round(context.step_ns - _together(context, told)),
+        "unexplained_ns": round(left_ns),
+        "remainder": remainder(context, told, left_ns),
         "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
     }
     return replayed.model_copy(update=found_too), sorted(lost, key=lambda found: -found.lost_ns)
@@ -295,9 +298,11 @@ def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
 
 
 def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
-    step_ns, margin, on_cpu = context.step_ns - gain.mean_ns, gain.margin(), context.job.processes[0].on_cpu
+    left = partial(work_left, context, edited, operators=kind.operators)
+    gain = gain.at_most(context.step_ns - left(edited.lengths))
+    step_ns, margin, on_cpu = context.step_ns - gain.mean_ns, gain.margin(), context.on_cpu
     at_most = kind.more_on_cpus and on_cpu
-    low_ns = step_ns
+    low_ns, least_ns = step_ns, min(left(edited.lengths if edited.best is None else edited.best), step_ns)
     if gain.best is not None:
         low_ns = context.step_ns - float((gain.before - gain.best).mean())
         margin = margin or 0.0
@@ -307,7 +312,7 @@ def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gai
         name=kind.name,
         meaning=edited.meaning or kind.meaning,
         step_ns=round(step_ns),
-        low_ns=None if margin is None or at_most else round(low_ns - margin),
+        low_ns=None if margin is None or at_most else round(max(low_ns - margin, least_ns)),
         high_ns=None if margin is None or kind.bound else round(step_ns + margin),
         gain=gain.mean_ns / context.step_ns,
         bound=kind.bound,
@@ -329,8 +334,8 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
         phase=None if suspect.phase is None else PHASES[suspect.phase],
         every=suspect.every,
         lost_ns=round(gain.mean_ns),
-        low_ns=None if interval is None else round(interval[0]),
-        high_ns=None if interval is None else round(interval[1]),
+        low_ns=None if interval is None else round(max(interval[0], 0)),
+        high_ns=None if interval is None else round(min(interval[1], context.step_ns)),
         share=gain.mean_ns / context.step_ns,
         standing=suspect.standing,
         what=suspect.what,

@@ -28,7 +28,7 @@ HOST_TIME = (
 WORK_TIME = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, *DEVICE_COMPUTES)
 
 
-_DEVICE_TIME = ("window_ns", "idle_ns", "exposed_communication_ns", "exposed_memory_ns")
+_DEVICE_TIME = ("window_ns", "compute_ns", "idle_ns", "exposed_communication_ns", "exposed_memory_ns")
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class ReplayContext:
 
     @cached_property
     def shares_of_passes(self) -> F64:
-        """Which part of each process's computing kernels its forward and backward passes launched; 1 where no phase of
-        them is known."""
+        """Which part of each process's work grows with the micro-batch: all but the optimizer's; 1 where neither a
+        forward nor a backward pass is known."""
         found = np.ones(self.processes)
         for process in range(self.processes):
             for part in self._parts_of(process):
-                computed = {name: row[2] or 0 for name, row in part.phases.items()}
-                others = sum(computed.get(name, 0) for name in ("optimizer", "data loading"))
-                found[process] = 1 - others / max(sum(computed.values()), 1)
+                computed = {name: row[2] or 0 for name, row in part.phases.items() if name != "evaluation"}
+                if computed.get("forward") or computed.get("backward"):
+                    found[process] = 1 - computed.get("optimizer", 0) / sum(computed.values())
         return found
 
     def counted(self, counter: str) -> F64:
@@ -241,7 +241,7 @@ class Gain:
         if self.mean_ns <= limit_ns:
             return self
         kept = max(limit_ns, 0.0) / self.mean_ns
-        return Gain(self.before, self.before - kept * (self.before - self.after))
+        return Gain(self.before, self.before - kept * (self.before - self.after), self.best)
 
     def interval(self, hits: NDArray[np.bool_] | None = None) -> tuple[float, float] | None:
         """The 95 % interval of the mean gain; None with fewer than three steps. Percentile bootstrap over steps. hits:

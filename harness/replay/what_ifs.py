@@ -19,7 +19,8 @@ from harness.replay.suspect import ReplayContext, slots
 class WhatIfKind:
     """One change. `bound`: no run reaches it; it says how much there is to gain at most. same_work: it leaves the
     model's operators as they are. more_on_cpus: where messages are sent by the cores that compute, a run gains more,
-    since they then compute faster, too."""
+    since they then compute faster, too. operators: on a CPU it changes the time of operators; any other change gains at
+    most what is not in an operator."""
 
     name: str
     meaning: str
@@ -27,6 +28,7 @@ class WhatIfKind:
     bound: bool = False
     same_work: bool = True
     more_on_cpus: bool = False
+    operators: bool = False
 
 
 def _without_stalls(*phases: int) -> Edit:
@@ -69,29 +71,38 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
     WhatIfKind("no-stall-between", "no stall between the phases", _without_stalls(OTHER, BETWEEN)),
-    WhatIfKind("no-pause", "no process that is stopped or falls behind", _without_found(stopped)),
+    WhatIfKind("no-pause", "no process that is stopped or falls behind", _without_found(stopped), operators=True),
     WhatIfKind(
         "own-cores",
         "a core for every process that is ready to run",
         _without_found(without_core),
         bound=True,
         same_work=False,
+        operators=True,
     ),
     WhatIfKind("no-late-messages", "messages sent at once", _without_found(sending)),
-    WhatIfKind("no-extra-compute", "no step with more work than the others", _without_found(heavier)),
+    WhatIfKind("no-extra-compute", "no step with more work than the others", _without_found(heavier), operators=True),
     WhatIfKind(
-        "rank-like-others", "every rank's work as small as the others'", _without_found(uneven), same_work=False
+        "rank-like-others",
+        "every rank's work as small as the others'",
+        _without_found(uneven),
+        same_work=False,
+        operators=True,
     ),
     WhatIfKind("no-host-gaps", "no time between operators, for example with CUDA graphs", _no_gaps, bound=True),
     WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", counterfactuals.accumulated(2)),
     WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", counterfactuals.accumulated(4)),
     WhatIfKind(
         "micro-batch-x2",
-        "twice the micro-batch, in operators and data loading that take twice as long",
+        "twice the micro-batch, for the work of one step of today",
         counterfactuals.larger,
         same_work=False,
     ),
-    WhatIfKind("micro-batches-x2", "twice the micro-batches through the pipeline", counterfactuals.more_in_pipeline),
+    WhatIfKind(
+        "micro-batches-x2",
+        "twice the micro-batches through the pipeline, for the work of one step of today",
+        counterfactuals.more_in_pipeline,
+    ),
     WhatIfKind("one-bucket", "gradients in buckets of 25 MB", counterfactuals.larger_buckets, more_on_cpus=True),
     WhatIfKind(
         "free-communication",

@@ -44,7 +44,7 @@ _COLLECTIVES = {
     "recv": ("recv",),
 }
 _LAUNCH = re.compile(
-    r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)|^runFunction\b|^enqueueCommand mem"
+    r"^(cuda|cu|hip|ze)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)|^runFunction\b|^enqueueCommand mem"
 )
 OFF_CORE = "not on a core"  # the name of a span in which a thread ran on no core
 POINT_TO_POINT = ("send", "recv", "send_recv")  # one of a pair, which has no common instance on all ranks

@@ -68,6 +68,7 @@ from harness.analysis.summary.replay import MemoryTimeline as MemoryTimeline
 from harness.analysis.summary.replay import PopEfficiency as PopEfficiency
 from harness.analysis.summary.replay import Predicted as Predicted
 from harness.analysis.summary.replay import ReferenceStep as ReferenceStep
+from harness.analysis.summary.replay import Remainder as Remainder
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
