@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from .program import MAIN, Recording, Work
@@ -20,8 +21,48 @@ _NODE = 4  # ranks with the same clock
 _PID = 5000
 
 
-def write_kineto(recording: Recording, world_size: int, path: Path, *, python: bool, skew_ns: int = 0) -> Path:
-    """One rank's file. python: with its Python functions. skew_ns: of its node's clock."""
+def write_kineto(
+    recording: Recording, world_size: int, path: Path, *, python: bool, skew_ns: int = 0, named: bool = True
+) -> Path:
+    """One rank's file. python: with its Python functions. skew_ns: of its node's clock. named: with its rank and the
+    world size, as PyTorch writes them since 2.0."""
+    rank = recording.rank
+    device = rank % _NODE
+    group = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world_size, "ranks": list(range(world_size))}]
+    header = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": device, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}],
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world_size, "pg_config": group},
+        "host_name": f"node{rank // _NODE}",
+        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+    }
+    if world_size == 1 or not named:
+        del header["distributedInfo"]
+    return _write(header, _records(recording, python=python, skew_ns=skew_ns), path)
+
+
+def write_merged(recordings: Sequence[Recording], path: Path, *, python: bool) -> Path:
+    """The ranks of one node in one file, as tools merge them: each process has its own number, threads and device, and
+    nothing says which rank it is."""
+    lines = [line for own in recordings for line in _records(own, python=python, threads=1000 * (1 + own.rank))]
+    devices = [{"id": own.rank % _NODE, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108} for own in recordings]
+    header = {
+        "schemaVersion": 1,
+        "deviceProperties": devices,
+        "host_name": "node0",
+        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+    }
+    return _write(header, lines, path)
+
+
+def _write(header: dict[str, object], lines: Sequence[str], path: Path) -> Path:
+    text = json.dumps(header)[:-1] + ', "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _records(recording: Recording, *, python: bool, skew_ns: int = 0, threads: int = 0) -> list[str]:
+    """A rank's events, one line each. threads: what is added to the numbers of its threads."""
     rank = recording.rank
     pid, begin = _PID + rank, 1_000_000_000 + skew_ns * (rank // _NODE)
     device = rank % _NODE
@@ -39,31 +80,14 @@ def write_kineto(recording: Recording, world_size: int, path: Path, *, python: b
         if kind in ("python", "collector") and not python:
             continue
         shown = {"step": f"ProfilerStep#{name}", "collector": "Python GC"}.get(kind, name)
-        add(
-            _KIND[kind],
-            shown,
-            (start, end),
-            (pid, thread),
-            '"External id": 1' if kind != "python" else '"Python id": 1',
-        )
-    for thread, name, start, end, number in recording.calls:
-        add("cuda_runtime", name, (start, end), (pid, thread), f'"cbid": 211, "correlation": {number}')
-    for work, number in recording.work:
-        args = f'"device": {device}, "context": 1, "stream": {work.stream}, "correlation": {number}{_arguments(work)}'
+        number = '"External id": 1' if kind != "python" else '"Python id": 1'
+        add(_KIND[kind], shown, (start, end), (pid, thread + threads), number)
+    for thread, name, start, end, call in recording.calls:
+        add("cuda_runtime", name, (start, end), (pid, thread + threads), f'"cbid": 211, "correlation": {call}')
+    for work, call in recording.work:
+        args = f'"device": {device}, "context": 1, "stream": {work.stream}, "correlation": {call}{_arguments(work)}'
         add(_CATEGORY[work.kind], _name(work), (work.start, work.end), (device, work.stream), args)
-    group = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world_size, "ranks": list(range(world_size))}]
-    header = {
-        "schemaVersion": 1,
-        "deviceProperties": [{"id": device, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}],
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world_size, "pg_config": group},
-        "host_name": f"node{rank // _NODE}",
-        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
-    }
-    if world_size == 1:
-        del header["distributedInfo"]
-    text = json.dumps(header)[:-1] + ', "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return lines
 
 
 def _process(pid: int, rank: int) -> str:

@@ -72,7 +72,7 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     own = reason_of(s, found)
     if found.basis == "share":
         said = f"The largest avoidable part is {_part(s, found, own)}."
-        return " ".join(filter(None, (said, _in_code(s, found), own.why)))
+        return " ".join(filter(None, (said, own.consists, _in_code(s, found), own.why)))
     one = _is_one(found)
     others = _processes(s) - len(found.ranks)
     waits = f" The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if one else 'them'}."
@@ -107,7 +107,7 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     """A smaller cause in one line."""
     own = reason_of(s, found)
     if found.basis == "share":
-        return f"Also: {_part(s, found, own)}."
+        return " ".join(filter(None, (f"Also: {_part(s, found, own)}.", own.consists)))
     lose = "loses" if _is_one(found) else "lose"
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
     lost = f"{duration(found.lost_ns)}{interval}"
@@ -125,7 +125,7 @@ def _largest(found: TimeLost, own: Reason) -> str:
     if found.what:
         whole = found.cause in _OF_ONE_ACTIVITY
         return f"The host is then in {found.what}." if whole else f"The largest part is in {found.what}."
-    return own.largest and f"The largest part is {own.largest}."
+    return own.consists or (own.largest and f"The largest part is {own.largest}.")
 
 
 def _part(s: Summary, found: TimeLost, own: Reason) -> str:

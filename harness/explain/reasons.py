@@ -16,7 +16,7 @@ from harness.analysis.metrics import waiting_share
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost, Traffic
 from harness.analysis.summary.problem_texts import CROWDED
-from harness.common.format import amount, duration, duration_range, percent
+from harness.common.format import amount, duration, duration_range, percent, rate
 from harness.experiment.base import IDLE_FOR_DATA, Change
 from harness.explain.commands import (
     asked_of,
@@ -27,6 +27,7 @@ from harness.explain.commands import (
     more_micro_batches,
     without_faults,
 )
+from harness.explain.messages import advice_single, named, why_single
 from harness.replay.causes import CAUSES, FEWER_RANKS
 from harness.replay.device_causes import CopiedJob, bubble_communication, copy_causes, has_bf16
 
@@ -59,7 +60,10 @@ def excess(s: Summary) -> Excess | None:
     step = s.steps.duration.median_ns if s.steps.duration else 0
     least = max(LEAST * step, LEAST_OF_EXPOSED * exposed)
     largest = max(found, key=lambda e: e.avoidable_ns, default=None)
-    return largest if largest is not None and largest.avoidable_ns >= max(least, 1) else None
+    if largest is not None and largest.avoidable_ns >= max(least, 1):
+        return largest
+    # who reduces in every micro-batch is not helped by more of them, however little the first rank to be done shows
+    return next((e for e in _every_micro_batch(s, [row for row in rows if row.kind == "all_reduce"])), None)
 
 
 def why_not_split(s: Summary) -> str | None:
@@ -112,7 +116,8 @@ def _every_micro_batch(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
     size = _bytes_per_step(repeated)
     each = f", {amount(size / times)} each time" if size else ""
     yield Excess(
-        f"Gradients are reduced in every micro-batch: {times:.0f} times per step{each}.",
+        f"Gradients are reduced in every micro-batch: {times:.0f} times per step{each} ({_noun(repeated[0], 1)}, "
+        f"{_group_and_rate(repeated)}).",
         _exposed(repeated) * (1 - 1 / times),
         "reduce the gradients once per step: no_sync() around all micro-batches but the last one (accelerate's "
         "accumulate() does it; ZeRO-2 and ZeRO-3 cannot)",
@@ -135,7 +140,7 @@ def _further(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
     subject = f"An additional {_noun(more[0], 1)}" if one else f"{count:.0f} additional {_noun(more[0], 2)}"
     yield Excess(
         f"{subject}{of_size} per step{unknown} {'comes' if one else 'come'} beside {beside}, exposed for "
-        f"{duration(_exposed(more))}.",
+        f"{duration(_exposed(more))} ({_group_and_rate(more)}).",
         _exposed(more),
         "leave this reduction out, do it in fewer steps, or start it earlier with async_op=True, so that it overlaps",
     )
@@ -163,7 +168,7 @@ def _small(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
         size = f"of {amount(row.bytes)}" if row.bytes is not None else "(their size was not recorded)"
         yield Excess(
             f"{row.count_per_step:.0f} {_noun(row, 2)} {size} come one after the other in each step, exposed for "
-            f"{duration(row.step_exposed_ns)}.",
+            f"{duration(row.step_exposed_ns)} ({_group_and_rate([row])}).",
             row.step_exposed_ns * (1 - 1 / row.count_per_step),
             "put the values into one tensor (torch.stack) and reduce it once per step, or in fewer steps",
         )
@@ -183,7 +188,8 @@ def _buffers(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
     where = "each forward pass" + (", also when it is recomputed" if any(r.phase == "backward" for r in sent) else "")
     sent_bytes = f", {amount(size)} per step" if size else ""
     yield Excess(
-        f"DDP broadcasts the model's buffers in {where}{sent_bytes}, exposed for {duration(_exposed(sent))}.",
+        f"DDP broadcasts the model's buffers in {where}{sent_bytes}, exposed for "
+        f"{duration(_exposed(sent))} ({_group_and_rate(sent)}).",
         _exposed(sent),
         "DistributedDataParallel(broadcast_buffers=False), if the ranks' buffers may differ or are constant",
     )
@@ -200,6 +206,16 @@ def _bytes_per_step(rows: Sequence[Traffic]) -> float:
     """0 where a size is not known."""
     known = all(row.bytes is not None for row in rows)
     return sum((row.bytes or 0) * row.count_per_step for row in rows) if known else 0.0
+
+
+def _group_and_rate(rows: Sequence[Traffic]) -> str:
+    """Of the rank that takes least: "2 ranks, 14.7 GB/s"; of small messages the time of one."""
+    ns, count = sum(row.step_duration_ns for row in rows), sum(row.count_per_step for row in rows)
+    size = _bytes_per_step(rows)
+    ranks = f"{rows[0].group_size} ranks" if rows[0].group_size else "group not recorded"
+    if not size or not ns:
+        return f"{ranks}, rate not known"
+    return f"{ranks}, {f'{rate(size / ns)} GB/s' if size > _SMALL * count else f'{duration(ns / count)} each'}"
 
 
 def _noun(row: Traffic, count: int) -> str:
@@ -221,12 +237,13 @@ _RECORDS_THE_HOST = {
 
 class Reason(NamedTuple):
     """why: sentences, or nothing. changes: what to try, the best first. more: of the part's name. largest: what most of
-    it is."""
+    it is. consists: the same as a sentence of its own."""
 
     why: str
     changes: tuple[Change, ...] = ()
     more: str = ""
     largest: str = ""
+    consists: str = ""
 
 
 def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
@@ -288,7 +305,17 @@ def _synchronisation(s: Summary, found: TimeLost) -> Reason:
 
 
 def _communication(s: Summary, found: TimeLost) -> Reason:
-    """Why communication is exposed: an option that was switched off, what the model does not need, a late rank."""
+    """What it consists of, and why it is exposed."""
+    return _exposed_communication(s, found)._replace(consists=named(s))
+
+
+def _of_messages(s: Summary, found: TimeLost) -> Reason:
+    return _plain(s, found)._replace(consists=named(s))
+
+
+def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
+    """Why communication is exposed: an option that was switched off, what the model does not need, a late rank, one
+    message."""
     asked, seen = asked_of(s), measured(s)
     # In a pipeline some waiting lies in the bubble, and how much is not known.
     waited = waiting_share(s) if s.pipeline is None else None
@@ -308,6 +335,9 @@ def _communication(s: Summary, found: TimeLost) -> Reason:
     why, changes = asked.send_less(seen)
     if found.basis == "replay":
         why = _in_its_place(s, found)
+    if single := advice_single(s):
+        why = " ".join(filter(None, (why_single(s), why)))
+        changes = (*(change for change in changes if change.fields is not None), Change(single))
     return Reason(f"{why} {unsplit}".strip(), changes, more)
 
 
@@ -420,6 +450,8 @@ _REASONS: dict[str, Callable[[Summary, TimeLost], Reason]] = {
     "tiny-kernels": _launch_bound,
     "sync": _synchronisation,
     "communication": _communication,
+    "small-buckets": _of_messages,
+    "slow-link": _of_messages,
     "copies": _copies,
     "fp32": _precision,
     "bubble": _bubble,

@@ -263,7 +263,7 @@ def small_buckets(context: ReplayContext) -> NDArray[np.bool_] | None:
     gradient = [call.kind in _REDUCES and PHASES[call.phase] == of_gradients for call in job.calls]
     reduces = np.array([*gradient, False])[messages.call]
     each = np.count_nonzero(reduces) / job.measured.size
-    if each < MANY or messages.bytes[reduces].mean() > SMALL:
+    if each < MANY or (messages.bytes[reduces] < 0).any() or messages.bytes[reduces].mean() > SMALL:
         return None
     return reduces
 

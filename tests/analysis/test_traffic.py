@@ -10,6 +10,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, Summary, Window
+from harness.explain.messages import advice_single, largest, named, why_single
 from harness.explain.reasons import excess, why_not_split
 from harness.traces.trace import HostKind
 from tests.synthetic.columns import MAIN, Made
@@ -81,7 +82,10 @@ def test_gradients_that_are_reduced_in_every_micro_batch() -> None:
 
     found = excess(job(write))
     assert found is not None
-    assert found.what == "Gradients are reduced in every micro-batch: 4 times per step, 29.4 MB each time."
+    assert found.what == (
+        "Gradients are reduced in every micro-batch: 4 times per step, 29.4 MB each time (all-reduce, 2 ranks, "
+        "7.34 GB/s)."
+    )
     assert found.avoidable_ns == pytest.approx(3 * 2 * 2 * MS)
     assert "no_sync" in found.advice
 
@@ -113,7 +117,8 @@ def test_a_further_reduction_beside_the_gradients(parameters: int | None) -> Non
     found = excess(job(lambda step: plain(step).part("", [("all_reduce", 16 * MB)]), parameters))
     assert found is not None
     assert found.what == (
-        "An additional all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB, exposed for 2.00 ms."
+        "An additional all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB, exposed for 2.00 ms (2 "
+        "ranks, 8.39 GB/s)."
     )
 
 
@@ -131,11 +136,15 @@ def test_a_reduction_without_a_recorded_size_is_told_with_what_records_it() -> N
     assert found is not None and "its size was not recorded: record_shapes=True" in found.what
 
 
-@pytest.mark.parametrize(("size", "said"), [(4, "of 4 B"), (-1, "(their size was not recorded)")])
-def test_many_small_reductions_one_after_the_other(size: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("size", "said", "each"), [(4, "of 4 B", "2.00 ms each"), (-1, "(their size was not recorded)", "rate not known")]
+)
+def test_many_small_reductions_one_after_the_other(size: int, said: str, each: str) -> None:
     found = excess(job(lambda step: plain(step).part("", [("all_reduce", size)] * 40)))
     assert found is not None
-    assert found.what == (f"40 all-reduces {said} come one after the other in each step, exposed for 80.0 ms.")
+    assert found.what == (
+        f"40 all-reduces {said} come one after the other in each step, exposed for 80.0 ms (2 ranks, {each})."
+    )
     assert found.avoidable_ns == pytest.approx(39 * 2 * MS)
 
 
@@ -180,3 +189,73 @@ def test_on_a_gpu_the_thread_of_autograd_shows_the_backward_pass() -> None:
     made.host(30, 60, "autograd::engine::evaluate_function: MmBackward0", HostKind.OPERATOR, thread=autograd)
     (part,) = measure_trace(made.trace(), Window.STEPS, RULES)
     assert {phase: count for phase, (count, *_) in part.phases.items()} == {"forward": 6, "backward": 6, "optimizer": 3}
+
+
+def one_large(kind: str, size: int, late_ns: int = 0, steps: int = 5) -> Summary:
+    """A collective of 100 ms in the range Head of each step, beside small all-reduces; rank 1 enters it late."""
+    parts = []
+    for rank in range(2):
+        made = Made(rank=rank, world_size=2, path=f"rank{rank}.json", host="node", clock="unix", backend="nccl")
+        for number in range(steps):
+            begin = number * 200 * MS
+            made.event(begin, begin + 40 * MS, launch_ns=begin)
+            made.collective(begin + 40 * MS, begin + 42 * MS, "all_reduce", size=4 * MB, members=2)
+            enter = begin + 50 * MS + rank * late_ns
+            made.range(begin + 45 * MS, begin + 49 * MS, "Head")
+            made.collective(enter, begin + 150 * MS, kind, size=size, members=2, launch_ns=begin + 46 * MS)
+            made.range(begin, begin + 160 * MS, "forward")
+            made.step(begin, begin + 160 * MS, number)
+        parts += measure_trace(made.trace(), Window.STEPS, RULES)
+    return summarise_job(parts)
+
+
+def test_one_large_message_is_told_with_its_kind_size_group_place_and_rate() -> None:
+    s = one_large("all_gather", 250 * MB)
+    found = largest(s)
+    assert found is not None and found.is_single
+    assert (found.row.range, found.row.phase, found.row.count_per_step) == ("Head", "forward", 1)
+    assert found.row.exposed_ns == found.row.transfer_ns == 5 * 100 * MS
+    assert found.share == pytest.approx(100 / 102)
+    assert named(s) == (
+        "Most of the exposed communication is one all-gather of 262 MB among 2 ranks inside Head per step, exposed for "
+        "100 ms at 2.62 GB/s (bus bandwidth 1.31 GB/s)."
+    )
+    assert why_single(s) == ("The ranks enter it within 0 ns of each other, so its time is transfer and not waiting.")
+    assert "keep the output sharded" in advice_single(s) and "fewer, larger" not in advice_single(s)
+
+
+def test_of_one_message_whose_last_rank_is_late_the_waiting_is_told() -> None:
+    s = one_large("all_gather", 250 * MB, late_ns=80 * MS)
+    found = largest(s)
+    assert found is not None and found.row.exposed_ns == 5 * 20 * MS  # what the last rank has
+    assert found.waiting == pytest.approx(80 / 120)
+    assert why_single(s) == "Rank 1 enters it 80.0 ms after the first rank, and the others wait."
+    assert advice_single(s) == "find the work of rank 1 before this all-gather"
+
+
+def test_of_messages_without_a_size_the_long_one_is_apart_and_what_records_it_is_told() -> None:
+    s = one_large("all_reduce", -1)
+    found = largest(s)
+    assert found is not None and found.row.bytes is None and found.row.range == "Head"
+    assert "torch.profiler records it with record_shapes=True" in named(s)
+
+
+def test_many_messages_of_one_kind_are_no_single_one() -> None:
+    s = job(lambda step: step.part("forward", [("all_gather", 4 * MB)] * 12))
+    assert named(s) == (
+        "Most of the exposed communication is 12 all-gathers of 4.19 MB among 2 ranks in forward per step, exposed for "
+        "24.0 ms at 2.1 GB/s (bus bandwidth 1.05 GB/s)."
+    )
+    assert advice_single(s) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "said"),
+    [
+        ("all_reduce", 1 << 10, "do it in fewer steps"),
+        ("broadcast", 4 * MB, "once before the steps"),
+        ("all_to_all", 4 * MB, "async_op=True"),
+    ],
+)
+def test_the_advice_fits_the_message(kind: str, size: int, said: str) -> None:
+    assert said in advice_single(one_large(kind, size))

@@ -94,7 +94,10 @@ GRADIENTS = Traffic(
 def test_of_exposed_communication_it_is_said_what_the_model_does_not_need() -> None:
     """In the first sentences with what to try, and also where another cause is first."""
     communication = lost("communication", 20, phase=None, ranks=[0, 1, 2, 3])
-    said = "Gradients are reduced in every micro-batch: 4 times per step, 25.0 MB each time."
+    said = (
+        "Gradients are reduced in every micro-batch: 4 times per step, 25.0 MB each time (all-reduce, group not "
+        "recorded, 20 GB/s)."
+    )
     foreign: dict[str, Any] = {"traffic": [GRADIENTS], "run": None, "experiment": None}
     answer = verdict(job(communication, **foreign))
     assert answer.sentences[0].endswith(f"in every step. {said}")

@@ -113,9 +113,10 @@ class Made:
         group: str = "0",
         members: int = -1,
         peer: int = -1,
+        launch_ns: int = -1,
     ) -> Made:
         """An NCCL kernel with its arguments."""
-        self.event(start, end, NCCL)
+        self.event(start, end, NCCL, launch_ns=launch_ns)
         self.collectives.append(
             {
                 "event": len(self.events) - 1,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +16,16 @@ from harness.analysis.job.matching import JobCollectives, MatchedGroup
 from harness.analysis.process.collective_rows import Key
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
-from harness.analysis.summary import Clock, Collective, CollectiveFit, CollectivePhase, MessageSize, Straggler, Withheld
+from harness.analysis.summary import (
+    Clock,
+    Collective,
+    CollectiveFit,
+    CollectivePhase,
+    LongMessage,
+    MessageSize,
+    Straggler,
+    Withheld,
+)
 from harness.common.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
 from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import POINT_TO_POINT
@@ -198,6 +208,38 @@ def _collect(times: dict[_Message, list[I64]], keys: list[Key], columns: tuple[I
     for i, k in enumerate(keys):
         for b in np.unique(size[(key == i) & (size > 0)]).tolist():
             times.setdefault((k.kind, k.group_size, b, waits), []).append(duration[(key == i) & (size == b)])
+
+
+def long_messages(job: JobCollectives, clocks: dict[str, Clock]) -> list[LongMessage]:
+    """Those of all ranks, one rank after the other; with transfer and waiting where all ranks of the group match."""
+    groups = [m for m in job.matched if len(m.parts) > 1 and m.complete]
+    lines = [{key: line for line, key in enumerate(m.processes)} for m in groups]
+    found = []
+    for part in job.parts:
+        for row in msgspec.convert(part.rows.get("long_messages", []), list[LongMessage]):
+            mine = ((m, own[part.key]) for m, own in zip(groups, lines, strict=True) if part.key in own)
+            found.append(next((with_own for m, line in mine if (with_own := _split(row, m, line, clocks))), row))
+    return found
+
+
+def _split(row: LongMessage, m: MatchedGroup, line: int, clocks: dict[str, Clock]) -> LongMessage | None:
+    """The row with what the other ranks did in its collectives; None: these are not, or not all, of this group."""
+    chosen = np.flatnonzero(np.isin(m.row[line], row.collectives) & ~m.of_profiler)
+    if not len(chosen) or len(chosen) < len(row.collectives):
+        return None
+    duration = (m.end_ns - m.start_ns)[:, chosen]
+    transfer_ns = int(duration.min(axis=0).sum())
+    known = {
+        "group_size": row.group_size or len(m.parts),
+        "bytes": row.bytes if row.bytes is not None or int(m.bytes[chosen[0]]) < 0 else int(m.bytes[chosen[0]]),
+        "transfer_ns": transfer_ns,
+        "waiting_ns": row.duration_ns - transfer_ns,
+    }
+    if (start := _aligned_starts(m, chosen, clocks)) is not None:
+        lasts = Counter(start.argmax(axis=0).tolist())
+        known["mean_start_skew_ns"] = round(float((start.max(axis=0) - start.min(axis=0)).mean()))
+        known["last_rank"] = m.parts[lasts.most_common(1)[0][0]].source.rank
+    return row.model_copy(update=known)
 
 
 def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]:

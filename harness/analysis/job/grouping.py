@@ -10,10 +10,10 @@ from statistics import median
 
 import numpy as np
 
-from harness.analysis.job.matching import NAMELESS, JobCollectives, MatchedGroup, match_collectives
+from harness.analysis.job.matching import MEETING_SHARE, NAMELESS, JobCollectives, MatchedGroup, match_collectives
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
-from harness.analysis.process.part import RankPart, in_order
+from harness.analysis.process.part import RankPart, in_order, unpack_rows
 from harness.analysis.process.view import views
 from harness.analysis.summary import Clock, Problem, problem_texts
 from harness.traces.trace import I64, Trace
@@ -97,8 +97,9 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     """Parts per job, in a canonical order.
 
     The parts of one run are one job. Other files are one job if they record the same world size and every rank once,
-    either all files together or the files of one folder. Each remaining file is a job of its own. A process without a
-    rank belongs to the job of its file's ranks; if it only helps them, it is left out, with a finding."""
+    either all files together or the files of one folder. Files without a world size are one job if their ranks differ
+    and were in the same collectives at the same time. Each remaining file is a job of its own. A process without a rank
+    belongs to the job of its file's ranks; if it only helps them, it is left out, with a finding."""
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
@@ -111,6 +112,7 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
         else:
             files.setdefault(part.source.path, []).append(part)
     jobs = [job for world in worlds.values() for job in _worlds(world)]
+    jobs += _by_collectives(files)
     of_file = {part.source.path: job for job in jobs for part in job}
     for path, rankless in files.items():
         if path in of_file:
@@ -118,6 +120,68 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
         else:
             jobs.append(rankless)
     return sorted(map(_without_helpers, [*runs.values(), *jobs]), key=lambda job: job[0].source.path)
+
+
+_FEWEST = 5  # collectives that two files must share: fewer may agree by chance
+_MOST_SHARED = 0.5  # of the collectives of the file with fewer of them
+_HOSTS_APART_NS = 1_000_000_000  # clocks of two hosts: they are set by the network's time
+_ENDS_SCATTER = 0.25  # of the median distance of two collectives: the ends of one collective scatter less
+
+
+def _by_collectives(files: dict[str, list[RankPart]]) -> list[list[RankPart]]:
+    """Takes out of the files those that are one job by their collectives, and gives these jobs, each part with the
+    world size that its group has."""
+    found: list[tuple[list[RankPart], int]] = []
+    alone: list[RankPart] = []
+    for parts in files.values():
+        own = parts[0]
+        if len(parts) > 1 or own.source.rank is None or own.source.world_size is not None or not own.collectives:
+            continue
+        for job, size in found:
+            if own.source.rank not in {part.source.rank for part in job} and _shared_world(job[0], own) == size:
+                job.append(own)
+                break
+        else:
+            pairs = ((other, _shared_world(other, own)) for other in alone if other.source.rank != own.source.rank)
+            other, size = next(((other, size) for other, size in pairs if size), (own, 0))
+            if size:
+                found.append(([other, own], size))
+                alone.remove(other)
+            else:
+                alone.append(own)
+    for job, _ in found:
+        for part in job:
+            del files[part.source.path]
+    return [[_of_world(part, size) for part in in_order(job)] for job, size in found]
+
+
+def _of_world(part: RankPart, size: int) -> RankPart:
+    return part.model_copy(update={"source": part.source.model_copy(update={"world_size": size})})
+
+
+def _shared_world(a: RankPart, b: RankPart) -> int:
+    """The size of the group in which two ranks, each in a file of its own, were in the same collectives at the same
+    time; 0: nothing shows that."""
+    least = max(_FEWEST, _MOST_SHARED * min(len(unpack_rows(a).key), len(unpack_rows(b).key)))
+    for m in match_collectives([a, b], None).matched:
+        size = m.keys[int(m.key[0])].group_size if len(m.key) else None
+        members = m.group.ranks or tuple(range(size or 0))
+        if len(m.parts) == 2 and len(m.key) >= least and {a.source.rank, b.source.rank} <= {*members} and _met(m):
+            return len(members)
+    return 0
+
+
+def _met(m: MatchedGroup) -> bool:
+    """Whether the collectives of two parts were the same ones: they end together, on one host at the same moment."""
+    apart = m.end_ns[1] - m.end_ns[0]
+    offset = int(apart[0]) + round(float(np.median(apart - apart[0])))
+    hosts = {part.source.host for part in m.parts}
+    most = APART_NS if len(hosts) == 1 and None not in hosts else _HOSTS_APART_NS
+    between = float(np.median(np.diff(np.sort(m.end_ns[0]))))
+    scatter = float(np.median(np.abs(apart - offset)))
+    begun = (m.start_ns - np.array([[0], [offset]])).max(axis=0) <= (m.end_ns - np.array([[0], [offset]])).min(axis=0)
+    together = float(begun.mean()) >= MEETING_SHARE
+    return abs(offset) <= most and scatter <= _ENDS_SCATTER * between and together
 
 
 def _without_helpers(job: list[RankPart]) -> list[RankPart]:

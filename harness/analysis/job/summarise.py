@@ -126,7 +126,7 @@ def summarise_merge(
         pipeline=pipe,
         copies=with_links(sums.copies, {device.name for device in devices}),
         hta=[part.hta for part in parts if part.hta is not None],
-        **rows_of_job(part.rows for part in parts),
+        **{**rows_of_job(part.rows for part in parts), "long_messages": collective_table.long_messages(job, clocks)},
     )
 
 

@@ -19,6 +19,7 @@ RowsByField = dict[str, list[dict[str, Any]]]
 ROW_ANALYSES: dict[str, Callable[[MeasuredProcess, NDArray[np.bool_]], Sequence[SummaryPart]]] = {
     "host_activities": host_activities.of_process,
     "traffic": traffic.of_process,
+    "long_messages": traffic.long_messages,
     "launches": launches.of_process,
     "profiler_overhead": profiler_overhead.of_process,
 }

@@ -23,6 +23,7 @@ from harness.analysis.summary.communication import Clock as Clock
 from harness.analysis.summary.communication import Collective as Collective
 from harness.analysis.summary.communication import CollectiveFit as CollectiveFit
 from harness.analysis.summary.communication import CollectivePhase as CollectivePhase
+from harness.analysis.summary.communication import LongMessage as LongMessage
 from harness.analysis.summary.communication import MessageSize as MessageSize
 from harness.analysis.summary.communication import Nccl as Nccl
 from harness.analysis.summary.communication import NcclChoice as NcclChoice
@@ -159,6 +160,8 @@ class Summary(SummaryPart, kw_only=True):
     """Per kind and phase of training."""
     traffic: list[Traffic] = []
     """Per rank, kind, group, phase and message size: what a step sends, and how exposed."""
+    long_messages: list[LongMessage] = []
+    """Per rank, kind, group, phase, message size and place: those that are exposed longest."""
     message_sizes: list[MessageSize] = []
     """Per kind, group size and message size."""
     collective_fits: list[CollectiveFit] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.analysis.summary.base import SummaryPart
+from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 
 class Collective(SummaryPart, kw_only=True):
@@ -108,6 +108,51 @@ class Traffic(SummaryPart, kw_only=True):
     step_exposed_ns: int
     """The part of the duration in which the rank computes nothing. What several collectives share at one moment counts
     for each in proportion."""
+
+
+class LongMessage(SummaryPart, kw_only=True):
+    """The collectives of one rank of one kind, group, phase, size and place, in the window; of each rank the 5 rows
+    with most exposed time. If sizes were not recorded, a row has only those that are exposed for at least half as long
+    as the longest one."""
+
+    rank: int | None
+    """The rank."""
+    kind: str
+    """As above."""
+    group: str | None = None
+    """Communicator, as recorded."""
+    group_size: int | None = None
+    """Its members; if none were recorded and all ranks match, those."""
+    dtype: str | None = None
+    """Element type."""
+    phase: str
+    """As above."""
+    bytes: int | None
+    """One message. Null: not recorded."""
+    range: str | None = None
+    """The innermost range of the program around its launch, with `#` in place of counters."""
+    where: CodeLocation | None = None
+    """The innermost Python function around the launch of the longest one, of the user's own code if there is one."""
+    count: int
+    """Collectives."""
+    count_per_step: float | None = None
+    """Collectives / counted steps. Null without steps."""
+    duration_ns: int
+    """Sum of their durations."""
+    exposed_ns: int
+    """The part of the duration in which the rank computes nothing. What several collectives share at one moment counts
+    for each in proportion."""
+    transfer_ns: int | None = None
+    """Sum of the fastest rank's durations of the same collectives, without those of `profiler_ns` above. Null if not
+    every rank of the group was read and matched."""
+    waiting_ns: int | None = None
+    """`duration_ns` − `transfer_ns`."""
+    mean_start_skew_ns: int | None = None
+    """Mean of last start − first start, clocks aligned."""
+    last_rank: int | None = None
+    """The rank that starts last most often."""
+    collectives: list[int] = []
+    """Their numbers among the rank's collectives, by begin, from 0. Empty if they are more than 256."""
 
 
 class CollectiveFit(SummaryPart, kw_only=True):

@@ -116,6 +116,33 @@ TRAFFIC = TableOf[summary.Traffic](
 )
 
 
+def _where(m: summary.LongMessage) -> str:
+    return m.range or (m.where.function if m.where else m.phase)
+
+
+LONG_MESSAGES = TableOf[summary.LongMessage](
+    caption="Collectives that are exposed longest, by their place in the program",
+    rows=lambda s: sorted(s.long_messages, key=lambda m: -m.exposed_ns)[:SHOWN],
+    columns=(
+        Column("rank", lambda m: "–" if m.rank is None else str(m.rank)),
+        Column("collective", lambda m: m.kind),
+        Column("inside", _where, _cut_each, page=40, terminal=24),
+        Column("bytes", lambda m: amount(m.bytes)),
+        Column("ranks", lambda m: str(m.group_size or "–")),
+        Column("calls", lambda m: f"{m.count:,}"),
+        Column("exposed", lambda m: duration(m.exposed_ns)),
+        Column("transfer", lambda m: duration(m.transfer_ns)),
+        Column("waiting", lambda m: duration(m.waiting_ns)),
+        Column("start skew", lambda m: duration(m.mean_start_skew_ns)),
+    ),
+    left=3,
+    section="collectives",
+    topic="collectives",
+    in_terminal=lambda s: False,
+    file=file_of("long_messages"),
+)
+
+
 def _size(c: summary.CollectivePhase, each: int) -> str:
     """Bytes; a lower bound (≥) where the size of some calls was not recorded."""
     if c.bytes is not None:
@@ -364,6 +391,6 @@ def _first_tree(trees: str | None) -> str:
 
 
 TABLES: tuple[TableOf[Any], ...] = (
-    COLLECTIVES, ISSUED, TRAFFIC, MESSAGE_SIZES, FITS, STRAGGLERS, CLOCKS,
+    COLLECTIVES, ISSUED, TRAFFIC, LONG_MESSAGES, MESSAGE_SIZES, FITS, STRAGGLERS, CLOCKS,
     NCCL, CONNECTIONS, COMMUNICATORS, RANKS, CHOICES, WARNINGS,
 )  # fmt: skip

@@ -197,11 +197,9 @@ _DIRECTIONS = (("HtoD", CopyKind.H2D), ("DtoH", CopyKind.D2H), ("DtoD", CopyKind
 _MEMORY = (("Pageable", HostMemory.PAGEABLE), ("Pinned", HostMemory.PINNED), ("Managed", HostMemory.MANAGED))
 
 
-def device_events(gathered: Gathered, calls: Calls) -> Events:
+def device_events(gathered: Gathered, columns: dict[str, NDArray[Any]], process: I64, calls: Calls) -> Events:
     """All work on GPUs, in the file's order."""
-    columns = gathered.device.joined()
     name, activity = columns["name"], columns["activity"]
-    process = constant(gathered.pid, len(name))
     launch_ns, launch_thread = launches(columns["correlation"], process, calls)
     columns["bytes"] = np.where(activity == Activity.KERNEL, -1, columns["bytes"])
     copies = activity == Activity.MEMCPY

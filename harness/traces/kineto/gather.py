@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import NameTable, device_numbers
+from harness.traces.columns import NameTable, constant, device_numbers
 from harness.traces.kineto.framing import decoded
 from harness.traces.kineto.layout import MESSAGE_OPERATOR, RecordBatch, is_old_range
 from harness.traces.kineto.records import (
@@ -117,6 +117,7 @@ class HostMessage:
     end_ns: int
     thread: int
     args: MessageArgs
+    process: int = -1
 
 
 class _Timed(Protocol):
@@ -124,7 +125,7 @@ class _Timed(Protocol):
     dur: msgspec.Raw
 
 
-_SPAN = ("start_ns", "end_ns", "name")
+_SPAN, _ON = ("start_ns", "end_ns", "name"), ("thread", "process")
 
 
 @dataclass(slots=True)
@@ -135,10 +136,10 @@ class Gathered:
     device: Columns = field(
         default_factory=lambda: Columns(*_SPAN, "activity", "device", "stream", "correlation", "bytes")
     )
-    calls: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "correlation"))
-    ranges: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread"))
-    operators: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "dtype"))
-    host: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "kind"))
+    calls: Columns = field(default_factory=lambda: Columns(*_SPAN, *_ON, "correlation"))
+    ranges: Columns = field(default_factory=lambda: Columns(*_SPAN, *_ON))
+    operators: Columns = field(default_factory=lambda: Columns(*_SPAN, *_ON, "dtype"))
+    host: Columns = field(default_factory=lambda: Columns(*_SPAN, *_ON, "kind"))
     device_messages: dict[int, MessageArgs] = field(default_factory=dict)  # by row of `device`
     host_messages: list[HostMessage] = field(default_factory=list)
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
@@ -149,6 +150,7 @@ class Gathered:
     unreadable: int = 0  # other records that are not what they should be
     why_unreadable: str = ""  # of the first of them
     accelerator: str = ""  # of the devices, where they are no GPUs
+    accelerator_numbers: set[int] = field(default_factory=set)
     _rows: int = 0
 
     def add(self, batch: RecordBatch) -> None:
@@ -214,12 +216,14 @@ class Gathered:
         self.unreadable += other.unreadable
         self.why_unreadable = self.why_unreadable or other.why_unreadable
         self.accelerator = self.accelerator or other.accelerator
+        self.accelerator_numbers |= other.accelerator_numbers
         self._rows += other._rows
         return self
 
     def _add_work(self, records: list[Work], message_texts: list[bytes]) -> None:
         """Work on a GPU; `message_texts` are the texts of the records that carry a message."""
         if any(record.cat == MTIA for record in records):
+            self.accelerator_numbers.update(integer(record.pid) for record in records if record.cat == MTIA)
             self.accelerator, records = "MTIA", works_alike(records)
         rows, start, end = self._timed(records)
         if len(rows) < len(records):
@@ -290,12 +294,15 @@ class Gathered:
             self.operators.extend(**columns, dtype=np.array([dtypes[inputs] for inputs in types]))
         for row, args in messages.items():
             record = records[row]
-            span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
+            span = HostMessage(
+                record.name, int(start[row]), int(end[row]), integer(record.tid), args, integer(record.pid)
+            )
             self.host_messages.append(span)
 
     def _on_thread(self, records: Sequence[Work | OperatorRecord | HostRecord], start: I64, end: I64) -> dict[str, Any]:
         name = self.names.indices([r.name for r in records])
-        return {"start_ns": start, "end_ns": end, "name": name, "thread": integers([r.tid for r in records])}
+        on = {"thread": integers([r.tid for r in records]), "process": _processes([r.pid for r in records])}
+        return {"start_ns": start, "end_ns": end, "name": name, **on}
 
     def _dtype(self, inputs: tuple[str, ...]) -> int:
         name = next(filter(None, map(dtype_name, inputs)), None)
@@ -342,6 +349,13 @@ def _decoded(decoder: msgspec.json.Decoder[list[AnyRecord]], texts: list[bytes],
         if KIND_OF_CATEGORY.get(category) not in kinds:
             raise ValueError(f"a record of category {category!r} cannot be read")
     return records
+
+
+def _processes(pids: list[int | str]) -> I64:
+    """Most often one process's: then a column that takes no memory."""
+    if pids and pids.count(pids[0]) == len(pids):
+        return constant(integer(pids[0]), len(pids))
+    return integers(pids)
 
 
 def _only(rows: Sequence[int], items: list[Item]) -> list[Item]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_e
 from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
+from harness.traces.kineto.merged import MergedRanks, merged_ranks
 from harness.traces.nccl_calls import Message, collectives
 from harness.traces.progress import OnProgress
 from harness.traces.trace import (
@@ -22,12 +25,14 @@ from harness.traces.trace import (
     Events,
     HostKind,
     HostSpans,
+    Identity,
     RangeKind,
     Ranges,
     Trace,
 )
 from harness.traces.vocabulary import launches_work
 
+_Rows = TypeVar("_Rows", Calls, Ranges, HostSpans)
 _HOST_STANDS_IN = (
     "the file names GPUs and holds neither work of a GPU nor a launch, so the operators of the host are its events"
 )
@@ -45,35 +50,38 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     host_only = len(gathered.device) == 0
     if host_only and not no_gpu and not records.truncated:
         gathered, _, about = gathered_from(path, progress, workers, operators=True)
-    process = constant(gathered.pid, len(gathered.calls))
-    calls = sorted_calls(Calls(**gathered.calls.joined(), process=process))
+    calls = sorted_calls(Calls(**gathered.calls.joined()))
     host_only = host_only and not _launches(calls, gathered.names.texts)
     # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.
     last_ns = (gathered.operators if host_only else gathered.device).last("start_ns")
+    work = gathered.device.joined()
+    merged = None if host_only else merged_ranks(gathered, work, calls)
+    calls = _of_process(calls, gathered, merged)
     if host_only:
         events, communication = _host_parts(gathered, about)
     else:
-        events = device_events(gathered, calls)
+        process = constant(gathered.pid, len(work["name"])) if merged is None else merged.of(work["device"])
+        events = device_events(gathered, work, process, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
-    ranges = _ranges(gathered)
-    accelerators = (
-        dict.fromkeys(np.unique(events.device).tolist(), gathered.accelerator) if gathered.accelerator else {}
-    )
-    notes = list(_notes(records, about, gathered, host_only, accelerators))
+    ranges = _of_process(_ranges(gathered), gathered, merged)
+    notes = list(_notes(records, about, gathered, host_only, merged))
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
         notes.append(_NOTHING)
     first_ns = int(events.start_ns.min()) if len(events) else 0
     return Trace(
-        identity=identity(path, about, gathered.pid, first_ns, accelerators),
+        identity=_identity(identity(path, about, gathered.pid, first_ns, _accelerators(gathered, events)), merged),
         names=gathered.names.texts,
         events=events,
         calls=calls,
         ranges=ranges,
         collectives=communication,
-        host=_host(gathered, host_only),
-        peak_memory_bytes={(gathered.pid, d): size for d, size in _peak_memory(gathered, host_only).items()},
+        host=_of_process(_host(gathered, host_only), gathered, merged),
+        peak_memory_bytes={
+            (gathered.pid if merged is None else merged.process.get(d, -1), d): size
+            for d, size in _peak_memory(gathered, host_only).items()
+        },
         complete_until_ns=last_ns if records.truncated else None,
         notes=notes,
         groups=about.groups(),
@@ -85,18 +93,37 @@ def _launches(calls: Calls, names: list[str]) -> bool:
     return any(launches_work(names[name]) for name in np.unique(calls.name).tolist())
 
 
+def _accelerators(gathered: Gathered, events: Events) -> dict[int, str]:
+    """The names of devices that are no GPUs, by number."""
+    kind = gathered.accelerator
+    return dict.fromkeys(np.unique(events.device).tolist(), kind) if kind else {}
+
+
+def _of_process(rows: _Rows, gathered: Gathered, merged: MergedRanks | None) -> _Rows:
+    """Rows of the host with their own processes, if these are ranks; else all are one process."""
+    return rows if merged is not None else replace(rows, process=constant(gathered.pid, len(rows.process)))
+
+
+def _identity(found: Identity, merged: MergedRanks | None) -> Identity:
+    """Of a merged file no rank is the file's; a header that it has is one rank's."""
+    return found if merged is None else replace(found, rank=None, ranks=merged.ranks)
+
+
 def _notes(
-    records: Records, about: About, gathered: Gathered, host_only: bool, accelerators: dict[int, str]
+    records: Records, about: About, gathered: Gathered, host_only: bool, merged: MergedRanks | None
 ) -> Iterator[str]:
-    """What was salvaged or is missing. accelerators: devices that are no GPUs; calls may have their number."""
+    """What was salvaged or is missing."""
     if records.truncated:
         yield f"{records.truncated}; the events before that were read"
     elif not about.whole:
         yield _DAMAGED_HEADER
     elif host_only and about.devices:
         yield _HOST_STANDS_IN
-    processes = max((len(pids - set(accelerators)) for pids in gathered.pids.values()), default=0)
-    if processes > 1:
+    numbers = gathered.accelerator_numbers  # a runtime's calls may have them
+    processes = max((len(pids - numbers) for pids in gathered.pids.values()), default=0)
+    if merged is not None and merged.note:
+        yield merged.note
+    if processes > 1 and merged is None:
         yield (
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
             "process than the work; give a file for each process"
@@ -116,7 +143,6 @@ def _ranges(gathered: Gathered) -> Ranges:
     ranges = Ranges(
         **columns,
         kind=np.where(step, RangeKind.STEP, RangeKind.ANNOTATION).astype(np.uint8),
-        process=constant(gathered.pid, n),
         domain=constant(-1, n, np.int32),
         is_open=constant(0, n, np.uint8),
     )
@@ -131,7 +157,7 @@ def _host(gathered: Gathered, host_only: bool) -> HostSpans:
         long = operators["end_ns"] - operators["start_ns"] >= SHORTEST_HOST_NS
         operators["kind"] = constant(HostKind.OPERATOR, len(long), np.uint8)
         columns = {name: np.concatenate([column, operators[name][long]]) for name, column in columns.items()}
-    return sorted_spans(HostSpans(**columns, process=constant(gathered.pid, len(columns["kind"]))))
+    return sorted_spans(HostSpans(**columns))
 
 
 def _host_parts(gathered: Gathered, about: About) -> tuple[Events, Collectives]:
