@@ -185,7 +185,7 @@ def test_a_record_that_is_indented_otherwise_is_read_as_one_of_its_own(tmp_path:
 def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
     trace = open_trace(kineto.kineto(tmp_path / "t.json", []))
     assert len(trace.events) == 0
-    assert "holds no GPU work" in trace.notes[0]
+    assert "holds neither work of a GPU nor a launch" in trace.notes[0]
 
 
 @pytest.mark.parametrize("layout", sorted(kineto.LAYOUTS))

@@ -13,7 +13,7 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.part import RankPart, Tables, unpack_tables
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
-from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of
+from harness.analysis.process.recording import LOST_LEAST, OF_COMMUNICATION, kinds_of, lost_launches
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.serialize import serialize
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
@@ -21,6 +21,7 @@ from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05
 KNOWN_LAUNCH_SHARE = 0.9
+LOST_SOME = 0.01  # of the launches: whole recordings have up to 0.4 % without work
 GRAPH_SHARE = 0.05  # of kernel time in whole graphs, from which overlap is not known
 WHOLE_GRAPH = "CUDA graph "
 _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORECASE)
@@ -179,6 +180,10 @@ def _launches(m: MeasuredProcess) -> Iterator[Problem]:
     kernels = (events.activity == Activity.KERNEL) & inside(m)
     count = int(np.count_nonzero(kernels))
     known = int(np.count_nonzero(kernels & (events.launch_ns >= 0)))
+    lost, launches = lost_launches(m)
+    if LOST_SOME * launches <= lost and lost >= LOST_LEAST:
+        evidence = f"{PurePath(m.view.trace.identity.path).name}: {lost} of {launches} launches"
+        yield Problem.doubt(problem_texts.WORK_LOST, evidence)
     if known < KNOWN_LAUNCH_SHARE * count:
         evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
         yield Problem.doubt(problem_texts.LAUNCHES_MISSING, evidence)

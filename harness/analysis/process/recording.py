@@ -17,6 +17,7 @@ from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.intervals import (
     Intervals,
     clip,
+    contains,
     difference,
     intersection,
     length,
@@ -38,6 +39,9 @@ NUMBERED = 0.01  # of the calls that the profiler numbered; recordings that are 
 APART = 30  # numbers from one call to the next, median; recordings that are whole have 1 to 17
 LONG_NS = 1_000_000  # a launch, and the start of a kernel that nothing holds up, take microseconds
 WAITED_SHARE = 0.1  # of the window in which launched work waits and nothing that was recorded runs
+KNOWN = 0.9  # of the work has a launch: else it is not known which launches have none
+LOST_LEAST = 10  # launches without work: fewer are the ends of a recording
+LOST_MANY = 0.1  # of the launches without work, from which nothing is told of the device's time
 LAUNCHES_KNOWN = 0.1  # of at least ten kernels: with fewer, the host is not in the recording
 FIRST_USE_SHARE = 0.03  # of the window: a smaller loss is not told
 NO_FINDING = ("findings", "replay.what_ifs")
@@ -175,6 +179,32 @@ def _part(m: MeasuredProcess, _: Intervals) -> Kind | None:
     return Kind(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
 
 
+def _lost(m: MeasuredProcess, captured: Intervals) -> Kind | None:
+    """So many launches without their work that the device's time is not known."""
+    lost, launches = lost_launches(m, captured)
+    if lost < max(LOST_MANY * launches, LOST_LEAST):
+        return None
+    seen = f"{lost} of {_counted(launches, 'launch', 'launches')} have no kernel, copy or set in the file"
+    return Kind(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
+
+
+def lost_launches(m: MeasuredProcess, captured: Intervals | None = None) -> tuple[int, int]:
+    """How many launches between the first and the last one with work have none, and of how many, without those of a
+    graph's capture; (0, 0) where launches and work cannot be told to belong together. Whole recordings have 0 to 0.4 %.
+    """
+    events, calls, rows = m.view.events, m.view.calls, _launches(m)
+    launched = events.launch_ns[events.launch_ns >= 0]
+    if len(launched) < max(KNOWN * np.count_nonzero(events.activity <= Activity.MEMSET), 1):
+        return 0, 0
+    if captured is None:
+        begin, end = captures(calls, m.view.names)
+        captured = union(calls.start_ns[begin], calls.end_ns[end])
+    start = calls.start_ns[rows]
+    inside = (start >= launched.min()) & (start <= launched.max()) & (calls.correlation[rows] >= 0)
+    rows = rows[inside & ~contains(captured, start)]
+    return int(np.count_nonzero(~np.isin(calls.correlation[rows], events.correlation))), len(rows)
+
+
 def _waits(m: MeasuredProcess, device: int) -> Intervals:
     """Long stretches in which no device of the process works, and work waits whose launch is over."""
     events, calls, rows = m.view.events, m.view.calls, m.rows[device]
@@ -256,6 +286,7 @@ _RULES: tuple[Callable[[MeasuredProcess, Intervals], Kind | None], ...] = (
     _capture,
     _device_missing,
     _sample,
+    _lost,
     _part,
     _device_only,
 )

@@ -13,8 +13,8 @@ the one before; or 20 % of kernels lack their launch and 20 % of launches their 
 Said first; no cause is given."""
 WORK_MISSING = "work of the device is missing in this recording: idle time and its causes cannot be known"
 """For 10 % of the window, in stretches of at least 1 ms, launched work other than collectives waits while nothing that
-was recorded runs. It waits for work of another process, or for work that a filter or a cut left out. Said first; no
-cause is given."""
+was recorded runs: it waits for work of another process, or for work that a filter or a cut left out. Or 10 % of the
+launches have no work. Said first; no cause is given."""
 DEVICE_ONLY = "the host is missing in this recording: why a device has no work cannot be known"
 """Under 10 % of at least ten kernels have a known launch, and there is nearly no call and nothing else of the host
 (nsys records it with `--trace=cuda,nvtx,osrt`, torch.profiler with `ProfilerActivity.CPU`). Said first; no cause on the
@@ -49,6 +49,9 @@ because they cannot be read, have an impossible time or device, end before they 
 a rank, world size or clock in the file that is impossible."""
 EVENTS_DROPPED = "the profiler dropped events"
 """As the profiler counted them."""
+WORK_LOST = "the work of some launches is not in the recording: the device was busier than told here"
+"""1 % of the launches, and at least ten, have no kernel, copy or set, without those of a graph's capture, between the
+first and the last launch that has one. From 10 % on the recording is one in which work of the device is missing."""
 LAUNCHES_MISSING = "idle causes and ranges are incomplete: launches are missing"
 """Under 90 % of the kernels in the window have a known launch."""
 WHOLE_GRAPHS = "CUDA graphs were recorded whole: their communication is counted as computation"
