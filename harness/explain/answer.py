@@ -11,7 +11,14 @@ from harness.analysis.labels import are_cpus, cause_word, step_parts
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, RecordingVerdict, Steps, Summary
-from harness.analysis.summary.problem_texts import GRAPH_CAPTURE, KINDS, NOT_COMPLETED, SAMPLED, WORK_MISSING
+from harness.analysis.summary.problem_texts import (
+    GRAPH_CAPTURE,
+    KERNELS_MISSING,
+    KINDS,
+    NOT_COMPLETED,
+    SAMPLED,
+    WORK_MISSING,
+)
 from harness.common.faults import FAULTS
 from harness.common.format import duration, percent
 from harness.common.mystery import Secret
@@ -20,6 +27,7 @@ from harness.experiment.base import Change
 from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, is_ours, shown_lines
 from harness.explain.findings import MOST_FURTHER, further_sentence, has_marked_steps, main_sentences, reason_of
+from harness.explain.start import before_sentences, is_only_start, only_start_sentences, says_first_use
 from harness.explain.stragglers import further_sentences, straggler_sentences
 from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
@@ -72,14 +80,16 @@ def verdict(summary: Summary) -> Diagnosis:
     if (slow := summary.slowdown) is not None:
         return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
     doubt, where = doubts(summary), _where(summary)
+    if is_only_start(summary):
+        return Diagnosis([*doubt, *only_start_sentences(summary)])
     no_causes = kinds_without_causes(summary)
     if instead := [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]:
-        return Diagnosis([*doubt, *instead], further=[where] if where else [])
+        return Diagnosis([*doubt, *instead], further=[where] if where and not {*no_causes} & {KERNELS_MISSING} else [])
     if where is None:
         return Diagnosis([*doubt, "The recording does not show where the time went."])
     found = summary.findings or ([] if summary.replay else by_share(summary))
     if not found:
-        return Diagnosis([*doubt, where, *_warm_up(summary), _nothing(summary)])
+        return Diagnosis([*doubt, where, *_warm_up(summary), _nothing(summary)], further=before_sentences(summary))
     first, *others = found
     ending, next_command = _try_next(summary, reason_of(summary, first).changes)
     largest, others = main_sentences(summary, first), others[:MOST_FURTHER]
@@ -89,7 +99,7 @@ def verdict(summary: Summary) -> Diagnosis:
     said = [*doubt, largest, *ending]
     if first.basis == "share":
         return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further, lines)
-    further = [where, *further, *_unexplained(summary), *_warm_up(summary)]
+    further = [where, *further, *before_sentences(summary), *_unexplained(summary), *_warm_up(summary)]
     return Diagnosis(said, next_command, further, lines)
 
 
@@ -128,6 +138,7 @@ def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str],
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
     SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
+    KERNELS_MISSING: "Record the device too: ProfilerActivity.CUDA of torch.profiler, and no counters of kernels beside it.",
     WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
 }
 
@@ -138,6 +149,8 @@ def doubts(s: Summary) -> list[str]:
     said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
     seen: dict[str, list[str]] = {}
     for problem in kinds_of_recording(s):
+        if says_first_use(s, problem, 1 + MOST_FURTHER):
+            continue
         seen.setdefault(problem.what, []).append(problem.evidence)
     for what, (first, *others) in seen.items():
         said.append(f"{_capital(what)} ({first}{f'; {len(others)} more like it' if others else ''}).")

@@ -20,7 +20,7 @@ _RARER = 4.0  # times as much per launch in the first pass as later
 _LONGER = 3.0  # times the usual long call of later
 _MOSTLY = 0.5  # of an operator in such calls: the rest of it prepares them
 _LAUNCH = re.compile("Launch")
-_NEVER = re.compile(r"Memcpy|Memset|Synchronize|EventQuery|StreamQuery|StreamWait|Capture")
+NEVER = re.compile(r"Memcpy|Memset|Synchronize|EventQuery|StreamQuery|StreamWait|Capture")
 _ALLOCATES = re.compile(r"Malloc|Free|HostAlloc|Host(Un)?[Rr]egister|[cp]Mem(Create|Map|Unmap|Release|SetAccess|Address)|cuMem")
 _COMPILES = re.compile(
     r"\(dynamo_timed\)|\b_?compile_(?:inner|fx|fx_inner|to_module|to_fn)\b|\b_compile\b|_inductor/(?:compile_fx|graph|"
@@ -46,7 +46,7 @@ def first_uses(view: View, feeding: I64) -> NDArray[np.bool_]:
     calls, names = view.calls, view.names
     first = _loading_launches(view)
     long = calls.end_ns - calls.start_ns >= LONG_CALL_NS
-    long &= ~matching(calls.name, names, _NEVER.search) & ~matching(calls.name, names, _LAUNCH.search)
+    long &= ~matching(calls.name, names, NEVER.search) & ~matching(calls.name, names, _LAUNCH.search)
     rows = np.flatnonzero(long & (np.isin(calls.thread, feeding) if len(feeding) else True))
     if not len(rows):
         return first

@@ -90,6 +90,11 @@ def only_waits(call: str) -> bool:
     return _by_name(call, _BLOCKING, -1) == Cause.SYNCHRONISATION
 
 
+def loads_data(name: str) -> object:
+    """Whether a range, function or operator loads data."""
+    return _DATA.search(name) or _DATA_CODE.search(name)
+
+
 def awaits_communication(name: str) -> bool:
     """Whether an operator of a CPU trace only starts or awaits a collective."""
     return _COMMUNICATION_CALL.search(name) is not None
@@ -216,7 +221,7 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
     """Data loading of the main thread, without workers that prefetch; the collector, which holds every thread of
     Python; the profiler; the driver, which loads code."""
     ranges, host, names = view.ranges, view.host, view.names
-    loads = matching(ranges.name, names, lambda name: _DATA.search(name) or _DATA_CODE.search(name))
+    loads = matching(ranges.name, names, loads_data)
     data = np.flatnonzero(loads & _on_main(ranges.thread, nesting))
     layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], Cause.DATA, Source.RANGE, data)]
     if not len(host):

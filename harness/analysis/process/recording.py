@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
-from harness.analysis.process.host_calls import captures
+from harness.analysis.process.host_calls import Cause, captures
 from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.intervals import (
     Intervals,
     clip,
     difference,
-    intersection,
     length,
     lengths_within,
     merge,
@@ -43,7 +42,7 @@ NO_FINDING = ("findings", "replay.what_ifs")
 OF_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns", "overlap_fraction")
 _NO_IDLE = ("idle_ns", "busy_fraction", "idle_causes")
 _LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)|^(cuda|cu|hip)Mem(cpy|set)")
-_LOAD = re.compile(r"(Module|Library)Load|ModuleGetFunction|GraphInstantiate")
+_KERNEL_LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)")
 
 
 class Kind(NamedTuple):
@@ -58,7 +57,7 @@ def kinds_of(m: MeasuredProcess) -> list[Kind]:
     """The kind of recording, if it is no plain recording of running steps; whether its file was cut off; and the first
     use of kernels in it."""
     if m.view.on_cpu:
-        return _cut_off(m)
+        return [*_cut_off(m), *_kernels_missing(m)]
     begin, end = captures(m.view.calls, m.view.names)
     captured = union(m.view.calls.start_ns[begin], m.view.calls.end_ns[end])
     first = next((kind for rule in _RULES if (kind := rule(m, captured)) is not None), None)
@@ -207,23 +206,27 @@ def _device_only(m: MeasuredProcess, _: Intervals) -> Kind | None:
 
 
 def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
-    """Launches of kernels that were not used before, loads and captures, as far as the device has no work meanwhile."""
-    calls, names = m.view.calls, m.view.names
-    first = _first_launches(m)
-    loads = np.flatnonzero(matching(calls.name, names, _LOAD.search))
-    loads = loads[calls.end_ns[loads] - calls.start_ns[loads] >= LONG_NS]
-    rows = np.concatenate([first, loads])
-    spent = merge(union(calls.start_ns[rows], calls.end_ns[rows]), captured)
-    lost = [(length(intersection(spent, idle_of(m, d))), m.windows[d]) for d in m.rows]
+    """Idle time in which libraries, memory, kernels or graphs are made ready for the first time."""
+    lost = [(int(m.idle[d].sums()[[Cause.FIRST_USE, Cause.CAPTURE]].sum()), m.windows[d]) for d in m.rows]
     lost_ns, (start, end) = max(lost, default=(0, (0, 1)))
     if not lost_ns or lost_ns < FIRST_USE_SHARE * (end - start):
         return None
+    calls, first = m.view.calls, _first_launches(m)
     within = int(((calls.start_ns[first] < end) & (calls.end_ns[first] > start)).sum())
     inner = clip(captured, start, end)
     counts = ((within, "kernel"), (len(inner.start), "CUDA graph"))
-    causes = " and ".join(_counted(n, noun) for n, noun in counts if n) or "loading of modules"
+    causes = " and ".join(_counted(n, noun) for n, noun in counts if n) or "libraries or memory"
     seen = f"{lost_ns / 1e6:.1f} ms of {(end - start) / 1e6:.1f} ms, {causes}"
     return Kind(problem_texts.FIRST_USE, seen)
+
+
+def _kernels_missing(m: MeasuredProcess) -> list[Kind]:
+    """Kernels are launched, and no work of a device is in the recording."""
+    launched = int(matching(m.view.calls.name, m.view.names, _KERNEL_LAUNCH.search).sum())
+    if not launched:
+        return []
+    seen = f"{_counted(launched, 'launch', 'launches')}, and no kernel"
+    return [Kind(problem_texts.KERNELS_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))]
 
 
 def _counted(count: int, one: str, many: str | None = None) -> str:

@@ -19,13 +19,18 @@ DEVICE_ONLY = "the host is missing in this recording: why a device has no work c
 """Under 10 % of at least ten kernels have a known launch, and there is nearly no call and nothing else of the host
 (nsys records it with `--trace=cuda,nvtx,osrt`, torch.profiler with `ProfilerActivity.CPU`). Said first; no cause on the
 host is given."""
-FIRST_USE = "the window holds the first use of kernels: it takes time that later steps do not need"
-"""Launches of at least 1 ms of kernels that were not used before in the recording, loading of modules, and captures of
-CUDA graphs, take 3 % of the window while the device has no work. Said first."""
+FIRST_USE = "the window holds the first use of libraries or kernels: it takes time that later steps do not need"
+"""Idle time of the causes `first use` and `graph capture` is 3 % of the window. Said first, if no finding says it with
+its time."""
+NO_KERNEL = "no kernel ran: the recording holds only what comes before the first step"
+"""Copies or sets were recorded, no step is marked, and no kernel ran on any device. Said first; no cause is given."""
+KERNELS_MISSING = "the kernels were not recorded: what the device does cannot be known"
+"""Calls that launch kernels were recorded, and no work of any device. Counters of kernels, collected by the same
+interface, keep a profiler from recording them. Said first; no cause is given."""
 CUT_OFF = "the file is cut off: the work after its last event is not known"
 """The file ends in the middle. Steps whose work may be missing are not counted. Said first."""
 # Kinds of recordings: a report says them first, in their own sentence.
-KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, FIRST_USE)
+KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, FIRST_USE, NO_KERNEL, KERNELS_MISSING)
 UNREADABLE = "a trace cannot be read"
 """The reader refuses a file; the other numbers are without it."""
 NOT_MEASURED = "a trace was not measured"
