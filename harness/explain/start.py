@@ -18,7 +18,7 @@ from harness.replay.causes import CAUSES
 from harness.replay.host_causes import short_name
 from harness.replay.suspect import Cause
 
-LARGE = 0.2  # of what was recorded, from which the time before the first step is told
+LARGE = 0.1  # of what was recorded, from which the time before the first step is told
 PART = 0.05  # of that time, from which a part is told
 MORE = 1.1  # times the window, from which it is told how much was recorded
 _MOST_PARTS = 4
@@ -36,6 +36,11 @@ _PARTS = {
     "imports": "imports",
     "device": "other work of the device",
     "unknown": "not known",
+}
+_UNTIL = {
+    "step": "the first step",
+    "period": "the first period (no step is marked)",
+    "work": "the model's first work (no step is marked)",
 }
 _RECORDS = {
     True: "Python functions (torch.profiler with_stack=True, nsys --python-sampling=true)",
@@ -86,7 +91,7 @@ def before_sentences(s: Summary) -> list[str]:
     row = _longest(s)
     if row is None or row.ended_by == "end" or kinds_without_causes(s) or row.duration_ns < LARGE * row.recorded_ns:
         return []
-    until = "the first step" if row.ended_by == "step" else "the model's first work (no step is marked)"
+    until = _UNTIL.get(row.ended_by, row.ended_by)
     of = f" (rank {row.rank}, the longest)" if len(s.before_steps) > 1 and row.rank is not None else ""
     share = percent(row.duration_ns / row.recorded_ns)
     time = f"{duration(row.duration_ns)} of the {duration(row.recorded_ns)} recorded, {share}, lie before {until}{of}"

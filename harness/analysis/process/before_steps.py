@@ -22,7 +22,8 @@ from harness.analysis.summary import BeforeSteps
 from harness.traces.python_functions import python_function
 from harness.traces.trace import I64, Activity, CopyKind, HostKind, HostMemory
 
-STEP, WORK, END = "step", "work", "end"  # what ends it: the first marked step, the model's first work, the recording
+# What ends it: the first marked step, the first period of a kernel, the model's first work, the recording.
+STEP, PERIOD, WORK, END = "step", "period", "work", "end"
 _PAUSE_NS, _PAUSE = 10_000_000, 0.01  # of the host between launches; and of the recording: a step has no such pause
 _PRODUCTS = ("gemm", "attention")
 _NAMED: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -71,15 +72,13 @@ def recorded_extent(m: MeasuredProcess) -> tuple[int, int] | None:
 
 
 def first_step(m: MeasuredProcess) -> tuple[int, str]:
-    """When the first step begins on the host, and what shows it: its mark; without marks the model's first work; without
-    any kernel the recording's end."""
+    """When the first step begins on the host, and what shows it: its mark; else the first period of a kernel, or the
+    model's first work; without any kernel the recording's end."""
     steps = m.steps
-    if len(steps.names) and not by_periodicity(steps.source):
-        return int(steps.mark_start_ns[0]), STEP
+    if len(steps.names):
+        return int(steps.mark_start_ns[0]), PERIOD if by_periodicity(steps.source) else STEP
     work = _first_work(m)
-    if work is None:
-        return (recorded_extent(m) or (0, 0))[1], END
-    return (min(work, int(steps.start_ns[0])) if len(steps.names) else work), WORK
+    return (work, WORK) if work is not None else ((recorded_extent(m) or (0, 0))[1], END)
 
 
 def _first_work(m: MeasuredProcess) -> int | None:

@@ -82,8 +82,9 @@ class BeforeSteps(SummaryPart, kw_only=True):
     recorded_ns: int
     """From the first to the last moment that was recorded of the process, on its host or a device."""
     ended_by: str
-    """`step`: the first marked step; `work`: nothing marks steps, and the operator that launches the first matrix
-    product begins (without products the first kernel that computes), or the first period; `end`: no kernel ran."""
+    """`step`: the first marked step; `period`: nothing marks steps, and the first period of a kernel begins; `work`: nor
+    is there a period, and the host's launches begin that lead without a pause to the first matrix product (without
+    products to the first kernel); `end`: no kernel ran."""
     duration_ns: int
     """From the recording's begin to that moment."""
     copies_ns: int = 0
