@@ -6,13 +6,14 @@ import gc
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from harness.analysis.summary import Summary, TimeLost, Window
+from harness.explain.answer import answer
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
 
@@ -21,6 +22,7 @@ from .faults import CHANGES, NOT_RECORDED, WITHOUT, Planted, same
 from .kineto_file import write_kineto
 from .nsys_file import write_nsys
 from .program import Recording
+from .start import StartCase, StartRequest
 from .training import Training, mean_step_ns
 
 NODE = 4  # ranks
@@ -233,3 +235,114 @@ def _false(findings: Sequence[TimeLost], case: Case, truth: Truth) -> list[str]:
         and truth.lost_ns(found.cause) < 0.5 * found.lost_ns
         and not (unmarked and found.cause == NOT_RECORDED and truth.lost_ns("data-stall") > 0.5 * found.lost_ns)
     ]
+
+
+@dataclass
+class StartResult:
+    """One job with a start. told_ns, own_ns: what was to be told, in the report and in the simulation. wrong: what is not
+    as in the simulation; empty: all is right."""
+
+    name: str
+    told_ns: int | None = None
+    own_ns: int = 0
+    wrong: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def error(self) -> float | None:
+        """Of the time; None if it was not told."""
+        return None if self.told_ns is None or not self.own_ns else self.told_ns / self.own_ns - 1
+
+
+NEAR_START = 0.1  # of a time
+SMALL_START = 0.08  # of what was recorded, or of the stretch that findings are of: a smaller difference is none
+
+
+def judge_start(request: StartRequest) -> StartResult:
+    """Make a job with a start, have it reported, and compare: the time before the first step with its parts, or the
+    first use; and that nothing else is told for that time."""
+    case = request.case()
+    recordings = case.training.run()
+    summary, usual = (_start_summary(t, case) for t in (case.training, case.without))
+    found = answer(summary)
+    result = StartResult(case.name, said=[*found.sentences, *found.further])
+    if case.told == "before":
+        _judge_before(result, case, summary, recordings)
+    elif case.told == "first-use":
+        result.own_ns = _makespan(recordings) - _makespan(case.without.run())
+        _judge_first(result, summary, "first-use")
+    elif case.told == "allocation":
+        result.own_ns = _makespan(recordings) - _makespan(case.without.run())
+        _judge_first(result, summary, "allocation")
+    allowed = () if case.told == "nothing" else (case.told,)
+    result.wrong += _not_its_own(case, summary, usual, allowed)
+    return result
+
+
+def _start_summary(t: Training, case: StartCase) -> Summary:
+    return summary_of(t.run(), case.tool, python=t.stacks)
+
+
+def _makespan(recordings: Sequence[Recording]) -> int:
+    return max(recording.end for recording in recordings)
+
+
+def _judge_first(result: StartResult, summary: Summary, cause: str) -> None:
+    told = [f for f in summary.findings if f.cause == cause]
+    result.told_ns = told[0].lost_ns if told else None
+    if cause == "first-use":  # what comes before the first launch of the first pass lies before the first step
+        before = max(row.first_use_ns for row in summary.before_steps)
+        result.told_ns = (result.told_ns or 0) + before
+    if result.error is None or abs(result.error) > NEAR_START:
+        result.wrong.append(f"{cause} {result.told_ns} for {result.own_ns}")
+    if cause == "first-use" and told and summary.findings[0] is not told[0]:
+        result.wrong.append("first use is not first")
+
+
+def _judge_before(result: StartResult, case: StartCase, summary: Summary, recordings: Sequence[Recording]) -> None:
+    t, start = case.training, case.training.start
+    assert start is not None
+    begins = [r.steps[0].start for r in replace(t, marked=True).run()]
+    rows = summary.before_steps
+    result.own_ns, result.told_ns = max(begins), max((row.duration_ns for row in rows), default=None)
+    if result.error is None or abs(result.error) > NEAR_START:
+        result.wrong.append(f"before the first step {result.told_ns} for {result.own_ns}")
+        return
+    named = t.stacks and case.tool == "kineto"
+    expected = {
+        "copies_ns": round(start.model_bytes / start.gb_per_s),
+        "first_use_ns": start.context_ns,
+        "meeting_ns": start.meeting_ns,
+        "compile_ns": start.compile_ns if case.tool == "kineto" else 0,
+        "capture_ns": start.capture_ns,
+        "imports_ns": start.imports_ns if named else 0,
+        "model_ns": start.model_ns if named else 0,
+    }
+    expected["unknown_ns"] = begins[0] - sum(expected.values())
+    for part, ns in expected.items():
+        told = int(getattr(rows[0], part))
+        if abs(told - ns) > max(NEAR_START * ns, SMALL_START * begins[0]):
+            result.wrong.append(f"{part} {told} for {ns}")
+    large = max(begins) > 0.25 * max(recording.end for recording in recordings)
+    if large and not any(" lie before " in text for text in result.said):
+        result.wrong.append("the time before the first step is not told")
+
+
+def _not_its_own(case: StartCase, summary: Summary, usual: Summary, told: Sequence[str]) -> list[str]:
+    """Findings of more time than the same program without its start has, by its own report or by the simulation."""
+    step_ns = summary.replay.step_ns if summary.replay else 0
+    lost = {f.cause: f.lost_ns for f in usual.findings}
+    found = []
+    for f in summary.findings:
+        more = f.lost_ns - max(NEAR_START * f.lost_ns, SMALL_START * step_ns)
+        if f.cause not in told and more > lost.get(f.cause, 0) and more > _own_loss(case.without, f.cause):
+            found.append(f"{f.cause} {f.lost_ns} for {lost.get(f.cause, 0)}")
+    return found
+
+
+def _own_loss(t: Training, cause: str) -> float:
+    """What a program loses to a cause, in a step; without marked steps in all of it."""
+    without = WITHOUT[cause](t) if cause in WITHOUT else t
+    if t.marked:
+        return t.run_step_ns() - without.run_step_ns()
+    return _makespan(t.run()) - _makespan(without.run())

@@ -27,6 +27,7 @@ from .program import (
     Wait,
     Work,
 )
+from .start import cold_pass, start_up
 
 if TYPE_CHECKING:
     from .training import Training
@@ -50,15 +51,18 @@ class Rank:
 
     def program(self) -> Program:
         """All its instructions."""
+        self.do += [Begin("range", self.t.around)] * bool(self.t.around)
+        self.do += start_up(self.t, self.rank)
         for step in range(self.t.steps):
             self.step, self.slot = step, 0
-            self.do.append(Begin("step", f"{self.step}"))
+            self.do += [Begin("step", f"{self.step}")] * self.t.marked
             self.python("train.py(120): train_step")
             self.one_step()
             self.python_end()
-            self.do.append(End())
+            self.do += [End()] * self.t.marked
             self.host_work("between")
         self.do.append(Wait("cudaDeviceSynchronize"))
+        self.do += [End()] * bool(self.t.around)
         return self.do
 
     def one_step(self) -> None:
@@ -123,7 +127,8 @@ class Rank:
         parts = t.split if phase in ("forward", "backward") else 1
         new = t.first_use_ns and self.step == 3 and phase == "forward"
         name = name + "<3>" if new else name
-        hold = t.first_use_ns if new and name not in self._sent else 0
+        first_ns = t.start.cold.launch_ns if t.start else 0
+        hold = (t.first_use_ns if new else first_ns) if name not in self._sent else 0
         self._sent.setdefault(name, 1)
         for part in range(parts):
             before = round(t.python_ns * t.noise(self.rank, self.step, self.slot * 64 + part, 0.2))
@@ -178,6 +183,7 @@ class Rank:
         for layer in range(self.layers):
             self.python("model.py(40): forward")
             self.before_layer(layer, "forward")
+            self.do += cold_pass(self.t, self.step, layer)
             self.layer(layer, "forward")
             self.python_end()
         self.phase_end("forward")

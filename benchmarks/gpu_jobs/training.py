@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from .machine import Contention, Costs, Loader, Machine
 from .program import MS, US, Program, Recording
+
+if TYPE_CHECKING:
+    from .start import Start
 
 Everyone = None  # of ranks
 
@@ -80,6 +84,9 @@ class Training:
     checkpoint_bytes: int = 64 << 20
     evaluate_every: int = 0  # on rank 0
     contended: tuple[int, ...] = ()
+    start: Start | None = None  # what comes before the first step, and a cold first pass
+    around: str = ""  # a range around the whole program
+    marked: bool = True  # the steps
     # changes that a what-if promises
     update_every: int = 1  # gradients are reduced, and parameters updated, in each n-th step
     apart: bool = False  # stages do not wait for each other

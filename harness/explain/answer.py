@@ -42,6 +42,7 @@ from harness.explain.findings import (
     unexplained,
     work_sentences,
 )
+from harness.explain.start import before_sentences, is_only_start, only_start_sentences, says_first_use
 from harness.explain.stragglers import further_sentences, straggler_sentences
 from harness.replay.causes import CAUSES
 from harness.replay.device_causes import slowest
@@ -95,6 +96,8 @@ def verdict(summary: Summary) -> Diagnosis:
     if (slow := summary.slowdown) is not None:
         return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
     doubt, where = doubts(summary), _where(summary)
+    if is_only_start(summary):
+        return Diagnosis([*doubt, *only_start_sentences(summary)])
     no_causes = kinds_without_causes(summary)
     if instead := [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]:
         return Diagnosis([*doubt, *instead], further=[where] if where else [])
@@ -104,7 +107,7 @@ def verdict(summary: Summary) -> Diagnosis:
     more, its_command = to_gain(summary)
     if not found:
         said = [*doubt, where, *_warm_up(summary), *_nothing(summary, more), *more]
-        return Diagnosis(said, its_command)
+        return Diagnosis(said, its_command, before_sentences(summary))
     first, *others = found
     ending, next_command = _try_next(summary, reason_of(summary, first).changes)
     largest, others = main_sentences(summary, first), others[:MOST_FURTHER]
@@ -114,7 +117,7 @@ def verdict(summary: Summary) -> Diagnosis:
     said = [*doubt, largest, *ending]
     if first.basis == "share":
         return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further, lines)
-    further = [where, *further, *more, *unexplained(summary), *_warm_up(summary)]
+    further = [where, *further, *before_sentences(summary), *more, *unexplained(summary), *_warm_up(summary)]
     return Diagnosis(said, next_command, further, lines)
 
 
@@ -156,6 +159,8 @@ def doubts(s: Summary) -> list[str]:
     said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
     seen: dict[str, list[str]] = {}
     for problem in kinds_of_recording(s):
+        if says_first_use(s, problem, 1 + MOST_FURTHER):
+            continue
         seen.setdefault(problem.what, []).append(problem.evidence)
     for what, (first, *others) in seen.items():
         said.append(f"{_capital(what)} ({first}{f'; {len(others)} more like it' if others else ''}).")

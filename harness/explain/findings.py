@@ -10,6 +10,7 @@ from harness.analysis.summary import KindTime, Summary, TimeLost
 from harness.common.format import duration, duration_range, middle, ordinal, percent
 from harness.explain.commands import command_of_what_if, lines_sentence
 from harness.explain.reasons import Reason, excess, reason
+from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
 from harness.replay.causes import CAUSES
 from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE
 from harness.traces.vocabulary import OFF_CORE
@@ -63,7 +64,8 @@ def label_of(found: TimeLost) -> str:
 
 def reason_of(s: Summary, found: TimeLost) -> Reason:
     """Why it costs time, and what to try."""
-    return reason(s, found, _lower(_who(s, found)), _place(found))
+    own = reason(s, found, _lower(_who(s, found)), _place(found))
+    return own if shows_pytorch(s) else own._replace(changes=without_pytorch(found.cause, own.changes))
 
 
 def main_sentences(s: Summary, found: TimeLost) -> str:
@@ -72,23 +74,26 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     own = reason_of(s, found)
     if found.basis == "share":
         said = f"The largest avoidable part is {_part(s, found, own)}."
-        return " ".join(filter(None, (said, own.consists, _in_code(s, found), own.why)))
+        largest = largest_first_uses(s) if found.cause == "first-use" else ""
+        return " ".join(filter(None, (said, own.consists, largest, _in_code(s, found), own.why)))
     one = _is_one(found)
     others = _processes(s) - len(found.ranks)
     waits = f" The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if one else 'them'}."
     waits = waits if others > 0 else ""
     whole = f"per step, {percent(found.share)} of the time"
+    recorded = ""
     if not has_marked_steps(s):
-        whole = f"of the {duration(s.replay.step_ns if s.replay else round(found.lost_ns / found.share))} recorded"
+        window_ns = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
+        whole, recorded = f"of the {window_words(s, window_ns)}", recorded_words(s, window_ns)
     if found.low_ns is None:
         certainty = "too few steps for an interval"
     elif duration(found.low_ns) == duration(found.high_ns):
         certainty = "the same in all steps"
     else:
         certainty = f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
-    lost = f"{duration(found.lost_ns)} {whole} ({certainty})"
+    lost = f"{duration(found.lost_ns)} {whole} ({recorded}{certainty})"
     said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
-    return " ".join(filter(None, (said, _largest(found, own), _in_code(s, found), own.why)))
+    return " ".join(filter(None, (said, _largest(s, found, own), _in_code(s, found), own.why)))
 
 
 def certain_sentence(s: Summary) -> str:
@@ -114,11 +119,13 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
     in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
     needless = excess(s) if found.cause == "communication" else None  # also where another cause is first
-    return " ".join(filter(None, (said, _largest(found, own), in_code, needless.what if needless else "")))
+    return " ".join(filter(None, (said, _largest(s, found, own), in_code, needless.what if needless else "")))
 
 
-def _largest(found: TimeLost, own: Reason) -> str:
+def _largest(s: Summary, found: TimeLost, own: Reason) -> str:
     """What most of it is: the host's activity, the class of copies."""
+    if found.cause == "first-use" and (said := largest_first_uses(s)):
+        return said
     if found.what and found.what.startswith(OFF_CORE):
         inside = found.what.removeprefix(OFF_CORE).strip(", ")
         return f"The host is then {inside}. {_OFF_CORE}" if inside else _OFF_CORE

@@ -153,12 +153,12 @@ _ENTRIES = (
     CauseOfLoss(
         Cause.FIRST_USE,
         host.activities,
-        "first use of kernels",
-        "its device waits while the host loads kernels at their first use",
-        "their devices wait while the host loads kernels at their first use",
+        "first use",
+        "its device waits while the host makes libraries and kernels ready that are used for the first time",
+        "their devices wait while the hosts make libraries and kernels ready that are used for the first time",
         "record later steps: run several warm-up steps before the recording begins",
-        share=device.idle("first use"),
-        part="the first use of kernels",
+        share=device.idle("first use", "graph capture"),
+        part="the first use of libraries and kernels",
         of_host=True,
     ),
     CauseOfLoss(

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import row_events
-from harness.analysis.process.host_calls import LONG_CALL_NS, blocks, only_waits
+from harness.analysis.process.first_use import LONG_CALL_NS
+from harness.analysis.process.host_calls import blocks, only_waits
 from harness.analysis.process.idle import COMPUTE, MEMORY, NOT_WORK
 from harness.analysis.process.kinds import LAYOUT
 from harness.analysis.process.phases import EVALUATION, OTHER, phases
@@ -143,7 +144,7 @@ def _before_messages(streams: Streams) -> tuple[I64, I64]:
 def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) -> HostWaits:
     """Calls that waited for the device. A call that always waits and found the device done waits for the last event
     launched before it. A call that launches waits for its own stream only, whose queue is full, or for the copy that it
-    launches."""
+    launches; for a kernel of its own no call waits."""
     calls = m.view.calls
     rows = feeding_calls(m)
     rows = rows[(calls.start_ns[rows] >= window[0]) & (calls.end_ns[rows] <= window[1])]
@@ -162,6 +163,8 @@ def host_waits(m: MeasuredProcess, window: tuple[int, int], streams: Streams) ->
     seen = (at >= 0) & ((own < 0) | (streams.index[last] == own))
     seen &= (end - start >= BLOCKED_NS) & (streams.end_ns[last] > start)
     seen &= (end - streams.end_ns[last] <= RETURN_NS) & (streams.launch_ns[last] <= end)
+    # a kernel may begin and end before the call that loads and launches it returns: that call waits for no device
+    seen &= (own < 0) | (streams.launch_ns[last] != start) | (m.kinds.event_class[streams.row[last]] == MEMORY)
     always = matching(calls.name[rows], m.view.names, blocks) & ~seen
     ends = streams.end_ns[by_launch]  # of those launched until then the one which ends last
     latest = np.where(ends == np.maximum.accumulate(ends), np.arange(len(ends)), 0)

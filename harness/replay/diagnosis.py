@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import CodeLocation, LineShare, RankTraining, Replay, Summary, TimeLost, WhatIf
+from harness.analysis.summary.problem_texts import NO_KERNEL
 from harness.replay import counterfactuals
 from harness.replay.causes import CAUSES, limit_ns, suspects
 from harness.replay.collectives import EARLY, WAITED_NS
@@ -169,6 +170,8 @@ def diagnose(
 
 def by_share(s: Summary) -> list[TimeLost]:
     """Findings as shares of the devices' time, the largest first."""
+    if any(problem.what == NO_KERNEL for problem in s.quality.problems):
+        return []
     step = s.steps.duration
     window = sum(d.window_ns for d in s.devices) / max(len(s.devices), 1)
     whole = step.median_ns if step else window

@@ -118,6 +118,7 @@ _KINDS = {
     "blocking copy": Cause.BLOCKING_COPY,
     "allocation": Cause.ALLOCATION,
     "first use": Cause.FIRST_USE,
+    "graph capture": Cause.FIRST_USE,
     _COLLECTING: Cause.GARBAGE,
     "launch-bound": Cause.TINY_KERNELS,
     "host work": Cause.HOST_STALL,

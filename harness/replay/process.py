@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.before_steps import END, first_step
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
 from harness.analysis.process.host_calls import blocks
@@ -24,6 +25,7 @@ from harness.traces.trace import I64
 
 BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
+LEAST_BEFORE = 0.1  # of the devices' windows before the first step, from which it is left out where no step is marked
 _LAUNCHING = ("launch-bound", "synchronisation")  # causes of idle time that are no work of the host's own
 _BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
 
@@ -64,7 +66,7 @@ class ProcessGraph(Graph):
 def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> ProcessGraph | None:
     """The graph of the counted steps; without marked steps of what is recorded, as one step. None without work.
     lines: where its main thread was, on its clock."""
-    if not m.windows:
+    if not m.windows or first_step(m)[1] == END:
         return None
     span = Span.of(m)
     idle = of_device(m, _main_device(m))
@@ -182,7 +184,7 @@ def _by_step(idle: IdleActivities, span: Span) -> I64:
 
 @dataclass(frozen=True)
 class Span:
-    """The stretch to replay: n counted steps, or all that was recorded as one step (not `marked`). mark_ns: where the
+    """The stretch to replay: n counted steps, or the devices' windows from the first step on as one (not `marked`). mark_ns: where the
     steps begin on the host. first_event: if they are on the device, the rows of the events with which they begin;
     last_event: the row with which the last one ends."""
 
@@ -204,6 +206,8 @@ class Span:
         steps, none = m.steps, np.empty(0, np.int64)
         if steps.window is None or steps.thread is None:
             first, last = extent_of(m.windows)
+            work, _ = first_step(m)  # what comes before it is no part of a step
+            first = work if first + LEAST_BEFORE * (last - first) <= work < last else first
             begin = np.array([first])
             return Span((first, last), begin, np.array([last]), False, begin, none, none)
         rows = np.flatnonzero(steps.counted)

@@ -17,6 +17,7 @@ from harness.explain.answer import answer
 from harness.explain.findings import why_no_answer
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_one as measure
+from harness.replay.diagnosis import by_share
 from harness.report.compare.terminal import render_comparisons
 from harness.traces.trace import Trace
 from tests.synthetic.columns import GEMM, event, trace
@@ -233,10 +234,15 @@ def test_the_first_use_of_a_kernel_in_the_window_is_said_first() -> None:
     made.ranges[-1] = {"start": 12 * MS, "end": 23 * MS, "name": "iteration_3"}
     summary = made.summary()
     assert kinds(summary) == [problem_texts.FIRST_USE]
-    assert answer(summary).sentences[0] == (
-        "The window holds the first use of kernels: it takes time that later steps do not need (rank 0 (made): "
-        "6.0 ms of 23.0 ms, 1 kernel)."
-    )
+    said = answer(summary)
+    assert not any("holds the first use" in text for text in (*said.sentences, *said.further))
+    assert [t for t in said.further if "the first use of libraries and kernels: 26.1 % of the time" in t] != []
+    only = summary.model_copy(update={"findings": [f for f in by_share(summary) if f.cause == "first-use"]})
+    first, try_next = answer(only).sentences[-2:]
+    assert first.endswith("26.1 % of the time, about 1.04 ms a step. The largest part is cudaLaunchKernel (6.00 ms).")
+    assert try_next == "Try next: record later steps: run several warm-up steps before the recording begins."
+    other = summary.model_copy(update={"findings": [f for f in by_share(summary) if f.cause != "first-use"]})
+    assert answer(other).sentences[0].startswith("The window holds the first use of libraries or kernels: it takes")
     assert not any(one.reason == problem_texts.FIRST_USE for one in summary.quality.withheld)
 
 

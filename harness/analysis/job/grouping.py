@@ -11,11 +11,13 @@ from statistics import median
 import numpy as np
 
 from harness.analysis.job.matching import MEETING_SHARE, NAMELESS, JobCollectives, MatchedGroup, match_collectives
+from harness.analysis.process.before_steps import END
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
 from harness.analysis.process.part import RankPart, in_order, unpack_rows
 from harness.analysis.process.view import views
 from harness.analysis.summary import Clock, Problem, problem_texts
+from harness.common.format import duration
 from harness.traces.trace import I64, Trace
 
 
@@ -246,6 +248,7 @@ def judge_job(
 ) -> list[Problem]:
     """The problems about the recordings as one job."""
     return [
+        *_nothing_but_start(parts),
         *_missing(parts, size),
         *_twice(parts),
         *_several_kinds_of_step(parts),
@@ -254,6 +257,18 @@ def judge_job(
         *_several_clocks(collectives),
         *_unmatched(collectives),
     ]
+
+
+def _nothing_but_start(parts: Sequence[RankPart]) -> Iterator[Problem]:
+    """No process ran a kernel: a process that only copies, beside others, is no set-up."""
+    rows = [row for part in parts for row in part.rows.get("before_steps", [])]
+    kinds = {*problem_texts.KINDS} - {problem_texts.FIRST_USE}
+    known = any(problem.what in kinds for part in parts for problem in part.problems)
+    if not rows or known or any(row["ended_by"] != END for row in rows) or not all(part.events for part in parts):
+        return
+    longest = max(row["recorded_ns"] for row in rows)
+    events = sum(part.events for part in parts)
+    yield Problem.doubt(problem_texts.NO_KERNEL, f"{duration(longest)} recorded, with {events:,} copies and sets")
 
 
 def _unmatched(collectives: JobCollectives) -> list[Problem]:

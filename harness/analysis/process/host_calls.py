@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.first_use import LONG_CALL_NS, compiling_spans, first_uses, preparing_operators
 from harness.analysis.process.intervals import EMPTY, Intervals, Nesting, complement, merge, overlaps, union
 from harness.analysis.process.view import View
 from harness.traces.columns import distinct
-from harness.traces.trace import I64, U8, Activity, Calls, Events, HostKind
+from harness.traces.trace import I64, U8, Calls, HostKind
 
 
 class Cause(IntEnum):
@@ -45,8 +46,6 @@ class Cause(IntEnum):
 
 
 CAUSES = tuple(cause.label for cause in Cause)
-LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
-FIRST_USE_NS = 1_000_000  # a launch that takes so long, and is the first one of its kernel, loads the kernel
 _FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
 _DATA = re.compile(
     r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter", re.IGNORECASE
@@ -63,7 +62,6 @@ _LOADS = re.compile(
     r"FuncLoad|KernelGetFunction|CtxCreate|PrimaryCtxRetain|RegisterFatBinary"
 )
 _DRIVER_LOADS = re.compile(r"(?:lazy|module|function).*loading|compiler", re.IGNORECASE)  # of CUPTI's overheads
-_LAUNCHES = re.compile(r"Launch")
 # What a call does to the host, by its name; the first that fits. An asynchronous copy counts if it is long.
 _BLOCKING: tuple[tuple[Cause, re.Pattern[str]], ...] = (
     (Cause.SYNCHRONISATION, re.compile(r"Synchronize|EventQuery.*wait")),
@@ -90,6 +88,11 @@ def blocks(call: str) -> bool:
 def only_waits(call: str) -> bool:
     """Whether a call does nothing but wait for the device."""
     return _by_name(call, _BLOCKING, -1) == Cause.SYNCHRONISATION
+
+
+def loads_data(name: str) -> object:
+    """Whether a range, function or operator loads data."""
+    return _DATA.search(name) or _DATA_CODE.search(name)
 
 
 def awaits_communication(name: str) -> bool:
@@ -169,14 +172,29 @@ def feeding_threads(view: View, nesting: Nesting) -> I64:
 def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[[I64], I64]) -> Told:
     """What is told of the host beside a GPU. `operators`: the outermost operator's name around the middle of each of
     some rows of calls, -1: none. A copy that blocks inside data loading is a copy, not waiting for data."""
-    calls = _calls(view, feeding, operators)
+    first = first_uses(view, feeding)
+    calls = _calls(view, feeding, operators, first)
     of = calls.cause == Cause.COPY
     copies = _Layer(calls.start_ns[of], calls.end_ns[of], calls.cause[of], calls.source, calls.row[of])
-    first, last = captures(view.calls, view.names)
-    captured = _layer(view.calls.start_ns[first], view.calls.end_ns[last], Cause.CAPTURE, Source.CALL, first)
-    layers = [copies, *_spans(view, nesting, feeding), captured, calls]
+    begin, end = captures(view.calls, view.names)
+    captured = _layer(view.calls.start_ns[begin], view.calls.end_ns[end], Cause.CAPTURE, Source.CALL, begin)
+    layers = [copies, *_spans(view, nesting, feeding), captured, calls, *_preparing(view, feeding, first)]
     long = np.flatnonzero(view.calls.end_ns - view.calls.start_ns >= LONG_CALL_NS)
     return _layered(layers, view.calls.start_ns[long], view.calls.end_ns[long])
+
+
+def _preparing(view: View, feeding: I64, first: NDArray[np.bool_]) -> list[_Layer]:
+    """What belongs to a first use and is no call: operators that are mostly such calls, and compilers."""
+    host, ranges = view.host, view.ranges
+    rows = preparing_operators(view, feeding, first)
+    columns = host.name, host.start_ns, host.end_ns, host.thread
+    compiled = np.flatnonzero(np.isin(host.thread, feeding) & compiling_spans(view, *columns))
+    rows = np.union1d(rows, compiled)
+    named = np.flatnonzero(compiling_spans(view, ranges.name, ranges.start_ns, ranges.end_ns, ranges.thread))
+    return [
+        _layer(host.start_ns[rows], host.end_ns[rows], Cause.FIRST_USE, Source.SPAN, rows),
+        _layer(ranges.start_ns[named], ranges.end_ns[named], Cause.FIRST_USE, Source.RANGE, named),
+    ]
 
 
 def told_on_cpu(view: View, nesting: Nesting, feeding: I64, dispatch: Intervals) -> Told:
@@ -205,7 +223,7 @@ def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
     """Data loading of the main thread, without workers that prefetch; the collector, which holds every thread of
     Python; the profiler; the driver, which loads code."""
     ranges, host, names = view.ranges, view.host, view.names
-    loads = matching(ranges.name, names, lambda name: _DATA.search(name) or _DATA_CODE.search(name))
+    loads = matching(ranges.name, names, loads_data)
     data = np.flatnonzero(loads & _on_main(ranges.thread, nesting))
     layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], Cause.DATA, Source.RANGE, data)]
     if not len(host):
@@ -237,9 +255,9 @@ def captures(calls: Calls, names: list[str]) -> tuple[I64, I64]:
     return first[same], last[same]
 
 
-def _calls(view: View, feeding: I64, operators: Callable[[I64], I64]) -> _Layer:
+def _calls(view: View, feeding: I64, operators: Callable[[I64], I64], first: NDArray[np.bool_]) -> _Layer:
     """Blocking calls, and long ones, of the main thread and of threads that launch: a watchdog that waits for an event
-    holds up no thread that works."""
+    holds up no thread that works. first: the calls that are a first use."""
     calls, names = view.calls, view.names
     cause = np.full(len(names) + 1, len(CAUSES), np.uint8)
     if_long = cause.copy()
@@ -250,8 +268,7 @@ def _calls(view: View, feeding: I64, operators: Callable[[I64], I64]) -> _Layer:
     rows = np.flatnonzero((cause[calls.name] < len(CAUSES)) | long)
     rows = rows[np.isin(calls.thread[rows], feeding)] if len(feeding) else rows
     of = np.where(cause[calls.name[rows]] < len(CAUSES), cause[calls.name[rows]], if_long[calls.name[rows]])
-    launches = matching(calls.name[rows], names, _LAUNCHES.search)
-    of[launches & _first_of_its_kernel(view.events, calls, rows)] = Cause.FIRST_USE
+    of[first[rows]] = Cause.FIRST_USE
     copies = np.flatnonzero(of == Cause.COPY)
     operator = operators(rows[copies])
     item = (operator >= 0) & matching(np.maximum(operator, 0).astype(np.int32), names, _ITEM.search)
@@ -261,21 +278,6 @@ def _calls(view: View, feeding: I64, operators: Callable[[I64], I64]) -> _Layer:
 
 def _by_name(name: str, table: tuple[tuple[Cause, re.Pattern[str]], ...], default: int) -> int:
     return next((cause for cause, pattern in table if pattern.search(name)), default)
-
-
-def _first_of_its_kernel(events: Events, calls: Calls, rows: I64) -> NDArray[np.bool_]:
-    """Which calls take very long and launch a kernel for the first time in the recording."""
-    found = calls.end_ns[rows] - calls.start_ns[rows] >= FIRST_USE_NS
-    if not found.any():
-        return found
-    kernels = np.flatnonzero((events.activity == Activity.KERNEL) & (events.launch_ns >= 0))
-    order = kernels[np.argsort(events.launch_ns[kernels], kind="stable")]
-    _, first = np.unique(events.name[order], return_index=True)
-    firsts = np.sort(events.launch_ns[order[first]])
-    at = np.searchsorted(firsts, calls.start_ns[rows])
-    chosen: NDArray[np.bool_] = found & (at < len(firsts))
-    chosen[chosen] = firsts[at[chosen]] == calls.start_ns[rows][chosen]
-    return chosen
 
 
 def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 = EMPTY.end) -> Told:

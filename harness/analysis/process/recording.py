@@ -3,7 +3,6 @@ device alone, or with the first use of kernels in its window. Knows one process,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,14 +11,13 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
-from harness.analysis.process.host_calls import captures
+from harness.analysis.process.host_calls import Cause, captures
 from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.intervals import (
     Intervals,
     clip,
     contains,
     difference,
-    intersection,
     length,
     lengths_within,
     merge,
@@ -47,7 +45,6 @@ FIRST_USE_SHARE = 0.03  # of the window: a smaller loss is not told
 NO_FINDING = ("findings", "replay.what_ifs")
 OF_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns", "overlap_fraction")
 _NO_IDLE = ("idle_ns", "busy_fraction", "idle_causes")
-_LOAD = re.compile(r"(Module|Library)Load|ModuleGetFunction|GraphInstantiate")
 
 
 class Kind(NamedTuple):
@@ -246,21 +243,16 @@ def _device_only(m: MeasuredProcess, _: Intervals) -> Kind | None:
 
 
 def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
-    """Launches of kernels that were not used before, loads and captures, as far as the device has no work meanwhile."""
-    calls, names = m.view.calls, m.view.names
-    first = _first_launches(m)
-    loads = np.flatnonzero(matching(calls.name, names, _LOAD.search))
-    loads = loads[calls.end_ns[loads] - calls.start_ns[loads] >= LONG_NS]
-    rows = np.concatenate([first, loads])
-    spent = merge(union(calls.start_ns[rows], calls.end_ns[rows]), captured)
-    lost = [(length(intersection(spent, idle_of(m, d))), m.windows[d]) for d in m.rows]
+    """Idle time in which libraries, memory, kernels or graphs are made ready for the first time."""
+    lost = [(int(m.idle[d].sums()[[Cause.FIRST_USE, Cause.CAPTURE]].sum()), m.windows[d]) for d in m.rows]
     lost_ns, (start, end) = max(lost, default=(0, (0, 1)))
     if not lost_ns or lost_ns < FIRST_USE_SHARE * (end - start):
         return None
+    calls, first = m.view.calls, _first_launches(m)
     within = int(((calls.start_ns[first] < end) & (calls.end_ns[first] > start)).sum())
     inner = clip(captured, start, end)
     counts = ((within, "kernel"), (len(inner.start), "CUDA graph"))
-    causes = " and ".join(_counted(n, noun) for n, noun in counts if n) or "loading of modules"
+    causes = " and ".join(_counted(n, noun) for n, noun in counts if n) or "libraries or memory"
     seen = f"{lost_ns / 1e6:.1f} ms of {(end - start) / 1e6:.1f} ms, {causes}"
     return Kind(problem_texts.FIRST_USE, seen)
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process import host_activities, launches, profiler_overhead, traffic
+from harness.analysis.process import before_steps, host_activities, launches, profiler_overhead, traffic
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Summary, SummaryPart
 
@@ -17,6 +17,7 @@ RowsByField = dict[str, list[dict[str, Any]]]
 
 # The analyses by the Summary's field that they fill. The second argument marks the events inside the window.
 ROW_ANALYSES: dict[str, Callable[[MeasuredProcess, NDArray[np.bool_]], Sequence[SummaryPart]]] = {
+    "before_steps": before_steps.of_process,
     "host_activities": host_activities.of_process,
     "traffic": traffic.of_process,
     "long_messages": traffic.long_messages,

@@ -73,6 +73,7 @@ from harness.analysis.summary.replay import Remainder as Remainder
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
+from harness.analysis.summary.time import BeforeSteps as BeforeSteps
 from harness.analysis.summary.time import CounterOverTime as CounterOverTime
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
@@ -148,6 +149,8 @@ class Summary(SummaryPart, kw_only=True):
     """The 30 largest of kind `other`, by name."""
     idle_causes: list[IdleCause] = []
     """Idle time by cause, summed over devices."""
+    before_steps: list[BeforeSteps] = []
+    """What passed before the first step, one entry per process."""
     host_activities: list[HostActivity] = []
     """What the hosts did while devices had no work, most time of each process first."""
     phases: list[PhaseTime] = []

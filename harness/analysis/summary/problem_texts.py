@@ -22,13 +22,15 @@ host is given."""
 DEVICE_MISSING = "the device's work was not recorded: what it did, and when, cannot be known"
 """Calls launch work, and the file has no kernel, copy or set: the profiler did not record the device, lost its work, or
 collected hardware counters. Said first; the host does not stand in for the device."""
-FIRST_USE = "the window holds the first use of kernels: it takes time that later steps do not need"
-"""Launches of at least 1 ms of kernels that were not used before in the recording, loading of modules, and captures of
-CUDA graphs, take 3 % of the window while the device has no work. Said first."""
+FIRST_USE = "the window holds the first use of libraries or kernels: it takes time that later steps do not need"
+"""Idle time of the causes `first use` and `graph capture` is 3 % of the window. Said first, if no finding says it with
+its time."""
+NO_KERNEL = "no kernel ran: the recording holds only what comes before the first step"
+"""Copies or sets were recorded, no step is marked, and no kernel ran on any device. Said first; no cause is given."""
 CUT_OFF = "the file is cut off: the work after its last event is not known"
 """The file ends in the middle. Steps whose work may be missing are not counted. Said first."""
 # Kinds of recordings: a report says them first, in their own sentence.
-KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, DEVICE_MISSING, FIRST_USE)
+KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, DEVICE_MISSING, FIRST_USE, NO_KERNEL)
 UNREADABLE = "a trace cannot be read"
 """The reader refuses a file; the other numbers are without it."""
 NOT_MEASURED = "a trace was not measured"

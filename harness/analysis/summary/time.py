@@ -73,6 +73,52 @@ class Steps(SummaryPart, kw_only=True):
     """That rank."""
 
 
+class BeforeSteps(SummaryPart, kw_only=True):
+    """What passed in one process from the begin of its recording to its first step. The parts are lengths of unions on
+    its host and devices; a moment counts for the first part below that has it, so they add up to `duration_ns`."""
+
+    rank: int | None
+    """Null if the trace does not say."""
+    recorded_ns: int
+    """From the first to the last moment that was recorded of the process, on its host or a device."""
+    ended_by: str
+    """`step`: the first marked step; `period`: nothing marks steps, and the first period of a kernel begins; `work`: nor
+    is there a period, and the host's launches begin that lead without a pause to the first matrix product (without
+    products to the first kernel); `end`: no kernel ran."""
+    duration_ns: int
+    """From the recording's begin to that moment."""
+    copies_ns: int = 0
+    """Copies from the host to devices, and the calls that made them."""
+    capture_ns: int = 0
+    """Captures of CUDA graphs."""
+    compile_ns: int = 0
+    """Ranges, operators and functions of torch.compile, Inductor and Triton that compile or tune."""
+    meeting_ns: int = 0
+    """Ranges, operators and functions in which ranks meet: init_process_group, ncclCommInitRank, a rendezvous."""
+    first_use_ns: int = 0
+    """Other calls of the device's library of at least 0.1 ms that neither copy nor wait."""
+    data_ns: int = 0
+    """Loading of data, as in `idle_causes`."""
+    model_ns: int = 0
+    """Ranges, operators and functions that make a model or load its weights."""
+    imports_ns: int = 0
+    """Ranges and functions of Python's imports."""
+    device_ns: int = 0
+    """Other work of devices (on a CPU, of operators)."""
+    unknown_ns: int = 0
+    """The rest: nothing that was recorded says what it is."""
+    largest: dict[str, str] = {}
+    """Of each part the name with most of its time."""
+    copied_bytes: int = 0
+    """Of the copies."""
+    pageable_bytes: int = 0
+    """Of these, from memory that is known to be pageable."""
+    copying_ns: int = 0
+    """How long devices copied them: the length of the union."""
+    kernels: int = 0
+    """Kernels in the whole recording."""
+
+
 class TimeSplit(SummaryPart, kw_only=True):
     """Where one stretch of one device's time went. Lengths of unions of intervals. Exactly:
     window = compute + exposed communication + exposed memory + idle."""

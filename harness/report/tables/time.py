@@ -7,11 +7,12 @@ from typing import Any
 
 from harness.analysis.device_time import with_known
 from harness.analysis.labels import are_cpus, cause_word, is_cpu, short_place
-from harness.analysis.summary import Device, Gap, HostActivity, IdleCause, KindTime, PhaseTime, Summary
+from harness.analysis.summary import BeforeSteps, Device, Gap, HostActivity, IdleCause, KindTime, PhaseTime, Summary
 from harness.analysis.summary.problem_texts import WHOLE_GRAPHS
 from harness.common.format import amount, apart, duration, of, percent, short
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
+_LEAST_BEFORE = 0.05  # of what was recorded, from which the time before the first step is a row
 _GAPS = 6
 _ACTIVITIES = 12
 
@@ -125,6 +126,26 @@ CAUSES = TableOf[tuple[str, IdleCause]](
 )
 
 
+def _before(field: str) -> Column[BeforeSteps]:
+    return Column(field.removesuffix("_ns").replace("_", " "), lambda b: of(getattr(b, field), b.duration_ns))
+
+
+BEFORE_STEPS = TableOf[BeforeSteps](
+    caption="Before the first step, and its parts as shares of that time",
+    rows=lambda s: [b for b in s.before_steps if b.duration_ns >= _LEAST_BEFORE * b.recorded_ns],
+    columns=(
+        Column("rank", lambda b: "–" if b.rank is None else str(b.rank)),
+        Column("time", lambda b: duration(b.duration_ns)),
+        Column("of recorded", lambda b: of(b.duration_ns, b.recorded_ns)),
+        *map(_before, ("copies_ns", "first_use_ns", "compile_ns", "capture_ns", "meeting_ns", "data_ns")),
+        *map(_before, ("model_ns", "imports_ns", "device_ns", "unknown_ns")),
+    ),
+    section="split",
+    topic="before the first step",
+    file=file_of("before_steps"),
+)
+
+
 def _innermost(a: HostActivity) -> str:
     """The function in which most of it passed, with its time; only where the others do not name it."""
     if a.innermost is None or a.innermost == a.where:
@@ -181,4 +202,4 @@ GAPS = TableOf[tuple[Gap, Labelled]](
     file=file_per_device("longest_gaps"),
 )
 
-TABLES: tuple[TableOf[Any], ...] = (SPLIT, KINDS, PHASES, CAUSES, HOST_ACTIVITIES, GAPS)
+TABLES: tuple[TableOf[Any], ...] = (SPLIT, BEFORE_STEPS, KINDS, PHASES, CAUSES, HOST_ACTIVITIES, GAPS)

@@ -1,0 +1,178 @@
+"""Which calls of the device's library, and which operators, take long because something is used for the first time: the
+driver, a library, a stream, a kernel, memory that is never asked for again. Judged by what comes later, not by names."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.intervals import lengths_within, union
+from harness.analysis.process.view import View
+from harness.traces.trace import I64, Activity, Events, HostKind, RangeKind
+
+LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
+FIRST_USE_NS = 1_000_000  # less in all, of calls of one name, is not looked at; a kernel's first launch that loads it
+_SETTLED = 0.95  # of the distinct kernels have been launched: the first pass is over
+_RARER = 4.0  # times as much per launch in the first pass as later
+_LONGER = 3.0  # times the usual long call of later
+_MOSTLY = 0.5  # of an operator in such calls: the rest of it prepares them
+_LAUNCH = re.compile("Launch")
+NEVER = re.compile(r"Memcpy|Memset|Synchronize|EventQuery|StreamQuery|StreamWait|Capture")
+_ALLOCATES = re.compile(
+    r"Malloc|Free|HostAlloc|Host(Un)?[Rr]egister|[cp]Mem(Create|Map|Unmap|Release|SetAccess|Address)|cuMem"
+)
+_COMPILES = re.compile(
+    r"\(dynamo_timed\)|\b_?compile_(?:inner|fx|fx_inner|to_module|to_fn)\b|\b_compile\b|_inductor/(?:compile_fx|graph|"
+    r"scheduler|codecache|async_compile|select_algorithm)\.py|_dynamo/(?:convert_frame|output_graph|symbolic_convert)\.py|"
+    r"triton/(?:compiler|runtime/(?:autotuner|build))|\bautotune|benchmark_all_configs|coordinate_descent",
+    re.IGNORECASE,
+)
+
+
+def compiles(name: str) -> bool:
+    """Whether a range, function or operator compiles, and does not run what was compiled.
+
+    >>> compiles("torch/_dynamo/convert_frame.py(1064): __call__"), compiles("Torch-Compiled Region: 0/0")
+    (True, False)
+    >>> compiles("_compile.compile_inner (dynamo_timed)"), compiles("triton_poi_fused_add_0")
+    (True, False)
+    """
+    return _COMPILES.search(name) is not None
+
+
+def first_uses(view: View, feeding: I64) -> NDArray[np.bool_]:
+    """Which calls on the threads that feed a device take long for something that is used for the first time."""
+    calls, names = view.calls, view.names
+    first = _loading_launches(view)
+    long = calls.end_ns - calls.start_ns >= LONG_CALL_NS
+    long &= ~matching(calls.name, names, NEVER.search) & ~matching(calls.name, names, _LAUNCH.search)
+    rows = np.flatnonzero(long & (np.isin(calls.thread, feeding) if len(feeding) else True))
+    if not len(rows):
+        return first
+    launches = _Launches.of(view)
+    idle = _without_work(view.events, calls.start_ns[rows], calls.end_ns[rows])
+    early = launches.in_first_pass(calls.start_ns[rows], calls.thread[rows])
+    allocates = matching(calls.name[rows], names, _ALLOCATES.search)
+    chosen = np.zeros(len(rows), np.bool_)
+    for alike in (~allocates, allocates):  # what only makes something ready is told first: it shows a cold process
+        for name in used(calls.name[rows[alike]]):
+            own = calls.name[rows] == name
+            cold = bool(first.any() or chosen.any())
+            chosen |= own & _not_again(
+                idle, own & early, own & ~early, launches, cold or bool((own & ~allocates).any())
+            )
+    first[rows[chosen]] = True
+    return first
+
+
+def _not_again(
+    idle: I64, early: NDArray[np.bool_], later: NDArray[np.bool_], launches: _Launches, cold: bool
+) -> NDArray[np.bool_]:
+    """Of the calls of one name those in the first pass, if they take much and later ones do not. Where nothing comes
+    later, only of a process that is known to be cold."""
+    none = np.zeros(len(idle), np.bool_)
+    spent, again = int(idle[early].sum()), int(idle[later].sum())
+    if spent < FIRST_USE_NS or (not cold and launches.later < launches.early):
+        return none
+    if spent * launches.later < _RARER * again * launches.early:
+        return none
+    usual = float(np.median(idle[later])) if later.any() else 0.0
+    return early & (idle >= _LONGER * usual)
+
+
+def _loading_launches(view: View) -> NDArray[np.bool_]:
+    """Launches that take very long and are the first of their kernel in the recording."""
+    calls, events = view.calls, view.events
+    found = matching(calls.name, view.names, _LAUNCH.search)
+    found &= calls.end_ns - calls.start_ns >= FIRST_USE_NS
+    if not found.any():
+        return found
+    kernels = np.flatnonzero((events.activity == Activity.KERNEL) & (events.launch_ns >= 0))
+    order = kernels[np.argsort(events.launch_ns[kernels], kind="stable")]
+    _, first = np.unique(events.name[order], return_index=True)
+    return found & np.isin(calls.start_ns, events.launch_ns[order[first]])
+
+
+def _without_work(events: Events, start_ns: I64, end_ns: I64) -> I64:
+    """How long of each stretch no device works: a call that waits for the device is no first use."""
+    work = events.activity <= Activity.MEMSET
+    busy = union(events.start_ns[work], events.end_ns[work])
+    return end_ns - start_ns - lengths_within(busy, start_ns, end_ns)
+
+
+class _Launches:
+    """The launches of a process's kernels, cut in those of its first pass and later ones."""
+
+    def __init__(
+        self, launch_ns: I64, settled_ns: int, moments_of_new: dict[int, tuple[I64, NDArray[np.bool_]]]
+    ) -> None:
+        self.early = int((launch_ns < settled_ns).sum())
+        self.later = len(launch_ns) - self.early
+        self._settled_ns, self._by_thread = settled_ns, moments_of_new
+
+    @staticmethod
+    def of(view: View) -> _Launches:
+        events = view.events
+        rows = np.flatnonzero((events.activity == Activity.KERNEL) & (events.launch_ns >= 0))
+        rows = rows[np.argsort(events.launch_ns[rows], kind="stable")]
+        launch = events.launch_ns[rows]
+        if not len(rows):
+            return _Launches(launch, np.iinfo(np.int64).max, {})
+        by_thread = {}
+        for thread in np.unique(events.launch_thread[rows]).tolist():
+            mine = rows[events.launch_thread[rows] == thread]
+            new = np.zeros(len(mine), np.bool_)
+            new[np.unique(events.name[mine], return_index=True)[1]] = True
+            by_thread[thread] = events.launch_ns[mine], new
+        return _Launches(launch, _settled_ns(view, launch, events.name[rows]), by_thread)
+
+    def in_first_pass(self, start_ns: I64, thread: I64) -> NDArray[np.bool_]:
+        """Whether calls come in the first pass, or before a kernel that their thread launches for the first time."""
+        found = start_ns < self._settled_ns
+        for each, (launch, new) in self._by_thread.items():
+            mine = np.flatnonzero(thread == each)
+            at = np.searchsorted(launch, start_ns[mine])
+            found[mine] |= np.append(new, False)[at]
+        return found
+
+
+def _settled_ns(view: View, launch_ns: I64, name: NDArray[np.int32]) -> int:
+    """When the first pass is over: with the first of several marked steps; else when nearly all kernels have been
+    launched."""
+    ranges = view.ranges
+    marks = np.flatnonzero(ranges.kind == RangeKind.STEP)
+    if len(marks) > 1:
+        return int(ranges.end_ns[marks].min())
+    firsts = np.sort(launch_ns[np.unique(name, return_index=True)[1]])
+    return int(firsts[min(int(_SETTLED * len(firsts)), len(firsts) - 1)]) + 1
+
+
+def preparing_operators(view: View, feeding: I64, first: NDArray[np.bool_]) -> I64:
+    """The rows of operators that are mostly such calls: what else they do is part of it. A library is loaded, and a
+    kernel chosen, between the calls."""
+    host, calls = view.host, view.calls
+    rows = np.flatnonzero((host.kind == HostKind.OPERATOR) & np.isin(host.thread, feeding))
+    if not len(rows) or not first.any():
+        return rows[:0]
+    found = []
+    for thread in np.unique(host.thread[rows]).tolist():
+        mine = rows[host.thread[rows] == thread]
+        of = first & (calls.thread == thread)
+        spent = union(calls.start_ns[of], calls.end_ns[of])
+        inside = lengths_within(spent, host.start_ns[mine], host.end_ns[mine])
+        found.append(mine[inside >= _MOSTLY * np.maximum(host.end_ns[mine] - host.start_ns[mine], FIRST_USE_NS)])
+    return np.concatenate(found)
+
+
+def compiling_spans(view: View, names_of: I64, start_ns: I64, end_ns: I64, thread: I64) -> NDArray[np.bool_]:
+    """Which of some named spans compile what runs later: those of a program that compiles again and again do not."""
+    found = matching(names_of.astype(np.int32), view.names, compiles)
+    if not found.any():
+        return found
+    launches = _Launches.of(view)
+    early = found & launches.in_first_pass(start_ns, thread)
+    spent, again = (int((end_ns - start_ns)[of].sum()) for of in (early, found & ~early))
+    return early if spent * launches.later >= _RARER * again * launches.early else early & False
