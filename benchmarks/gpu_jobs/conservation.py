@@ -96,6 +96,8 @@ def _products(s: Any) -> list[float]:
 
 
 def _optimizer(s: Any) -> float:
-    """The optimizer's computing in a step, of a device: of stages that differ it is not more than of all together."""
+    """The optimizer's computing in a step, of the slowest device; of stages that differ, of all together."""
     total: int = sum(phase.compute_ns for phase in s.phases if phase.phase == "optimizer")
-    return total / max(s.replay.steps, 1) / (1 if s.pipeline else len(s.devices))
+    works = _works(s)
+    of_slowest = 1.0 if s.pipeline else max(works) / max(sum(works), 1)
+    return total / max(s.replay.steps, 1) * of_slowest
