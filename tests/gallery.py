@@ -11,6 +11,20 @@ import pytest
 _FOLDER = Path(os.environ.get("HARNESS_TEST_GALLERY", Path(__file__).parents[2] / "shared" / "gallery"))
 
 
+_NO_TRACES = (".md", ".py")
+_EXPORTED = (".nsys-rep", ".qdrep")  # readable after nsys exported them
+
+
+def gallery_jobs() -> list[Path]:
+    """Each job of the gallery that is read without another program: files and folders, pairs one by one; empty where
+    it is absent."""
+    if not _FOLDER.is_dir():
+        return []
+    jobs = [path for path in _FOLDER.iterdir() if path.name not in ("labels.json", "pairs", "straggler-analysis")]
+    jobs += [*(_FOLDER / "pairs").glob("*"), *(_FOLDER / "straggler-analysis").glob("trace-*.parquet")]
+    return sorted(path for path in jobs if path.suffix not in (*_NO_TRACES, *_EXPORTED))
+
+
 def gallery(name: str) -> Path:
     """A file or folder of the gallery, or a skipped test."""
     if not (_FOLDER / name).exists():

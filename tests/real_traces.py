@@ -27,6 +27,16 @@ EACH_TOOL = (
 )
 """One of each recording: both tools, one rank and several, with and without arguments of collectives."""
 
+
+def real_jobs() -> list[Path]:
+    """Each job of them: the ranks of one folder, or the single traces of a comparison; empty where they are absent."""
+    found = []
+    for folder in (path for path in sorted(FOLDER.glob("*")) if path.is_dir()):
+        traces = [path for path in sorted(folder.iterdir()) if path.suffix != ".nsys-rep"]
+        found += [folder] if len(traces) > 2 else traces  # two are a comparison
+    return found
+
+
 needs_real_traces = pytest.mark.skipif(
     not TRUTH, reason=f"no real traces in {FOLDER}; HARNESS_TEST_TRACES names another folder"
 )

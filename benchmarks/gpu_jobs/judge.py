@@ -18,6 +18,7 @@ from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
 
 from .cases import Case, Request
+from .conservation import broken_promises
 from .faults import CHANGES, NOT_RECORDED, WITHOUT, Planted, same
 from .kineto_file import write_kineto
 from .nsys_file import write_nsys
@@ -73,6 +74,7 @@ class Result:
     what_ifs: dict[str, tuple[int, float]] = field(default_factory=dict)  # told and simulated
     unexplained_ns: int | None = None
     own_ns: float = 0.0
+    broken: list[str] = field(default_factory=list)  # what claims more than the devices' time allows
 
     @property
     def kind_of_fault(self) -> str:
@@ -124,6 +126,7 @@ def _judged(request: Request) -> Result:
     result.findings = [{name: value for name, value in each.items() if name not in left_out} for each in dumped]
     if summary.replay is not None:
         result.measured_ns, result.replay_error = summary.replay.step_ns, summary.replay.error
+    result.broken = broken_promises(summary)
     truth = Truth(t, step_ns)
     result.faults = [_fault(planted, case, summary.findings, step_ns) for planted in case.planted]
     result.in_order = _in_order(result.faults, summary.findings, case, truth)

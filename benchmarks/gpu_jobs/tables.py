@@ -41,6 +41,7 @@ def _figures(results: Sequence[Result], due: Sequence[Due]) -> str:
         ("faults that cost less than 1 %, and are told all the same", _part(_told(cheap), len(cheap))),
         ("what-ifs: median error; within 3 %", f"{_middle(changes)}; {_near(changes, NEAR_STEP)}"),
         ("time that no finding explains: median error; within 10 %", f"{_middle(rest)}; {_near(rest, NEAR)}"),
+        ("jobs with more promised than the devices' time allows", f"{sum(bool(r.broken) for r in results)}"),
         ("largest error of a replay with nothing changed", f"{max(r.replay_error for r in results):.2%}"),
     ]
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)

@@ -126,6 +126,12 @@ COMMANDS = {
         "harness.cli.read.whatif:whatif",
         "predicted step time with one thing changed",
         optional={"--verify": LeftOut("1", str.isdigit)},
+        exits=[
+            ("0", "answered"),
+            ("1", "no answer"),
+            ("2", "wrong request"),
+            ("3", "--verify cannot tell: a recording is not good"),
+        ],
         examples=[
             ("whatif last", "the changes, the largest gain first"),
             ("whatif last --verify", "also make a run with the first change, and compare"),

@@ -195,8 +195,11 @@ def _weight(s: Summary, problem: Problem) -> int:
     cause = CAUSES.get(s.findings[0].cause) if s.findings else None
     of_host = cause is not None and cause.of_host
     exposed = device_time.share(s.devices, "exposed_communication_ns") or 0.0
-    matters = {texts.LAUNCHES_MISSING: of_host, texts.RANKS_MISSING: exposed >= NOTICEABLE, READ_IN_PART: False}
-    return 2 if matters.get(problem.what, False) else 4 if problem.what in matters else 3
+    if problem.what == texts.RANKS_MISSING:
+        return 2 if exposed >= NOTICEABLE else 3
+    if problem.what == texts.LAUNCHES_MISSING:
+        return 2 if of_host else 4
+    return 4 if problem.what == READ_IN_PART else 3
 
 
 def _capital(text: str) -> str:

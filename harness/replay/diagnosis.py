@@ -21,7 +21,7 @@ from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import ProcessGraph, unpack_graph
-from harness.replay.remainder import remainder, work_left
+from harness.replay.remainder import changes_work, remainder, work_left
 from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 from harness.traces.python_functions import Owner, owner_of
@@ -240,7 +240,12 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     if suspect.lengths is None and suspect.saved_ns is not None:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
-    return gain.at_most(limit_ns(context, suspect))
+    gain = gain.at_most(limit_ns(context, suspect))
+    if suspect.lengths is None:
+        return gain
+    operators = not context.on_cpu or changes_work(context, suspect)
+    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=operators)
+    return gain.at_most(context.step_ns - left_ns)
 
 
 def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect]) -> Gain | None:

@@ -78,14 +78,15 @@ def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left
 
 def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> float:
     """By how much the devices' work is less without what is told, mean over processes and steps."""
-    changed = [s.lengths for s, _ in told if s.lengths is not None and _changes_work(context, s)]
+    changed = [s.lengths for s, _ in told if s.lengths is not None and changes_work(context, s)]
     if not changed:
         return 0.0
     less, of_ns = (ns.mean() for ns in _shortened(context, context.job.least(changed)))
     return float(less / max(of_ns, 1) * context.device_time["compute_ns"].mean())
 
 
-def _changes_work(context: ReplayContext, suspect: Suspect) -> bool:
+def changes_work(context: ReplayContext, suspect: Suspect) -> bool:
+    """Whether a cause is more work of the devices, or on a CPU may lie inside of operators."""
     entry = CAUSES[suspect.cause.value]
     if entry.of_host:
         return entry.on_gpus and context.on_cpu

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import NamedTuple
 
-from harness.analysis.summary import Replay, Summary, WhatIf
+from harness.analysis.summary import RecordingVerdict, Replay, Summary, WhatIf
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.base import Experiment
 from harness.explain.commands import changed_experiment, command_of_what_if, fields_of
@@ -23,7 +23,8 @@ class Trial(NamedTuple):
 
 class Verified(NamedTuple):
     """A prediction beside its runs, without and with the change. Nanoseconds per step, means; predicted: for a run as
-    the unchanged one, whose operators take `slower` times as long as the unchanged one's."""
+    the unchanged one, whose operators take `slower` times as long as the unchanged one's. doubt: which recording is not
+    good, and why; None: all are."""
 
     unchanged_ns: float
     predicted_ns: float
@@ -31,11 +32,13 @@ class Verified(NamedTuple):
     high_ns: float | None
     measured_ns: float
     slower: float
+    doubt: str | None = None
 
     @property
     def held(self) -> bool | None:
-        """Whether the interval, which may have one end, has the measured step; None: there is no interval."""
-        if self.low_ns is None and self.high_ns is None:
+        """Whether the interval, which may have one end, has the measured step; None: there is no interval, or a
+        recording is doubtful."""
+        if (self.low_ns is None and self.high_ns is None) or self.doubt is not None:
             return None
         low, high = self.low_ns or 0, math.inf if self.high_ns is None else self.high_ns
         return low <= self.measured_ns <= high
@@ -75,7 +78,27 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
         high_ns=None if what_if.high_ns is None else scale * what_if.high_ns,
         measured_ns=then.step_ns / what_if.per,
         slower=slower,
+        doubt=doubt_of([("the run that predicts", s), *_named("without", unchanged), *_named("with", changed)]),
     )
+
+
+def doubt_of(runs: Sequence[tuple[str, Summary]]) -> str | None:
+    """The first of these recordings that is not good, and the worst of its problems; None: all are good."""
+    for who, s in runs:
+        if s.quality.verdict is not RecordingVerdict.GOOD:
+            verdict = s.quality.verdict
+            worst = next((f" ({p.what})" for p in s.quality.problems if p.severity is verdict), "")
+            return f"{who} has a recording that is {verdict.value}{worst}"
+    return None
+
+
+def _named(change: str, runs: Sequence[Summary]) -> list[tuple[str, Summary]]:
+    return [(f"a run {change} the change", s) for s in runs]
+
+
+def error_of(found: Verified) -> float:
+    """By how much the measured step differs from the predicted one, as a share of it."""
+    return found.measured_ns / found.predicted_ns - 1
 
 
 class _Runs(NamedTuple):

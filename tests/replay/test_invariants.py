@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gpu_jobs.conservation import broken_promises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.analysis.summary import WhatIf
 from harness.measure.paths import measure_jobs
+from tests.gallery import gallery_jobs
 from tests.real_traces import FOLDER, needs_real_traces
 from tests.replay.invariants import broken
 from tests.replay.replaying import summary_of
@@ -29,14 +32,16 @@ def test_no_finding_on_gpus_exceeds_its_devices_time(
     job = GpuJob(
         steps=_STEPS, launch_ns=10 * launch * US, kernel_ns=10 * kernel * US, transfer_ns=100 * transfer * US, late=late
     )
-    assert not broken(summary_of(job.traces()))
+    summary = summary_of(job.traces())
+    assert not broken(summary) and not broken_promises(summary)
 
 
 @settings(max_examples=15, deadline=None)
 @given(late=_late, messages=st.integers(1, 6))
 def test_no_finding_on_cpus_exceeds_its_processes_time(late: dict[tuple[int, int], int], messages: int) -> None:
     job = CpuJob(Costs(ranks=2, steps=_STEPS, messages=messages, stalls=late))
-    assert not broken(summary_of(job.traces()))
+    summary = summary_of(job.traces())
+    assert not broken(summary) and not broken_promises(summary)
 
 
 @needs_real_traces
@@ -46,4 +51,21 @@ def test_no_finding_on_real_traces_exceeds_its_devices_time(folder: str) -> None
     jobs = [[path] for path in paths] if folder != "kineto_dlrm_v100_8ranks" else [[FOLDER / folder]]
     for job in jobs:
         for summary in measure_jobs([Path(path) for path in job]):
-            assert not broken(summary), job
+            assert not broken(summary) and not broken_promises(summary), job
+
+
+@pytest.mark.parametrize("job", gallery_jobs(), ids=lambda path: path.name)
+def test_no_promise_on_real_traces_exceeds_what_is_not_work(job: Path) -> None:
+    for summary in measure_jobs([job]):
+        assert not broken_promises(summary)
+
+
+def test_a_promise_beyond_what_is_not_work_is_seen() -> None:
+    """The property itself can fail: half of a device's work promised away is told, and so is an end below nothing."""
+    summary = summary_of(GpuJob(steps=_STEPS, launch_ns=50 * US, kernel_ns=300 * US).traces())
+    assert summary.replay is not None and not broken_promises(summary)
+    work = summary.devices[0].compute_ns / summary.replay.steps
+    made = WhatIf(name="no-host-gaps", meaning="", step_ns=round(work / 2), gain=0.5, low_ns=-17, high_ns=None)
+    replay = summary.replay.model_copy(update={"what_ifs": [made]})
+    said = broken_promises(summary.model_copy(update={"replay": replay}))
+    assert len(said) == 3 and "are work" in said[0] and "-17" in said[-1]

@@ -66,6 +66,10 @@ def test_the_time_that_no_finding_explains_is_the_program_s_own(results: list[Re
     assert median(rest) < 0.05
 
 
+def test_nothing_is_promised_that_the_devices_time_does_not_allow(results: list[Result]) -> None:
+    assert [(r.name, r.broken) for r in results if r.broken] == []
+
+
 def test_unchanged_each_is_replayed_as_it_ran(results: list[Result]) -> None:
     assert max(r.replay_error for r in results) < 1e-4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_VERIFIED = 20
 MOST_TIMES = 20
+CANNOT_TELL = 3  # a recording that --verify compares is not good
 
 
 def whatif(
@@ -71,6 +73,8 @@ def whatif(
         if verify:
             rows[0]["verified"] = verified
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
+    if any(row["doubt"] is not None for row in verified):
+        return CANNOT_TELL
     return 0 if answered else 1
 
 
@@ -139,10 +143,13 @@ def _as_data(s: Summary) -> dict[str, Any]:
 def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
     """Verify so many changes, with so many runs of each."""
     from harness.cli.read.whatif_verify import lines_of, make_runs, may_make, row_of, run_of
-    from harness.study.predictions import trials
+    from harness.study.predictions import doubt_of, trials
 
     rows: list[dict[str, Any]] = []
     planned, run = trials(s, most), run_of(token)
+    if (doubt := doubt_of([("this run", s)])) is not None:
+        print(f"--verify cannot tell: {doubt}. Record it again where nothing else runs.", file=sys.stderr)
+        return [{"name": trial.what_if.name, "command": trial.command, "doubt": doubt} for trial in planned]
     if not may_make(run, planned, yes):
         return rows
     for trial in planned:

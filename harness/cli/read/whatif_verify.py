@@ -23,7 +23,7 @@ from harness.measure.request import load_summary
 from harness.run import Run, find_run
 from harness.run.record import Record
 from harness.site.site import Site
-from harness.study.predictions import Trial, Verified, verify
+from harness.study.predictions import Trial, Verified, error_of, verify
 from harness.study.start import start_run
 
 _NOTICEABLE = 0.02
@@ -90,10 +90,10 @@ def _names(runs: list[Run]) -> str:
 def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
     """The prediction, its interval, and the measured step, in words."""
     found = _outcome(s, trial, made)
-    held = {True: "the interval held", False: "the interval did not hold", None: "there is no interval"}[found.held]
     yield f"\nverified: {trial.what_if.meaning}"
     yield f"  unchanged, {_names(made.unchanged)}: {duration(found.unchanged_ns)} a step"
-    interval = "" if found.held is None else f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)"
+    known = found.low_ns is not None or found.high_ns is not None
+    interval = f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)" if known else ""
     yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
     per = trial.what_if.per
     if abs(found.slower - 1) > _NOTICEABLE:
@@ -101,7 +101,21 @@ def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
         by = percent(abs(found.slower - 1))
         yield f"    the same operators took {by} {more} time with the change: counted in"
     share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
-    yield f"  measured, {_names(made.changed)}: {duration(found.measured_ns)}{share}: {held}"
+    yield f"  measured, {_names(made.changed)}: {duration(found.measured_ns)}{share}: {_judgement(found)}"
+
+
+def _judgement(found: Verified) -> str:
+    """Whether the interval held; what one that did not hold shows: how far such a prediction may be off."""
+    if found.doubt is not None:
+        return f"cannot tell whether the interval held: {found.doubt}"
+    if found.held is not False:
+        return "the interval held" if found.held else "there is no interval"
+    end = found.high_ns if found.high_ns is not None and found.measured_ns > found.high_ns else found.low_ns
+    by = duration(abs(found.measured_ns - (end or 0.0)))
+    return (
+        f"{by} outside of the interval, and {percent(abs(error_of(found)))} from the prediction. This is a measurement "
+        "of how accurate such a prediction is"
+    )
 
 
 def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
@@ -114,4 +128,5 @@ def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
         "changed_runs": [run.job_id for run in made.changed],
         **found._asdict(),
         "held": found.held,
+        "error": error_of(found),
     }
