@@ -226,6 +226,12 @@ def extra_collective(t: Training, rng: random.Random, ns: int) -> Planted:
     return _planted("extra-collective", replace(t, extra_gather=int(ns * t.gb_per_s)), ("communication",), _free)
 
 
+def large_message(t: Training, rng: random.Random, ns: int) -> Planted:
+    """One all-gather of the logits in each step."""
+    size = int(ns * t.gb_per_s / (t.ranks - 1)) // 2 * 2 * t.ranks  # as many elements of each rank
+    return _planted("one-large-message", replace(t, logits_bytes=size), ("communication",), _free)
+
+
 def one_stream(t: Training, rng: random.Random, ns: int) -> Planted:
     return _planted("no-overlap", replace(t, one_stream=True, gb_per_s=t.gb_per_s / 3), ("communication",), _free)
 
@@ -330,6 +336,7 @@ FAULTS: dict[str, FaultKind] = {
     "slower-link": FaultKind(slow_link, PARALLEL, 2, ("device",)),
     "tiny-buckets": FaultKind(tiny_buckets, ("ddp",), 2, ("device",)),
     "extra-collective": FaultKind(extra_collective, PARALLEL, 2, ("device",)),
+    "one-large-message": FaultKind(large_message, ("ddp",), 2, ("device",)),
     "no-overlap": FaultKind(one_stream, PARALLEL, 2, ("device",)),
     "reduces-each": FaultKind(reduce_each, ("ddp",), 2, ("device",)),
     "offload": FaultKind(offload, ("alone", "ddp"), 1, ("device",)),

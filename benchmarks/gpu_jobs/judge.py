@@ -14,6 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from harness.analysis.summary import Summary, TimeLost, Window
 from harness.explain.answer import answer
+from harness.explain.messages import largest
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
 
@@ -29,6 +30,7 @@ from .training import Training, mean_step_ns
 NODE = 4  # ranks
 SURE = 0.04  # of the step: a larger loss must be told
 SKEW_NS = 1_700_000
+Jobs = list[Summary]
 
 
 @dataclass
@@ -100,9 +102,24 @@ def summary_of(recordings: Sequence[Recording], tool: str, *, python: bool) -> S
     """The summary of a job, as `report` makes it."""
     with tempfile.TemporaryDirectory() as folder:
         write(recordings, tool, Path(folder), python=python)
-        read = measure_files(trace_files([Path(folder)]), Window.STEPS, workers=1)
-        (summary,) = summarise(read.parts, read.broken)
+        (summary,) = summaries_of(Path(folder))
     return summary
+
+
+def summaries_of(folder: Path) -> list[Summary]:
+    """The summaries of a folder's jobs, as `report` makes them."""
+    read = measure_files(trace_files([folder]), Window.STEPS, workers=1)
+    return summarise(read.parts, read.broken)
+
+
+def message_of(summary: Summary) -> tuple[str, int | None, int | None, str | None, float, bool]:
+    """Of the largest message: kind, bytes, ranks, range, its exposed time in a step, and whether it is a single one."""
+    found = largest(summary)
+    if found is None:
+        return "", None, None, None, 0.0, False
+    row = found.row
+    ns = row.exposed_ns * found.each / row.count
+    return row.kind, row.bytes, row.group_size, row.range, ns, found.is_single
 
 
 def judge(request: Request) -> Result:
@@ -226,7 +243,7 @@ def _in_order(faults: Sequence[FaultResult], findings: Sequence[TimeLost], case:
 
 
 def _false(findings: Sequence[TimeLost], case: Case, truth: Truth) -> list[str]:
-    """Findings of what the program does not lose: causes that are neither planted nor its own."""
+    """Jobs of what the program does not lose: causes that are neither planted nor its own."""
     planted = {cause for p in case.planted for cause in p.causes}
     unmarked = case.tool == "nsys" and not case.training.ranges  # nothing says what data loading is
     if any(p.marks for p in case.planted) and unmarked:

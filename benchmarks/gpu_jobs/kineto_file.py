@@ -24,8 +24,8 @@ _PID = 5000
 def write_kineto(
     recording: Recording, world_size: int, path: Path, *, python: bool, skew_ns: int = 0, named: bool = True
 ) -> Path:
-    """One rank's file. python: with its Python functions. skew_ns: of its node's clock. named: with its rank and the
-    world size, as PyTorch writes them since 2.0."""
+    """One rank's file. python: with its Python functions. skew_ns: of its node's clock, later than that of the first
+    node. named: with its rank and the world size, as PyTorch writes them since 2.0."""
     rank = recording.rank
     device = rank % _NODE
     group = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world_size, "ranks": list(range(world_size))}]
@@ -38,7 +38,7 @@ def write_kineto(
     }
     if world_size == 1 or not named:
         del header["distributedInfo"]
-    return _write(header, _records(recording, python=python, skew_ns=skew_ns), path)
+    return _write(header, _records(recording, python=python, skew_ns=skew_ns * (rank // _NODE)), path)
 
 
 def write_merged(recordings: Sequence[Recording], path: Path, *, python: bool) -> Path:
@@ -64,7 +64,7 @@ def _write(header: dict[str, object], lines: Sequence[str], path: Path) -> Path:
 def _records(recording: Recording, *, python: bool, skew_ns: int = 0, threads: int = 0) -> list[str]:
     """A rank's events, one line each. threads: what is added to the numbers of its threads."""
     rank = recording.rank
-    pid, begin = _PID + rank, 1_000_000_000 + skew_ns * (rank // _NODE)
+    pid, begin = _PID + rank, 1_000_000_000 + skew_ns
     device = rank % _NODE
     lines = [_process(pid, rank)]
 

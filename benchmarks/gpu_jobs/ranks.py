@@ -186,7 +186,16 @@ class Rank:
             self.do += cold_pass(self.t, self.step, layer)
             self.layer(layer, "forward")
             self.python_end()
+        if self.t.logits_bytes:
+            self.gather_logits()
         self.phase_end("forward")
+
+    def gather_logits(self) -> None:
+        """What the ranks' parts of the output layer made, gathered on all of them."""
+        self.do.append(Begin("range", "lm_head"))
+        self.do += [Record("logits", COMPUTE), Follow(COMM, "logits")]
+        self.send("all_gather", self.everyone, self.t.logits_bytes)
+        self.do += [Record("all logits", COMM), Follow(COMPUTE, "all logits"), End()]
 
     def layer(self, layer: int, phase: str) -> None:
         """The kernels of one layer; in backward each product is two."""

@@ -74,6 +74,7 @@ class Training:
     more_work: dict[int, float] = field(default_factory=dict)  # forward and backward of a rank
     tiny_buckets: int = 0  # messages for each layer's gradients
     extra_gather: int = 0  # bytes that each step gathers besides
+    logits_bytes: int = 0  # gathered by all ranks at the end of each forward pass, which waits for it
     one_stream: bool = False
     reduce_each: bool = False
     pageable_bytes: int = 0

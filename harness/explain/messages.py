@@ -25,6 +25,7 @@ _MUCH_BELOW = 0.25  # of the slowest link between the devices; NCCL reaches 0.7 
 _FULL_RATE = 1 << 24  # bytes, from which a message reaches its link's rate
 _NO_WAITING = 0.05  # of the messages' time, up to which all of it is called transfer
 _WAITING = 0.5  # of the messages' time, from which waiting is the matter
+_LEAST_TOLD = 0.1  # of the collectives' time: less waiting is not told
 _IN_16_BITS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _RECORDS_SIZES = {
     "kineto": "torch.profiler records it with record_shapes=True",
@@ -41,6 +42,7 @@ _OF_GRADIENTS = (
     "let it overlap with the backward pass (smaller buckets start earlier: DDP's bucket_cap_mb){bits}, or reduce less "
     "often (accumulate gradients under no_sync())"
 )
+_OF_LARGE = "send fewer bytes{bits}, or give them more work to hide behind (overlap, a larger micro-batch)"
 _OF_LATENCY = "do it in fewer steps, together with another one, or start it earlier with async_op=True"
 
 
@@ -179,12 +181,16 @@ def _far_below(s: Summary, found: Largest) -> str:
     return f"Its bus bandwidth is {share} of the {rate(link.gb_per_s)} GB/s of {link.name}: test the link."
 
 
-def advice_single(s: Summary) -> str:
-    """What helps where a single message is most of what is exposed; else empty."""
+def advice_of(s: Summary) -> str:
+    """What helps where a single message, or large messages, are most of what is exposed; else empty: fewer, larger
+    ones help."""
     found = largest(s)
-    if found is None or not found.is_single:
+    if found is None:
         return ""
     row = found.row
+    if not found.is_single:
+        several = found.share >= MOST and (row.bytes or 0) >= LARGE
+        return _OF_LARGE.format(bits="" if row.dtype in _IN_16_BITS else " (in 16 bits)") if several else ""
     if found.waiting is not None and found.waiting > _WAITING and row.last_rank is not None:
         return f"find the work of rank {row.last_rank} before this {row.kind.replace('_', '-')}"
     if row.bytes is not None and row.bytes < LARGE:
@@ -197,3 +203,23 @@ def advice_single(s: Summary) -> str:
         text = _OF_SHARDS
     said = text.format(bits=bits if text is not _OTHER else bits.replace(", send it", ""))
     return f"{said}; test the link (slurm.sh -e 0)" if _far_below(s, found) else said
+
+
+def least_waiting(s: Summary) -> str:
+    """Of a job of which some ranks were not read: how much of the others' collectives is waiting at least; empty if it
+    is little or not known."""
+    rows = [row for row in s.collectives if row.least_waiting_ns is not None]
+    total_ns, waiting_ns = (
+        sum(getattr(row, name) or 0 for row in rows) for name in ("duration_ns", "least_waiting_ns")
+    )
+    if not total_ns or waiting_ns < _LEAST_TOLD * total_ns:
+        return ""
+    of_rank: dict[int | None, int] = defaultdict(int)
+    for device in s.devices:
+        of_rank[device.rank] += device.communication_ns or 0
+    long, short = max(of_rank, key=lambda rank: of_rank[rank]), min(of_rank, key=lambda rank: of_rank[rank])
+    beside = f"rank {short} spends {duration(of_rank[short])}"
+    return (
+        f"Rank {long} spends {duration(of_rank[long])} in collectives and {beside} in the same ones: at least "
+        f"{percent(waiting_ns / total_ns)} of the time of the ranks that were read is waiting."
+    )

@@ -27,7 +27,7 @@ from harness.explain.commands import (
     more_micro_batches,
     without_faults,
 )
-from harness.explain.messages import advice_single, named, why_single
+from harness.explain.messages import advice_of, least_waiting, named, why_single
 from harness.replay.causes import CAUSES, FEWER_RANKS
 from harness.replay.device_causes import CopiedJob, bubble_communication, copy_causes, has_bf16
 
@@ -323,7 +323,7 @@ def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
     if waited is not None and waited > _WAITING:
         of_it = f"{percent(waited)} of it waiting for the last rank"
         more += f", {of_it}" if found.basis == "share" else ", without the waiting for the last rank"
-    unsplit = why_not_split(s) or ""
+    unsplit = why_not_split(s) or least_waiting(s)
     if (on_purpose := asked.on_purpose("communication", seen)) is not None:
         return Reason(*on_purpose, more=more)
     if (unneeded := excess(s)) is not None:
@@ -335,9 +335,9 @@ def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
     why, changes = asked.send_less(seen)
     if found.basis == "replay":
         why = _in_its_place(s, found)
-    if single := advice_single(s):
+    if advice := advice_of(s):
         why = " ".join(filter(None, (why_single(s), why)))
-        changes = (*(change for change in changes if change.fields is not None), Change(single))
+        changes = (*(change for change in changes if change.fields is not None), Change(advice))
     return Reason(f"{why} {unsplit}".strip(), changes, more)
 
 

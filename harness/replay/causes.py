@@ -268,6 +268,15 @@ _ENTRIES = (
         "equal length",
     ),
     CauseOfLoss(
+        Cause.ANOMALY_MODE,
+        device.anomaly_mode,
+        "anomaly mode",
+        "it looks for NaN in every gradient of the backward pass (autograd's anomaly mode)",
+        "they look for NaN in every gradient of the backward pass (autograd's anomaly mode)",
+        "switch anomaly mode off (torch.autograd.set_detect_anomaly(False), no detect_anomaly()); it also keeps "
+        "a stack for each operator of the forward pass, whose time is not in this number",
+    ),
+    CauseOfLoss(
         Cause.COMMUNICATION,
         device.communication,
         "exposed communication",

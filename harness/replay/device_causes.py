@@ -15,7 +15,7 @@ from harness.analysis.process.copies import HOST_COPIES, SMALL_BYTES, TO_HOST
 from harness.analysis.process.kinds import LAYOUT, MEMSET
 from harness.analysis.summary import Copy, Device, Pipeline, PipelineStage, RankTraining, Summary
 from harness.common.format import amount, duration, percent, rate
-from harness.replay.counterfactuals import TF32_CAREFUL, ideal, larger_buckets, small_buckets, without
+from harness.replay.counterfactuals import TF32_CAREFUL, ideal, larger_buckets, small_buckets, with_less, without
 from harness.replay.graph import BACKWARD, TimeCategory
 from harness.replay.suspect import Cause, ReplayContext, Suspect, slots
 from harness.theory.devices import peak_flops_per_s
@@ -79,6 +79,40 @@ def layout(context: ReplayContext) -> Iterator[Suspect]:
     found = without(context, slots((TimeCategory.DEVICE_LAYOUT,)))
     if found is not None:
         yield _steady(context, Cause.LAYOUT, found.lengths, None)
+
+
+# What autograd's anomaly mode calls for each gradient, and what these call: isnan(g)._is_any_true().item()
+_CHECK = "aten::_is_any_true"
+_OF_CHECK = ("aten::isnan", "aten::ne", _CHECK, "aten::any", "aten::item", "aten::_local_scalar_dense")
+
+
+def anomaly_mode(context: ReplayContext) -> Iterator[Suspect]:
+    """Gradients that are looked through for NaN in each backward pass, on CPUs, whose operators are recorded."""
+    if not context.on_cpu:
+        return
+    lengths = context.job.lengths.copy()
+    found: list[float] = []
+    for process in range(context.processes):
+        count, ns = (each / max(context.step_count, 1) for each in _checks(context, process))
+        if count < _FEWEST_CHECKS:
+            return
+        found.append(count)
+        less = np.full(context.step_count, ns)
+        lengths = np.minimum(lengths, with_less(context, process, slots((TimeCategory.HOST_WORK,), BACKWARD), less))
+    each = float(np.mean(found))
+    said = f"aten::isnan, {_CHECK} and aten::item, {each:.0f} times in each step"
+    yield replace(_steady(context, Cause.ANOMALY_MODE, lengths, None), phase=BACKWARD, what=said)
+
+
+_FEWEST_CHECKS = 3  # in a step: a program that looks at its loss has one or two
+
+
+def _checks(context: ReplayContext, process: int) -> tuple[int, float]:
+    """How many gradients of a process were looked at in the window, and the time of the operators for it. Of operators
+    that others call, too, the part that belongs to as many calls."""
+    rows = {name: row for name, row in context.kernel_means(process).items() if name in _OF_CHECK}
+    checks = min(rows.get(_CHECK, (0, 0.0))[0], rows.get("aten::isnan", (0, 0.0))[0])
+    return checks, sum(min(checks, count) * mean_ns for count, mean_ns in rows.values())
 
 
 def _steady(context: ReplayContext, cause: Cause, lengths: I64, saved_ns: F64 | None) -> Suspect:

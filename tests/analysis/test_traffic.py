@@ -10,7 +10,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, Summary, Window
-from harness.explain.messages import advice_single, largest, named, why_single
+from harness.explain.messages import advice_of, largest, named, why_single
 from harness.explain.reasons import excess, why_not_split
 from harness.traces.trace import HostKind
 from tests.synthetic.columns import MAIN, Made
@@ -221,7 +221,7 @@ def test_one_large_message_is_told_with_its_kind_size_group_place_and_rate() -> 
         "100 ms at 2.62 GB/s (bus bandwidth 1.31 GB/s)."
     )
     assert why_single(s) == ("The ranks enter it within 0 ns of each other, so its time is transfer and not waiting.")
-    assert "keep the output sharded" in advice_single(s) and "fewer, larger" not in advice_single(s)
+    assert "keep the output sharded" in advice_of(s) and "fewer, larger" not in advice_of(s)
 
 
 def test_of_one_message_whose_last_rank_is_late_the_waiting_is_told() -> None:
@@ -230,7 +230,7 @@ def test_of_one_message_whose_last_rank_is_late_the_waiting_is_told() -> None:
     assert found is not None and found.row.exposed_ns == 5 * 20 * MS  # what the last rank has
     assert found.waiting == pytest.approx(80 / 120)
     assert why_single(s) == "Rank 1 enters it 80.0 ms after the first rank, and the others wait."
-    assert advice_single(s) == "find the work of rank 1 before this all-gather"
+    assert advice_of(s) == "find the work of rank 1 before this all-gather"
 
 
 def test_of_messages_without_a_size_the_long_one_is_apart_and_what_records_it_is_told() -> None:
@@ -246,7 +246,8 @@ def test_many_messages_of_one_kind_are_no_single_one() -> None:
         "Most of the exposed communication is 12 all-gathers of 4.19 MB among 2 ranks in forward per step, exposed for "
         "24.0 ms at 2.1 GB/s (bus bandwidth 1.05 GB/s)."
     )
-    assert advice_single(s) == ""
+    assert advice_of(s).startswith("send fewer bytes, or give them more work to hide behind")
+    assert advice_of(job(lambda step: step.part("forward", [("all_gather", MB // 2)] * 12))) == ""
 
 
 @pytest.mark.parametrize(
@@ -258,4 +259,4 @@ def test_many_messages_of_one_kind_are_no_single_one() -> None:
     ],
 )
 def test_the_advice_fits_the_message(kind: str, size: int, said: str) -> None:
-    assert said in advice_single(one_large(kind, size))
+    assert said in advice_of(one_large(kind, size))

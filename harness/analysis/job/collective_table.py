@@ -46,6 +46,7 @@ class _Sums:
     duration_ns: int = 0
     spans: int = 0
     waiting_ns: int | None = None
+    least_waiting_ns: int | None = None
     profiler_ns: int = 0
     skew_ns: int = 0
     skewed: int = 0  # instances whose skew could be measured
@@ -96,8 +97,10 @@ def _add_matched(s: _Sums, m: MatchedGroup, chosen: I64, clocks: dict[str, Clock
     s.count += len(chosen)
     s.bytes += int(np.maximum(size, 0).sum())
     s.transfer_time_ns += int(fastest.sum())
+    own, waits = ~m.of_profiler[chosen], (duration - fastest).sum(axis=0)
+    if len(m.parts) > 1 and not m.complete:
+        s.least_waiting_ns = (s.least_waiting_ns or 0) + int(waits[own].sum())
     if len(m.parts) > 1 and m.complete:
-        own, waits = ~m.of_profiler[chosen], (duration - fastest).sum(axis=0)
         s.waiting_ns = (s.waiting_ns or 0) + int(waits[own].sum())
         s.profiler_ns += int(waits[~own].sum())
         start = _aligned_starts(m, chosen[own], clocks)
@@ -164,6 +167,7 @@ def _row(key: Key, s: _Sums) -> Collective:
         waiting_ns=s.waiting_ns,
         transfer_ns=None if s.waiting_ns is None else s.duration_ns - s.waiting_ns - s.profiler_ns,
         waiting_fraction=None if s.waiting_ns is None else s.waiting_ns / max(s.duration_ns - s.profiler_ns, 1),
+        least_waiting_ns=s.least_waiting_ns,
         profiler_ns=s.profiler_ns,
         mean_start_skew_ns=round(s.skew_ns / s.skewed) if s.skewed else None,
         algorithm_bandwidth_gb_per_s=algorithm,

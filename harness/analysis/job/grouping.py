@@ -126,8 +126,10 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
 
 _FEWEST = 5  # collectives that two files must share: fewer may agree by chance
 _MOST_SHARED = 0.5  # of the collectives of the file with fewer of them
+_ENDS_APART_NS = 200_000  # of one collective on two ranks of a host; NCCL's lie within 20 µs
 _HOSTS_APART_NS = 1_000_000_000  # clocks of two hosts: they are set by the network's time
-_ENDS_SCATTER = 0.25  # of the median distance of two collectives: the ends of one collective scatter less
+_ENDS_SCATTER_NS = 100_000  # around their usual distance
+_ENDS_SCATTER = 0.02  # the same, of the median distance of two collectives
 
 
 def _by_collectives(files: dict[str, list[RankPart]]) -> list[list[RankPart]]:
@@ -162,15 +164,22 @@ def _of_world(part: RankPart, size: int) -> RankPart:
 
 
 def _shared_world(a: RankPart, b: RankPart) -> int:
-    """The size of the group in which two ranks, each in a file of its own, were in the same collectives at the same
-    time; 0: nothing shows that."""
+    """How many ranks there are at least, by the largest group in which two ranks, each in a file of its own, were in
+    the same collectives at the same time; 0: nothing shows that."""
     least = max(_FEWEST, _MOST_SHARED * min(len(unpack_rows(a).key), len(unpack_rows(b).key)))
+    found = 0
     for m in match_collectives([a, b], None).matched:
-        size = m.keys[int(m.key[0])].group_size if len(m.key) else None
-        members = m.group.ranks or tuple(range(size or 0))
+        sizes = _sizes(a, m) | _sizes(b, m)
+        members = m.group.ranks or tuple(range(max(sizes) or 0) if len(sizes) == 1 else ())
         if len(m.parts) == 2 and len(m.key) >= least and {a.source.rank, b.source.rank} <= {*members} and _met(m):
-            return len(members)
-    return 0
+            found = max(found, len(members), max(members) + 1)
+    return found
+
+
+def _sizes(part: RankPart, m: MatchedGroup) -> set[int]:
+    """The sizes that a part recorded of this group; 0: none."""
+    own = (key for key in unpack_rows(part).keys if (key.group, key.ranks) == (m.group.name, m.group.ranks))
+    return {key.group_size or 0 for key in own}
 
 
 def _met(m: MatchedGroup) -> bool:
@@ -178,12 +187,12 @@ def _met(m: MatchedGroup) -> bool:
     apart = m.end_ns[1] - m.end_ns[0]
     offset = int(apart[0]) + round(float(np.median(apart - apart[0])))
     hosts = {part.source.host for part in m.parts}
-    most = APART_NS if len(hosts) == 1 and None not in hosts else _HOSTS_APART_NS
+    most = _ENDS_APART_NS if len(hosts) == 1 and None not in hosts else _HOSTS_APART_NS
     between = float(np.median(np.diff(np.sort(m.end_ns[0]))))
     scatter = float(np.median(np.abs(apart - offset)))
     begun = (m.start_ns - np.array([[0], [offset]])).max(axis=0) <= (m.end_ns - np.array([[0], [offset]])).min(axis=0)
     together = float(begun.mean()) >= MEETING_SHARE
-    return abs(offset) <= most and scatter <= _ENDS_SCATTER * between and together
+    return abs(offset) <= most and scatter <= max(_ENDS_SCATTER_NS, _ENDS_SCATTER * between) and together
 
 
 def _without_helpers(job: list[RankPart]) -> list[RankPart]:

@@ -44,6 +44,9 @@ class Collective(SummaryPart, kw_only=True):
     """`duration_ns` − `waiting_ns` − `profiler_ns`."""
     waiting_fraction: float | None = None
     """`waiting_ns` / (`duration_ns` − `profiler_ns`)."""
+    least_waiting_ns: int | None = None
+    """If some ranks of the group were not read, and several were: Σ (duration − the duration of the fastest one of
+    those that were read). At least so much is waiting."""
     profiler_ns: int = 0
     """The same sum as `waiting_ns`, over the collectives in which ranks wait for another rank's profiler (see
     [Problems of a recording](#problems-of-a-recording))."""
