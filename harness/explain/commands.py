@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.analysis.expected import resolved
 from harness.analysis.labels import are_cpus
-from harness.analysis.summary import LineShare, Summary, WhatIf
+from harness.analysis.summary import CodeLocation, LineShare, Summary, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
 from harness.common.model_config import Sharding
@@ -75,12 +75,22 @@ def lines_sentence(s: Summary, lines: Sequence[LineShare]) -> str:
     """The lines with their shares: "62 % of it is at train.py:42 in `train`, 20 % at data.py:7 in `load`."."""
     first, *others = lines
     more = "".join(f", {share_words(line)} at {line_words(s, line)}" for line in others)
-    return f"{share_words(first)} of it is at {line_words(s, first)}{more}."
+    return f"{share_words(first)} of it is at {line_words(s, first)}{_way_words(s, first)}{more}."
+
+
+def _way_words(s: Summary, line: LineShare) -> str:
+    """What a line calls, and where it is called itself, as " (mostly in data.py:7 in `load`; called at …)"."""
+    inside = [] if line.inside is None else [f"mostly at {_place_words(s, line.inside)}"]
+    called = [] if line.called_at is None else [f"called at {_place_words(s, line.called_at)}"]
+    return f" ({'; '.join([*inside, *called])})" if inside or called else ""
 
 
 def line_words(s: Summary, line: LineShare, sign: str = "`") -> str:
     """The line as it is in a sentence: "train.py:42 in `train`". sign: around the function's name."""
-    where = line.where
+    return _place_words(s, line.where, sign)
+
+
+def _place_words(s: Summary, where: CodeLocation, sign: str = "`") -> str:
     inside = "" if where.function == "<module>" else f" in {sign}{_unquoted(where.function)}{sign}"
     return f"{_unquoted(short_file(s, where.file))}:{where.line}{inside}"
 

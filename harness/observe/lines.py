@@ -1,9 +1,9 @@
 """Which line of the user's code the main thread is in, sampled by a thread of its own: `lines/rank<R>.jsonl`.
 
-One JSON object per line: `start`; `place`, once for each place before its first use, with the source around it; `at`,
-whenever the main thread is seen at another place than before, with the time of the look before; `end`. Frames of the
-standard library, of installed packages and of the observer are skipped: the place is the innermost frame that is the
-user's own.
+One JSON object per line: `start`; `place`, once for each place before its first use, with the source around it and
+with the user's lines that called it; `at`, whenever the main thread is seen at another place than before, with the time
+of the look before; `end`. Frames of the standard library, of installed packages and of the observer are skipped: the
+place is the innermost frame that is the user's own.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and
 FLUSH_S = 0.1  # between two writes
 AROUND = 1  # lines of source before and after
 LONGEST = 400  # characters of a line of source
+CALLERS = 8  # of a place that are written, the nearest
+MOST_WITH_CALLERS = 4096  # places; a program with more of them calls itself in ever new ways
 _OTHERS = ("site-packages", "dist-packages")
 # Python 3.11 may make a frame object while another thread runs and leaves that frame, if its making starts a garbage
 # collection: the object then points into memory that is used for something else. So no garbage is collected during a
@@ -57,7 +59,7 @@ class LineSampler:
         self._file = path.open("w", buffering=1, encoding="utf-8")  # a child of fork has nothing to write again
         self._main = threading.main_thread().ident
         self._own: dict[CodeType, bool] = {}
-        self._ids: dict[Place, int] = {}
+        self._ids: dict[tuple[Place, ...], int] = {}
         self._last: int | None = -1
         self._looked_ns = 0
         self._pending: list[tuple[int, int, int | None]] = []  # times of two looks, and the place
@@ -105,8 +107,8 @@ class LineSampler:
                 gc.enable()
         unix_ns = time.time_ns()
         before_ns, self._looked_ns = self._looked_ns, unix_ns
-        place = self._innermost(found)
-        number = None if place is None else self._number(place)
+        places = self._users(found)
+        number = None if not places else self._number(places)
         if number != self._last:
             self._last = number
             self._pending.append((unix_ns, before_ns, number))
@@ -117,28 +119,32 @@ class LineSampler:
         self._file.write("".join(json.dumps(line) + "\n" for line in at))
 
     def _frames(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
-        """Code and line of the innermost frames, up to the first that is known to be the user's."""
+        """Code and line of the frames that are the user's, or not yet known to be another's; the innermost first."""
         found = []
         while frame is not None:
-            own = self._own.get(frame.f_code)
-            if own is not False:
+            if self._own.get(frame.f_code) is not False:
                 found.append((frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno))
-            frame = None if own else frame.f_back
+            frame = frame.f_back
         return found
 
-    def _innermost(self, found: list[tuple[CodeType, int]]) -> Place | None:
+    def _users(self, found: list[tuple[CodeType, int]]) -> tuple[Place, ...]:
+        """The user's place, and the places that called it; of a function that calls itself the innermost call."""
+        places: list[Place] = []
+        last: CodeType | None = None
         for code, line in found:
             own = self._own.get(code)
             if own is None:
                 own = self._own[code] = is_users(code.co_filename)
-            if own:
-                return Place(code.co_filename, line, code.co_name)
-        return None
+            if own and code is not last:
+                places.append(Place(code.co_filename, line, code.co_name))
+                last = code
+        return tuple(places[: 1 + (CALLERS if len(self._ids) < MOST_WITH_CALLERS else 0)])
 
-    def _number(self, place: Place) -> int:
-        number = self._ids.get(place)
+    def _number(self, places: tuple[Place, ...]) -> int:
+        number = self._ids.get(places)
         if number is None:
-            number = self._ids[place] = len(self._ids)
+            number = self._ids[places] = len(self._ids)
+            place, *callers = places
             first, source = source_around(place.file, place.line)
             self._write(
                 event="place",
@@ -148,6 +154,7 @@ class LineSampler:
                 function=place.function,
                 source=source,
                 first_line=first,
+                callers=[[str(Path(own.file).absolute()), own.line, own.function] for own in callers],
             )
         return number
 

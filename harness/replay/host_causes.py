@@ -44,6 +44,7 @@ STALLING = (FORWARD, BACKWARD, OPTIMIZER, BETWEEN, OTHER)
 CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines are a thousandth
 SLOW_DATA = 0.05  # of a step: loading data takes some time in every program
 _MOST = 0.5
+_COVERS = 0.8  # of a stall, from which Python's collector is its reason: code that makes many objects starts it, too
 _WAITING = 0.25  # of a step without a core: less is usual where ranks have few cores for their threads
 _LAUNCHING = 0.1  # of a step between operators, from which the operators are called small
 STEADY = (Cause.TINY_KERNELS, Cause.SYNCHRONISATION, Cause.BLOCKING_COPY, Cause.ALLOCATION, Cause.DATA_STALL)
@@ -60,15 +61,23 @@ def data(context: ReplayContext) -> Iterator[Suspect]:
         categories = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
     if context.of(categories, DATA).mean(axis=1).max() > least:
         found = without_time(context, Cause.DATA_STALL, slots(categories, DATA), DATA)
-        yield from (own for own in found if not _of_stops(context, DATA)[list(own.processes)].all())
+        for own in found:
+            if not _of_stops(context, DATA)[list(own.processes)].all() and not _is_told(context, own):
+                yield own
 
 
 def host(context: ReplayContext) -> Iterator[Suspect]:
     """The host waits in a phase, between operators."""
     for phase in STALLING if context.on_cpu else ():
         for found in without_time(context, Cause.HOST_STALL, slots(STALLED, phase), phase):
-            if not _of_stops(context, phase)[list(found.processes)].all():
+            if not _of_stops(context, phase)[list(found.processes)].all() and not _is_told(context, found):
                 yield _named(context, found)
+
+
+def _is_told(context: ReplayContext, found: Suspect) -> bool:
+    """Whether the code that its ranks alone run is told of them."""
+    lost = context.time_ns[:, :, list(found.slots)].sum(axis=2).mean(axis=1)
+    return all(context.is_told(process, found.slots, float(lost[process])) for process in found.processes)
 
 
 def _named(context: ReplayContext, found: Suspect) -> Suspect:
@@ -77,7 +86,7 @@ def _named(context: ReplayContext, found: Suspect) -> Suspect:
     who, phase = list(found.processes), PHASES[found.phase or 0]
     stalled, own = context.of(STALLED, found.phase), context.job.processes[found.processes[0]]
     cause = Cause.HOST_STALL
-    if (context.counted("collector_ns")[who] > _MOST * stalled.mean(axis=1)[who]).all():
+    if (context.counted("collector_ns")[who] > _COVERS * stalled.mean(axis=1)[who]).all():
         cause = Cause.GARBAGE
     elif (context.counted("written_bytes")[who] > CHECKPOINT_BYTES).all():
         cause = Cause.CHECKPOINT

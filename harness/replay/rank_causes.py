@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.counterfactuals import ideal, with_less
-from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, N_PHASES, NEVER, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.lines import OwnCode
 from harness.replay.suspect import LEAST, WORK_TIME, Cause, ReplayContext, Suspect, hit, in_steps, settled, slots
 from harness.traces.trace import F64, I64
 
@@ -28,6 +29,7 @@ _MORE_CALLS = 1.1  # a rank's operators over the other ranks' median, from which
 _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
+_MOSTLY_WORK = 0.5  # of the time in such code: from there on it computes, else it is Python
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _ELSEWHERE = (DATA, OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
 
@@ -55,6 +57,8 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
         others = [p for p in range(context.processes) if p != process]
         own, usual = work[:, process], np.median(work[:, others], axis=1)
         if not usual.all() or own.sum() < _UNEVEN * usual.sum():
+            continue
+        if context.is_told(process, [s for each in phases for s in slots(WORK_TIME, each)], (own - usual).sum()):
             continue
         cause, phase = _kind_of_more(context, process, others, own / usual)
         steps = hit(np.maximum(by_step[process] - np.median(by_step[others], axis=0), 0))
@@ -94,6 +98,8 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
             more, steps = work[process] - usual, hit(np.maximum(work[process] - usual, 0))
             if work[process].sum() < _LONGER * usual.sum() or more.mean() < LEAST * context.step_ns:
                 continue
+            if context.is_told(process, slots(WORK_TIME, phase), float(more.mean())):
+                continue
             if calls[process] < _MORE_CALLS * np.median(calls[others]):
                 continue
             if not _in_some(steps):  # else told by `heavier`
@@ -103,6 +109,46 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
             found = _of_all(context, _cause_in(phase), phase, members)
             evidence = in_steps(np.stack([work[own.process] for own in members]).max(axis=0), found.steps)
             yield replace(found, evidence=evidence, slots=tuple(slots(WORK_TIME, phase)))
+
+
+def only_here(context: ReplayContext) -> Iterator[Suspect]:
+    """Code of the user's that some ranks run and the others do not, wherever in the step."""
+    groups: dict[object, list[OwnCode]] = {}
+    for own in context.code_alone:
+        groups.setdefault(own.function, []).append(own)
+    for members in groups.values():
+        yield _of_own(context, members)
+
+
+def _without_own(context: ReplayContext, process: int, less_ns: F64) -> I64:
+    """Every arc's length with less time of a process; less_ns: shape (steps, SLOTS)."""
+    job, amounts = context.job, context.job.amounts
+    share = np.minimum(less_ns / np.maximum(context.time_ns[process], 1), 1.0)
+    step = job.step[amounts.arc]
+    mine = (job.process[amounts.arc] == process) & (step >= 0)
+    less = np.zeros(len(amounts.ns))
+    less[mine] = amounts.ns[mine] * share[step[mine], amounts.slot[mine]]
+    kept = job.lengths > NEVER
+    lengths: I64 = job.lengths - np.where(kept, np.rint(np.bincount(amounts.arc, less, job.arcs)), 0).astype(np.int64)
+    return lengths
+
+
+def _of_own(context: ReplayContext, members: list[OwnCode]) -> Suspect:
+    ns = np.stack([own.ns for own in members])
+    by_slot, by_step = ns.sum(axis=(0, 1)), ns.sum(axis=2).max(axis=0)
+    phase = int(by_slot.reshape(-1, N_PHASES).sum(axis=0).argmax())
+    worked = by_slot[slots(WORK_TIME)].sum() > _MOSTLY_WORK * by_slot.sum()
+    steps = hit(by_step)
+    return Suspect(
+        Cause.DATA_STALL if phase == DATA else Cause.EXTRA_COMPUTE if worked else Cause.HOST_STALL,
+        tuple(own.process for own in members),
+        steps,
+        np.minimum.reduce([_without_own(context, own.process, own.ns) for own in members]),
+        in_steps(by_step, steps),
+        phase,
+        slots=tuple(np.flatnonzero(by_slot).tolist()),
+        alone=members[0].function,
+    )
 
 
 def _cause_in(phase: int | None) -> Cause:
@@ -209,6 +255,7 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
 
 def extra(context: ReplayContext) -> Iterator[Suspect]:
     """Work that other steps, or other ranks, do not have."""
+    yield from only_here(context)
     yield from heavier(context)
     yield from elsewhere(context)
 
@@ -236,6 +283,8 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         more = work - float(np.median(work[~steps]))
         usual_ones = ~steps & (np.arange(len(steps)) >= settled(len(steps)))
         if more[steps].mean() < _APART * more[usual_ones].std():
+            continue
+        if context.is_told(process, slots(categories, phase), float(np.where(steps, more, 0).mean())):
             continue
         lengths = _with_less_work(context, process, slots(categories, phase), np.where(steps, more, 0))
         groups.setdefault(steps.tobytes(), []).append((process, lengths, float(more[steps].mean())))

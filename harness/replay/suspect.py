@@ -14,6 +14,7 @@ from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import CodeLocation, RankTraining, Summary, TimeSplit
 from harness.replay.graph import DEVICE_COMPUTES, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
+from harness.replay.lines import OwnCode, own_code
 from harness.traces.trace import F64, I64
 from harness.traces.vocabulary import is_communication
 
@@ -107,6 +108,26 @@ class ReplayContext:
                     rows[process] = np.mean(np.array(known, np.float64), axis=0)
         return found
 
+    @cached_property
+    def code_alone(self) -> list[OwnCode]:
+        """The code of the user's that one process runs and the others do not, with what it has more of than they have
+        of such code, where that is worth a look; none where no lines were sampled."""
+        processes, kept = self.job.processes, []
+        lines, times = [own.code_lines for own in processes], [own.line_times for own in processes]
+        found = own_code(lines, times, np.array(slots((*HOST_TIME, *WORK_TIME))), self.step_count)
+        whole = np.bincount([own.process for own in found], [own.ns.sum() for own in found], len(processes))
+        for own in found:
+            usual = float(np.median(np.delete(whole, own.process)))
+            by_step = own.ns.sum(axis=1) * max(1 - usual / whole[own.process], 0.0)
+            if by_step.mean() >= LEAST * self.step_ns and np.count_nonzero(hit(by_step)) >= FEWEST:
+                kept.append(own._replace(ns=own.ns * max(1 - usual / whole[own.process], 0.0)))
+        return kept
+
+    def is_told(self, process: int, of: Sequence[int], ns: float) -> bool:
+        """Whether most of what a process loses in some slots per step is in the code that it alone runs."""
+        alone = sum(float(own.ns[:, of].sum(axis=1).mean()) for own in self.code_alone if own.process == process)
+        return ns > 0 and alone >= _HIT * ns
+
     @property
     def every_step(self) -> NDArray[np.bool_]:
         """All counted steps, as those that a cause hits."""
@@ -197,7 +218,8 @@ class Suspect:
     what each of the steps saves at most, as the devices' time shows; None: it has no such limit. evidence: numbers in
     words. standing: a steady loss, present in every step, which a change of the experiment improves. counted: its
     process counted how often it came, so that this is no chance. what, where: the activity. slots: the slots of its
-    processes' time in which the loss is; activities: the processes and rows of the host's activities that it is."""
+    processes' time in which the loss is; activities: the processes and rows of the host's activities that it is. alone:
+    the file and the function whose code only its processes run."""
 
     cause: Cause
     processes: tuple[int, ...]
@@ -212,6 +234,7 @@ class Suspect:
     where: CodeLocation | None = None
     slots: tuple[int, ...] = ()
     activities: tuple[tuple[int, int], ...] = ()
+    alone: tuple[str, str] | None = None
 
     @property
     def every(self) -> int | None:

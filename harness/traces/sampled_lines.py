@@ -23,6 +23,7 @@ MOST_LINE_BYTES = 1 << 15
 MOST_PLACES = 1 << 14
 MOST_SOURCE_LINES = 5
 MOST_SOURCE = 200  # characters of a source line
+MOST_CALLERS = 8
 _MOST_HZ = 10_000
 _LATEST_NS = 1 << 62
 _LARGEST = 1 << 31
@@ -33,13 +34,15 @@ _LATE = 3  # periods between two looks, from which the sampler was kept from loo
 @dataclass(frozen=True)
 class CodeLine:
     """A line of a program. source: it and the lines around it, the first of them with the number `first_line`; empty
-    where the file could not be read."""
+    where the file could not be read. callers: the lines of the user's code that called it, each as file, line and
+    function, the nearest first; empty where they were not written."""
 
     file: str
     line: int
     function: str
     source: tuple[str, ...] = ()
     first_line: int = 1
+    callers: tuple[tuple[str, int, str], ...] = ()
 
 
 class LineStretches(NamedTuple):
@@ -127,6 +130,7 @@ class _Line(msgspec.Struct):
     function: str = ""
     source: list[str] = []
     first_line: int = 1
+    callers: list[tuple[str, int, str]] = []
 
 
 def read_about(path: Path) -> Sampled | None:
@@ -194,6 +198,11 @@ def _place(line: _Line) -> CodeLine:
         function=printable_name(line.function),
         source=tuple(masked_text(printable(text)) for text in source),
         first_line=line.first_line,
+        callers=tuple(
+            (printable_name(file), number, printable_name(function))
+            for file, number, function in line.callers[:MOST_CALLERS]
+            if _is_small(number)
+        ),
     )
 
 

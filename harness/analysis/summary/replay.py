@@ -23,6 +23,11 @@ class LineShare(SummaryPart, kw_only=True):
     could not be read."""
     first_line: int = 1
     """The number of the first line in `source`."""
+    inside: CodeLocation | None = None
+    """Where the line is a call: the line in what it calls with the largest part of the loss."""
+    called_at: CodeLocation | None = None
+    """The outermost line of the user's code that leads to this one and to little else. None: there is none farther out,
+    or no callers were recorded."""
 
 
 class TimeLost(SummaryPart, kw_only=True):

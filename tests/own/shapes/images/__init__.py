@@ -1,0 +1,1 @@
+"""An image classification that is a package."""
