@@ -15,7 +15,7 @@ from harness.analysis.process.copies import HOST_COPIES, SMALL_BYTES, TO_HOST
 from harness.analysis.process.kinds import LAYOUT, MEMSET
 from harness.analysis.summary import Copy, Device, Pipeline, PipelineStage, RankTraining, Summary
 from harness.common.format import amount, duration, percent, rate
-from harness.replay.counterfactuals import TF32_CAREFUL, ideal, larger_buckets, small_buckets, with_less, without
+from harness.replay.counterfactuals import TF32_CAREFUL, ideal, larger_buckets, small_buckets, with_less
 from harness.replay.graph import BACKWARD, TimeCategory
 from harness.replay.suspect import Cause, ReplayContext, Suspect, slots
 from harness.theory.devices import peak_flops_per_s
@@ -62,7 +62,8 @@ def copies(context: ReplayContext) -> Iterator[Suspect]:
         return
     factor = context.job.unchanged()
     factor[:, slots((TimeCategory.DEVICE_COPY,))] = 0
-    yield _steady(context, Cause.COPIES, context.job.scaled(factor), np.nanmean(exposed, axis=0))
+    found = _steady(context, Cause.COPIES, context.job.scaled(factor), np.nanmean(exposed, axis=0))
+    yield replace(found, factor=factor)
 
 
 def precision(context: ReplayContext) -> Iterator[Suspect]:
@@ -71,14 +72,15 @@ def precision(context: ReplayContext) -> Iterator[Suspect]:
     for category, left in least.items():
         factors[:, slots((category,))] = left
     if context.of(tuple(least)).any():
-        yield _steady(context, Cause.PRECISION, context.job.scaled(factors), None)
+        yield replace(_steady(context, Cause.PRECISION, context.job.scaled(factors), None), factor=factors)
 
 
 def layout(context: ReplayContext) -> Iterator[Suspect]:
     """Conversions between channels first and channels last, which a model in one layout does not need."""
-    found = without(context, slots((TimeCategory.DEVICE_LAYOUT,)))
-    if found is not None:
-        yield _steady(context, Cause.LAYOUT, found.lengths, None)
+    if context.of((TimeCategory.DEVICE_LAYOUT,)).any():
+        factors = context.job.unchanged()
+        factors[:, slots((TimeCategory.DEVICE_LAYOUT,))] = 0
+        yield replace(_steady(context, Cause.LAYOUT, context.job.scaled(factors), None), factor=factors)
 
 
 # What autograd's anomaly mode calls for each gradient, and what these call: isnan(g)._is_any_true().item()

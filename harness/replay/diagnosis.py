@@ -24,7 +24,7 @@ from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.lines import Frame, frames_of
 from harness.replay.process import ProcessGraph, unpack_graph
 from harness.replay.remainder import changes_work, remainder, work_left
-from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots
+from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots, without_all
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 from harness.traces.python_functions import Owner, owner_of
 from harness.traces.sampled_lines import CodeLine
@@ -73,13 +73,17 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
     if calls and (by_line[first] < _MOST or not table.is_specific(suspect, lost, first)):
         inside, first = first, calls[0]
         within = by_line[inside]
-        by_line = table.by_line(np.where(table.within(first), 0, lost)) | {first: float(lost[table.within(first)].sum())}
+        by_line = table.by_line(np.where(table.within(first), 0, lost)) | {
+            first: float(lost[table.within(first)].sum())
+        }
         shares = _shown(table, by_line, first)
         detail = {"inside": _location(inside)} if within >= LEAST and inside != first else {}
     else:
         shares, detail = _shown(table, by_line, first), {}
     outermost = next((_location(call) for call in reversed(calls) if call != first), None)
-    return [own.model_copy(update={**detail, "called_at": outermost}) if i == 0 else own for i, own in enumerate(shares)]
+    return [
+        own.model_copy(update={**detail, "called_at": outermost}) if i == 0 else own for i, own in enumerate(shares)
+    ]
 
 
 def _shown(table: _Table, by_line: dict[Frame, float], first: Frame) -> list[LineShare]:
@@ -329,8 +333,9 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     gain = gain.at_most(limit_ns(context, suspect))
     if suspect.lengths is None:
         return gain
-    operators = not context.on_cpu or changes_work(context, suspect)
-    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=operators)
+    changes = changes_work(context, suspect)
+    operators = not context.on_cpu or changes
+    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=operators, changes=changes)
     return gain.at_most(context.step_ns - left_ns)
 
 
@@ -352,9 +357,9 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
 
 def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float:
     """What a step gains without all of these, in nanoseconds: at most what it gains without each."""
-    edited = [suspect.lengths for suspect, _ in told if suspect.lengths is not None]
+    lengths = without_all(context, [suspect for suspect, _ in told])
     others = sum(gain.mean_ns for suspect, gain in told if suspect.lengths is None)
-    gain = gains(context, [Edited(context.job.least(edited))])[0].mean_ns if edited else 0.0
+    gain = 0.0 if lengths is None else gains(context, [Edited(lengths)])[0].mean_ns
     return min(gain + others, sum(gain.mean_ns for _, gain in told))
 
 

@@ -117,7 +117,7 @@ def evaluation(context: ReplayContext) -> Iterator[Suspect]:
         rows = [at for at in rows_of(context, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
         if lengths is not None and rows:
             lengths = context.job.least([lengths, without_activities(context, rows)])
-        yield replace(found, lengths=lengths, counted=True)
+        yield replace(found, lengths=lengths, factor=None if rows else found.factor, counted=True)
 
 
 _COLLECTING = "garbage collection"
@@ -295,7 +295,7 @@ def activity_words(activity: HostActivity) -> str | None:
 
 
 _PROFILERS = re.compile(
-    r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#)"
+    r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
 )  # what PyTorch puts before a name
 
 

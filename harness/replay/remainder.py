@@ -10,15 +10,16 @@ import numpy as np
 from harness.analysis.summary import Remainder
 from harness.replay.causes import CAUSES
 from harness.replay.counterfactuals import Edited
-from harness.replay.graph import DEVICE_PRODUCTS, TimeCategory
-from harness.replay.suspect import HOST_TIME, Cause, Gain, ReplayContext, Suspect, settled, slots
+from harness.replay.graph import DEVICE_COMPUTES, TimeCategory
+from harness.replay.suspect import HOST_TIME, Cause, Gain, ReplayContext, Suspect, settled, slots, without_all
 from harness.traces.trace import F64, I64
 
 
-def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators: bool) -> float:
+def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators: bool, changes: bool = False) -> float:
     """The device work that a step still has after a change, in nanoseconds: of the device with most, mean over the
     counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
-    or its best. operators: whether it also changes what takes the place of kernels on a CPU."""
+    or its best. operators: whether it also changes what takes the place of kernels on a CPU. changes: it makes work
+    itself shorter, by how much is not known where each kernel follows its own launch and no arc has its time alone."""
     usual = np.arange(context.step_count) >= settled(context.step_count)
     counted = usual if edited.counted is None else edited.counted
     work: F64 = np.nan_to_num(context.device_time["compute_ns"])[:, counted].mean(axis=1)
@@ -26,6 +27,8 @@ def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators
         work = work * edited.work
     elif operators or not context.on_cpu:
         less, of_ns = (ns[:, counted].mean(axis=1) for ns in _shortened(context, lengths))
+        if changes and not of_ns.any():
+            return 0.0
         # kernels side by side have a longer sum than their union, and those that run late are of no step
         work = np.minimum(work - less, work * (1 - less / np.maximum(of_ns, 1)))
     return float((max(work.max(), 0.0) + edited.extra_ns) / edited.per)
@@ -33,7 +36,7 @@ def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators
 
 def _shortened(context: ReplayContext, lengths: I64) -> tuple[F64, F64]:
     """By how much the arcs with work are shorter, and what they have of work, by process and step."""
-    job, categories = context.job, HOST_TIME if context.on_cpu else (TimeCategory.DEVICE_WORK, *DEVICE_PRODUCTS)
+    job, categories = context.job, HOST_TIME if context.on_cpu else (*DEVICE_COMPUTES, TimeCategory.DEVICE_EVALUATION)
     of_work = np.isin(job.amounts.slot, slots(categories)) & (job.step[job.amounts.arc] >= 0)
     arc = np.setdiff1d(job.amounts.arc[of_work], job.repeated)
     less = np.maximum(job.lengths[arc], 0) - np.maximum(lengths[arc], 0)
@@ -44,6 +47,7 @@ def _shortened(context: ReplayContext, lengths: I64) -> tuple[F64, F64]:
 
 
 _OF_MESSAGES = (Cause.COMMUNICATION, Cause.SMALL_BUCKETS, Cause.SLOW_LINK, Cause.BUBBLE, Cause.IMBALANCE)
+_ROUGH = 0.02  # of a step: the work of a changed step is known up to about this
 _UNKNOWN = ("other", "not recorded")  # causes of idle time that say nothing
 
 
@@ -65,6 +69,9 @@ def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left
         parts.append(min(max(ns, 0.0), rest))
         rest -= parts[-1]
     without_cause = min(max(_unknown_ns(context, told, idle), 0.0), rest)
+    more = rest - max(idle, without_cause)  # than the devices were idle: a host at its limit, or work that is rough
+    if 0 < more < _ROUGH * context.step_ns:
+        parts[0], rest = parts[0] + more, rest - more
     work, messages, copies, outside = map(round, parts)
     return Remainder(
         work_ns=work,
@@ -78,10 +85,10 @@ def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left
 
 def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> float:
     """By how much the devices' work is less without what is told, mean over processes and steps."""
-    changed = [s.lengths for s, _ in told if s.lengths is not None and changes_work(context, s)]
-    if not changed:
+    lengths = without_all(context, [suspect for suspect, _ in told if changes_work(context, suspect)])
+    if lengths is None:
         return 0.0
-    less, of_ns = (ns.mean() for ns in _shortened(context, context.job.least(changed)))
+    less, of_ns = (ns.mean() for ns in _shortened(context, lengths))
     return float(less / max(of_ns, 1) * context.device_time["compute_ns"].mean())
 
 

@@ -219,7 +219,8 @@ class Suspect:
     words. standing: a steady loss, present in every step, which a change of the experiment improves. counted: its
     process counted how often it came, so that this is no chance. what, where: the activity. slots: the slots of its
     processes' time in which the loss is; activities: the processes and rows of the host's activities that it is. alone:
-    the file and the function whose code only its processes run."""
+    the file and the function whose code only its processes run. factor: by which `lengths` scale each process's
+    slots, where they do nothing else."""
 
     cause: Cause
     processes: tuple[int, ...]
@@ -235,6 +236,7 @@ class Suspect:
     slots: tuple[int, ...] = ()
     activities: tuple[tuple[int, int], ...] = ()
     alone: tuple[str, str] | None = None
+    factor: F64 | None = None
 
     @property
     def every(self) -> int | None:
@@ -348,7 +350,16 @@ def counterfactual(
     steps = hit(by_step)
     every = tuple(sorted(chosen))
     said = in_steps(by_step, steps)
-    return Suspect(cause, processes, steps, context.job.scaled(factor), said, phase, slots=every)
+    return Suspect(cause, processes, steps, context.job.scaled(factor), said, phase, slots=every, factor=factor)
+
+
+def without_all(context: ReplayContext, suspects: Sequence[Suspect]) -> I64 | None:
+    """Every arc's length without all that is suspected: an arc may have the time of several, which are then all gone.
+    None where no arcs show any of them."""
+    factors = [own.factor for own in suspects if own.factor is not None]
+    edited = [own.lengths for own in suspects if own.factor is None and own.lengths is not None]
+    edited += [context.job.scaled(np.minimum.reduce(factors))] if factors else []
+    return context.job.least(edited) if edited else None
 
 
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_]) -> str:
