@@ -1,0 +1,259 @@
+"""Every number in the sentences of an answer, and what it may be: a field of the Summary, or one of the sums and ratios
+that are listed here. A number that is none of them is invented."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+from harness.analysis import device_time
+from harness.analysis.labels import are_cpus
+from harness.analysis.summary import Summary
+from harness.common.format import amount, duration, percent, rate
+from harness.explain.answer import Diagnosis
+from harness.replay.causes import CAUSES
+from harness.replay.device_causes import CopiedJob, copy_causes, steady_bandwidth
+
+_TIME, _SIZE = r"ns|µs|ms|s", r"(?:[kMGTP]?B)(?:/s)?"
+_NUMBER = re.compile(
+    rf"(?<![\w.#/-])(-?\d[\d,]*(?:\.\d+)?)(?: to (-?\d[\d,]*(?:\.\d+)?))? ?({_TIME}|%|{_SIZE})?(?![\w/])"
+)
+_PARTS = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
+_CONSTANTS = {  # thresholds and definitions that sentences name
+    "3.0 %",  # what is noticeable
+    "95 %",  # of an interval
+    "2",  # times a later step, from which a first one is warm-up
+    "1",
+}
+_LARGE = 1 << 20  # bytes of a copy that may be of a model
+_SHORTEST = 3  # characters of a name
+_ROUNDING = 0.35  # percent, of parts that are told together
+
+
+class Told(NamedTuple):
+    """One number of a sentence, as text with its unit, a range's ends apart."""
+
+    text: str
+    value: float
+    unit: str
+
+
+def numbers_of(sentence: str) -> list[Told]:
+    """
+    >>> [one.text for one in numbers_of("Rank 1 loses 20.1 to 24.9 ms, 3.1 % of 2 steps: 35.5 GB.")]
+    ['1', '20.1 ms', '24.9 ms', '3.1 %', '2', '35.5 GB']
+    """
+    found = []
+    for first, last, unit in _NUMBER.findall(sentence):
+        for text in filter(None, (first, last)):
+            shown = f"{text} {unit}" if unit else text
+            found.append(Told(shown, float(text.replace(",", "")), unit))
+    return found
+
+
+def invented(s: Summary, answer: Diagnosis) -> list[str]:
+    """The numbers of an answer that the Summary does not have, each with its sentence."""
+    allowed = known_numbers(s)
+    literal = [re.compile(rf"(?<!\w){re.escape(text)}(?!\w)") for text in sorted(_quoted(s), key=len, reverse=True)]
+    wrong = []
+    for sentence in (*answer.sentences, *answer.further):
+        rest = sentence
+        for text in literal:
+            rest = text.sub("…", rest)
+        wrong += [f"{one.text} in: {sentence}" for one in numbers_of(rest) if one.text not in allowed]
+    return wrong
+
+
+def too_much(answer: Diagnosis) -> list[str]:
+    """Shares above the whole, and parts told together that are more than it."""
+    wrong = []
+    for sentence in (*answer.sentences, *answer.further):
+        told = numbers_of(sentence)
+        shares = [one.value for one in told if one.unit == "%" and "slower than" not in sentence]
+        wrong += [f"{share} % in: {sentence}" for share in shares if not 0 <= share <= 100]
+        if " computing, " in sentence and sum(shares) > 100 + _ROUNDING:
+            wrong.append(f"{sum(shares):.1f} % in: {sentence}")
+        if sentence.startswith("The other "):
+            whole, _, *parts = [_ns(one) for one in told if one.unit in _TIME.split("|")]
+            if not 0.93 * whole <= sum(parts) <= 1.01 * whole + 1:
+                wrong.append(f"{sum(parts):.0f} of {whole:.0f} ns in: {sentence}")
+    return wrong
+
+
+def _ns(one: Told) -> float:
+    return one.value * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[one.unit]
+
+
+def known_numbers(s: Summary) -> set[str]:
+    """The texts of all numbers that a sentence may have."""
+    durations = {duration(ns).replace(" ns", " ns") for ns in _durations(s) if ns is not None}
+    shares = [share for share in _shares(s) if share is not None]
+    percents = {percent(share) for share in shares} | {f"{100 * share:.0f} %" for share in _line_shares(s)}
+    return durations | percents | set(_counts(s)) | set(_amounts(s)) | _CONSTANTS
+
+
+def _quoted(s: Summary) -> set[str]:
+    """Names and the like; a bare number is none."""
+    return {text for text in _texts(s) if re.search(r"[A-Za-z]", text) and len(text) > _SHORTEST}
+
+
+def _texts(s: Summary) -> Iterator[str]:
+    """Texts that a sentence quotes whole: names, evidence, changes in words, and the constant advice."""
+    for problem in s.quality.problems:
+        yield from (problem.evidence, problem.what, problem.evidence.partition(": ")[2])
+    for found in s.findings:
+        yield from (found.what or "", found.evidence)
+        places = [found.where, *(line.where for line in found.lines)]
+        yield from chain.from_iterable((p.file, p.function) for p in places if p is not None)
+    yield from (what.meaning for what in (s.replay.what_ifs if s.replay else ()))
+    yield from (kernel.name for kernel in s.kernels)
+    yield from (gap.range for device in s.devices for gap in device.longest_gaps if gap.range)
+    yield from (entry.advice for entry in CAUSES.values())
+    yield from (f"{k.kind} {k.precision}" for k in s.kinds if k.precision)
+    yield from (name for device in s.devices if (name := device.name))
+
+
+def _durations(s: Summary) -> Iterator[float | None]:
+    yield from _steps(s)
+    replay = s.replay
+    if replay is not None:
+        yield from (replay.step_ns, replay.unexplained_ns)
+        yield from (replay.remainder.model_dump().values() if replay.remainder else ())
+        for what in replay.what_ifs:
+            yield from (what.step_ns, what.low_ns, what.high_ns)
+            yield replay.step_ns - (what.low_ns or 0)  # what bf16 saves at best
+    for found in s.findings:
+        yield from (found.lost_ns, found.low_ns, found.high_ns)
+        if found.share:
+            yield found.lost_ns / found.share
+    yield from (row.step_exposed_ns for row in s.traffic)
+    yield from (e.overhead_ns for e in s.profiler_overhead)
+    slow = s.slowdown
+    if slow is not None:
+        yield from (slow.step_ns, slow.recorded_step_ns, slow.step_ns - slow.ideal_step_ns)
+        yield slow.recorded_step_ns - slow.step_ns
+
+
+def _steps(s: Summary) -> Iterator[float | None]:
+    steps = s.steps
+    if steps.duration is not None:
+        yield from (steps.duration.median_ns, steps.mean_ns, steps.between_ns)
+        yield (steps.mean_ns or 0) - (steps.between_ns or 0)
+    if s.devices:
+        yield sum(d.window_ns for d in s.devices) / len(s.devices)
+    for own in s.training:
+        yield from (own.median_step_ns, own.median_data_ns, own.median_forward_ns)
+        yield from (own.median_backward_ns, own.median_optimizer_ns)
+
+
+def _shares(s: Summary) -> Iterator[float | None]:
+    idle = device_time.share(s.devices, "idle_ns") or 0.0
+    for part in _PARTS:
+        yield device_time.share(s.devices, part)
+    yield from (cause.share * idle for cause in s.idle_causes)
+    yield from (found.share for found in s.findings)
+    yield from (what.gain for what in (s.replay.what_ifs if s.replay else ()))
+    yield from _work_shares(s)
+    yield from (e.overhead_ns / max(e.window_ns, 1) for e in s.profiler_overhead)
+    for row in s.host_activities:  # of an activity, the part in its innermost function
+        if row.innermost_ns is not None and row.idle_ns:
+            yield row.innermost_ns / row.idle_ns
+    yield from _copy_shares(s)
+    slow = s.slowdown
+    if slow is not None:
+        yield from (slow.cause_share, *(worker.slower for worker in slow.slow_workers))
+        if slow.shares is not None:
+            yield from (slow.shares.stages, slow.shares.workers, slow.shares.micro_batches)
+            yield from slow.shares.operations.values()
+    if s.pipeline is not None:
+        yield from (s.pipeline.mean_bubble_fraction, s.pipeline.expected_bubble_fraction)
+
+
+def _work_shares(s: Summary) -> Iterator[float]:
+    """Of kinds of kernels, without communication and copies; of a CPU's operators."""
+    kernels = [k.duration_ns for k in s.kernels]
+    kinds = [k.duration_ns for k in s.kinds if not k.kind.startswith(("communication", "copy", "memset"))]
+    for times in (kernels if are_cpus(s.devices) else (), kinds):
+        yield from (ns / max(sum(times), 1) for ns in times)
+
+
+def _copy_shares(s: Summary) -> Iterator[float]:
+    """Of each class of copies that is exposed: its part of the time, what other work could hide, what is left, and how
+    much of the link's bandwidth it reaches."""
+    window = sum(d.window_ns for d in s.devices) or 1
+    for cause in _causes_of_copies(s):
+        exposed = sum(c.exposed_ns for c in cause.copies)
+        yield from (exposed / window, cause.hideable_ns / window, (exposed - cause.hideable_ns) / window)
+        size, ns = sum(c.bytes for c in cause.copies), sum(c.duration_ns for c in cause.copies)
+        yield from (size / max(ns, 1) / c.link_gb_per_s for c in cause.copies if c.link_gb_per_s)
+
+
+def _causes_of_copies(s: Summary) -> list[Any]:
+    return copy_causes(s.copies, CopiedJob(s.devices, s.steps.counted)) if s.copies and s.devices else []
+
+
+def _line_shares(s: Summary) -> Iterable[float]:
+    return [line.share for found in s.findings for line in found.lines]
+
+
+def _counts(s: Summary) -> Iterator[str]:
+    ranks = {*s.ranks, *(rank for found in s.findings for rank in found.ranks)} - {None}
+    yield from map(str, ranks)
+    sizes = {len(s.devices), len(s.ranks), s.world_size, *(len(f.ranks) for f in s.findings)}
+    if s.replay is not None:
+        sizes |= {s.replay.processes, s.replay.steps}
+    sizes |= {len(f.ranks) - 4 for f in s.findings} | {c.group_size for c in s.collectives}
+    sizes |= {len({p.what for p in s.quality.problems}) - 2} | {p - 1 for p in (len(s.quality.problems),)}
+    yield from (f"{n:,}" for n in sizes if n is not None and n >= 0)
+    yield from (str(p.line) for f in s.findings for p in [f.where, *(x.where for x in f.lines)] if p and p.line)
+    if s.steps.excluded_warmup:
+        yield f"{s.steps.excluded_warmup / max(len(s.ranks), 1):.0f}"
+    if s.profiler_cost is not None:
+        yield f"{s.profiler_cost.ratio:.2f}"
+    yield from _of_traffic(s)
+    yield from _of_stragglers(s)
+
+
+def _of_traffic(s: Summary) -> Iterator[str]:
+    for row in s.traffic:
+        yield from (f"{row.count_per_step:.0f}", f"{row.used_pass_count_per_step:.0f}")
+    for cause in _causes_of_copies(s):
+        large = sum(size.count for c in cause.copies for size in c.sizes if size.at_least_bytes >= _LARGE)
+        counts = [sum(c.count for c in cause.copies), *(c.count for c in cause.copies), large]
+        per_device = [n / max(s.steps.counted, 1) for n in counts]
+        yield from (f"{n:,}" for n in counts)
+        yield from (rate(n) for n in per_device)
+        yield from (f"{n:.1f}" for n in per_device)
+
+
+def _of_stragglers(s: Summary) -> Iterator[str]:
+    slow = s.slowdown
+    if slow is None:
+        return
+    yield f"{slow.slowdown:.3f}"
+    yield from (f"{ratio:.2f}" for ratio in slow.by_operation.values())
+    yield from (f"{ratio:.3f}" for ratio in slow.by_operation.values())
+    yield from (str(stage.stage) for stage in slow.stages)
+    yield from (f"{n}" for worker in slow.workers for n in (worker.rank, worker.dp_rank, worker.stage))
+    for name in ("forward_ns", "backward_ns"):
+        times = [getattr(stage, name) for stage in slow.stages]
+        for i, own in enumerate(times):
+            others = [ns for j, ns in enumerate(times) if j != i and ns]
+            if own and others:
+                yield f"{own * len(others) / sum(others):.2f}"
+    if slow.forward_backward_correlation is not None:
+        yield f"{slow.forward_backward_correlation:.2f}"
+
+
+def _amounts(s: Summary) -> Iterator[str]:
+    for row in s.traffic:
+        if row.bytes is not None:
+            yield from (amount(row.bytes), amount(row.bytes * row.count_per_step))
+    for cause in _causes_of_copies(s):
+        for copies in (cause.copies, *([c] for c in cause.copies)):
+            size, ns = sum(c.bytes for c in copies), sum(c.duration_ns for c in copies)
+            yield from (amount(size), f"{rate(size / max(ns, 1))} GB/s")
+        links = [steady_bandwidth(cause.copies), *(c.link_gb_per_s for c in cause.copies)]
+        yield from (f"{rate(known)} GB/s" for known in links if known)
