@@ -76,7 +76,7 @@ def only_start_sentences(s: Summary) -> list[str]:
     """What a recording of nothing but set-up holds, and how to record steps."""
     row = _longest(s)
     copied = f"; {amount(row.copied_bytes)} were copied to the device" if row and row.copied_bytes else ""
-    what = f"Recorded are {_parts(row)}{copied}." if row else ""
+    what = f"Its parts are {_parts(row)}{copied}." if row else ""
     tool = next((source.tool for source in s.sources), "")
     how = "begin to record when the program computes"
     if tool == "nsys":
@@ -152,7 +152,8 @@ def _of_copies(row: BeforeSteps, pytorch: bool) -> str:
 
 def window_words(s: Summary, window_ns: int) -> str:
     """Which stretch a number of a recording without marked steps is of."""
-    between = "from the first to the last operator" if are_cpus(s.devices) else "from the devices' first to last work"
+    whose = "the device's" if len(s.devices) == 1 else "the devices'"
+    between = "from the first to the last operator" if are_cpus(s.devices) else f"from {whose} first to last work"
     whole = sum(d.window_ns for d in s.devices) / max(len(s.devices), 1)
     if by_periodicity(s.steps.source):
         between = "between the first and the last period"

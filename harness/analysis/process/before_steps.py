@@ -131,7 +131,8 @@ def _stretches(m: MeasuredProcess, end: int) -> Iterator[_Part]:
     view, names = m.view, m.view.names
     calls, events = view.calls, view.events
     copied = np.flatnonzero((events.activity == Activity.MEMCPY) & (events.copy_kind == CopyKind.H2D))
-    copying = np.flatnonzero(np.isin(calls.correlation, events.correlation[copied]) & (calls.correlation > 0))
+    launch_ns = events.launch_ns[copied]
+    copying = np.flatnonzero(np.isin(calls.start_ns, launch_ns[launch_ns >= 0]))
     yield _Part(
         "copies",
         np.concatenate([events.start_ns[copied], calls.start_ns[copying]]),

@@ -1,0 +1,155 @@
+"""What is used for the first time takes long once; what takes long again and again is the program's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.analysis.process.first_use import compiles
+from harness.analysis.summary import Summary, Window
+from harness.explain.answer import answer
+from harness.measure.jobs import summarise
+from harness.replay.process import pack_graph, process_graph
+from harness.traces.trace import HostKind, RangeKind
+from tests.analysis.test_idle import activities, idle_of, measured_of
+from tests.synthetic.columns import Made
+
+MS = 1_000_000
+US = 1_000
+KERNELS = 8
+Cold = Callable[[Made, int, int], int]  # at a moment of a pass: what comes first, and how long it takes
+
+
+def passes(count: int, cold: Cold, *, marked: bool = True) -> Made:
+    """Passes over eight kernels, 100 us each; before the third kernel of each the host does what `cold` adds."""
+    made, at = Made(), 0
+    for number in range(count):
+        begin = at
+        for i in range(KERNELS):
+            at += cold(made, number, at) if i == 2 else 0
+            made.call(at, at + 5 * US, "cudaLaunchKernel")
+            made.event(at + 8 * US, at + 60 * US, f"kernel_{i}", launch_ns=at)
+            at += 100 * US
+        if marked:
+            made.step(begin, at, number)
+    return made
+
+
+def calls(name: str, first_ns: int, later_ns: int = 0) -> Cold:
+    """A call that takes so long in the first pass, and in each later one."""
+
+    def at(made: Made, number: int, moment: int) -> int:
+        ns = later_ns if number else first_ns
+        if ns:
+            made.call(moment, moment + ns, name)
+        return ns + 10 * US
+
+    return at
+
+
+ONCE = ("cudaFree", "cudaMalloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cuLibraryLoadData", "cublasCreate")
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("name", ONCE)
+def test_a_call_that_takes_long_once_is_first_use(name: str, marked: bool) -> None:
+    made = passes(3, calls(name, 40 * MS), marked=marked)
+    found = idle_of(made, Window.GPU)
+    assert found["first use"] == pytest.approx(40 * MS, rel=0.01)
+    assert not {"allocation", "host work"} & {*found}
+
+
+@pytest.mark.parametrize("name", ["cudaFree", "cudaMalloc", "cudaHostAlloc"])
+@pytest.mark.parametrize("marked", [True, False])
+def test_memory_that_every_step_asks_for_is_no_first_use(name: str, marked: bool) -> None:
+    found = idle_of(passes(3, calls(name, 6 * MS, 5 * MS), marked=marked), Window.GPU)
+    assert "first use" not in found
+    assert found["allocation"] >= 15 * MS
+
+
+def test_memory_that_is_asked_for_in_every_step_and_much_longer_at_first_is_both() -> None:
+    found = idle_of(passes(4, calls("cudaFree", 300 * MS, 5 * MS)), Window.GPU)
+    assert found["first use"] == pytest.approx(300 * MS, rel=0.01)
+    assert found["allocation"] == pytest.approx(15 * MS, rel=0.05)
+
+
+def test_one_pass_of_a_warm_process_that_asks_for_memory_is_no_first_use() -> None:
+    """Nothing comes later, and nothing else shows that the process is cold."""
+    assert "first use" not in idle_of(passes(1, calls("cudaMalloc", 2 * MS)), Window.GPU)
+
+
+def test_one_pass_of_a_cold_process_is_first_use() -> None:
+    def both(made: Made, number: int, moment: int) -> int:
+        created = calls("cudaStreamCreateWithFlags", 20 * MS)(made, number, moment)
+        return created + calls("cudaMalloc", 9 * MS)(made, number, moment + created)
+
+    found = idle_of(passes(1, both), Window.GPU)
+    assert found["first use"] == pytest.approx(29 * MS, rel=0.01)
+
+
+def test_a_blocking_copy_and_a_wait_stay_what_they_are() -> None:
+    for name, cause in (("cudaMemcpy", "blocking copy"), ("cudaStreamSynchronize", "synchronisation")):
+        found = idle_of(passes(3, calls(name, 40 * MS)), Window.GPU)
+        assert "first use" not in found and found[cause] >= 40 * MS
+
+
+def test_what_an_operator_does_between_such_calls_is_first_use_too() -> None:
+    def convolution(made: Made, number: int, moment: int) -> int:
+        if number:
+            return 0
+        made.call(moment + 5 * MS, moment + 25 * MS, "cudaStreamCreateWithFlags")
+        made.host(moment, moment + 30 * MS, "aten::conv2d", HostKind.OPERATOR)
+        return 30 * MS
+
+    made = passes(3, convolution)
+    assert idle_of(made, Window.GPU)["first use"] == pytest.approx(30 * MS, rel=0.01)
+
+
+def compiling(first_ns: int, later_ns: int) -> Cold:
+    def at(made: Made, number: int, moment: int) -> int:
+        ns = later_ns if number else first_ns
+        made.range(moment, moment + ns, "_compile.compile_inner (dynamo_timed)", kind=RangeKind.ANNOTATION)
+        return ns
+
+    return at
+
+
+def test_a_compiler_is_first_use_unless_it_runs_in_every_step() -> None:
+    assert idle_of(passes(4, compiling(50 * MS, 0)), Window.GPU)["first use"] == pytest.approx(50 * MS, rel=0.01)
+    assert "first use" not in idle_of(passes(4, compiling(50 * MS, 45 * MS)), Window.GPU)
+
+
+def test_what_was_compiled_is_no_compiler() -> None:
+    run = ("Torch-Compiled Region: 0/0", "CompiledFunction", "## Call CompiledFxGraph abc ##", "triton_poi_fused_add_0",
+           "torch/_dynamo/eval_frame.py(500): _fn", "torch/_inductor/runtime/triton_heuristics.py(900): run")  # fmt: skip
+    assert not any(compiles(name) for name in run)
+
+
+def replayed(made: Made) -> Summary:
+    part, measured = measured_of(made, Window.STEPS)
+    (summary,) = summarise([part.model_copy(update={"graph": pack_graph(process_graph(measured))})])
+    return summary
+
+
+def test_a_kernel_that_ends_before_its_long_launch_returns_does_not_hold_the_launch_up() -> None:
+    """The driver loads a kernel, runs it, and comes back: without the loading all that follows is earlier."""
+
+    def launch(made: Made, number: int, moment: int) -> int:
+        if number:
+            return 0
+        made.call(moment, moment + 80 * MS, "cudaLaunchKernel")
+        made.event(moment + 80 * MS - 8 * US, moment + 80 * MS - 6 * US, "loaded", launch_ns=moment)
+        return 80 * MS + 10 * US
+
+    summary = replayed(passes(3, launch, marked=False))
+    (found,) = (f for f in summary.findings if f.cause == "first-use")
+    assert found.lost_ns == pytest.approx(80 * MS, rel=0.01)
+    first = answer(summary).sentences[0]
+    assert "80.0 ms of the 82." in first and "from the device's first to last work" in first
+    assert first.endswith("The largest part is cudaLaunchKernel (80.0 ms).")
+
+
+def test_the_activity_of_a_first_use_names_its_call() -> None:
+    rows = activities(passes(3, calls("cudaFree", 40 * MS), marked=False))
+    assert [(r["what"], r["kind"]) for r in rows if r["cause"] == "first use"] == [("cudaFree", "call")]
