@@ -109,12 +109,14 @@ def named(s: Summary) -> str:
     row = found.row
     noun = "message" if row.kind == "unknown" else row.kind.replace("_", "-")
     number = f"one {noun}" if found.each < 1.5 else f"{found.each:,.0f} {noun}s"
-    each_ns = row.exposed_ns * found.each / row.count
+    own = 1.0 if row.transfer_ns is None else row.transfer_ns / max(row.duration_ns, 1)
+    exposed = duration(row.exposed_ns * own * found.each / row.count)
+    alone = " without waiting" if own < 1 - _NO_WAITING else ""
     size = f" of {amount(row.bytes)}" if row.bytes is not None else ""
     group = f" among {row.group_size} ranks" if row.group_size else ""
     part = "Most" if found.share >= MOST else "The largest part"
     what = f"{number}{size}{group}{_place(row)}{_unit(s, row)}"
-    return f"{part} of the exposed communication is {what}, exposed for {duration(each_ns)}{_rate(s, found)}."
+    return f"{part} of the exposed communication is {what}, exposed for {exposed}{alone}{_rate(s, found)}."
 
 
 def _unit(s: Summary, row: LongMessage) -> str:

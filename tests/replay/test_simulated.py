@@ -95,6 +95,25 @@ def test_operators_that_one_rank_calls_outside_of_its_passes_cost_all_their_time
     assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.05)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("phase", ["between", "optimizer", "data"])
+@pytest.mark.parametrize("work", ["stalls", "more"])
+def test_what_ranks_wait_for_one_that_is_outside_of_its_passes_is_no_communication(
+    work: str, phase: str, rank: int
+) -> None:
+    """A callback that copies the model on one rank, in Python or by operators: the others wait in a collective."""
+    every = range(COSTS.steps)
+    late = replace(COSTS, stalls={(rank, step): 30 * MS for step in every}, stalled=phase)
+    if work == "more":
+        late = replace(COSTS, more={(rank, step): 20 for step in every}, more_in=phase)
+
+    def communication(costs: Costs) -> int:
+        _, lost = replayed(CpuJob(costs).traces())
+        return sum(found.lost_ns for found in lost if found.cause == "communication")
+
+    assert communication(late) <= communication(COSTS) + 0.01 * usually(COSTS)
+
+
 def test_an_optimizer_that_takes_longer_for_as_many_operators_is_not_more_work() -> None:
     _, lost = departures(CpuJob(replace(COSTS, optimizer_factor={1: 3})).traces())
     assert not lost

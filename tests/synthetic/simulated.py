@@ -112,6 +112,7 @@ class CpuJob(_Job):
                 self._more("optimizer", rank, step)
                 self._range("optimizer_step", rank, begin)
             self._idle("between", rank, c.gap_ns + self._stall("between", rank, step))
+            self._more("between", rank, step)
             self.made[rank].step(begins[rank], self.now[rank], step)
             self.step_ns[rank].append(self.now[rank] - begins[rank])
 
