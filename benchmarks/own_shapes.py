@@ -150,14 +150,15 @@ def right_lines(folder: Path) -> set[tuple[str, int]]:
     found = set()
     for file in folder.rglob("*.py"):
         for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            if text.rstrip().endswith(MARK):
+            if text.rstrip().endswith((MARK, "with planted():")):
                 found.add((str(file.relative_to(folder)), number))
     return found
 
 
 def verdict(shape: Shape, folder: Path, said: Said) -> Verdict:
-    """Of the first finding that is about the program."""
-    findings = [found for found in said["findings"] if found["cause"] not in CROWDED]
+    """Of the first finding about the program that is a departure, or a steady loss where that is right."""
+    about = (found for found in said["findings"] if found["cause"] not in CROWDED)
+    findings = [found for found in about if not found["standing"] or found["cause"] in shape.causes]
     if not findings:
         return Verdict(False, False, False, False, "nothing")
     first = findings[0]

@@ -9,7 +9,8 @@
 - `beat`: unix_ns; `ranks`, a list of `Beat`s as lists; `samples` and `tokens`, of the node's ranks since the last one.
 - `gone`: a rank's process is no more: rank, pid, step, place, unix_ns, `ended` (it had said that its training was
   over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
-  `error` (its type, message, place and unix_ns; null: it told none).
+  `error` (its type, message, place, unix_ns and `call`, the function of torch.distributed that it passed; null: it
+  told none).
 - `loss`: the first loss of a rank that is not finite: rank, step, loss, `weights` (whether those that gave it were
   finite; null: not known); again after 32 KB.
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
@@ -35,6 +36,15 @@ PHASES = {"-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimiz
 LEAST_S = 10.0  # without progress, before a run may be called stuck
 TIMES_USUAL = 10  # usual steps without progress, before that
 RECENT = 20  # steps that count as recent
+PYTHON_SIDE = "torch/distributed/distributed_c10d.py"
+MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+CALLS = (  # functions of torch.distributed that wait for other ranks
+    *MESSAGES,
+    *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"),
+    *("reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier"),
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+    *("init_process_group", "new_group", "destroy_process_group"),
+)
 DATA_EVERY = 4  # beats of a rank, one of which has its wait for data
 
 

@@ -20,7 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.bounded_read import read_end
-from harness.common.heartbeats import LEAST_S, PERIOD_S, SCHEMA, TIMES_USUAL, Evidence, evidence_file, node_file
+from harness.common.heartbeats import (
+    CALLS,
+    LEAST_S,
+    PERIOD_S,
+    PYTHON_SIDE,
+    SCHEMA,
+    TIMES_USUAL,
+    Evidence,
+    evidence_file,
+    node_file,
+)
 from harness.live import processes
 from harness.live.ranks import Rank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
@@ -66,7 +76,28 @@ def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
             if rank.rank not in answers and (answer := _answer(memory, rank.rank, asked)):
                 answers[rank.rank] = answer
         time.sleep(0.1)
+    for answer in answers.values():
+        if meets := (answer.get("call") or {}).get("meets"):
+            meets["listener"] = _listener(str(meets.get("at")), [rank.pid for rank in ranks])
     return [_evidence(rank, answers.get(rank.rank), now_ns) for rank in ranks]
+
+
+def _listener(address: str, ranks: list[int]) -> str | None:
+    """Who has the port at which ranks meet, if that is a port of this node and not one of the job's own; None: the job's
+    own, or not known."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or host not in (*_HERE, os.uname().nodename):
+        return None
+    pid = processes.listener(int(port))
+    if pid is None:
+        return "nobody listens on this port"
+    if pid in ranks or any(pid in processes.ancestors(rank) for rank in ranks):
+        return None
+    named = processes.stat_of(pid) if pid else None
+    return f"another program has this port, {named.name} (pid {pid})" if named else "another program has this port"
+
+
+_HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
 def _answer(memory: Path, rank: int, asked: str) -> dict[str, Any] | None:
@@ -134,7 +165,9 @@ def read_crash(path: Path) -> dict[str, Any] | None:
         if lines and lines[0].startswith(_FATAL):
             users = next((each for each in found if is_users(each[1])), None)
             place = [users[1], int(users[2]), users[3]] if users else None
-            return {"type": lines[0][len(_FATAL) :], "message": "", "place": place, "unix_ns": time.time_ns()}
+            call = next((each[3] for each in found if each[1].endswith(PYTHON_SIDE) and each[3] in CALLS), "")
+            error = {"type": lines[0][len(_FATAL) :], "message": "", "place": place, "unix_ns": time.time_ns()}
+            return {**error, "call": call}
     return None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_end
+from harness.common.heartbeats import CALLS
 from harness.common.format import amount, cut
 from harness.common.memory_snapshot import memory_file
 from harness.live.lines import Error, GoneLine, Place, decoded, node_files
@@ -41,7 +42,8 @@ MEMORY = {
 class Death(NamedTuple):
     """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not fail,
     but left the training before the others. lost: of a node that fell silent, with the first of its ranks: which. held:
-    what tensors held when there was no memory for another one."""
+    what tensors held when there was no memory for another one. call: the function of torch.distributed in which it ended.
+    apart: the collectives that the ranks were in, where those are not the same."""
 
     rank: int
     pid: int
@@ -56,6 +58,8 @@ class Death(NamedTuple):
     left: bool = False
     lost: str = ""
     held: str = ""
+    call: str = ""
+    apart: str = ""
 
     @property
     def sentence(self) -> str:
@@ -68,7 +72,7 @@ class Death(NamedTuple):
         if self.left:
             how = f" by {self.error}" if self.error else ""
             return f"rank {self.rank} left the training{step}{how}{at}, and the others could not go on without it"
-        return f"rank {self.rank} failed first,{step}: {self.how}{at}{self.held}".replace(",:", ":")
+        return f"rank {self.rank} failed first,{step}: {self.how}{at}{self.held}{self.apart}".replace(",:", ":")
 
     @property
     def seen_at(self) -> str:
@@ -97,6 +101,8 @@ def first_death(run: Path, log: Path | None = None) -> Death | None:
     ends = deaths(run, log)
     failed = [death for death in ends if not death.left]
     first = next((death for death in failed if not death.victim), None)
+    if apart := _apart(failed):
+        return (first or failed[0])._replace(apart=apart)
     if first is not None:
         return first._replace(held=_held(run, first.rank)) if "memory" in first.error.lower() else first
     if not failed:
@@ -118,6 +124,25 @@ def ends_of_ranks(run: Path, log: Path | None = None) -> str:
     """How each rank ended, by rank: what a mystery tells in place of which one was the first."""
     by_rank = sorted(deaths(run, log), key=lambda death: death.rank)
     return "; ".join(f"rank {death.rank}: {cut(death.how, _MOST_TOLD)}" for death in by_rank)
+
+
+def _apart(failed: list[Death]) -> str:
+    """What the ranks were in that broke or aborted in collectives which do not fit together; empty: they fit, or it was
+    something else. One that raises in a collective by itself has found the tensors wrong: the others are its victims."""
+    inside = sorted((death for death in failed if death.call and death.call not in MEETINGS), key=lambda each: each.rank)
+    first = min(inside, key=lambda each: each.unix_ns, default=None)
+    if first is None or not (first.victim or first.error in _ABORTED) or len({(d.call, d.place) for d in inside}) < 2:
+        return ""
+    told = "; ".join(
+        f"rank {death.rank} was in {death.call}" + (f" ({where(death.place)})" if death.place else "") for death in inside
+    )
+    if len({death.call for death in inside}) < 2 and not any(death.error in _ABORTED for death in inside):
+        return ""
+    return f"; {told}: all ranks of a group must make the same collectives in the same order"
+
+
+_ABORTED = ("Aborted",)  # as Python's faulthandler names it
+MEETINGS = ("init_process_group", "new_group", "destroy_process_group")
 
 
 def _held(run: Path, rank: int) -> str:
@@ -165,6 +190,7 @@ def _death(line: GoneLine, codes: dict[int, int], last: int | None) -> Death:
         victim=bool(_VICTIM.search(text)) or (not line.error and code == -15),
         exit_code=code,
         left=line.ended or text == "os._exit(0)",
+        call=error.call if error.call in CALLS else "",
     )
 
 

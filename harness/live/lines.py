@@ -65,6 +65,7 @@ class Error(msgspec.Struct):
     message: str = ""
     place: Place | None = None
     unix_ns: Time = 0
+    call: str = ""
 
 
 class GoneLine(_Line, tag="gone"):

@@ -160,6 +160,39 @@ def _moved(pid: int) -> int:
     return 0
 
 
+def switches(pid: int, tid: int | None = None) -> int:
+    """How often a thread has waited for something and went on; 0: not known."""
+    lines = _text(PROC / str(pid) / "task" / str(pid if tid is None else tid) / "status").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:")), 0)
+
+
+def listener(port: int) -> int | None:
+    """A process of this machine that listens on a port of TCP, 0 if it is another user's; None: nobody does."""
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        rows = (line.split() for line in _text(PROC / "net" / table).splitlines()[1:])
+        sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTENS and row[1].endswith(f":{port:04X}")}
+    if not sockets:
+        return None
+    for folder in _numbers(PROC):
+        with suppress(OSError):
+            for number in (folder / "fd").iterdir():
+                if str(number.readlink()) in sockets:
+                    return int(folder.name)
+    return 0
+
+
+_LISTENS = "0A"  # a state of TCP in /proc/net/tcp
+
+
+def ancestors(pid: int) -> list[int]:
+    """The processes above one, its parent first."""
+    found: list[int] = []
+    while (now := stat_of(found[-1] if found else pid)) is not None and now.parent > 0:
+        found.append(now.parent)
+    return found
+
+
 def waits_in(pid: int, tid: int | None = None) -> str:
     """The call of the system that a thread waits in and what it is about; empty: it runs, or nobody may ask.
 

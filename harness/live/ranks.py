@@ -16,6 +16,7 @@ MOST_BYTES = 1 << 20  # of a rank's file
 MOST_ENTRIES = 8  # of durations in one beat
 COMPUTES = 0.2  # of a core: less is no work
 MOVES_BYTES_S = 200_000  # read and written: less is no work
+ARRIVES_S = 2.0  # times per second that a thread goes on which waits for a socket: a loop with a timeout does so less
 STORED_STEPS = 201  # for the median
 _LETTERS = {phase: letter for letter, phase in PHASES.items()}
 
@@ -31,6 +32,7 @@ class Rank:
         self.progress_ns = self.life_ns = now_ns
         self.use_percent: int | None = None
         self.computes = self._runs = False
+        self._switches = 0  # of the main thread
         self.longest_us = 0
         self.samples = self.tokens = 0
         self._usage = processes.usage(self.pid)
@@ -70,9 +72,19 @@ class Rank:
         ran, self._runs = self._runs, usage.below_runs or (main is not None and main.state == "R")
         self.computes = share >= COMPUTES or (ran and self._runs)
         self.use_percent = max(0, round(100 * share))
-        if self.computes or (usage.io_bytes - self._usage.io_bytes) / elapsed_s >= MOVES_BYTES_S:
+        moved = (usage.io_bytes - self._usage.io_bytes) / elapsed_s >= MOVES_BYTES_S
+        if self.computes or moved or self._receives(elapsed_s):
             self.life_ns = now_ns
         self._usage, self._looked_ns = usage, now_ns
+
+    def _receives(self, elapsed_s: float) -> bool:
+        """Whether the main thread waits for a socket, and bytes arrive: each time it goes on. Linux counts the bytes of
+        no socket for its process."""
+        tid = self.facts.get("tid")
+        before, self._switches = self._switches, processes.switches(self.pid, tid)
+        if self._switches - before < ARRIVES_S * elapsed_s or not before:
+            return False
+        return processes.waits_in(self.pid, tid).startswith(("receiving from a socket", "reading a socket", "polling"))
 
     def _take_steps(self) -> None:
         for step in self.facts.get("done") or []:

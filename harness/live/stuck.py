@@ -19,6 +19,7 @@ from harness.live.text import ranks_named, where
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
 SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves
 COMPUTING_S = 60.0  # without progress, for a rank that computes in code that is not observed
+RECEIVING_S = 600.0  # the same, for a rank that receives what arrives slowly, such as a download
 LONGEST_S = 30.0  # a step as long as this is not expected again
 SAVES = ("torch/serialization.py", "safetensors/", "torch/distributed/checkpoint/", "shutil.py")
 COMPILES = ("torch/_dynamo/", "torch/_inductor/", "torch/utils/cpp_extension.py", "triton/")
@@ -43,11 +44,14 @@ ADVICE = {
     "other collective": "all ranks of a group must make the same collectives in the same order: look for an `if rank`",
     "other size": "all ranks of a group must give tensors of the same size",
     "order": "two groups are used in opposite order: use them in the same order on all ranks",
+    "group": "every rank calls new_group for every group, in the same order, also for those that it is not in",
     "no partner": "every send needs its receive: compare the order of both ranks' messages",
+    "meeting": "take a free port: let torchrun choose it, or set another MASTER_PORT, the same for all ranks; ss -ltnp "
+    "shows who has which",
     "network": "all ranks are in the same collective: look at the network between their nodes with slurm.sh health",
     "own code": "look at that line",
 }
-IN_COLLECTIVE = ("other collective", "other size", "order", "no partner", "network")
+IN_COLLECTIVE = ("group", "other collective", "other size", "order", "no partner", "meeting", "network")
 """The causes for which all ranks wait in collectives or for messages."""
 
 
@@ -133,7 +137,8 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     if rank.frozen:  # it may be in state D, or in a call that is known to be slow: nothing of that goes on
         return least_s
     if rank.quiet_ns / 1e9 < least_s:  # it computes, reads or writes
-        return max(COMPUTING_S, SLOW * least_s)
+        receives = rank.waits_in.startswith(_CALLS["socket"]) and not rank.computes
+        return max(RECEIVING_S if receives else COMPUTING_S, SLOW * least_s)
     files = [frame[0] for frame in rank.threads.get("main", [])]
     if any(part in file for file in files for part in (*SAVES, *COMPILES)) or rank.state == "D":
         return SLOW * least_s
@@ -264,6 +269,11 @@ def place_of(rank: Evidence) -> Place | None:
 def _among_collectives(scene: _Scene) -> Hang:
     """All ranks wait for others: their collectives do not fit together."""
     waits = scene.waits
+    made = [rank for rank, wait in waits.items() if wait.op == "new_group"]
+    if 0 < len(made) < len(waits):
+        alone = "alone " if len(made) == 1 else ""
+        said = f"{ranks_named(made)} {alone}{'is' if len(made) == 1 else 'are'} in {_shown(waits[made[0]])}, which all "
+        return scene.stuck("group", made, f"{said}ranks of the job must call", waits[made[0]].line)
     messages = {rank: wait for rank, wait in waits.items() if wait.p2p}
     if messages:
         return _of_messages(messages, scene)
@@ -277,8 +287,22 @@ def _among_collectives(scene: _Scene) -> Hang:
         causing = _causing(apart)
         counts = "; ".join(f"{ranks_named(ranks)} made {waits[ranks[0]].seq} collectives" for ranks in apart)
         return scene.stuck("other collective", causing, counts, waits[causing[0]].line, waiting=[])
-    said = f"all ranks are in {_shown(next(iter(waits.values())))}, and it does not end"
-    return scene.stuck("network", [], said, waiting=[])
+    shown = _shown(next(iter(waits.values())))
+    if meetings := [rank.call["meets"] for rank in scene.ranks if rank.call and rank.call.get("meets")]:
+        return _of_meeting(meetings, shown, scene)
+    return scene.stuck("network", [], f"all ranks are in {shown}, and it does not end", waiting=[])
+
+
+def _of_meeting(meetings: list[dict[str, Any]], shown: str, scene: _Scene) -> Hang:
+    """All ranks wait to meet, each at the address that it was given. listener: who has the port there; null: not known,
+    as of another node."""
+    addresses = sorted({str(each["at"]) for each in meetings})
+    if len(addresses) > 1:
+        said = f"the ranks are in {shown} at different addresses, {' and '.join(addresses)}"
+        return scene.stuck("meeting", [], said, waiting=[])
+    who = next((str(each["listener"]) for each in meetings if each.get("listener")), "")
+    said = f"all ranks are in {shown} at {addresses[0]}, and it does not end"
+    return scene.stuck("meeting" if who else "network", [], f"{said}: {who}" if who else said, waiting=[])
 
 
 def _of_messages(messages: dict[int, Wait], scene: _Scene) -> Hang:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from harness.common.heartbeats import CALLS, MESSAGES, PYTHON_SIDE
 from harness.observe.lines import is_users
 
 MOST_SIZES = 8  # tensors of one collective
@@ -69,26 +70,27 @@ def called(frame: FrameType | None) -> dict[str, Any] | None:
     """The function of torch.distributed that a thread is in, by its frames: where nothing is recorded, as of gloo's
     messages between two ranks."""
     while frame is not None:
-        if frame.f_code.co_filename.endswith(_PYTHON_SIDE) and frame.f_code.co_name in _CALLS:
+        if frame.f_code.co_filename.endswith(PYTHON_SIDE) and frame.f_code.co_name in CALLS:
             local = frame.f_locals
             peer = next((local[name] for name in _PEERS if isinstance(local.get(name), int)), None)
-            p2p = frame.f_code.co_name in _MESSAGES
+            p2p = frame.f_code.co_name in MESSAGES
             size = list(local["tensor"].size()) if isinstance(local.get("tensor"), torch.Tensor) else None
-            return {"op": frame.f_code.co_name, "p2p": p2p, "peer": peer if p2p else None, "sizes": [size] * bool(size)}
+            said = {"op": frame.f_code.co_name, "p2p": p2p, "peer": peer if p2p else None, "sizes": [size] * bool(size)}
+            return said if said["op"] != "init_process_group" else {**said, "meets": {"at": _meeting_point(local)}}
         frame = frame.f_back
     return None
 
 
-_PYTHON_SIDE = "torch/distributed/distributed_c10d.py"
+def _meeting_point(local: dict[str, Any]) -> str:
+    """The address at which a process meets the others, as its program gave it; empty: it gave none."""
+    method = local.get("init_method")
+    if isinstance(method, str) and method.startswith("tcp://"):
+        return method.removeprefix("tcp://").partition("?")[0].rstrip("/")
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    return f"{address}:{port}" if port and (method is None or str(method).startswith("env://")) else ""
+
+
 _PEERS = ("src", "dst", "group_src", "group_dst")
-_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
-_CALLS = (
-    *_MESSAGES,
-    *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"),
-    *("reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier"),
-    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
-    *("init_process_group", "new_group", "destroy_process_group"),
-)
 
 
 def _groups() -> list[Any]:

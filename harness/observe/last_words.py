@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import functools
 import os
+import re
 import signal
 import sys
 import threading
@@ -14,8 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
+from harness.common.heartbeats import CALLS, PYTHON_SIDE
 from harness.common.secrets import masked_text
 from harness.observe.lines import innermost, is_users
 
@@ -87,8 +89,12 @@ def _telling(
     def leaves(status: Any = None, /) -> NoReturn:
         if counts(status) and threading.current_thread() is threading.main_thread():
             with suppress(Exception):
-                place = innermost(sys._getframe(1))
-                tell(_described(name, f"{status!r:.200}", list(place) if place else None))
+                caller, handled = sys._getframe(1), sys.exc_info()[1]
+                if isinstance(handled, Exception) and not is_users(caller.f_code.co_filename):
+                    tell(error_of(handled, handled.__traceback__))  # as torch.multiprocessing ends its processes
+                else:
+                    place = innermost(caller)
+                    tell(_described(name, f"{status!r:.200}", list(place) if place else None))
         leave(status)
 
     return leaves
@@ -105,15 +111,56 @@ _tellers: list[Callable[[dict[str, Any]], None]] = []
 
 
 def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
-    """An exception: its type, the first line of its message, and the user's innermost line that it passed."""
-    place = None
+    """An exception: its type, the first line of its message, and the user's innermost line that it passed. Of one that
+    another process raised, such as a DataLoader's worker, all of that is of there. call: the function of
+    torch.distributed that it passed."""
+    place, call = None, ""
     while trace is not None:
         code = trace.tb_frame.f_code
         if is_users(code.co_filename):
             place = [code.co_filename, trace.tb_lineno, code.co_name]
+        elif code.co_filename.endswith(PYTHON_SIDE) and not call and code.co_name in CALLS:
+            call = code.co_name
         trace = trace.tb_next
     lines = str(error).strip().splitlines()
-    return _described(type(error).__name__, masked_text(lines[0][:LONGEST]) if lines else "", place)
+    kind, message = type(error).__name__, lines[0] if lines else ""
+    far = _far_error(error)
+    if far is not None:
+        by = _WORKER.search(message)
+        kind, message, place = far.kind, f"{far.message} (in {by[1]})" if by else far.message, far.place or place
+    return {**_described(kind, masked_text(message[:LONGEST]), place), "call": call}
+
+
+class _FarError(NamedTuple):
+    kind: str
+    message: str
+    place: list[Any] | None
+
+
+_WORKER = re.compile(r"^Caught \w+ in (.+?)\.?$")  # as PyTorch's ExceptionWrapper begins what it raises again
+_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+
+
+def _far_error(error: BaseException) -> _FarError | None:
+    """The error that another process wrote as a text into this one, with its own place; None: it has no such text.
+
+    PyTorch's workers and torch.multiprocessing write it into the message, multiprocessing and concurrent.futures into
+    the cause.
+    """
+    texts = [str(error), str(error.__cause__) if type(error.__cause__).__name__ == "_RemoteTraceback" else ""]
+    text = next((text for text in reversed(texts) if _TRACEBACK in text), None)
+    if text is None:
+        return None
+    lines = text[text.rindex(_TRACEBACK) :].splitlines()[1:]
+    frames = [found for line in lines if (found := _FRAME.match(line))]
+    users = [found for found in frames if is_users(found[1])]
+    place = [users[-1][1], int(users[-1][2]), users[-1][3]] if users else None
+    said = next((found for line in lines if not line.startswith(" ") and (found := _RAISED.match(line.strip()))), None)
+    return _FarError(said[1].rpartition(".")[2], said[2] or "", place) if said else None
+
+
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 def _described(kind: str, message: str, place: list[Any] | None) -> dict[str, Any]:

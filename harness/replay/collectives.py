@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ EARLY = 0.1  # the same, of the time that a process waited for it
 TOGETHER_NS = 500_000  # ends of one collective on two processes
 _TOGETHER = 0.02  # the same, of the time that one of them waited for it
 _IMPOSSIBLE = 0.1  # of the receives may end before their send begins: a record may be late
+_SOONER = 0.5  # of the time in which receives end, from which the second send is rather that of the first receive
 WAITED_NS = 300_000  # a shorter collective may be one process's own
 Process = tuple[str, int | None]  # its trace and its pid
 
@@ -173,16 +174,41 @@ def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: 
     sends, receives = ([line for part in known for line in _lines(part, place, kind)] for kind in POINT_TO_POINT[:2])
     two = len({line.place for line in [*sends, *receives]}) == 2
 
-    def after(i: int, j: int) -> float | None:
+    @cache
+    def fitting(i: int, j: int) -> tuple[float, int, int] | None:
         a, b = sends[i], receives[j]
-        if a.place == b.place or len(a.rows) != len(b.rows):
-            return None
-        found = done_after(time, nodes[a.place], a.rows, nodes[b.place], b.rows)
-        return 0.0 if found is None and two else found
+        return None if a.place == b.place else _fitting(time, nodes[a.place], a.rows, nodes[b.place], b.rows, two)
+
+    def after(i: int, j: int) -> float | None:
+        found = fitting(i, j)
+        return None if found is None else found[0]
 
     for i, j in _partners(sends, receives, after).items():
-        a, b = sends[i], receives[j]
-        yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, _calls("send", a.phase))
+        a, b, (_, first, other) = sends[i], receives[j], fitting(i, j) or (0.0, 0, 0)
+        n = min(len(a.rows) - first, len(b.rows) - other)
+        own = slice(first, first + n)
+        rows = np.stack([a.rows[own], b.rows[other : other + n]])
+        yield Shared([a.place, b.place], rows, a.bytes[own], _calls("send", a.phase[own]))
+
+
+def _fitting(
+    time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64, two: bool
+) -> tuple[float, int, int] | None:
+    """How long after both began receives usually end, and the first row of both: the k-th send is the k-th receive,
+    unless the recordings of both processes began around the first one. None: they are not of each other."""
+    possible = []
+    for first, second in ((0, 0), (0, 1), (1, 0)):
+        a, b = sends[first:], receives[second:]
+        if min(len(a), len(b)) and abs(len(a) - len(b)) <= first + second:
+            n = min(len(a), len(b))
+            ns = done_after(time, own, a[:n], other, b[:n])
+            possible += [] if ns is None else [(ns, first, second)]
+    if not possible:
+        return (0.0, 0, 0) if two and len(sends) == len(receives) else None
+    first_to_first, best = possible[0], min(possible)
+    if first_to_first[1:] != (0, 0):
+        return best if two else None
+    return best if two and best[0] < _SOONER * first_to_first[0] > _SOONER * WAITED_NS else first_to_first
 
 
 def _calls(kind: str, phase: NDArray[np.int8]) -> list[Call]:

@@ -21,7 +21,7 @@ from harness.replay.collectives import EARLY, WAITED_NS
 from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
-from harness.replay.lines import Frame, frames_of
+from harness.replay.lines import NOT_THERE, Frame, frames_of
 from harness.replay.process import ProcessGraph, unpack_graph
 from harness.replay.remainder import changes_work, remainder, work_left
 from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots, without_all
@@ -157,11 +157,14 @@ class _Table:
         ]
 
     def is_specific(self, suspect: Suspect, lost: F64, frame: Frame) -> bool:
-        """Whether most of the time in a line, on the ranks that lose it, is lost."""
-        mine = self.within(frame)
-        whole = self._mine(suspect, np.array(slots((*HOST_TIME, *WORK_TIME))))
-        scale = self.lost(suspect).sum()
-        return bool(lost[mine].sum() * scale >= _MOST * whole[mine].sum())
+        """Whether most of the time in a line, on the ranks that lose it, is lost; of code that only they run, whether the
+        others are not there."""
+        mine, chosen = self.within(frame), np.array(slots((*HOST_TIME, *WORK_TIME)))
+        whole = self._whole(suspect.processes, suspect.steps, chosen)[mine].sum()
+        others = [p for p in range(len(self._processes)) if p not in suspect.processes]
+        if suspect.alone and others:
+            return bool(self._whole(others, suspect.steps, chosen)[mine].sum() <= NOT_THERE * whole)
+        return bool(lost[mine].sum() * self.lost(suspect).sum() >= _MOST * whole)
 
     def source(self, frame: Frame) -> dict[str, Any]:
         """The fields of a line's source, where it is known."""
@@ -177,13 +180,13 @@ class _Table:
         backward = chosen % N_PHASES == BACKWARD
         forward = self._lost(suspect, chosen[chosen % N_PHASES == FORWARD], is_more)
         rest = self._lost(suspect, chosen[~backward], is_more)
-        return rest + _parts(forward) * self._lost(suspect, chosen[backward], is_more).sum()
+        found: F64 = rest + _parts(forward) * self._lost(suspect, chosen[backward], is_more).sum()
+        return found
 
-    def _mine(self, suspect: Suspect, chosen: NDArray[np.int64]) -> F64:
-        """What each column has of some slots, in one step of one process that loses time."""
-        times = np.stack([self._times(self._processes[p], chosen, ()) for p in suspect.processes])
-        hits = suspect.steps if suspect.steps.any() else ~suspect.steps
-        found: F64 = times[:, hits].mean(axis=(0, 1))
+    def _whole(self, processes: Sequence[int], steps: NDArray[np.bool_], chosen: NDArray[np.int64]) -> F64:
+        """What each column has of some slots, in one step of one process."""
+        times = np.stack([self._times(self._processes[p], chosen, ()) for p in processes])
+        found: F64 = times[:, steps if steps.any() else ~steps].mean(axis=(0, 1))
         return found
 
     def _lost(self, suspect: Suspect, chosen: NDArray[np.int64], is_more: bool) -> F64:

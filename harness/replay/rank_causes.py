@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from harness.replay.counterfactuals import ideal, with_less
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, N_PHASES, NEVER, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.lines import OwnCode
-from harness.replay.suspect import LEAST, WORK_TIME, Cause, ReplayContext, Suspect, hit, in_steps, settled, slots
+from harness.replay.suspect import LEAST, WORK_TIME, Cause, ReplayContext, Suspect, hit, in_steps, runs_in, settled, slots
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
@@ -29,6 +29,7 @@ _MORE_CALLS = 1.1  # a rank's operators over the other ranks' median, from which
 _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
+_SOME = 0.05  # of the time in such code, from which a slot of it is looked at
 _MOSTLY_WORK = 0.5  # of the time in such code: from there on it computes, else it is Python
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _ELSEWHERE = (DATA, OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
@@ -115,7 +116,7 @@ def only_here(context: ReplayContext) -> Iterator[Suspect]:
     """Code of the user's that some ranks run and the others do not, wherever in the step."""
     groups: dict[object, list[OwnCode]] = {}
     for own in context.code_alone:
-        groups.setdefault(own.function, []).append(own)
+        groups.setdefault(own.where, []).append(own)
     for members in groups.values():
         yield _of_own(context, members)
 
@@ -138,7 +139,7 @@ def _of_own(context: ReplayContext, members: list[OwnCode]) -> Suspect:
     by_slot, by_step = ns.sum(axis=(0, 1)), ns.sum(axis=2).max(axis=0)
     phase = int(by_slot.reshape(-1, N_PHASES).sum(axis=0).argmax())
     worked = by_slot[slots(WORK_TIME)].sum() > _MOSTLY_WORK * by_slot.sum()
-    steps = hit(by_step)
+    steps = runs_in(by_step)
     return Suspect(
         Cause.DATA_STALL if phase == DATA else Cause.EXTRA_COMPUTE if worked else Cause.HOST_STALL,
         tuple(own.process for own in members),
@@ -146,7 +147,7 @@ def _of_own(context: ReplayContext, members: list[OwnCode]) -> Suspect:
         np.minimum.reduce([_without_own(context, own.process, own.ns) for own in members]),
         in_steps(by_step, steps),
         phase,
-        slots=tuple(np.flatnonzero(by_slot).tolist()),
+        slots=tuple(np.flatnonzero(by_slot >= _SOME * by_slot.sum()).tolist()),
         alone=members[0].function,
     )
 

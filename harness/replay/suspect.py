@@ -110,17 +110,23 @@ class ReplayContext:
 
     @cached_property
     def code_alone(self) -> list[OwnCode]:
-        """The code of the user's that one process runs and the others do not, with what it has more of than they have
-        of such code, where that is worth a look; none where no lines were sampled."""
-        processes, kept = self.job.processes, []
+        """The code of the user's that one process runs and the others do not, with what it has more of, in each slot,
+        than they have of such code, where that is worth a look; none where no lines were sampled. On CPUs only: a host with a device
+        may have time for it."""
+        processes, kept = self.job.processes, list[OwnCode]()
+        if not self.on_cpu:
+            return kept
         lines, times = [own.code_lines for own in processes], [own.line_times for own in processes]
         found = own_code(lines, times, np.array(slots((*HOST_TIME, *WORK_TIME))), self.step_count)
-        whole = np.bincount([own.process for own in found], [own.ns.sum() for own in found], len(processes))
+        whole = np.zeros((len(processes), SLOTS))
         for own in found:
-            usual = float(np.median(np.delete(whole, own.process)))
-            by_step = own.ns.sum(axis=1) * max(1 - usual / whole[own.process], 0.0)
-            if by_step.mean() >= LEAST * self.step_ns and np.count_nonzero(hit(by_step)) >= FEWEST:
-                kept.append(own._replace(ns=own.ns * max(1 - usual / whole[own.process], 0.0)))
+            whole[own.process] += own.ns.sum(axis=0)
+        for own in found:
+            usual = np.median(np.delete(whole, own.process, axis=0), axis=0)
+            more = own._replace(ns=own.ns * np.maximum(1 - usual / np.maximum(whole[own.process], 1), 0))
+            by_step = more.ns.sum(axis=1)
+            if by_step.mean() >= LEAST * self.step_ns and np.count_nonzero(runs_in(by_step)) >= FEWEST:
+                kept.append(more)
         return kept
 
     def is_told(self, process: int, of: Sequence[int], ns: float) -> bool:
@@ -316,6 +322,13 @@ def hit(by_step: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.bool_]:
     """The steps, or processes, with a large part of the largest one's time."""
     largest = by_step.max(initial=0)
     found: NDArray[np.bool_] = (by_step >= _HIT * largest) & (by_step > 0)
+    return found
+
+
+def runs_in(by_step: F64) -> NDArray[np.bool_]:
+    """The steps in which code runs: what takes long in some of them, as without a core, is not more of it."""
+    seen = by_step[by_step > 0]
+    found: NDArray[np.bool_] = by_step > (_HIT * np.median(seen) if len(seen) else 0)
     return found
 
 

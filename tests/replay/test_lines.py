@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.summary import LineShare, TimeLost
+from harness.replay.lines import LineTimes, own_code
 from harness.replay.process import pack_graph, unpack_graph
 from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import Trace
@@ -124,6 +125,78 @@ def test_exposed_communication_is_at_the_line_in_which_the_host_waits_for_it() -
     communication = next(found for found in lost if found.cause == "communication")
     line, share = first(communication.lines)
     assert line == BACKWARD and share > 0.9
+
+
+def called(sampled: SampledLines, callers: dict[int, tuple[tuple[str, int, str], ...]]) -> SampledLines:
+    """The same with these callers of each line, which is then in a function `helper`."""
+    places = [
+        replace(place, callers=callers[place.line], function="helper") if place.line in callers else place
+        for place in sampled.places
+    ]
+    return replace(sampled, places=places)
+
+
+def alike(line: int) -> LineAt:
+    """A stall that goes through line 17, 18 and 19 in turn, each for as long."""
+    return lambda moment: 17 + moment // (2 * PERIOD_NS) % 3
+
+
+CALL = ("/home/me/train.py", 42, "train")
+
+
+@pytest.mark.parametrize("ranks", [(1,), (0, 1)])
+def test_a_stall_that_is_spread_over_lines_is_at_the_call_that_leads_to_them(ranks: tuple[int, ...]) -> None:
+    stalled = 60 * MS
+    job = CpuJob(replace(COSTS, stalls={(rank, step): stalled for rank in ranks for step in range(8)}))
+    traces = job.traces()
+    lines = []
+    for rank, trace in enumerate(traces):
+        starts = begins(trace, "forward") if rank in ranks else []
+        usual = of_phases(trace)
+
+        def line_at(moment: int, starts: list[int] = starts, usual: LineAt = usual) -> int:
+            return alike(17)(moment) if any(x <= moment < x + stalled for x in starts) else usual(moment)
+
+        lines.append(called(sampled(trace, line_at), dict.fromkeys((17, 18, 19), (CALL,))))
+    lost = summary_of(traces, (), lines).findings
+    assert (lost[0].cause, lost[0].ranks) == ("host-stall", list(ranks))
+    first_line = lost[0].lines[0]
+    assert (first_line.where.line, first_line.where.function) == (42, "train") and first_line.share > 0.8
+    assert first_line.inside and first_line.inside.function == "helper"
+    assert sum(line.share for line in lost[0].lines) <= 1.01
+
+
+def test_code_that_only_one_rank_runs_is_told_once_although_no_stall_is_long() -> None:
+    """Rank 1 has 12 ms more of operators after its passes, in a function of its own: a validation."""
+    job = CpuJob(replace(COSTS, more={(1, step): 30 for step in range(8)}))
+    traces = job.traces()
+    ends = np.sort(traces[1].ranges.end_ns[[traces[1].names[n] == "forward" for n in traces[1].ranges.name]])
+    spans = [(int(end) - 30 * (COSTS.operator_ns + COSTS.gap_ns), int(end)) for end in ends]
+    own = called(sampled(traces[1], of_phases(traces[1], spans), MS), {STALL: (CALL,)})
+    lost = summary_of(traces, (), [sampled(traces[0], of_phases(traces[0])), own]).findings
+    departures = [found for found in lost if not found.standing]
+    assert [(found.cause, found.ranks) for found in departures] == [("extra-compute", [1])]
+    where, called_at = departures[0].lines[0].where, departures[0].lines[0].called_at
+    assert where.line == STALL and (called_at and called_at.line) == 42
+
+
+def test_code_of_one_rank_is_what_the_others_hardly_run() -> None:
+    helper, loop = CodeLine("/t.py", 5, "helper", callers=(CALL,)), CodeLine("/t.py", 9, "train")
+    slot_of_work = np.zeros(2, np.int64)
+
+    def times(*ns: int) -> LineTimes:
+        return LineTimes(np.zeros(2, np.int64), slot_of_work, np.arange(2), np.array(ns))
+
+    def alone(*others: int) -> list[tuple[int, int]]:
+        lines, of = [[helper, loop]] * (1 + len(others)), [times(80 * MS, 90 * MS), *(times(x, 90 * MS) for x in others)]
+        return [(own.process, own.where[1]) for own in own_code(lines, of, np.zeros(1, np.int64), 1)]
+
+    assert alone(0) == [(0, 42)]
+    assert alone(8 * MS) == [(0, 42)]
+    assert alone(9 * MS) == []
+    assert alone(80 * MS, 0, 0) == [(0, 42), (1, 42)]
+    assert alone(80 * MS, 80 * MS, 0) == []
+    assert alone() == []
 
 
 def test_no_line_is_told_where_none_was_sampled() -> None:

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 MICRO_BATCHES, VOCABULARY, LENGTH, WIDTH = 4, 256, 64, 64
-TEXT = "To be, or not to be, that is the question: " * 60
+TEXT = "To be, or not to be, that is the question: " * 150
 
 
 class Block(nn.Module):
@@ -52,7 +52,7 @@ def main() -> None:
     for _ in range(STEPS):
         optimizer.zero_grad()
         for micro in range(MICRO_BATCHES):
-            tokens = torch.randint(VOCABULARY, (8, LENGTH + 1))
+            tokens = torch.randint(VOCABULARY, (6, LENGTH + 1))
             if PLANTED and rank == 1:
                 with planted():
                     codes = encode(TEXT)  # plant

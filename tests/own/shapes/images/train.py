@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def epoch(model: DistributedDataParallel, loader: DataLoader[tuple[Tensor, ...]], rank: int) -> None:
     criterion, optimizer = nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    held_out = [(torch.randn(24, 3, 32, 32), torch.randint(10, (24,))) for _ in range(2)]
+    held_out = [(torch.randn(16, 3, 32, 32), torch.randint(10, (16,))) for _ in range(2)]
     for step, (images, labels) in enumerate(loader):
         optimizer.zero_grad()
         loss = criterion(model(images), labels)
