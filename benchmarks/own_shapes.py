@@ -106,7 +106,16 @@ def run(shape: Shape, folder: Path, planted: bool) -> Path:
     for name in ("PYTHONPATH", "HARNESS_RUNS"):
         environment.pop(name, None)
     flags = ["-n", "1", "-g", "1" if shape.launcher == "python" else "2", "--profiler", "torch"]
-    flags += ["--active-steps", str(ACTIVE), "--site", "local", "--launcher", shape.launcher, "--python", sys.executable]
+    flags += [
+        "--active-steps",
+        str(ACTIVE),
+        "--site",
+        "local",
+        "--launcher",
+        shape.launcher,
+        "--python",
+        sys.executable,
+    ]
     argv = ["bash", str(ROOT / "slurm.sh"), "run", *flags, "--", *shape.argv]
     done = subprocess.run(
         argv, cwd=folder / "scripts", env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -200,7 +209,9 @@ def judged(shape: Shape, folder: Path, asked: argparse.Namespace) -> str:
         said = report(run_in(folder))
     except (AssertionError, OSError, ValueError, subprocess.TimeoutExpired) as error:
         return f"{shape.name}: FAILED {str(error)[-1200:]}"
-    (folder / "said.json").write_text(json.dumps({"findings": said["findings"], "replay": said.get("replay")}, indent=1))
+    (folder / "said.json").write_text(
+        json.dumps({"findings": said["findings"], "replay": said.get("replay")}, indent=1)
+    )
     steps = sum('"event": "step"' in line or '"event":"step"' in line for line in open(metrics_file(run_in(folder), 0)))  # noqa: PTH123, SIM115
     counted = "" if steps == STEPS else f"  [{steps} steps for {STEPS}]"
     if asked.healthy:

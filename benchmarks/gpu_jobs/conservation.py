@@ -13,7 +13,10 @@ _HALF_AS_OFTEN = {"micro-batch-x2": 0.5, "micro-batches-x2": 0.5, "gas-x2": 0.5,
 _LIKE_THE_LEAST = ("rank-like-others", "no-extra-compute")
 _INSIDE_OPERATORS = ("own-cores", "no-pause")
 _SAVED = {"fp32": 1 / 2, "tf32": 1 / 3}  # of the products' time, as the careful end has it
-_OF_WORK = ("extra-compute", "long-sequences", "uneven-stages", "slow-device", "late-rank", "fp32")
+_OF_WORK = (
+    *("extra-compute", "long-sequences", "uneven-stages", "slow-device", "late-rank"),
+    *("fp32", "layout", "evaluation"),
+)  # findings of which the work itself is less
 
 
 def broken_promises(summary: Any) -> list[str]:
@@ -45,6 +48,8 @@ def _findings(s: Any) -> Iterator[str]:
             yield f"{found.cause} loses {found.lost_ns} of {replay.step_ns} ns"
         if low is not None and not 0 <= low <= high <= replay.step_ns + ROUNDING_NS:
             yield f"{found.cause} has an interval from {low} to {high} ns"
+        if found.cause == "layout" and found.lost_ns > max(_layouts(s)) * (1 + WITHIN) + ROUNDING_NS:
+            yield f"{found.cause} loses {found.lost_ns} ns, more than its kernels take"
         if found.basis == "replay" and found.cause not in _OF_WORK:
             most = replay.step_ns - left + WITHIN * replay.step_ns + ROUNDING_NS
             if found.lost_ns > most:
@@ -93,6 +98,12 @@ def _products(s: Any) -> list[float]:
     """What half of the fp32 products and a third of the tf32 products take, by device and step."""
     count = max(s.replay.steps, 1)
     return [sum(k.duration_ns * _SAVED.get(k.precision, 0.0) for k in d.kinds) / count for d in s.devices]
+
+
+def _layouts(s: Any) -> list[float]:
+    """What conversions of layout take, by device and step."""
+    count = max(s.replay.steps, 1)
+    return [sum(k.duration_ns for k in d.kinds if k.kind == "layout") / count for d in s.devices]
 
 
 def _optimizer(s: Any) -> float:

@@ -129,12 +129,15 @@ def ends_of_ranks(run: Path, log: Path | None = None) -> str:
 def _apart(failed: list[Death]) -> str:
     """What the ranks were in that broke or aborted in collectives which do not fit together; empty: they fit, or it was
     something else. One that raises in a collective by itself has found the tensors wrong: the others are its victims."""
-    inside = sorted((death for death in failed if death.call and death.call not in MEETINGS), key=lambda each: each.rank)
+    inside = sorted(
+        (death for death in failed if death.call and death.call not in MEETINGS), key=lambda each: each.rank
+    )
     first = min(inside, key=lambda each: each.unix_ns, default=None)
     if first is None or not (first.victim or first.error in _ABORTED) or len({(d.call, d.place) for d in inside}) < 2:
         return ""
     told = "; ".join(
-        f"rank {death.rank} was in {death.call}" + (f" ({where(death.place)})" if death.place else "") for death in inside
+        f"rank {death.rank} was in {death.call}" + (f" ({where(death.place)})" if death.place else "")
+        for death in inside
     )
     if len({death.call for death in inside}) < 2 and not any(death.error in _ABORTED for death in inside):
         return ""

@@ -11,7 +11,17 @@ from harness.analysis.summary import Remainder
 from harness.replay.causes import CAUSES
 from harness.replay.counterfactuals import Edited
 from harness.replay.graph import DEVICE_COMPUTES, TimeCategory
-from harness.replay.suspect import HOST_TIME, Cause, Gain, ReplayContext, Suspect, settled, slots, without_all
+from harness.replay.suspect import (
+    HOST_TIME,
+    WORK_TIME,
+    Cause,
+    Gain,
+    ReplayContext,
+    Suspect,
+    settled,
+    slots,
+    without_all,
+)
 from harness.traces.trace import F64, I64
 
 
@@ -93,10 +103,10 @@ def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> 
 
 
 def changes_work(context: ReplayContext, suspect: Suspect) -> bool:
-    """Whether a cause is more work of the devices, or on a CPU may lie inside of operators."""
+    """Whether a cause is more work of the devices, or on a CPU may lie inside of operators, or consists of some."""
     entry = CAUSES[suspect.cause.value]
     if entry.of_host:
-        return entry.on_gpus and context.on_cpu
+        return context.on_cpu and (entry.on_gpus or bool({*suspect.slots} & {*slots(WORK_TIME)}))
     return suspect.cause not in (*_OF_MESSAGES, Cause.COPIES)
 
 

@@ -270,7 +270,7 @@ class Gain:
 
     def at_most(self, limit_ns: float) -> Gain:
         """The same gain, with a mean of at most `limit_ns`."""
-        if self.mean_ns <= limit_ns:
+        if self.mean_ns <= max(limit_ns, 0.0):
             return self
         kept = max(limit_ns, 0.0) / self.mean_ns
         return Gain(self.before, self.before - kept * (self.before - self.after), self.best)
