@@ -17,7 +17,15 @@ _EASY = (
     *("slower-device", "more-work", "extra-collective", "checkpoint", "offload", "fp32", "no-overlap"),
     *("slow-loader", "late-loads"),
 )  # of which two can be planted
-SOMETIMES = ("late-loads", "late-worker", "host-work-sometimes", "collector", "checkpoint", "evaluation")
+SOMETIMES = (
+    "late-loads",
+    "late-worker",
+    "host-work-sometimes",
+    "collector",
+    "checkpoint",
+    "evaluation",
+    "evaluation-of-all",
+)
 STEPS = 13  # one more than whole periods of 2, 3 and 4: the first one does not count
 
 

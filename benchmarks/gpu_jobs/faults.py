@@ -284,12 +284,34 @@ def checkpoint(t: Training, rng: random.Random, ns: int) -> Planted:
     )  # fmt: skip
 
 
+_EVALUATION = ("evaluation", "extra-compute")  # the second where neither a range nor a function says that it is one
+
+
 def evaluation(t: Training, rng: random.Random, ns: int) -> Planted:
     every = rng.choice((3, 4))
     return _planted(
-        "evaluation-on-one-rank", replace(t, evaluate_every=every), ("extra-compute",),
+        "evaluation-on-one-rank", replace(t, evaluate_every=every), _EVALUATION,
         lambda x: replace(x, evaluate_every=0), ranks=(0,), every=every,
     )  # fmt: skip
+
+
+def evaluation_of_all(t: Training, rng: random.Random, ns: int) -> Planted:
+    every = rng.choice((3, 4))
+    return _planted(
+        "evaluation", replace(t, evaluate_every=every, evaluate_all=True), _EVALUATION,
+        lambda x: replace(x, evaluate_every=0), every=every,
+    )  # fmt: skip
+
+
+def layouts(t: Training, rng: random.Random, ns: int) -> Planted:
+    """Conversions before and after each of the 6 products of a layer's forward and backward."""
+    products = 6 * t.layers * t.micro_batches
+    each = max(ns // (2 * products), 2 * US)
+    return _planted("layouts", replace(t, layout_ns=each), ("layout",), lambda x: replace(x, layout_ns=0))
+
+
+def tf32(t: Training, rng: random.Random, ns: int) -> Planted:
+    return _planted("tf32", replace(t, precision="tf32"), ("fp32",), lambda x: replace(x, precision="bf16"))
 
 
 def contention(t: Training, rng: random.Random, ns: int) -> Planted:
@@ -343,8 +365,11 @@ FAULTS: dict[str, FaultKind] = {
     "uneven-stages": FaultKind(uneven_stages, ("pipeline",), 2, ("device",)),
     "few-micro-batches": FaultKind(few_micro_batches, ("pipeline",), 2, ("device",)),
     "fp32": FaultKind(fp32, bound=("device",)),
+    "tf32": FaultKind(tf32, bound=("device",)),
+    "layouts": FaultKind(layouts, bound=("device",)),
     "checkpoint": FaultKind(checkpoint),
     "evaluation": FaultKind(evaluation, ("ddp",), 2, ("device",)),
+    "evaluation-of-all": FaultKind(evaluation_of_all, ("alone", "ddp"), bound=("device",)),
     "core-contention": FaultKind(contention, PARALLEL, 2, ("host",)),
 }
 
@@ -371,6 +396,8 @@ WITHOUT: dict[str, Callable[[Training], Training]] = {
     "uneven-stages": lambda t: replace(t, stage_layers={}),
     "bubble": lambda t: replace(t, apart=True),
     "fp32": lambda t: replace(t, precision="bf16"),
+    "layout": lambda t: replace(t, layout_ns=0),
+    "evaluation": lambda t: replace(t, evaluate_every=0),
     "noisy-neighbour": lambda t: replace(t, contended=()),
     "interrupted": lambda t: replace(t, contended=()),
 }

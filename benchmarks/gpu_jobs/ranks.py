@@ -32,7 +32,14 @@ from .start import cold_pass, start_up
 if TYPE_CHECKING:
     from .training import Training
 
-PRODUCTS = {"bf16": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", "fp32": "ampere_sgemm_128x64_nn"}
+PRODUCTS = {
+    "bf16": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
+    "tf32": "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_ffma_aligna4_execute_kernel",
+    "fp32": "ampere_sgemm_128x64_nn",
+}
+_SLOWER = {"bf16": 1.0, "tf32": 1.5, "fp32": 2.0}
+_TO_LAST = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(cudnn::ops::nchw2nhwc_params_t<float>)"
+_TO_FIRST = "void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false>(cudnn::ops::nhwc2nchw_params_t<float>)"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
 ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float, 4>>()"
@@ -201,7 +208,7 @@ class Rank:
         """The kernels of one layer; in backward each product is two."""
         t = self.t
         product = PRODUCTS[t.precision]
-        ns = t.kernel_ns * (2 if t.precision == "fp32" else 1)
+        ns = round(t.kernel_ns * _SLOWER[t.precision])
         for name, of in (
             ("aten::native_layer_norm", NORM),
             ("aten::linear", product),
@@ -213,7 +220,11 @@ class Rank:
                 f"autograd::engine::evaluate_function: {name.split('::')[1]}Backward0" if phase == "backward" else name
             )
             for _ in range(times):
+                if t.layout_ns and of == product:
+                    self.kernel(operator, _TO_LAST, t.layout_ns, phase)
                 self.kernel(operator, of, ns if of == product else max(t.kernel_ns // 8, 2 * US), phase)
+                if t.layout_ns and of == product:
+                    self.kernel(operator, _TO_FIRST, t.layout_ns, phase)
         if t.allocations_ns and phase == "forward":
             self.do.append(Call("cudaMalloc", t.allocations_ns))
             self.do.append(Call("cudaFree", t.allocations_ns // 2, after_device=True))
@@ -336,10 +347,8 @@ class Rank:
             self.do.append(Begin("collector", ""))
             self.do.append(Compute(t.collect_ns))
             self.do.append(End())
-        if t.evaluate_every and self.rank == 0 and self.step % t.evaluate_every == t.evaluate_every - 1:
-            self.python("train.py(150): evaluate")
-            self.forward()
-            self.python_end()
+        if t.evaluate_every and self.step % t.evaluate_every == t.evaluate_every - 1:
+            self.evaluate()
         if t.checkpoint_ns and self.step % t.checkpoint_every == t.checkpoint_every - 1:
             self.python("train.py(160): save_checkpoint")
             self.python("torch/serialization.py(700): save")
@@ -347,6 +356,19 @@ class Rank:
             self.do.append(Compute(t.checkpoint_ns))
             self.python_end()
             self.python_end()
+
+    def evaluate(self) -> None:
+        """Forward passes that nothing is trained with, with a batch of their own where all ranks do it."""
+        t = self.t
+        if self.rank and not t.evaluate_all:
+            return
+        self.python("train.py(150): evaluate")
+        self.do += [Begin("range", "evaluation")] * t.ranges
+        if t.evaluate_all:
+            self.copy_batch()
+        self.forward()
+        self.do += [End()] * t.ranges
+        self.python_end()
 
     def item(self) -> None:
         """Read the loss."""

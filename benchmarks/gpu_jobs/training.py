@@ -84,6 +84,8 @@ class Training:
     checkpoint_every: int = 4
     checkpoint_bytes: int = 64 << 20
     evaluate_every: int = 0  # on rank 0
+    evaluate_all: bool = False  # on all ranks, with batches of their own
+    layout_ns: int = 0  # of a conversion before each product and one after it
     contended: tuple[int, ...] = ()
     start: Start | None = None  # what comes before the first step, and a cold first pass
     around: str = ""  # a range around the whole program
