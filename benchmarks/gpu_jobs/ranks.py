@@ -27,7 +27,6 @@ from .program import (
     Wait,
     Work,
 )
-
 from .start import cold_pass, start_up
 
 if TYPE_CHECKING:

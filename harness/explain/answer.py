@@ -27,7 +27,7 @@ from harness.experiment.base import Change
 from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, is_ours, shown_lines
 from harness.explain.findings import MOST_FURTHER, further_sentence, has_marked_steps, main_sentences, reason_of
-from harness.explain.start import before_sentences, is_only_start, only_start_sentences, says_first_use
+from harness.explain.start import before_sentences, only_start_sentences, says_first_use
 from harness.explain.stragglers import further_sentences, straggler_sentences
 from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
@@ -80,11 +80,10 @@ def verdict(summary: Summary) -> Diagnosis:
     if (slow := summary.slowdown) is not None:
         return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
     doubt, where = doubts(summary), _where(summary)
-    if is_only_start(summary):
-        return Diagnosis([*doubt, *only_start_sentences(summary)])
     no_causes = kinds_without_causes(summary)
-    if instead := [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]:
-        return Diagnosis([*doubt, *instead], further=[where] if where and not {*no_causes} & {KERNELS_MISSING} else [])
+    instead = only_start_sentences(summary) or [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]
+    if instead:
+        return Diagnosis([*doubt, *instead], further=[where] if where and KERNELS_MISSING not in no_causes else [])
     if where is None:
         return Diagnosis([*doubt, "The recording does not show where the time went."])
     found = summary.findings or ([] if summary.replay else by_share(summary))
@@ -138,7 +137,7 @@ def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str],
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
     SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
-    KERNELS_MISSING: "Record the device too: ProfilerActivity.CUDA of torch.profiler, and no counters of kernels beside it.",
+    KERNELS_MISSING: "Record the device too: ProfilerActivity.CUDA of torch.profiler, without counters of kernels.",
     WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
 }
 

@@ -14,15 +14,7 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
 from harness.analysis.process.host_calls import Cause, captures
 from harness.analysis.process.idle import COMMUNICATION
-from harness.analysis.process.intervals import (
-    Intervals,
-    clip,
-    difference,
-    length,
-    lengths_within,
-    merge,
-    union,
-)
+from harness.analysis.process.intervals import Intervals, clip, difference, length, lengths_within, merge, union
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import problem_texts
 from harness.traces.trace import I64, Activity
