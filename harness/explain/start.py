@@ -30,7 +30,7 @@ _PARTS = {
     "first_use": "first use of libraries and memory",
     "compile": "compiling",
     "capture": "capturing CUDA graphs",
-    "meeting": "the meeting of the ranks",
+    "meeting": "setting up communication between ranks",
     "data": "loading data",
     "model": "making the model or loading its weights",
     "imports": "imports",
