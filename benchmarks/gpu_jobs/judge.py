@@ -259,8 +259,8 @@ def _false(findings: Sequence[TimeLost], case: Case, truth: Truth) -> list[str]:
 
 @dataclass
 class StartResult:
-    """One job with a start. told_ns, own_ns: what was to be told, in the report and in the simulation. wrong: what is not
-    as in the simulation; empty: all is right."""
+    """One job with a start. told_ns, own_ns: what was to be told, in the report and in the simulation. wrong: what is
+    not as in the simulation; empty: all is right."""
 
     name: str
     told_ns: int | None = None

@@ -1,10 +1,10 @@
-"""How a simulated job starts: imports, the meeting of its ranks, its model and the copies of it, compiling, a capture, and
-what the first pass uses for the first time; and the cases that are made of them."""
+"""How a simulated job starts: imports, the meeting of its ranks, its model and the copies of it, compiling, a capture,
+and what the first pass uses for the first time; and the cases that are made of them."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -95,11 +95,8 @@ def cold_pass(t: Training, step: int, layer: int) -> Iterator[Instruction]:
         for name, ns in calls[place::2]:
             yield Compute(30 * US)
             yield Call(name, ns)
-        yield Launch(
-            partial(Work, f"void {operator[6:]}_prepare_kernel<float>(float*)", COMPUTE, 20 * US),
-            "cudaLaunchKernel",
-            5 * US,
-        )
+        kernel = partial(Work, f"void {operator[6:]}_prepare_kernel<float>(float*)", COMPUTE, 20 * US)
+        yield Launch(kernel, "cudaLaunchKernel", 5 * US)
         yield End()
 
 
@@ -173,7 +170,7 @@ def _allocates(name: str, tool: str, t: Training, rng: random.Random) -> StartCa
     return StartCase(name, tool, replace(without, allocations_ns=rng.choice((1, 2, 4)) * MS), without, "allocation")
 
 
-KINDS = {
+KINDS: dict[str, Callable[[str, str, Training, random.Random], StartCase]] = {
     "before-marked": partial(_before, marked=True),
     "before-unmarked": partial(_before, marked=False),
     "cold-unmarked": partial(_cold, marked=False),

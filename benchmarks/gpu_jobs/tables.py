@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from .judge import SURE, FaultResult, Result
+from .judge import SURE, FaultResult, Result, StartResult
 
 NEAR = 0.1  # of the lost time
 NEAR_STEP = 0.03  # of a what-if's step
@@ -93,6 +93,20 @@ def _by_change(results: Sequence[Result]) -> str:
 def _wrong(due: Sequence[Due]) -> str:
     wrong = [f"- {line(r)}" for r, f in due if not f.right]
     return "Wrong:\n\n" + "\n".join(dict.fromkeys(wrong)) if wrong else "None of them is wrong."
+
+
+def start_table(results: Sequence[StartResult]) -> str:
+    """Of the jobs that were recorded from their start, by kind."""
+    rows: dict[str, list[StartResult]] = {}
+    for result in results:
+        rows.setdefault(result.name.rsplit("-", 1)[0], []).append(result)
+    lines = ["| recorded from its start | right | time within 10 %, median error |", "|---|---|---|"]
+    for name, members in rows.items():
+        errors = [abs(r.error) for r in members if r.error is not None]
+        near = f"{sum(e <= NEAR for e in errors)} of {len(errors)}, {_middle(errors)}" if errors else "nothing to tell"
+        lines.append(f"| {name} | {sum(not r.wrong for r in members)} of {len(members)} | {near} |")
+    wrong = [f"- {r.name}: {'; '.join(r.wrong)}" for r in results if r.wrong]
+    return "\n".join([*lines, "", *(wrong or ["None of them is wrong."])])
 
 
 def line(r: Result) -> str:

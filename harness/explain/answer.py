@@ -42,7 +42,7 @@ from harness.explain.findings import (
     unexplained,
     work_sentences,
 )
-from harness.explain.start import before_sentences, is_only_start, only_start_sentences, says_first_use
+from harness.explain.start import before_sentences, only_start_sentences, says_first_use
 from harness.explain.stragglers import further_sentences, straggler_sentences
 from harness.replay.causes import CAUSES
 from harness.replay.device_causes import slowest
@@ -96,10 +96,9 @@ def verdict(summary: Summary) -> Diagnosis:
     if (slow := summary.slowdown) is not None:
         return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
     doubt, where = doubts(summary), _where(summary)
-    if is_only_start(summary):
-        return Diagnosis([*doubt, *only_start_sentences(summary)])
     no_causes = kinds_without_causes(summary)
-    if instead := [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]:
+    instead = only_start_sentences(summary) or [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]
+    if instead:
         return Diagnosis([*doubt, *instead], further=[where] if where else [])
     if where is None:
         return Diagnosis([*doubt, "The recording does not show where the time went."])

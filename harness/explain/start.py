@@ -1,5 +1,5 @@
-"""What is said of a recording's start: the time before the first step and its cure, first use in a window, which window a
-number is of, and a recording of nothing but set-up. Says nothing of PyTorch where nothing shows that the program is."""
+"""What is said of a recording's start: the time before the first step and its cure, first use in a window, which window
+a number is of, a recording of nothing but set-up; and advice for a program that does not show to be PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARTS = {
     "first_use": "first use of libraries and memory",
     "compile": "compiling",
     "capture": "capturing CUDA graphs",
-    "meeting": "the meeting of the ranks",
+    "meeting": "setting up communication between ranks",
     "data": "loading data",
     "model": "making the model or loading its weights",
     "imports": "imports",
@@ -73,7 +73,9 @@ def is_only_start(s: Summary) -> bool:
 
 
 def only_start_sentences(s: Summary) -> list[str]:
-    """What a recording of nothing but set-up holds, and how to record steps."""
+    """What a recording of nothing but set-up holds, and how to record steps; nothing of any other."""
+    if not is_only_start(s):
+        return []
     row = _longest(s)
     copied = f"; {amount(row.copied_bytes)} were copied to the device" if row and row.copied_bytes else ""
     what = f"Its parts are {_parts(row)}{copied}." if row else ""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_end
-from harness.common.heartbeats import CALLS
 from harness.common.format import amount, cut
+from harness.common.heartbeats import CALLS
 from harness.common.memory_snapshot import memory_file
 from harness.live.lines import Error, GoneLine, Place, decoded, node_files
 from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent

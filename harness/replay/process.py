@@ -184,9 +184,9 @@ def _by_step(idle: IdleActivities, span: Span) -> I64:
 
 @dataclass(frozen=True)
 class Span:
-    """The stretch to replay: n counted steps, or the devices' windows from the first step on as one (not `marked`). mark_ns: where the
-    steps begin on the host. first_event: if they are on the device, the rows of the events with which they begin;
-    last_event: the row with which the last one ends."""
+    """The stretch to replay: n counted steps, or the devices' windows from the first step on as one (not `marked`).
+    mark_ns: where the steps begin on the host. first_event: if they are on the device, the rows of the events that they
+    begin with; last_event: the row with which the last one ends."""
 
     window: tuple[int, int]
     begin_ns: I64

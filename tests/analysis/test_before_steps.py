@@ -19,7 +19,7 @@ NATIVE = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunc
 
 
 def started(*, named: bool = True) -> Made:
-    """100 ms of imports, 50 of meeting, 200 of first use, 300 of a model, of which 120 are copies, and 80 without a name."""
+    """100 ms of imports, 50 of meeting, 200 of first use, 300 of a model, 120 of them copies, and 80 without a name."""
     made = Made()
     if named:
         made.host(0, 100 * MS, "<frozen importlib._bootstrap>(1165): _find_and_load", HostKind.PYTHON)

@@ -48,7 +48,10 @@ def calls(name: str, first_ns: int, later_ns: int = 0) -> Cold:
     return at
 
 
-ONCE = ("cudaFree", "cudaMalloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cuLibraryLoadData", "cublasCreate")
+ONCE = (
+    *("cudaFree", "cudaMalloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags"),
+    *("cuLibraryLoadData", "cublasCreate"),
+)
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -121,8 +124,11 @@ def test_a_compiler_is_first_use_unless_it_runs_in_every_step() -> None:
 
 
 def test_what_was_compiled_is_no_compiler() -> None:
-    run = ("Torch-Compiled Region: 0/0", "CompiledFunction", "## Call CompiledFxGraph abc ##", "triton_poi_fused_add_0",
-           "torch/_dynamo/eval_frame.py(500): _fn", "torch/_inductor/runtime/triton_heuristics.py(900): run")  # fmt: skip
+    run = (
+        *("Torch-Compiled Region: 0/0", "CompiledFunction", "## Call CompiledFxGraph abc ##"),
+        *("triton_poi_fused_add_0", "torch/_dynamo/eval_frame.py(500): _fn"),
+        "torch/_inductor/runtime/triton_heuristics.py(900): run",
+    )
     assert not any(compiles(name) for name in run)
 
 

@@ -1,5 +1,5 @@
 """What passed before the first step of a process's recording, in parts that add up: imports, model, copies of it, first
-use, compiling, capture of graphs, meeting of ranks, data. Takes whatever was recorded; a part without a name is unknown."""
+use, compiling, capture of graphs, meeting of ranks, data. Takes whatever was recorded; the rest is unknown."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def of_process(m: MeasuredProcess, _chosen: NDArray[np.bool_]) -> list[BeforeSte
     until, ends_with = first_step(m)
     begin, end = recorded[0], min(max(until, recorded[0]), recorded[1])
     row: dict[str, Any] = {"rank": m.view.rank, "recorded_ns": recorded[1] - recorded[0], "ended_by": ends_with}
-    return [BeforeSteps(**row, duration_ns=end - begin, **_parts(m, begin, end), **_copied(m, end))]
+    return [BeforeSteps(**row | {"duration_ns": end - begin} | _parts(m, begin, end) | _copied(m, end))]
 
 
 def recorded_extent(m: MeasuredProcess) -> tuple[int, int] | None:
@@ -186,7 +186,7 @@ def _largest(m: MeasuredProcess, own: Intervals, start_ns: I64, end_ns: I64, nam
     return python_function(text).function if ".py(" in text else range_label(text)
 
 
-def _copied(m: MeasuredProcess, end: int) -> dict[str, int]:
+def _copied(m: MeasuredProcess, end: int) -> dict[str, Any]:
     """Bytes from the host to devices that were copied before the first step, and how long the copies took."""
     events = m.view.events
     rows = (events.activity == Activity.MEMCPY) & (events.copy_kind == CopyKind.H2D) & (events.start_ns < end)

@@ -1,5 +1,5 @@
-"""Which calls of the device's library, and which operators, take long because something is used for the first time: the
-driver, a library, a stream, a kernel, memory that is never asked for again. Judged by what comes later, not by names."""
+"""Which calls of the device's library, and which operators, take long because something is used for the first time: a
+driver, a library, a stream, a kernel, memory that is never asked for again. Judged by what comes later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.intervals import lengths_within, union
 from harness.analysis.process.view import View
-from harness.traces.trace import I64, Activity, Events, HostKind, RangeKind
+from harness.traces.trace import I32, I64, Activity, Events, HostKind, RangeKind
 
 LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
 FIRST_USE_NS = 1_000_000  # less in all, of calls of one name, is not looked at; a kernel's first launch that loads it
@@ -21,9 +21,7 @@ _LONGER = 3.0  # times the usual long call of later
 _MOSTLY = 0.5  # of an operator in such calls: the rest of it prepares them
 _LAUNCH = re.compile("Launch")
 NEVER = re.compile(r"Memcpy|Memset|Synchronize|EventQuery|StreamQuery|StreamWait|Capture")
-_ALLOCATES = re.compile(
-    r"Malloc|Free|HostAlloc|Host(Un)?[Rr]egister|[cp]Mem(Create|Map|Unmap|Release|SetAccess|Address)|cuMem"
-)
+_ALLOCATES = re.compile(r"Malloc|Free|HostAlloc|Host(Un)?[Rr]egister|cuMem|hipMem(Create|Map|Unmap|Address)")
 _COMPILES = re.compile(
     r"\(dynamo_timed\)|\b_?compile_(?:inner|fx|fx_inner|to_module|to_fn)\b|\b_compile\b|_inductor/(?:compile_fx|graph|"
     r"scheduler|codecache|async_compile|select_algorithm)\.py|_dynamo/(?:convert_frame|output_graph|symbolic_convert)\.py|"
@@ -61,9 +59,8 @@ def first_uses(view: View, feeding: I64) -> NDArray[np.bool_]:
         for name in used(calls.name[rows[alike]]):
             own = calls.name[rows] == name
             cold = bool(first.any() or chosen.any())
-            chosen |= own & _not_again(
-                idle, own & early, own & ~early, launches, cold or bool((own & ~allocates).any())
-            )
+            cold = cold or bool((own & ~allocates).any())
+            chosen |= own & _not_again(idle, own & early, own & ~early, launches, cold)
     first[rows[chosen]] = True
     return first
 
@@ -106,12 +103,10 @@ def _without_work(events: Events, start_ns: I64, end_ns: I64) -> I64:
 class _Launches:
     """The launches of a process's kernels, cut in those of its first pass and later ones."""
 
-    def __init__(
-        self, launch_ns: I64, settled_ns: int, moments_of_new: dict[int, tuple[I64, NDArray[np.bool_]]]
-    ) -> None:
+    def __init__(self, launch_ns: I64, settled_ns: int, by_thread: dict[int, tuple[I64, NDArray[np.bool_]]]) -> None:
         self.early = int((launch_ns < settled_ns).sum())
         self.later = len(launch_ns) - self.early
-        self._settled_ns, self._by_thread = settled_ns, moments_of_new
+        self._settled_ns, self._by_thread = settled_ns, by_thread
 
     @staticmethod
     def of(view: View) -> _Launches:
@@ -167,9 +162,9 @@ def preparing_operators(view: View, feeding: I64, first: NDArray[np.bool_]) -> I
     return np.concatenate(found)
 
 
-def compiling_spans(view: View, names_of: I64, start_ns: I64, end_ns: I64, thread: I64) -> NDArray[np.bool_]:
+def compiling_spans(view: View, names_of: I32, start_ns: I64, end_ns: I64, thread: I64) -> NDArray[np.bool_]:
     """Which of some named spans compile what runs later: those of a program that compiles again and again do not."""
-    found = matching(names_of.astype(np.int32), view.names, compiles)
+    found = matching(names_of, view.names, compiles)
     if not found.any():
         return found
     launches = _Launches.of(view)

@@ -187,8 +187,8 @@ def _preparing(view: View, feeding: I64, first: NDArray[np.bool_]) -> list[_Laye
     """What belongs to a first use and is no call: operators that are mostly such calls, and compilers."""
     host, ranges = view.host, view.ranges
     rows = preparing_operators(view, feeding, first)
-    columns = host.name, host.start_ns, host.end_ns, host.thread
-    compiled = np.flatnonzero(np.isin(host.thread, feeding) & compiling_spans(view, *columns))
+    spans = compiling_spans(view, host.name, host.start_ns, host.end_ns, host.thread)
+    compiled = np.flatnonzero(np.isin(host.thread, feeding) & spans)
     rows = np.union1d(rows, compiled)
     named = np.flatnonzero(compiling_spans(view, ranges.name, ranges.start_ns, ranges.end_ns, ranges.thread))
     return [

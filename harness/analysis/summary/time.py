@@ -74,7 +74,7 @@ class Steps(SummaryPart, kw_only=True):
 
 
 class BeforeSteps(SummaryPart, kw_only=True):
-    """What passed in one process from the begin of its recording to its first step. The parts are lengths of unions on
+    """What passed in one process from the start of its recording to its first step. The parts are lengths of unions on
     its host and devices; a moment counts for the first part below that has it, so they add up to `duration_ns`."""
 
     rank: int | None
@@ -82,11 +82,11 @@ class BeforeSteps(SummaryPart, kw_only=True):
     recorded_ns: int
     """From the first to the last moment that was recorded of the process, on its host or a device."""
     ended_by: str
-    """`step`: the first marked step; `period`: nothing marks steps, and the first period of a kernel begins; `work`: nor
-    is there a period, and the host's launches begin that lead without a pause to the first matrix product (without
-    products to the first kernel); `end`: no kernel ran."""
+    """`step`: the first marked step; `period`: nothing marks steps, and the first period of a kernel begins; `work`:
+    there is no period either, and the host's launches begin that lead without a pause to the first matrix product
+    (without products to the first kernel); `end`: no kernel ran."""
     duration_ns: int
-    """From the recording's begin to that moment."""
+    """From the recording's start to that moment."""
     copies_ns: int = 0
     """Copies from the host to devices, and the calls that made them."""
     capture_ns: int = 0
