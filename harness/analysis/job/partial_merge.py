@@ -23,8 +23,9 @@ from harness.analysis.summary import Device, Withheld
 
 MOST_DETAILED = 1024  # ranks of which each keeps its details: a summary of them has some 10 MB
 OUTERMOST = 8  # ranks at either end of each measure that keep theirs in a larger job
-DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, counters, host_activities"
+DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, counters, host_activities, long_messages"
 _OF_HOST = "host_activities"
+_OF_ONE_RANK = (_OF_HOST, "long_messages")
 _SUMMED: dict[str, object] = {"tables": b"", "collectives": b"", "graph": b"", "phases": {}, "copies": []}
 
 
@@ -98,7 +99,7 @@ def _without_details(part: RankPart) -> RankPart:
     rows = {
         field: [{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows]
         for field, rows in part.rows.items()
-        if field != _OF_HOST
+        if field not in _OF_ONE_RANK
     }
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})

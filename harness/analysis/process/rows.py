@@ -9,7 +9,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process import before_steps, host_activities, launches, profiler_overhead, traffic
+from harness.analysis.process import (
+    before_steps,
+    host_activities,
+    launches,
+    long_messages,
+    profiler_overhead,
+    traffic,
+)
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Summary, SummaryPart
 
@@ -20,7 +27,7 @@ ROW_ANALYSES: dict[str, Callable[[MeasuredProcess, NDArray[np.bool_]], Sequence[
     "before_steps": before_steps.of_process,
     "host_activities": host_activities.of_process,
     "traffic": traffic.of_process,
-    "long_messages": traffic.long_messages,
+    "long_messages": long_messages.of_process,
     "launches": launches.of_process,
     "profiler_overhead": profiler_overhead.of_process,
 }
