@@ -20,9 +20,8 @@ from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_PRODUCTS, FORWARD, N_PHASES, SLOTS, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import ProcessGraph, unpack_graph
-from harness.replay.remainder import changes_work, remainder, work_left
 from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots
-from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
+from harness.replay.what_ifs import WHAT_IFS, WhatIfKind, changes_work, remainder, work_left
 from harness.traces.python_functions import Owner, owner_of
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64
