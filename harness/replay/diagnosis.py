@@ -21,7 +21,7 @@ from harness.replay.graph import BACKWARD, DEVICE_PRODUCTS, FORWARD, N_PHASES, S
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.process import ProcessGraph, unpack_graph
 from harness.replay.suspect import HOST_TIME, NORMAL, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots
-from harness.replay.what_ifs import WHAT_IFS, WhatIfKind, changes_work, remainder, work_left
+from harness.replay.what_ifs import WHAT_IFS, WhatIfKind, remainder, work_left
 from harness.traces.python_functions import Owner, owner_of
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64
@@ -236,10 +236,9 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
     gain = gain.at_most(limit_ns(context, suspect))
-    if suspect.lengths is None:
+    if suspect.lengths is None or context.on_cpu:
         return gain
-    operators = not context.on_cpu or changes_work(context, suspect)
-    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=operators)
+    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=False)
     return gain.at_most(context.step_ns - left_ns)
 
 

@@ -17,7 +17,7 @@ from harness.replay.counterfactuals import Edit, Edited, without
 from harness.replay.graph import BACKWARD, BETWEEN, DEVICE_PRODUCTS, FORWARD, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.host_causes import STALLED, STALLS, rows_of, sending, stopped, without_activities, without_core
 from harness.replay.rank_causes import heavier, uneven
-from harness.replay.suspect import HOST_TIME, Cause, Gain, ReplayContext, Suspect, settled, slots
+from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, Gain, ReplayContext, Suspect, settled, slots
 from harness.traces.trace import F64, I64
 
 
@@ -190,18 +190,18 @@ def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left
 
 def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> float:
     """By how much the devices' work is less without what is told, mean over processes and steps."""
-    changed = [s.lengths for s, _ in told if s.lengths is not None and changes_work(context, s)]
+    changed = [s.lengths for s, _ in told if s.lengths is not None and _changes_work(context, s)]
     if not changed:
         return 0.0
     less, of_ns = (ns.mean() for ns in _shortened(context, context.job.least(changed)))
     return float(less / max(of_ns, 1) * context.device_time["compute_ns"].mean())
 
 
-def changes_work(context: ReplayContext, suspect: Suspect) -> bool:
-    """Whether a cause is more work of the devices, or on a CPU may lie inside of operators."""
+def _changes_work(context: ReplayContext, suspect: Suspect) -> bool:
+    """Whether a cause is more work of the devices, or on a CPU lies inside of operators."""
     entry = CAUSES[suspect.cause.value]
     if entry.of_host:
-        return entry.on_gpus and context.on_cpu
+        return context.on_cpu and (entry.on_gpus or not {*slots(WORK_TIME)}.isdisjoint(suspect.slots))
     return suspect.cause not in (*_OF_MESSAGES, Cause.COPIES)
 
 
