@@ -334,11 +334,10 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
     gain = gain.at_most(limit_ns(context, suspect))
-    if suspect.lengths is None:
+    if suspect.lengths is None or context.on_cpu:
         return gain
     changes = changes_work(context, suspect)
-    operators = not context.on_cpu or changes
-    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=operators, changes=changes)
+    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=False, changes=changes)
     return gain.at_most(context.step_ns - left_ns)
 
 

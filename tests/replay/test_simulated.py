@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.summary import RankTraining, Replay
-from harness.replay.counterfactuals import READY_NS
+from harness.analysis.summary import KindTime, RankTraining, Replay, Summary
+from harness.replay.counterfactuals import READY_NS, computes_in_16_bits
 from harness.traces.open import open_trace
 from harness.traces.trace import Activity
 from tests.real_traces import needs_real_traces, real_trace
@@ -364,6 +364,25 @@ def test_a_job_whose_products_have_16_bits_gets_no_promise_of_16_bits() -> None:
     for made in job.made:
         made.names = [n.replace("ampere_sgemm", "ampere_bf16_s16816gemm_bf16") for n in made.names]
     assert "products-x2" not in [what.name for what in replayed(job.traces())[0].what_ifs]
+
+
+def test_16_bits_are_promised_on_no_cpu_and_to_no_job_that_computes_in_them() -> None:
+    assert "products-x2" not in [what.name for what in replayed(CpuJob(COSTS).traces())[0].what_ifs]
+    mixed = [
+        KindTime(kind="gemm", precision=p, count=1, duration_ns=ns, share=0.5) for p, ns in (("bf16", 6), ("fp32", 5))
+    ]
+    assert computes_in_16_bits(Summary(kinds=mixed)) and not computes_in_16_bits(Summary(kinds=mixed[1:]))
+
+
+@pytest.mark.parametrize(("kernel", "launch"), [(2 * MS, 10 * US), (50 * US, 300 * US)])
+def test_twice_the_micro_batch_gains_at_most_what_is_not_work_of_the_device(kernel: int, launch: int) -> None:
+    s = summary_of(GpuJob(kernel_ns=kernel, launch_ns=launch).traces())
+    assert s.replay is not None
+    work = max(device.compute_ns for device in s.devices) / s.replay.steps
+    found = {what.name: what for what in s.replay.what_ifs}
+    assert kernel > MS or "micro-batch-x2" in found
+    for what in found.values():
+        assert what.name == "products-x2" or what.step_ns >= 0.998 * work
 
 
 def measured_ns(path: str) -> tuple[Replay, list[int]]:

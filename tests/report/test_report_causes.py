@@ -14,6 +14,7 @@ from harness.analysis.summary import (
     Problem,
     Quality,
     RecordingVerdict,
+    Remainder,
     Replay,
     Summary,
     TimeLost,
@@ -37,6 +38,8 @@ from harness.report.tables.catalogue import write_tables
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
 from tests.report.given_summary import MS, run, summary
+
+ONLY_WORK = Remainder(work_ns=MS, communication_ns=0, copies_ns=0, known_idle_ns=0, unknown_idle_ns=0)
 
 
 def lost(cause: str = "host-stall", ms: float = 22.7, **more: Any) -> TimeLost:
@@ -203,6 +206,51 @@ def test_without_a_replay_the_largest_share_of_the_devices_time_is_told() -> Non
 
 def test_a_replay_that_finds_no_loss_is_not_overruled_by_shares() -> None:
     assert "No part that could be avoided" in verdict(job()).sentences[1]
+
+
+def gain_of(name: str, share: float, **more: Any) -> WhatIf:
+    return what_if(name, gain=share, step_ns=round((1 - share) * 90.1 * MS), **more)
+
+
+def test_a_change_that_anybody_can_make_is_told_where_no_finding_tells_it() -> None:
+    """The answer and the table of changes are one answer."""
+    half = gain_of("products-x2", 0.158, ranged=True, low_ns=40 * MS)
+    first, second, third = verdict(
+        job(replayed=replay(20, 4, 0.0, gain_of("no-host-gaps", 0.4, bound=True), half))
+    ).sentences
+    assert second.startswith("No cause of lost time is above 3.0 % of the time.") and "No part" not in second + first
+    assert third == "To gain: products-x2: 75.9 ms instead of 90.1 ms (15.8 % less, at best 40.0 ms)."
+    assert third in verdict(job(lost(), replayed=replay(20, 4, 0.0, half))).further
+    little = verdict(job(replayed=replay(20, 4, 0.0, gain_of("products-x2", 0.02))))
+    assert "No part that could be avoided" in little.sentences[1] and len(little.sentences) == 2
+    told = verdict(job(lost("fp32"), replayed=replay(20, 4, 0.0, half)))
+    assert not any(said.startswith("To gain") for said in (*told.sentences, *told.further)), "its finding tells it"
+
+
+def test_what_no_finding_explains_is_said_by_what_it_consists_of() -> None:
+    parts = Remainder(
+        work_ns=40 * MS, communication_ns=10 * MS, copies_ns=200_000, known_idle_ns=0, unknown_idle_ns=17 * MS
+    )
+    known = replay().model_copy(update={"unexplained_ns": 67 * MS + 200_000, "remainder": parts})
+    assert verdict(job(lost(), replayed=known)).further[-1] == (
+        "The other 67.2 ms of the mean step, 90.1 ms: 40.0 ms kernels, 10.0 ms exposed communication, 17.0 ms idle "
+        "without a known cause."
+    )
+    unknown = known.model_copy(update={"remainder": None})
+    assert not any("The other" in said for said in verdict(job(lost(), replayed=unknown)).further)
+
+
+def test_on_cpus_the_work_is_of_operators() -> None:
+    given = job(lost(), replayed=replay().model_copy(update={"unexplained_ns": MS, "remainder": ONLY_WORK}))
+    devices = [device.model_copy(update={"device_kind": "cpu"}) for device in given.devices]
+    (told,) = [said for said in verdict(given.model_copy(update={"devices": devices})).further if "The other" in said]
+    assert told == "The other 1.00 ms of the mean step, 90.1 ms: 1.00 ms operators."
+
+
+def test_without_a_kernel_nothing_is_said_of_kernels() -> None:
+    given = summary(compute=0, copying=10, idle={"other": 90}, findings=[], replay=replay())
+    said = verdict(given).sentences[-1]
+    assert said.startswith("No kernel ran in this recording, so what a step loses cannot be known from this")
 
 
 def test_a_cause_of_a_later_version_is_told_by_its_name() -> None:

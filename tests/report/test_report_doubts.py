@@ -43,6 +43,30 @@ def test_a_doubtful_recording_is_said_in_the_first_line_of_the_answer() -> None:
     assert answer(summary(quality=good)).sentences[0].startswith("A step takes")
 
 
+def test_the_doubt_that_is_told_is_the_one_that_matters() -> None:
+    """What a file lacks in part comes last, and says which part; what every time depends on comes first."""
+    what = ("the reader could not read everything", "a", "b", "there are more ranks than cores")
+    problems = [Problem.doubt(each, "a.json: 3 records were left out" if "reader" in each else "…") for each in what]
+    quality = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=problems)
+    first, second, *_ = answer(summary(quality=quality)).sentences
+    assert first == "These numbers are doubtful: there are more ranks than cores; a; and 2 more."
+    assert second == "Certain are counts and bytes, and no time."
+    alone = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=problems[:1])
+    assert answer(summary(quality=alone)).sentences[0] == "These numbers are doubtful: 3 records were left out."
+
+
+def test_on_a_busy_machine_what_is_certain_is_still_named() -> None:
+    busy = Problem.doubt("others used the cores while this was measured", "…")
+    found = TimeLost(
+        cause="host-stall", ranks=[0], lost_ns=3 * MS, low_ns=2 * MS, high_ns=4 * MS, share=0.3, every=1, evidence=""
+    )
+    replay = Replay(steps=9, processes=1, step_ns=10 * MS, replayed_ns=10 * MS, error=0.0)
+    quality = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[busy])
+    _, certain, main, *_ = answer(summary(quality=quality, findings=[found], replay=replay)).sentences
+    assert certain == "Certain is that rank 0 loses at least 2.00 ms of each step."
+    assert main.startswith("Rank 0 loses 3.00 ms")
+
+
 def test_an_answer_begins_with_why_the_run_did_not_complete() -> None:
     why = "stuck since 18:19:04 in step 20: rank 0 waits in all_reduce (train.py:216); rank 1 is sleeping in a.py:4"
     ended = Problem(severity=RecordingVerdict.GOOD, what="the run did not complete", evidence=why)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import what_if as replayed
-from harness.analysis.summary import Summary, Withheld
+from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary, Withheld
 from harness.cli.commands import COMMANDS
 from harness.cli.main import main
 from harness.cli.read import whatif_verify
@@ -215,6 +215,38 @@ def test_verifying_makes_an_unchanged_run_then_the_changed_one(
         "  predicted for it: 77.7 ms (75.5 to 79.9 ms, 95 % interval)",
         "  measured, local-3: 77.0 ms: the interval held",
     ]
+
+
+BUSY = Quality(
+    verdict=RecordingVerdict.DOUBTFUL, problems=[Problem.doubt("others used the cores while this was measured", "n0")]
+)
+
+
+def test_a_doubtful_recording_is_not_judged(
+    run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED).model_copy(update={"quality": BUSY})
+    run.summary.write_text(stored.model_dump_json(), encoding="utf-8")
+    assert main(["whatif", "local-1", "--verify"]) == 3
+    assert launched == [] and "--verify cannot tell: this run has a recording that is doubtful (others used" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+    found = verify(
+        job(replayed=replay()), what_if("a"), [stepping(90)], [stepping(70).model_copy(update={"quality": BUSY})]
+    )
+    assert found.held is None and found.doubt is not None and found.doubt.startswith("a run with the change has a")
+
+
+def test_an_interval_that_did_not_hold_is_a_measurement(
+    run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = what_if("no-stall-forward", step_ns=40 * MS, low_ns=39 * MS, high_ns=41 * MS)
+    run.summary.write_text(job(replayed=replay(20, 4, 0.0, far), **STALLED).model_dump_json(), encoding="utf-8")
+    assert main(["whatif", "local-1", "--verify"]) == 0
+    assert said(capsys).splitlines()[-1] == (
+        "  measured, local-3: 77.0 ms: 31.5 ms outside of the interval, and 73.4 % from the prediction. This is a "
+        "measurement of how accurate such a prediction is"
+    )
 
 
 def test_several_runs_are_made_in_turn_and_their_means_compared(
