@@ -70,13 +70,17 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
     if calls and (by_line[first] < _MOST or not table.is_specific(suspect, lost, first)):
         inside, first = first, calls[0]
         within = by_line[inside]
-        by_line = table.by_line(np.where(table.within(first), 0, lost)) | {first: float(lost[table.within(first)].sum())}
+        by_line = table.by_line(np.where(table.within(first), 0, lost)) | {
+            first: float(lost[table.within(first)].sum())
+        }
         shares = _shown(table, by_line, first)
         detail = {"inside": _location(inside)} if within >= LEAST and inside != first else {}
     else:
         shares, detail = _shown(table, by_line, first), {}
     outermost = next((_location(call) for call in reversed(calls) if call != first), None)
-    return [own.model_copy(update={**detail, "called_at": outermost}) if i == 0 else own for i, own in enumerate(shares)]
+    return [
+        own.model_copy(update={**detail, "called_at": outermost}) if i == 0 else own for i, own in enumerate(shares)
+    ]
 
 
 def _shown(table: _Table, by_line: dict[Frame, float], first: Frame) -> list[LineShare]:
@@ -118,8 +122,8 @@ class _Table:
     def _stack(self, line: CodeLine) -> tuple[Frame, ...]:
         """A line and its callers, the innermost first; a comprehension belongs to the function around it."""
         found: list[Frame] = []
-        for file, at, name in reversed(frames_of(line)):
-            known = self._known.get((file, at))
+        for file, at, recorded in reversed(frames_of(line)):
+            known, name = self._known.get((file, at)), recorded
             if name.startswith("<") and found:
                 around = found[-1]
                 name = around[2] if around[0] == file else known.function if known else name
@@ -150,8 +154,8 @@ class _Table:
         ]
 
     def is_specific(self, suspect: Suspect, lost: F64, frame: Frame) -> bool:
-        """Whether most of the time in a line, on the ranks that lose it, is lost; of code that only they run, whether the
-        others are not there."""
+        """Whether most of the time in a line, on the ranks that lose it, is lost; of code that only they run, whether
+        the others are not there."""
         mine, chosen = self.within(frame), np.array(slots((*HOST_TIME, *WORK_TIME)))
         whole = self._whole(suspect.processes, suspect.steps, chosen)[mine].sum()
         others = [p for p in range(len(self._processes)) if p not in suspect.processes]

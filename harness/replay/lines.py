@@ -203,9 +203,7 @@ def _at_frames(lines: Sequence[CodeLine], times: LineTimes) -> Counter[Frame | _
     return found
 
 
-def _by_function(
-    process: int, first: Sequence[Frame | None], times: LineTimes, steps: int
-) -> Iterator[OwnCode]:
+def _by_function(process: int, first: Sequence[Frame | None], times: LineTimes, steps: int) -> Iterator[OwnCode]:
     """The code of one process, one for each function. first: of each place the outermost line that is the process's
     own; None: it is in no such code."""
     functions = dict.fromkeys((frame[0], frame[2]) for frame in first if frame is not None)

@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 from harness.replay.counterfactuals import ideal, with_less
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, N_PHASES, NEVER, OPTIMIZER, OTHER, TimeCategory
 from harness.replay.lines import OwnCode
-from harness.replay.suspect import LEAST, WORK_TIME, Cause, ReplayContext, Suspect, hit, in_steps, runs_in, settled, slots
+from harness.replay.suspect import (
+    LEAST,
+    WORK_TIME,
+    Cause,
+    ReplayContext,
+    Suspect,
+    hit,
+    in_steps,
+    runs_in,
+    settled,
+    slots,
+)
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more

@@ -111,8 +111,8 @@ class ReplayContext:
     @cached_property
     def code_alone(self) -> list[OwnCode]:
         """The code of the user's that one process runs and the others do not, with what it has more of, in each slot,
-        than they have of such code, where that is worth a look; none where no lines were sampled. On CPUs only: a host with a device
-        may have time for it."""
+        than they have of such code, where that is worth a look; none where no lines were sampled. On CPUs only: a host
+        with a device may have time for it."""
         processes, kept = self.job.processes, list[OwnCode]()
         if not self.on_cpu:
             return kept
@@ -221,8 +221,8 @@ class Suspect:
     what each of the steps saves at most, as the devices' time shows; None: it has no such limit. evidence: numbers in
     words. standing: a steady loss, present in every step, which a change of the experiment improves. counted: its
     process counted how often it came, so that this is no chance. what, where: the activity. slots: the slots of its
-    processes' time in which the loss is; activities: the processes and rows of the host's activities that it is. alone:
-    the file and the function whose code only its processes run."""
+    processes' time in which the loss is; activities: the processes and rows of the host's activities that it is.
+    alone: the file and the function whose code only its processes run."""
 
     cause: Cause
     processes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Rank 0 also keeps the weights and sends them to rank 1. Planted: it looks at each weight in Python before it sends."""
+"""Rank 0 also keeps the weights and sends them to rank 1. Planted: it looks at each weight in Python first."""
 
 from __future__ import annotations
 

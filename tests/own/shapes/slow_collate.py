@@ -32,7 +32,7 @@ def collate(samples: list[Sample]) -> tuple[Tensor, Tensor]:
             rows = [padded(tokens) for tokens, _ in samples]  # plant
     else:
         rows = [truncated(tokens) for tokens, _ in samples]
-    return torch.tensor(rows), labels
+    return torch.tensor(rows), labels  # plant
 
 
 def main() -> None:
