@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -94,22 +95,23 @@ def test_a_place_has_the_users_lines_that_called_it_the_nearest_first(tmp_path: 
     ]
 
 
-def test_python_is_seen_between_calls_that_give_the_lock_away_only_while_steps_are_profiled(tmp_path: Path) -> None:
+def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(tmp_path: Path) -> None:
     """With Python's own interval for switching threads, nearly all looks would find the short call in line 9."""
     script = tmp_path / "mixes.py"
     script.write_text(
         "import hashlib, sys\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
-        "before, data = sys.getswitchinterval(), bytes(9000)\nsampler = LineSampler(Path(sys.argv[1]), 0)\nsampler.faster(True)\n"
+    """With Python's own interval for switching threads, nearly all looks would find the call in line 9."""
         "for _ in range(800):\n    for x in range(60_000): pass\n    hashlib.sha256(data)\n"
         "sampler.faster(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
         encoding="utf-8",
     )
     subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
-    lines = [json.loads(x) for x in (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8").splitlines()]
+    text = (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
     number = {event["line"]: event["id"] for event in lines if event["event"] == "place"}
     at = [(event["unix_ns"], event["id"]) for event in lines if event["event"] == "at"]
     spent = dict.fromkeys(number.values(), 0)
-    for (begin, place), (end, _) in zip(at, at[1:], strict=False):
+    for (begin, place), (end, _) in pairwise(at):
         if place is not None:
             spent[place] += end - begin
     assert spent[number[8]] > spent.get(number.get(9, -1), 0)
