@@ -22,11 +22,12 @@ HANGS = {
     "op": "other collective",
     "order": "order",
     "recv": "no partner",
+    "new-group": "group",
 }
 DEATHS = ("raise", "nested", "library", "exit", "os-exit", "segv", "abort", "kill", "memory", "early")
 SLOW = (
     *("slow-evaluation", "slow-computing", "slow-checkpoint", "slow-garbage", "slow-child", "slow-sleep"),
-    *("slow-loader", "slow-loader-cpu", "slow-compile"),
+    *("slow-loader", "slow-loader-cpu", "slow-compile", "slow-download"),
 )
 
 OF_EXERCISES = {

@@ -81,7 +81,7 @@ NAMES = {shape.name: shape for shape in SHAPES_OF_CODE}
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ShapeVerdict:
     """What was right of the first finding."""
 
     cause: bool
@@ -164,12 +164,12 @@ def right_lines(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
-def verdict(shape: Shape, folder: Path, said: Said) -> Verdict:
+def verdict(shape: Shape, folder: Path, said: Said) -> ShapeVerdict:
     """Of the first finding about the program that is a departure, or a steady loss where that is right."""
     about = (found for found in said["findings"] if found["cause"] not in CROWDED)
     findings = [found for found in about if not found["standing"] or found["cause"] in shape.causes]
     if not findings:
-        return Verdict(False, False, False, False, "nothing")
+        return ShapeVerdict(False, False, False, False, "nothing")
     first = findings[0]
     where = first["lines"][0]["where"] if first["lines"] else first["where"]
     line = where is not None and any(
@@ -183,7 +183,7 @@ def verdict(shape: Shape, folder: Path, said: Said) -> Verdict:
     told = f"{first['cause']} {first['ranks']} {place} {first['lost_ns'] / 1e6:.1f} ms of {step_ms:.0f}"
     told += f", planted {truth / 1e6:.1f}" if truth else ""
     right_time = part is None or abs(part - 1) <= CLOSE
-    return Verdict(first["cause"] in shape.causes, first["ranks"] == list(shape.ranks), line, right_time, told)
+    return ShapeVerdict(first["cause"] in shape.causes, first["ranks"] == list(shape.ranks), line, right_time, told)
 
 
 @contextmanager

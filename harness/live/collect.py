@@ -83,7 +83,7 @@ def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
 
 
 def _listener(address: str, ranks: list[int]) -> str | None:
-    """Who has the port at which ranks meet, if that is a port of this node and not one of the job's own; None: the job's
+    """Who has the port at which ranks meet, if that is a port of this node and not the job's own; None: it is the job's
     own, or not known."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or host not in (*_HERE, os.uname().nodename):

@@ -42,8 +42,8 @@ MEMORY = {
 class Death(NamedTuple):
     """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not fail,
     but left the training before the others. lost: of a node that fell silent, with the first of its ranks: which. held:
-    what tensors held when there was no memory for another one. call: the function of torch.distributed in which it ended.
-    apart: the collectives that the ranks were in, where those are not the same."""
+    what tensors held when there was no memory for another one. call: the function of torch.distributed in which it
+    ended. apart: the collectives that the ranks were in, where those are not the same."""
 
     rank: int
     pid: int
@@ -128,17 +128,14 @@ def ends_of_ranks(run: Path, log: Path | None = None) -> str:
 
 def _apart(failed: list[Death]) -> str:
     """What the ranks were in that broke or aborted in collectives which do not fit together; empty: they fit, or it was
-    something else. One that raises in a collective by itself has found the tensors wrong: the others are its victims."""
+    something else. One that raises there by itself has found the tensors wrong, and the others are its victims."""
     inside = sorted(
         (death for death in failed if death.call and death.call not in MEETINGS), key=lambda each: each.rank
     )
-    first = min(inside, key=lambda each: each.unix_ns, default=None)
-    if first is None or not (first.victim or first.error in _ABORTED) or len({(d.call, d.place) for d in inside}) < 2:
+    alone = [death for death in failed if not death.victim and death.error not in _ABORTED]
+    if alone or len({(death.call, death.place) for death in inside}) < 2:
         return ""
-    told = "; ".join(
-        f"rank {death.rank} was in {death.call}" + (f" ({where(death.place)})" if death.place else "")
-        for death in inside
-    )
+    told = "; ".join(f"rank {d.rank} was in {d.call}" + (f" ({where(d.place)})" if d.place else "") for d in inside)
     if len({death.call for death in inside}) < 2 and not any(death.error in _ABORTED for death in inside):
         return ""
     return f"; {told}: all ranks of a group must make the same collectives in the same order"

@@ -269,16 +269,24 @@ def place_of(rank: Evidence) -> Place | None:
 def _among_collectives(scene: _Scene) -> Hang:
     """All ranks wait for others: their collectives do not fit together."""
     waits = scene.waits
-    made = [rank for rank, wait in waits.items() if wait.op == "new_group"]
-    if 0 < len(made) < len(waits):
-        alone = "alone " if len(made) == 1 else ""
-        said = f"{ranks_named(made)} {alone}{'is' if len(made) == 1 else 'are'} in {_shown(waits[made[0]])}, which all "
-        return scene.stuck("group", made, f"{said}ranks of the job must call", waits[made[0]].line)
+    if made := _alone_in_new_group(scene):
+        return made
     messages = {rank: wait for rank, wait in waits.items() if wait.p2p}
     if messages:
         return _of_messages(messages, scene)
     if len({(wait.group, wait.members) for wait in waits.values()}) > 1:
         return _of_groups(scene)
+    if apart := _apart_in_order(scene):
+        return apart
+    shown = _shown(next(iter(waits.values())))
+    if meetings := [rank.call["meets"] for rank in scene.ranks if rank.call and rank.call.get("meets")]:
+        return _of_meeting(meetings, shown, scene)
+    return scene.stuck("network", [], f"all ranks are in {shown}, and it does not end", waiting=[])
+
+
+def _apart_in_order(scene: _Scene) -> Hang | None:
+    """Ranks of one group are in different collectives, or have made different numbers of them."""
+    waits = scene.waits
     if apart := _apart({rank: (wait.op, wait.sizes, wait.line) for rank, wait in waits.items()}):
         first, *others = (waits[ranks[0]] for ranks in apart)
         same_line = all((first.op, first.line) == (other.op, other.line) for other in others)
@@ -287,10 +295,17 @@ def _among_collectives(scene: _Scene) -> Hang:
         causing = _causing(apart)
         counts = "; ".join(f"{ranks_named(ranks)} made {waits[ranks[0]].seq} collectives" for ranks in apart)
         return scene.stuck("other collective", causing, counts, waits[causing[0]].line, waiting=[])
-    shown = _shown(next(iter(waits.values())))
-    if meetings := [rank.call["meets"] for rank in scene.ranks if rank.call and rank.call.get("meets")]:
-        return _of_meeting(meetings, shown, scene)
-    return scene.stuck("network", [], f"all ranks are in {shown}, and it does not end", waiting=[])
+    return None
+
+
+def _alone_in_new_group(scene: _Scene) -> Hang | None:
+    waits = scene.waits
+    made = [rank for rank, wait in waits.items() if wait.op == "new_group"]
+    if not 0 < len(made) < len(waits):
+        return None
+    who = f"{ranks_named(made)} alone is" if len(made) == 1 else f"{ranks_named(made)} are"
+    said = f"{who} in {_shown(waits[made[0]])}, which all ranks of the job must call"
+    return scene.stuck("group", made, said, waits[made[0]].line)
 
 
 def _of_meeting(meetings: list[dict[str, Any]], shown: str, scene: _Scene) -> Hang:

@@ -21,10 +21,9 @@ import torch.utils.data.dataloader as loading
 from harness.observe import heartbeat
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
-from harness.observe.module_ranges import ModuleRanges
+from harness.observe.module_ranges import ModuleRanges, is_compiling, tensors_of
 from harness.observe.ranges import watch_script_ranges
 from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, Steps, by_clock
-from harness.observe.tensors import is_compiling, tensors_of
 from harness.observe.watch import Watch, inner_model, rank_now, watch_own_profiler
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called

@@ -21,7 +21,6 @@ import torch
 
 from harness.common.module_ranges import ALL, BACKWARD, LAYERS, RECOMPUTED
 from harness.observe.ranges import Mark, records
-from harness.observe.tensors import is_compiling, tensors_of
 
 _BEGINS = "_begins_of_module_ranges"  # of a tensor: the calls whose output it is
 _USUAL_DEPTH = 3  # of a model without repeated layers
@@ -239,3 +238,19 @@ def _deepest(model: Any, depth: str) -> float:
 def _repeats(children: list[Any]) -> bool:
     """Whether these are layers: several of one kind, with parts of their own."""
     return len(children) > 1 and len(set(map(type, children))) == 1 and any(True for _ in children[0].children())
+
+
+_MOST_LOOKED_AT = 8  # values of each tuple, list or dictionary
+
+is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+"""Whether torch.compile reads the program now: what is called is not run."""
+
+
+def tensors_of(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
+    """The tensors of a value, and of tuples, lists and dictionaries in it."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, (tuple, list, dict)):
+        values = list(value.values() if isinstance(value, dict) else value)
+        for inside in values[:_MOST_LOOKED_AT]:
+            yield from tensors_of(inside, depth - 1)

@@ -177,7 +177,7 @@ def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: 
     @cache
     def fitting(i: int, j: int) -> tuple[float, int, int] | None:
         a, b = sends[i], receives[j]
-        return None if a.place == b.place else _fitting(time, nodes[a.place], a.rows, nodes[b.place], b.rows, two)
+        return None if a.place == b.place else _fitting(time, (nodes[a.place], nodes[b.place]), a.rows, b.rows, two)
 
     def after(i: int, j: int) -> float | None:
         found = fitting(i, j)
@@ -191,9 +191,7 @@ def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: 
         yield Shared([a.place, b.place], rows, a.bytes[own], _calls("send", a.phase[own]))
 
 
-def _fitting(
-    time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64, two: bool
-) -> tuple[float, int, int] | None:
+def _fitting(time: I64, of: tuple[Nodes, Nodes], sends: I64, receives: I64, two: bool) -> tuple[float, int, int] | None:
     """How long after both began receives usually end, and the first row of both: the k-th send is the k-th receive,
     unless the recordings of both processes began around the first one. None: they are not of each other."""
     possible = []
@@ -201,7 +199,7 @@ def _fitting(
         a, b = sends[first:], receives[second:]
         if min(len(a), len(b)) and abs(len(a) - len(b)) <= first + second:
             n = min(len(a), len(b))
-            ns = done_after(time, own, a[:n], other, b[:n])
+            ns = done_after(time, of[0], a[:n], of[1], b[:n])
             possible += [] if ns is None else [(ns, first, second)]
     if not possible:
         return (0.0, 0, 0) if two and len(sends) == len(receives) else None

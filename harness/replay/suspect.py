@@ -111,8 +111,8 @@ class ReplayContext:
     @cached_property
     def code_alone(self) -> list[OwnCode]:
         """The code of the user's that one process runs and the others do not, with what it has more of, in each slot,
-        than they have of such code, where that is worth a look; none where no lines were sampled. On CPUs only: a host with a device
-        may have time for it."""
+        than they have of such code, where that is worth a look; none where no lines were sampled. On CPUs only: a host
+        with a device may have time for it."""
         processes, kept = self.job.processes, list[OwnCode]()
         if not self.on_cpu:
             return kept

@@ -76,6 +76,24 @@ def test_a_crash_in_c_has_its_line(tmp_path: Path) -> None:
     assert told(tmp_path, nodes, "exitcode: -11 (pid: 101) exitcode: -15 (pid: 100)") == wanted
 
 
+def test_ranks_that_abort_in_different_collectives_are_told_with_both(tmp_path: Path) -> None:
+    """gloo aborts where the bytes that arrive do not fit: only the stacks tell which collectives they were of."""
+    eval_place = ["/home/ann/eval.py", 7, "check"]
+    aborted = {**error("Aborted", "", 20), "call": "all_reduce"}
+    lost = {**error("RuntimeError", BROKEN, 22), "call": "broadcast", "place": eval_place}
+    said = told(tmp_path, {"a": [gone(1, 20, error=aborted), gone(0, 23, error=lost)]}, "exitcode: -6 (pid: 101)")
+    assert said == (
+        "rank 1 failed first, in step 60: Aborted (train.py:31); rank 0 was in broadcast (eval.py:7); rank 1 was in "
+        "all_reduce (train.py:31): all ranks of a group must make the same collectives in the same order"
+    )
+    same = {**lost, "call": "all_reduce", "place": PLACE}
+    assert "was in" not in told(tmp_path, {"a": [gone(1, 20, error=aborted), gone(0, 23, error=same)]})
+    victims = [gone(0, 23, error=lost), gone(2, 22, error={**error("RuntimeError", BROKEN, 21), "call": "all_reduce"})]
+    assert "was in" not in told(tmp_path, {"a": [gone(1, 20), *victims]}, "exitcode: -9 (pid: 101)"), "it was killed"
+    raised = gone(1, 20, error={**error("ValueError", "no such token", 20), "call": ""})
+    assert "was in" not in told(tmp_path, {"a": [raised, *victims]})
+
+
 def test_who_left_early_is_named_only_if_nobody_failed_by_itself(tmp_path: Path) -> None:
     broken = gone(0, 30, error=error("RuntimeError", BROKEN, 29))
     left = gone(1, 20, ended=True)

@@ -93,3 +93,31 @@ def test_a_process_that_has_ended_is_told_as_such() -> None:
     assert processes.waits_in(program.pid) == ""
     assert processes.usage(program.pid) == (0, 0, 0, False)
     assert processes.below(program.pid) == []
+
+
+def test_who_listens_on_a_port_and_who_is_above_whom(start: Start) -> None:
+    text = "import socket, sys, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", f"{text}; time.sleep(99)"], stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        port = int(program.stdout.readline())
+        assert processes.listener(port) == program.pid
+        assert os.getpid() in processes.ancestors(program.pid)
+        program.kill()
+    assert processes.listener(port) is None
+
+
+def test_a_thread_goes_on_as_often_as_bytes_arrive(start: Start) -> None:
+    arriving = start(
+        "import socket, threading, time\na, b = socket.socketpair()\n"
+        "threading.Thread(target=lambda: [(time.sleep(.02), b.send(b'x')) for _ in range(5000)], daemon=True).start()\n"
+        "while a.recv(1): pass"
+    )
+    silent = start("import socket; a, b = socket.socketpair(); a.recv(1)")
+    for program in (arriving, silent):
+        eventually(lambda pid=program.pid: processes.waits_in(pid), "receiving from a socket")  # type: ignore[misc]
+    before = [processes.switches(program.pid) for program in (arriving, silent)]
+    time.sleep(1)
+    more = [processes.switches(p.pid) - then for p, then in zip((arriving, silent), before, strict=True)]
+    assert more[0] >= 10 and more[1] == 0

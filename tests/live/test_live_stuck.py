@@ -152,6 +152,50 @@ def test_collectives_that_do_not_fit_together_are_told_apart() -> None:
     assert (same.kind, same.ranks) == ("network", ())
 
 
+def in_call(number: int, op: str, **more: Any) -> Evidence:
+    """A rank whose main thread is in a function of torch.distributed."""
+    call = {"op": op, "p2p": False, "peer": None, "sizes": [], **more}
+    return rank(number, call=call, threads={"main": [[ALL_REDUCE[0], 4900, op, False], TRAIN]}, usual_ns=0, step=0)
+
+
+def test_a_rank_that_is_alone_in_new_group_is_named() -> None:
+    found = judged(waiting(0), in_call(1, "new_group")._replace(usual_ns=S // 10))
+    assert found is not None
+    assert (found.kind, found.ranks, found.waiting) == ("group", (1,), (0,))
+    assert found.sentence.endswith("rank 1 alone is in new_group (train.py:88), which all ranks of the job must call")
+    together = judged(*(in_call(number, "new_group")._replace(usual_ns=S // 10) for number in range(2)))
+    assert together is not None and together.kind == "network"
+
+
+def test_ranks_that_cannot_meet_are_told_who_has_their_port() -> None:
+    def meeting(listener: str | None, *at: str) -> Hang | None:
+        late = NOW_NS - 70 * S
+        ranks = [in_call(i, "init_process_group", meets={"at": x, "listener": listener}) for i, x in enumerate(at)]
+        return judged(*(each._replace(since_ns=late, quiet_ns=70 * S) for each in ranks))
+
+    taken = meeting("another program has this port, nc (pid 7)", "127.0.0.1:29500", "127.0.0.1:29500")
+    assert taken is not None and taken.kind == "meeting"
+    assert taken.sentence.endswith(
+        "all ranks are in init_process_group (train.py:88) at 127.0.0.1:29500, and it does not end: another "
+        "program has this port, nc (pid 7)"
+    )
+    known = meeting(None, "127.0.0.1:29500", "127.0.0.1:29500")
+    assert known is not None and known.kind == "network"
+    apart = meeting(None, "a:1", "b:1")
+    assert apart is not None and apart.kind == "meeting"
+    assert apart.sentence.endswith("at different addresses, a:1 and b:1")
+
+
+def test_a_download_whose_bytes_still_arrive_has_long() -> None:
+    slow = {"waits_in": "receiving from a socket", "quiet_ns": 0}
+    others = [waiting(number)._replace(since_ns=NOW_NS - 70 * S) for number in (0, 2, 3)]
+    assert judged(*others, rank(1, **slow, since_ns=NOW_NS - 70 * S)) is None
+    assert judged(*others, rank(1, **slow, since_ns=NOW_NS - 700 * S)) is None, "the others came to it 70 s ago"
+    late = [each._replace(since_ns=NOW_NS - 700 * S) for each in others]
+    found = judged(*late, rank(1, **slow, since_ns=NOW_NS - 700 * S))
+    assert found is not None and found.kind == "socket"
+
+
 def test_two_groups_in_opposite_order() -> None:
     a: dict[str, Any] = {"group": "1", "ranks": [0, 1]}
     b: dict[str, Any] = {"group": "2", "ranks": [0, 1]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,46 @@ def test_each_place_is_described_once_and_only_changes_are_written(tmp_path: Pat
     seen = [event for event in events if event["event"] == "at" and event["id"] in slept]
     assert [places[event["id"]]["line"] for event in seen] == [6, 7, 6, 7]
     assert (seen[1]["unix_ns"] - seen[0]["unix_ns"]) / 1e9 == pytest.approx(0.2, abs=0.1)
+
+
+def test_a_place_has_the_users_lines_that_called_it_the_nearest_first(tmp_path: Path) -> None:
+    script = tmp_path / "calls.py"
+    script.write_text(
+        "import sys, time\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
+        "sampler = LineSampler(Path(sys.argv[1]), 0)\n"
+        "def waits(n):\n    waits(n - 1) if n else time.sleep(0.3)\n"
+        "def calls():\n    sorted([1, 2], key=lambda _: waits(3) or 0)\ncalls()\nsampler.close()\n",
+        encoding="utf-8",
+    )
+    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    lines = (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8").splitlines()
+    places = [event for event in map(json.loads, lines) if event["event"] == "place" and event["function"] == "waits"]
+    (place,) = places
+    assert place["line"] == 6
+    assert [(Path(file).name, line, name) for file, line, name in place["callers"]] == [
+        ("calls.py", 8, "<lambda>"),
+        ("calls.py", 8, "calls"),
+        ("calls.py", 9, "<module>"),
+    ]
+
+
+def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(tmp_path: Path) -> None:
+    """With Python's own interval for switching threads, nearly all looks would find the short call in line 9."""
+    script = tmp_path / "mixes.py"
+    script.write_text(
+        "import hashlib, sys\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
+        """With Python's own interval for switching threads, nearly all looks would find the call in line 9."""
+        "for _ in range(800):\n    for x in range(60_000): pass\n    hashlib.sha256(data)\n"
+        "sampler.faster(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
+        encoding="utf-8",
+    )
+    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    text = (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    number = {event["line"]: event["id"] for event in lines if event["event"] == "place"}
+    at = [(event["unix_ns"], event["id"]) for event in lines if event["event"] == "at"]
+    spent = dict.fromkeys(number.values(), 0)
+    for (begin, place), (end, _) in pairwise(at):
+        if place is not None:
+            spent[place] += end - begin
+    assert spent[number[8]] > spent.get(number.get(9, -1), 0)

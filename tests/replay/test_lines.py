@@ -188,7 +188,10 @@ def test_code_of_one_rank_is_what_the_others_hardly_run() -> None:
         return LineTimes(np.zeros(2, np.int64), slot_of_work, np.arange(2), np.array(ns))
 
     def alone(*others: int) -> list[tuple[int, int]]:
-        lines, of = [[helper, loop]] * (1 + len(others)), [times(80 * MS, 90 * MS), *(times(x, 90 * MS) for x in others)]
+        lines, of = (
+            [[helper, loop]] * (1 + len(others)),
+            [times(80 * MS, 90 * MS), *(times(x, 90 * MS) for x in others)],
+        )
         return [(own.process, own.where[1]) for own in own_code(lines, of, np.zeros(1, np.int64), 1)]
 
     assert alone(0) == [(0, 42)]

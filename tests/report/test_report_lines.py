@@ -52,6 +52,15 @@ def test_a_finding_names_its_lines_from_where_the_training_was_started() -> None
     assert "train.py:42 in `train`" in render_short(s, 200)
 
 
+def test_a_line_is_told_with_what_it_calls_and_where_it_is_called() -> None:
+    inside, call = (CodeLocation(file=HERE, line=n, function=f) for n, f in ((7, "padded"), (88, "main")))
+    said = answer(of(lost(line(HERE, 42, 0.9, inside=inside, called_at=call)))).sentences[0]
+    ways = "(mostly at train.py:7 in `padded`; called at train.py:88 in `main`)."
+    assert said.endswith(f"90 % of it is at train.py:42 in `train` {ways}")
+    called = answer(of(lost(line(HERE, 42, 0.9, called_at=call)))).sentences[0]
+    assert called.endswith("at train.py:42 in `train` (called at train.py:88 in `main`).")
+
+
 def test_a_further_finding_names_its_first_line() -> None:
     s = of(lost(line(HERE, 42, 0.9)), lost(line(HERE, 9, 0.8), line(HERE, 10, 0.2), cause="data-stall", ms=1))
     further = next(said for said in answer(s).further if said.startswith("Also"))

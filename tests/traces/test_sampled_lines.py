@@ -184,3 +184,13 @@ def test_what_is_no_file_is_no_lines(tmp_path: Path) -> None:
     for name in ("empty", "binary"):
         assert read_sampled_lines(tmp_path / name, 0, NOW) is None
         assert read_about(tmp_path / name) is None
+
+
+def test_a_place_may_have_callers_of_which_damaged_ones_are_left_out(tmp_path: Path) -> None:
+    callers = [["/home/me/train.py", 42, "main"], ["/home/me/train.py", -1, "bad"], ["/home/me/a\x1b.py", 7, "f"]]
+    file = written(tmp_path, START, place(0, callers=callers * 9), at(100, 0, 80), place(1, callers=7), place(2))
+    (known,) = read(file).places
+    assert known.callers[0] == ("/home/me/train.py", 42, "main")
+    assert [caller[1] for caller in known.callers[:3]] == [42, 7, 42] and "\x1b" not in known.callers[1][0]
+    assert len(known.callers) <= 8
+    assert read(written(tmp_path, START, place(0), at(100, 0, 80))).places[0].callers == ()

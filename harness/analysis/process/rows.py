@@ -9,14 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process import (
-    before_steps,
-    host_activities,
-    launches,
-    long_messages,
-    profiler_overhead,
-    traffic,
-)
+from harness.analysis.process import before_steps, host_activities, launches, long_messages, profiler_overhead, traffic
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Summary, SummaryPart
 

@@ -88,6 +88,8 @@ def hang(kind: str, rank: int, world: int, groups: list[Any]) -> None:  # noqa: 
         os.kill(os.getpid(), signal.SIGSTOP)  # stopped
     elif kind == "extra":
         dist.barrier()  # extra
+    elif kind == "new-group":
+        dist.new_group(list(range(world)))  # new-group
     elif kind == "recv":
         dist.recv(torch.ones(3), (rank + 1) % world)  # recv
     elif kind == "left":
@@ -134,6 +136,15 @@ def die(kind: str) -> None:
         sys.exit(0)  # early
 
 
+def trickle(end: socket.socket, seconds: float) -> None:
+    """Send a few bytes at a time, for so long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.1)
+        end.send(bytes(100))
+    end.close()
+
+
 def be_slow(kind: str, seconds: float, model: nn.Module) -> None:
     """What the chosen rank does, while the others wait for it."""
     end = time.monotonic() + seconds
@@ -159,6 +170,12 @@ def be_slow(kind: str, seconds: float, model: nn.Module) -> None:
     elif kind == "slow-child":
         text = f"import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
         subprocess.run([sys.executable, "-S", "-c", text], check=True)
+    elif kind == "slow-download":
+        ends = socket.socketpair()
+        sender = threading.Thread(target=trickle, args=(ends[1], seconds), daemon=True)
+        sender.start()
+        while ends[0].recv(100):
+            pass
     elif kind == "slow-compile":
         torch.compile(nn.Sequential(*(nn.Linear(64 + i, 65 + i) for i in range(12))))(torch.randn(8, 64))
     elif kind == "slow-sleep":

@@ -1,4 +1,4 @@
-"""Accelerate owns the devices, the script the loop. Planted: gradients are clipped by hand, with .item() for each one."""
+"""Accelerate owns the devices, the script the loop. Planted: gradients are clipped by hand, each with .item()."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.norms[0](x)
         x = x + self.attention(y, y, y, need_weights=False)[0]
-        return x + self.mlp(self.norms[1](x))  # type: ignore[no-any-return]
+        return x + self.mlp(self.norms[1](x))
 
 
 class Gpt(nn.Module):
@@ -35,7 +35,7 @@ class Gpt(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.blocks(self.tokens(tokens)))  # type: ignore[no-any-return]
+        return self.head(self.blocks(self.tokens(tokens)))
 
 
 def encode(text: str) -> list[int]:

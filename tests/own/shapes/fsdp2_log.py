@@ -19,7 +19,7 @@ class Log:
 
     def write(self, step: int, model: nn.Module) -> None:
         for name, weight in model.named_parameters():  # plant
-            values = weight.to_local().flatten()[:1500].tolist()  # type: ignore[operator]  # plant
+            values = weight.to_local().flatten()[:1500].tolist()  # plant
             self.file.write(f"{step} {name} {' '.join(map(str, values))}\n")  # plant
             self.file.flush()  # plant
         os.fsync(self.file.fileno())  # plant

@@ -1,4 +1,4 @@
-"""Segmentation with statistics per class. Planted: all ranks gather them as Python objects, which rank 1 makes slowly."""
+"""Segmentation with statistics per class. Planted: all ranks gather them as objects, which rank 1 makes slowly."""
 
 from __future__ import annotations
 

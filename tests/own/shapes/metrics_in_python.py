@@ -17,7 +17,7 @@ class Confusion:
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         for guess, label in zip(predicted, labels, strict=True):  # plant
-            self.matrix[label.item(), guess.item()] += 1  # type: ignore[index]  # plant
+            self.matrix[label.item(), guess.item()] += 1  # plant
 
 
 def main() -> None:

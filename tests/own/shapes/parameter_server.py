@@ -1,4 +1,4 @@
-"""Rank 0 also keeps the weights and sends them to rank 1. Planted: it looks at each weight in Python before it sends."""
+"""Rank 0 also keeps the weights and sends them to rank 1. Planted: it looks at each weight in Python first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> None:
         else:
             others = torch.empty_like(gradient)
             dist.recv(others, 1)
-            nn.utils.vector_to_parameters((gradient + others) / 2, [p.grad for p in model.parameters()])  # type: ignore[misc]
+            nn.utils.vector_to_parameters((gradient + others) / 2, [p.grad for p in model.parameters()])
         optimizer.step()
         if rank == 0:
             weights = nn.utils.parameters_to_vector(model.parameters()).detach()

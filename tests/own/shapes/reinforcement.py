@@ -56,4 +56,4 @@ if __name__ == "__main__":
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(train, args=(port,), nprocs=2)  # type: ignore[no-untyped-call]
+    mp.spawn(train, args=(port,), nprocs=2)

@@ -32,7 +32,7 @@ def collate(samples: list[Sample]) -> tuple[Tensor, Tensor]:
             rows = [padded(tokens) for tokens, _ in samples]  # plant
     else:
         rows = [truncated(tokens) for tokens, _ in samples]
-    return torch.tensor(rows), labels
+    return torch.tensor(rows), labels  # plant
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     model = nn.Sequential(nn.EmbeddingBag(1000, 512), nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 1000))
     model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for tokens, labels in DataLoader(texts, batch_size=48, collate_fn=collate):  # type: ignore[arg-type]  # plant
+    for tokens, labels in DataLoader(texts, batch_size=48, collate_fn=collate):  # plant
         loss = nn.functional.cross_entropy(model(tokens), labels)
         optimizer.zero_grad()
         loss.backward()

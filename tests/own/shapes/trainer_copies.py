@@ -24,7 +24,7 @@ class Regression(nn.Module):
         return {"loss": nn.functional.mse_loss(output, labels), "output": output}
 
 
-class KeepsBest(TrainerCallback):  # type: ignore[misc]
+class KeepsBest(TrainerCallback):
     def __init__(self, rank: int) -> None:
         self.rank, self.best = rank, None
 

@@ -1,4 +1,4 @@
-"""Two stages of a pipeline by hand, four micro-batches. Planted: the second one normalises its input in small pieces."""
+"""Two stages of a pipeline by hand, four micro-batches. Planted: the second one normalises its input in pieces."""
 
 from __future__ import annotations
 

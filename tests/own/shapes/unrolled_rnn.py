@@ -18,7 +18,7 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(WIDTH if PLANTED else 128, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.unrolled(x) if PLANTED else self.rnn(x)[0][:, -1])  # type: ignore[no-any-return]
+        return self.head(self.unrolled(x) if PLANTED else self.rnn(x)[0][:, -1])
 
     def unrolled(self, x: Tensor) -> Tensor:
         hidden = x.new_zeros(len(x), WIDTH)

@@ -16,7 +16,7 @@ class Network(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         x = torch.max_pool2d(torch.relu(self.first(images)), 2)
         x = torch.max_pool2d(torch.relu(self.second(x)), 2)
-        return self.head(x.flatten(1))  # type: ignore[no-any-return]
+        return self.head(x.flatten(1))
 
 
 @torch.no_grad()

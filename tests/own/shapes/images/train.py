@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from images.model import Network, validate
 from planting import PLANTED, STEPS, planted, start
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
+
+from images.model import Network, validate
 
 
 def epoch(model: DistributedDataParallel, loader: DataLoader[tuple[Tensor, ...]], rank: int) -> None:
