@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PRODUCTS = {
     "bf16": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
-    "tf32": "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_ffma_aligna4_execute_kernel",
+    "tf32": "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_execute_kernel",
     "fp32": "ampere_sgemm_128x64_nn",
 }
 _SLOWER = {"bf16": 1.0, "tf32": 1.5, "fp32": 2.0}

@@ -9,7 +9,8 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost
 from harness.common.format import duration, duration_range, middle, ordinal, percent
 from harness.explain.commands import command_of_what_if, lines_sentence
-from harness.explain.reasons import Reason, excess, reason
+from harness.explain.messages import excess
+from harness.explain.reasons import Reason, reason
 from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
 from harness.replay.causes import CAUSES
 from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE

@@ -227,29 +227,6 @@ def test_a_recording_of_the_device_alone_cannot_say_why_it_has_no_work(tmp_path:
     assert kinds(with_launches) == []
 
 
-@pytest.mark.parametrize(
-    ("category", "launch"), [("cuda_runtime", "cudaLaunchKernel"), ("mtia_runtime", "runFunction")]
-)
-def test_launches_without_any_event_of_a_device_say_that_the_device_is_not_known(
-    tmp_path: Path, category: str, launch: str
-) -> None:
-    """Whatever the operators of the host do, they say nothing of the device."""
-    document = training(12)
-    document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] not in ("kernel", "gpu_memcpy")]
-    for one in document["traceEvents"]:
-        if one["cat"] == "cuda_runtime":
-            one["cat"], one["name"] = category, launch
-    summary = measure([written(tmp_path / "trace.json.gz", document)])
-    assert kinds(summary) == [problem_texts.HOST_ONLY] and not summary.findings
-    told = answer(summary)
-    assert told.sentences[0].startswith("No work of the device was recorded: what it does cannot be known from this (")
-    assert "24 launches and no event of a device" in told.sentences[0]
-    assert told.sentences[1].startswith("Record the device, too: ")
-    assert "in operators of the host" in told.further[0] and "computing" not in told.further[0]
-    document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] != category]
-    assert kinds(measure([written(tmp_path / "cpu.json.gz", document)])) == [], "a training on the host alone"
-
-
 def test_the_first_use_of_a_kernel_in_the_window_is_said_first() -> None:
     made = Recorded().training(3)
     made.launch(12 * MS, (18 * MS, 18 * MS + 60 * US), took=6 * MS, name="loaded_now")

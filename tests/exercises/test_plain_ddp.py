@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
-from harness.explain.reasons import excess
+from harness.explain.messages import excess
 from harness.measure.paths import measure_one
 from tests.exercises.launching import ROOT, TIMEOUT_S, free_port
 
