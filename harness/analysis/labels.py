@@ -43,6 +43,14 @@ def is_cpu(device: Device) -> bool:
     return device.device_kind == "cpu"
 
 
+NO_GPUS = ("MTIA", "HPU")  # how the names of devices begin that are no GPUs
+
+
+def accelerator(devices: Sequence[Device]) -> str | None:
+    """What the devices are, where they are neither CPUs nor GPUs."""
+    return next((kind for kind in NO_GPUS for device in devices if (device.name or "").startswith(kind)), None)
+
+
 def are_cpus(devices: Sequence[Device]) -> bool:
     """Whether all devices are CPUs (a job has one kind of device)."""
     return bool(devices) and all(map(is_cpu, devices))

@@ -8,7 +8,7 @@ from functools import partial
 
 from harness.analysis import device_time
 from harness.analysis.compare import kinds_of_recording, kinds_without_causes
-from harness.analysis.labels import are_cpus, step_parts
+from harness.analysis.labels import accelerator, are_cpus, step_parts
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
@@ -217,7 +217,8 @@ def _where(s: Summary) -> str | None:
         start += " (median; the steps are not marked, and a period of a kernel may be a layer)"
     elif step:
         start = f"A step takes {_step_time(s.steps, step.median_ns)}"
-    return f"{start}: {', '.join(shares)}{_of_how_many(s)}."
+    kind = accelerator(s.devices)  # a reader expects a GPU
+    return f"{start}{f', on {kind}' if kind else ''}: {', '.join(shares)}{_of_how_many(s)}."
 
 
 _PARTS = (

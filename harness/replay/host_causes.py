@@ -172,7 +172,9 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def _place_of(activity: HostActivity) -> tuple[object, ...]:
-    """What the activities of one finding share: inside of one range of the program, whatever was sampled there."""
+    """What the activities of one finding share: a call, whoever makes it; or a place, whatever was sampled there."""
+    if activity.kind == "call":
+        return activity.what, activity.phase
     where = activity.where
     what = None if activity.range and activity.kind in _SAMPLED else activity.what
     return what, activity.range, where and (where.file, where.function), activity.phase

@@ -84,7 +84,8 @@ def identity(path: Path, about: About, pid: int, first_ns: int, accelerators: di
         world_size=about.distributed.world_size,
         host=about.host,
         pid=pid if pid >= 0 else None,
-        device_names=accelerators | {d.id: d.name for d in about.devices or ()},
+        device_names=accelerators
+        | {d.id: f"{accelerators.get(d.id, '')} {d.name}".strip() for d in about.devices or ()},
         clock="unix" if unix else "trace",
         epoch_ns=0 if unix else about.base_ns,
         backend=about.distributed.backend,
