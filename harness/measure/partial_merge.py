@@ -17,8 +17,7 @@ import msgspec
 from harness.analysis.job.grouping import group
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_merges, merge_parts
 from harness.analysis.job.summarise import summarise_merge
-from harness.analysis.process.part import RankPart
-from harness.analysis.serialize import deserialize, serialize
+from harness.analysis.process.part import RankPart, deserialize, serialize
 from harness.analysis.summary import Problem, Summary, Window
 from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError

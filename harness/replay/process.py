@@ -13,8 +13,8 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
+from harness.analysis.process.part import deserialize, serialize
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
-from harness.analysis.serialize import deserialize, serialize
 from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
 from harness.replay.graph import DATA, Builder, Graph, HostThread, TimeCategory, activity_segments, slot

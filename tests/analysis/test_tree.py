@@ -19,8 +19,7 @@ from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_part
 from harness.analysis.job.summarise import summarise_job, summarise_merge
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.part import RankPart
-from harness.analysis.serialize import deserialize, serialize
+from harness.analysis.process.part import RankPart, deserialize, serialize
 from harness.analysis.summary import Device, Summary, Window
 from harness.common.errors import RequestError, WorkError
 from harness.measure import partial_merge as merges

@@ -14,7 +14,7 @@ import pytest
 from isal import isal_zlib
 
 from harness.replay.device import _reach
-from harness.traces import decompression_limit, open_trace
+from harness.traces import errors, open_trace
 from harness.traces.kineto import gather
 from tests.synthetic import kineto
 from tests.synthetic.kineto import Record
@@ -237,9 +237,9 @@ BOUNDED_REPORT = """
 import resource, sys
 from harness.common.errors import HarnessError
 from harness.measure.paths import measure_jobs
-from harness.traces import decompression_limit
+from harness.traces import errors
 
-decompression_limit._ALWAYS_BYTES = int(sys.argv[1])
+errors._ALWAYS_BYTES = int(sys.argv[1])
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (1 << 30)
 resource.setrlimit(resource.RLIMIT_AS, (size, size))
 resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
@@ -251,7 +251,7 @@ for path in sys.argv[2:]:
 """
 
 
-@pytest.mark.parametrize("limit", [20 << 20, pytest.param(decompression_limit._ALWAYS_BYTES, marks=pytest.mark.long)])
+@pytest.mark.parametrize("limit", [20 << 20, pytest.param(errors._ALWAYS_BYTES, marks=pytest.mark.long)])
 def test_gzip_bombs_end_with_one_sentence_in_bounded_memory_and_disk(tmp_path: Path, limit: int) -> None:
     """In a process that may have 1 GB more than it has at its start, and no file of more than 256 MB."""
     paths = [bomb(tmp_path / name, *what, limit + (12 << 20)) for name, what in BOMBS.items()]
@@ -272,7 +272,7 @@ def test_gzip_bombs_end_with_one_sentence_in_bounded_memory_and_disk(tmp_path: P
     said = {path.name: line.removeprefix(f"{path}: ") for path, line in zip(paths, lines, strict=False)}
     too_much = "unpacks to more than 100 times its size, more than any trace: it is damaged, or is not a trace"
     seen_before = {"blanks.json.gz": "does not start as JSON", "objects.json.gz": "no traceEvents"}
-    other = seen_before if limit == decompression_limit._ALWAYS_BYTES else {}
+    other = seen_before if limit == errors._ALWAYS_BYTES else {}
     assert {name for name, why in said.items() if why == too_much} == {*BOMBS} - {*other}
     assert all(why in said[name] for name, why in other.items())
     assert "does not start as JSON" in lines[-2] and "1 of 16777216 ranks were read" in lines[-1]

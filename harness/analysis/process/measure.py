@@ -14,13 +14,12 @@ from harness.analysis.process.by_name import used
 from harness.analysis.process.intervals import intersection, length, union
 from harness.analysis.process.kernels import kernel_sums
 from harness.analysis.process.kinds import Rules, classify
-from harness.analysis.process.part import RankPart, StepsPart, Tables
+from harness.analysis.process.part import RankPart, StepsPart, Tables, serialize
 from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process, range_of_events
 from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import View, views
-from harness.analysis.serialize import serialize
 from harness.analysis.summary import Device, HtaSplit, NodeNetwork, TraceSource, Window
 from harness.traces.trace import Activity, Events, RangeKind, Trace
 

@@ -5,14 +5,18 @@ columns of other ranks (collectives, pipeline iterations)."""
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, get_origin
+
+import msgspec
+import numpy as np
 
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.pipeline import StagePart
 from harness.analysis.process.ranges import RangeSums
 from harness.analysis.process.rows import RowsByField
-from harness.analysis.serialize import deserialize
 from harness.analysis.summary import Copy, Device, HtaSplit, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
 KernelSums = list[tuple[str, str, str | None, int, int, int, int, int]]
@@ -100,3 +104,31 @@ def in_order(parts: Iterable[RankPart]) -> list[RankPart]:
     changes nothing."""
     by_key = {part.key: part for part in parts}
     return [by_key[key] for key in sorted(by_key)]
+
+
+T = TypeVar("T")
+
+
+def serialize(value: object) -> bytes:
+    """A dataclass, a NamedTuple or a struct, of these and of arrays; zlib adds a checksum."""
+    return zlib.compress(msgspec.msgpack.encode(value, enc_hook=_encoded), 1)
+
+
+def deserialize(data: bytes, kind: type[T]) -> T:
+    """The inverse of `serialize`. Raises ValueError: the bytes are damaged."""
+    try:
+        return msgspec.msgpack.decode(zlib.decompress(data), type=kind, dec_hook=_decoded)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(f"damaged: {error}") from None
+
+
+def _encoded(value: Any) -> Any:
+    # Times grow along a row: their differences are shorter when compressed.
+    return value.dtype.str, value.shape, np.diff(value.ravel(), prepend=value.dtype.type(0)).tobytes()
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    if get_origin(kind) is Counter:
+        return Counter(value)
+    dtype, shape, differences = value
+    return np.cumsum(np.frombuffer(differences, dtype), dtype=dtype).reshape(shape)

@@ -10,12 +10,11 @@ from pathlib import PurePath
 import numpy as np
 
 from harness.analysis.process.by_name import matching
-from harness.analysis.process.part import RankPart, Tables, unpack_tables
+from harness.analysis.process.part import RankPart, Tables, serialize, unpack_tables
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.recording import LOST_LEAST, OF_COMMUNICATION, kinds_of, lost_launches
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.serialize import serialize
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
 from harness.traces.trace import Activity
 

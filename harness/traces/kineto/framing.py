@@ -11,8 +11,7 @@ from typing import TypeVar
 import msgspec
 from isal import isal_zlib
 
-from harness.traces.decompression_limit import unpacks_to_too_much
-from harness.traces.errors import TraceError
+from harness.traces.errors import TraceError, unpacks_to_too_much
 from harness.traces.progress import OnProgress, silent
 
 BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower

@@ -17,8 +17,7 @@ from typing import BinaryIO
 
 from isal import igzip, isal_zlib
 
-from harness.traces.decompression_limit import unpacks_to_too_much
-from harness.traces.errors import TraceError
+from harness.traces.errors import TraceError, unpacks_to_too_much
 from harness.traces.progress import OnProgress, silent
 
 _FIRST_BYTES = 200
