@@ -100,4 +100,5 @@ def _optimizer(s: Any) -> float:
     total: int = sum(phase.compute_ns for phase in s.phases if phase.phase == "optimizer")
     works = _works(s)
     of_slowest = 1.0 if s.pipeline else max(works) / max(sum(works), 1)
-    return total / max(s.replay.steps, 1) * of_slowest
+    steps: int = max(s.replay.steps, 1)
+    return total / steps * of_slowest
