@@ -259,11 +259,14 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
 
 
 def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float:
-    """What a step gains without all of these, in nanoseconds: at most what it gains without each."""
+    """What a step gains without all of these, in nanoseconds: at most what it gains without each, and what leaves the
+    devices' work."""
     edited = [suspect.lengths for suspect, _ in told if suspect.lengths is not None]
     others = sum(gain.mean_ns for suspect, gain in told if suspect.lengths is None)
-    gain = gains(context, [Edited(context.job.least(edited))])[0].mean_ns if edited else 0.0
-    return min(gain + others, sum(gain.mean_ns for _, gain in told))
+    all_of_them = Edited(context.job.least(edited) if edited else context.job.lengths)
+    gain = gains(context, [all_of_them])[0].mean_ns if edited else 0.0
+    left_ns = 0.0 if context.on_cpu else work_left(context, all_of_them, all_of_them.lengths, operators=False)
+    return min(gain + others, sum(gain.mean_ns for _, gain in told), max(context.step_ns - left_ns, 0.0))
 
 
 def _model_work(context: ReplayContext) -> int | None:
