@@ -153,11 +153,18 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
 
 
 def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float:
-    """What a step gains without all of these, in nanoseconds: at most what it gains without each."""
+    """What a step gains without all of these, in nanoseconds: at most what it gains without each, and what leaves the
+    devices' work."""
     lengths = without_all(context, [suspect for suspect, _ in told])
     others = sum(gain.mean_ns for suspect, gain in told if suspect.lengths is None)
-    gain = 0.0 if lengths is None else gains(context, [Edited(lengths)])[0].mean_ns
-    return min(gain + others, sum(gain.mean_ns for _, gain in told))
+    most = sum(gain.mean_ns for _, gain in told)
+    if lengths is None:
+        return min(others, most)
+    gain, changes = gains(context, [Edited(lengths)])[0].mean_ns, any(changes_work(context, own) for own, _ in told)
+    left_ns = 0.0
+    if not context.on_cpu:
+        left_ns = work_left(context, Edited(lengths), lengths, operators=False, changes=changes)
+    return min(gain + others, most, max(context.step_ns - left_ns, 0.0))
 
 
 def _model_work(context: ReplayContext) -> int | None:

@@ -36,6 +36,12 @@ def test_no_finding_on_gpus_exceeds_its_devices_time(
     assert not broken(summary) and not broken_promises(summary)
 
 
+def test_all_findings_together_leave_the_work() -> None:
+    """Each alone is possible here; the sum of them was more than the step."""
+    job = GpuJob(steps=_STEPS, launch_ns=10 * US, kernel_ns=10 * US, transfer_ns=100 * US, late={(0, 2): 19 * MS})
+    assert not broken_promises(summary_of(job.traces()))
+
+
 @settings(max_examples=15, deadline=None)
 @given(late=_late, messages=st.integers(1, 6))
 def test_no_finding_on_cpus_exceeds_its_processes_time(late: dict[tuple[int, int], int], messages: int) -> None:
