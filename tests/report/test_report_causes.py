@@ -154,7 +154,7 @@ def test_what_was_recorded_without_marked_steps_is_no_step() -> None:
     given = job(lost())
     steps = given.steps.model_copy(update={"duration": None})
     said = verdict(given.model_copy(update={"steps": steps})).sentences[0]
-    assert said.startswith("Rank 1 loses 22.7 ms of the 90.1 ms from the devices' first to last work (95 % interval")
+    assert said.startswith("Rank 1 loses 22.7 ms of the 90.1 ms from the device's first to last work (95 % interval")
 
 
 def test_the_usual_course_of_the_program_stays_behind_what_departs_from_it() -> None:
