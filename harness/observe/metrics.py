@@ -219,6 +219,7 @@ class MetricsWriter:
         self._lines = JsonLines(metrics_file(run_dir, start.rank))
         self._rank = start.rank
         self._steps = 0
+        self._closed = False
         self._stop_reason: str | None = None
         self._counters = HostCounters()
         self._pending: deque[tuple[Callable[[], StepLine], Counts]] = deque()
@@ -241,6 +242,8 @@ class MetricsWriter:
 
     def write_pending(self) -> None:
         with self._writes:
+            if self._closed:  # another thread still has this one, where the steps are counted anew
+                return
             lines = []
             while self._pending:
                 make, now = self._pending.popleft()
@@ -284,6 +287,7 @@ class MetricsWriter:
     def close(self) -> None:
         with self._writes:
             self.write_pending()
+            self._closed = True
             self._counters.close()
             self._lines.close()
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import CodeLocation, RankTraining, Summary, TimeSplit
-from harness.replay.graph import DEVICE_COMPUTES, N_PHASES, SLOTS, TimeCategory
+from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, N_PHASES, OPTIMIZER, SLOTS, TimeCategory
 from harness.replay.job import JobGraph
 from harness.replay.lines import OwnCode, own_code
 from harness.traces.trace import F64, I64
@@ -117,7 +117,10 @@ class ReplayContext:
         if not self.on_cpu:
             return kept
         lines, times = [own.code_lines for own in processes], [own.line_times for own in processes]
-        found = own_code(lines, times, np.array(slots((*HOST_TIME, *WORK_TIME))), self.step_count)
+        chosen = np.array(slots((*HOST_TIME, *WORK_TIME)))
+        if any(call.kind == "send" for call in self.job.calls):  # stages of a pipeline have each their own model
+            chosen = chosen[~np.isin(chosen % N_PHASES, (FORWARD, BACKWARD, OPTIMIZER))]
+        found = own_code(lines, times, chosen, self.step_count)
         whole = np.zeros((len(processes), SLOTS))
         for own in found:
             whole[own.process] += own.ns.sum(axis=0)

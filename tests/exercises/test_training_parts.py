@@ -34,6 +34,7 @@ from exercises.utils.models import build_model, load_model_config, save_random_w
 from harness.common.errors import RequestError, WorkError  # noqa: E402
 from harness.common.metrics_lines import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, StartLine, as_recorded  # noqa: E402
 from harness.observe import metrics  # noqa: E402
+from harness.observe.heartbeat import PROGRESS  # noqa: E402
 from tests.exercises.student_script import EXERCISE, GAPS, filled  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -354,6 +355,14 @@ def test_each_metrics_line_is_on_disk_before_the_next_step(tmp_path: Path) -> No
         line = json.loads(path.read_text().splitlines()[1])
     assert (line["tokens"], line["samples"], line["loss"], line["phase"]) == (16, 2, 1.5, "skip")
     assert json.loads(path.read_text().splitlines()[2])["status"] == "completed"
+
+
+def test_a_writer_that_is_closed_writes_nothing_for_another_thread_that_still_has_it(tmp_path: Path) -> None:
+    writer = metrics.MetricsWriter(tmp_path, _start(FINE_TUNING))
+    writer.close()
+    PROGRESS.own.append((3, 100))
+    writer.write_pending()
+    assert PROGRESS.own.pop() == (3, 100), "it is there for the next writer"
 
 
 def test_a_failed_training_says_so_in_its_last_line(tmp_path: Path) -> None:

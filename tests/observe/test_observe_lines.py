@@ -100,7 +100,8 @@ def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(
     script = tmp_path / "mixes.py"
     script.write_text(
         "import hashlib, sys\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
-        """With Python's own interval for switching threads, nearly all looks would find the call in line 9."""
+        "before, data = sys.getswitchinterval(), bytes(9000)\n"
+        "sampler = LineSampler(Path(sys.argv[1]), 0)\nsampler.faster(True)\n"
         "for _ in range(800):\n    for x in range(60_000): pass\n    hashlib.sha256(data)\n"
         "sampler.faster(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
         encoding="utf-8",
