@@ -4,13 +4,15 @@ that are listed here. A number that is none of them is invented."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
 from harness.analysis import device_time
 from harness.analysis.labels import are_cpus
-from harness.analysis.summary import Summary
+from harness.analysis.summary import LongMessage, Summary
+from harness.common.alpha_beta import bus_factor
 from harness.common.format import amount, duration, percent, rate
 from harness.explain.answer import Diagnosis
 from harness.replay.causes import CAUSES
@@ -26,7 +28,9 @@ _CONSTANTS = {  # thresholds and definitions that sentences name
     "95 %",  # of an interval
     "2",  # times a later step, from which a first one is warm-up
     "1",
+    *("32", "16", "1.5"),  # bits of a number, and how much faster products in tf32 become
 }
+_FIRST = ("first use", "graph capture")  # causes of idle time that are told as one
 _LARGE = 1 << 20  # bytes of a copy that may be of a model
 _SHORTEST = 3  # characters of a name
 _ROUNDING = 0.35  # percent, of parts that are told together
@@ -116,7 +120,7 @@ def _texts(s: Summary) -> Iterator[str]:
 
 
 def _durations(s: Summary) -> Iterator[float | None]:
-    yield from _steps(s)
+    yield from chain(_steps(s), _of_starts(s), _of_messages(s))
     replay = s.replay
     if replay is not None:
         yield from (replay.step_ns, replay.unexplained_ns)
@@ -134,6 +138,33 @@ def _durations(s: Summary) -> Iterator[float | None]:
     if slow is not None:
         yield from (slow.step_ns, slow.recorded_step_ns, slow.step_ns - slow.ideal_step_ns)
         yield slow.recorded_step_ns - slow.step_ns
+
+
+def _of_starts(s: Summary) -> Iterator[float | None]:
+    """Before the first step: each part of each process; and in the window the first use of each call in each operator,
+    mean of the processes."""
+    for row in s.before_steps:
+        yield from (row.recorded_ns, *(ns for name, ns in row.model_dump().items() if name.endswith("_ns")))
+    of_call: Counter[tuple[str | None, str | None]] = Counter()
+    for activity in s.host_activities:
+        if activity.cause in _FIRST:
+            own = activity.operator if activity.operator != activity.what else None
+            of_call[activity.what, own] += activity.idle_ns
+    processes = max(len({activity.rank for activity in s.host_activities}), 1)
+    yield from (ns // processes for ns in of_call.values())
+
+
+def _of_messages(s: Summary) -> Iterator[float | None]:
+    """Of each row of long messages: exposed in a step, with and without waiting; one; how far apart ranks enter it."""
+    for row in s.long_messages:
+        each = row.exposed_ns * (row.count_per_step or row.count) / row.count
+        yield from (each, row.duration_ns / row.count, row.mean_start_skew_ns)
+        if row.transfer_ns is not None:
+            yield each * row.transfer_ns / max(row.duration_ns, 1)
+    ranks = {device.rank for device in s.devices}
+    yield from (sum(d.communication_ns or 0 for d in s.devices if d.rank == rank) for rank in ranks)
+    for used in s.traffic:
+        yield used.step_duration_ns / max(used.count_per_step, 1)
 
 
 def _steps(s: Summary) -> Iterator[float | None]:
@@ -161,6 +192,18 @@ def _shares(s: Summary) -> Iterator[float | None]:
         if row.innermost_ns is not None and row.idle_ns:
             yield row.innermost_ns / row.idle_ns
     yield from _copy_shares(s)
+    yield from (row.duration_ns / max(row.recorded_ns, 1) for row in s.before_steps)
+    total = sum(kind.duration_ns for kind in s.kinds)
+    for name in ("fp32", "tf32"):
+        yield sum(k.duration_ns for k in s.kinds if k.precision == name) / max(total, 1)
+    alike: dict[tuple[object, ...], list[LongMessage]] = {}
+    for message in (m for m in s.long_messages if m.waiting_ns is not None):
+        key = message.kind, message.group_size, message.phase, message.bytes, message.range
+        alike.setdefault(key, []).append(message)
+    for rows in alike.values():
+        yield sum(m.waiting_ns or 0 for m in rows) / max(sum(m.duration_ns for m in rows), 1)
+    waited = [c for c in s.collectives if c.least_waiting_ns is not None]
+    yield sum(c.least_waiting_ns or 0 for c in waited) / max(sum(c.duration_ns or 0 for c in waited), 1)
     slow = s.slowdown
     if slow is not None:
         yield from (slow.cause_share, *(worker.slower for worker in slow.slow_workers))
@@ -219,6 +262,8 @@ def _counts(s: Summary) -> Iterator[str]:
 def _of_traffic(s: Summary) -> Iterator[str]:
     for row in s.traffic:
         yield from (f"{row.count_per_step:.0f}", f"{row.used_pass_count_per_step:.0f}")
+    for message in s.long_messages:
+        yield from (str(message.group_size), f"{message.count_per_step or message.count:,.0f}")
     for cause in _causes_of_copies(s):
         large = sum(size.count for c in cause.copies for size in c.sizes if size.at_least_bytes >= _LARGE)
         counts = [sum(c.count for c in cause.copies), *(c.count for c in cause.copies), large]
@@ -248,6 +293,15 @@ def _of_stragglers(s: Summary) -> Iterator[str]:
 
 
 def _amounts(s: Summary) -> Iterator[str]:
+    for start in s.before_steps:
+        yield from (amount(start.copied_bytes), f"{start.copied_bytes / max(start.copying_ns, 1):.1f} GB/s")
+    for message in s.long_messages:
+        if message.bytes is not None:
+            yield amount(message.bytes)
+            for ns in filter(None, (message.duration_ns, message.transfer_ns)):
+                reached = message.bytes * message.count / ns
+                bus = bus_factor(message.kind, message.group_size)
+                yield from (f"{rate(reached)} GB/s", f"{rate(reached * (bus or 1))} GB/s")
     for row in s.traffic:
         if row.bytes is not None:
             yield from (amount(row.bytes), amount(row.bytes * row.count_per_step))
