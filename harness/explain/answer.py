@@ -277,7 +277,7 @@ def _nothing(s: Summary, more: list[str]) -> list[str]:
     said = [f"No cause of lost time is above {least} of the time." if more else none, *work_sentences(s)]
     idle = device_time.share(s.devices, "idle_ns") or 0.0
     if idle > NOTICEABLE:
-        said.append(f"Idle is {percent(idle)} of the time{idle_causes(s, idle)}.")
+        said.append(f"{percent(idle)} of the time is idle{idle_causes(s, idle)}.")
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
     return [" ".join([*said, *([f"Not known: {' and '.join(unknown)}."] if unknown else [])])]
 

@@ -284,7 +284,7 @@ def idle_causes(s: Summary, idle: float) -> str:
         return " without a known cause"
     largest = max(known, key=lambda one: one.duration_ns)
     if largest.share * idle < NOTICEABLE:
-        return f" of several causes, each below {percent(NOTICEABLE)}"
+        return f", of several causes, each below {percent(NOTICEABLE)}"
     name = cause_word(largest.cause, are_cpus(s.devices))
     return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
 

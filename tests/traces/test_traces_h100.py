@@ -71,11 +71,11 @@ def test_nothing_avoidable_is_found_where_nothing_was_planted(name: str) -> None
 
 def test_idle_time_of_which_nothing_is_a_finding_has_its_causes_in_the_answer() -> None:
     found = summary("compile.json.gz")
-    assert "3.6 % idle time of several causes, each below 3.0 %." in " ".join(answer(found).sentences)
+    assert "3.6 % of the time is idle, of several causes, each below 3.0 %." in " ".join(answer(found).sentences)
     (largest, *_) = sorted(found.idle_causes, key=lambda one: -one.duration_ns)
     bound = largest.model_copy(update={"cause": "launch-bound", "share": 0.9})
     said = " ".join(answer(found.model_copy(update={"idle_causes": [bound]})).sentences)
-    assert "3.6 % idle time, of which the largest known part is launch-bound: 3.3 % of the time." in said
+    assert "3.6 % of the time is idle, of which the largest known part is launch-bound: 3.3 % of the time." in said
     unknown = largest.model_copy(update={"cause": "not recorded", "share": 0.9})
     said = " ".join(answer(found.model_copy(update={"idle_causes": [unknown]})).sentences)
-    assert "3.6 % idle time without a known cause." in said
+    assert "3.6 % of the time is idle without a known cause." in said
