@@ -269,7 +269,23 @@ def work_sentences(s: Summary) -> list[str]:
     total = sum(ns for ns, _ in rows) or 1
     largest = sorted((row for row in rows if row[0] >= _LARGE * total), key=lambda row: -row[0])[:_MOST_KINDS]
     shares = ", ".join(f"{percent(ns / total)} {name}" for ns, name in largest)
-    return [f"Of the {work_word(s.devices)}' time: {shares}."] if largest else []
+    return [f"Of the {work_word(s.devices)}' time: {shares}.", *_fusible(s)] if largest else []
+
+
+_FUSIBLE = ("elementwise", "normalisation")
+_MANY_FUSIBLE = 0.25  # of the kernels' time, from which it is worth a try to fuse them
+
+
+def _fusible(s: Summary) -> list[str]:
+    """How much a compiler could fuse; by how much that is faster, no recording shows."""
+    total = sum(kind.duration_ns for kind in computing_kinds(s)) or 1
+    share = sum(kind.duration_ns for kind in s.kinds if kind.kind in _FUSIBLE) / total
+    if are_cpus(s.devices) or share < _MANY_FUSIBLE or not shows_pytorch(s):
+        return []
+    return [
+        f"Elementwise kernels and normalisations are {percent(share)} of it: torch.compile fuses such kernels. What that "
+        "gains cannot be known from this: a run with it shows it."
+    ]
 
 
 def computing_kinds(s: Summary) -> list[KindTime]:

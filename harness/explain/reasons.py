@@ -95,6 +95,9 @@ def _host_stall(s: Summary, found: TimeLost) -> Reason:
 
 def _launch_bound(s: Summary, found: TimeLost) -> Reason:
     own = _plain(s, found)
+    if found.phase == "optimizer" and not are_cpus(s.devices):
+        fewer = Change("an optimizer of few kernels: fused=True, or foreach=True (torch.optim)")
+        own = own._replace(changes=(fewer, *own.changes))
     if found.basis != "share":
         return own
     if are_cpus(s.devices):

@@ -180,7 +180,8 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
     does."""
     fp32, tf32 = slots((TimeCategory.DEVICE_FP32,)), slots((TimeCategory.DEVICE_TF32,))
     job = context.job
-    if not context.time_ns[:, :, fp32 + tf32].any() or computes_in_16_bits(context.summary):
+    present = {c: context.has((c,)) for c in (TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32)}
+    if not any(present.values()) or computes_in_16_bits(context.summary):
         return None
     careful, best = job.unchanged(), job.unchanged()
     careful[:, fp32], careful[:, tf32] = 0.5, TF32_CAREFUL
@@ -190,8 +191,8 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
     best[:, slots((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_LAYOUT, TimeCategory.DEVICE_PRODUCT))] = 0.5
     said = ", ".join(
         f"{name} {low:g} to {times[name]:.3g}"
-        for name, low, of in (("fp32", 2, fp32), ("tf32", 1.5, tf32))
-        if context.time_ns[:, :, of].any()
+        for name, low, there in zip(("fp32", "tf32"), (2, 1.5), present.values(), strict=True)
+        if there
     )
     return Edited(lengths, best=job.scaled(best), meaning=f"products in {half} ({said} times as fast)")
 

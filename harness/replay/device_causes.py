@@ -71,13 +71,13 @@ def precision(context: ReplayContext) -> Iterator[Suspect]:
     factors, least = context.job.unchanged(), {TimeCategory.DEVICE_FP32: 0.5, TimeCategory.DEVICE_TF32: TF32_CAREFUL}
     for category, left in least.items():
         factors[:, slots((category,))] = left
-    if context.of(tuple(least)).any():
+    if context.has(tuple(least)):
         yield replace(_steady(context, Cause.PRECISION, context.job.scaled(factors), None), factor=factors)
 
 
 def layout(context: ReplayContext) -> Iterator[Suspect]:
     """Conversions between channels first and channels last, which a model in one layout does not need."""
-    if context.of((TimeCategory.DEVICE_LAYOUT,)).any():
+    if context.has((TimeCategory.DEVICE_LAYOUT,)):
         factors = context.job.unchanged()
         factors[:, slots((TimeCategory.DEVICE_LAYOUT,))] = 0
         yield replace(_steady(context, Cause.LAYOUT, context.job.scaled(factors), None), factor=factors)

@@ -85,6 +85,10 @@ class ReplayContext:
         sums = np.bincount(of[inside], job.amounts.ns[inside].astype(np.float64), p * s * SLOTS)
         return sums.reshape(p, s, SLOTS).astype(np.int64)
 
+    def has(self, categories: tuple[TimeCategory, ...]) -> bool:
+        """Whether any arc has time of these categories, also one whose time is that of other arcs."""
+        return bool(np.isin(self.job.amounts.slot, slots(categories)).any())
+
     def stretches(self, categories: tuple[TimeCategory, ...], phase: int) -> NDArray[np.int64]:
         """The number of stretches of these categories in a phase, by process, in all counted steps: on a CPU at least
         the number of its operators."""

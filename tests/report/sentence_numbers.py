@@ -218,6 +218,8 @@ def _work_shares(s: Summary) -> Iterator[float]:
     """Of kinds of kernels, without communication and copies; of a CPU's operators."""
     kernels = [k.duration_ns for k in s.kernels]
     kinds = [k.duration_ns for k in s.kinds if not k.kind.startswith(("communication", "copy", "memset"))]
+    fusible = [k.duration_ns for k in s.kinds if k.kind in ("elementwise", "normalisation")]
+    yield sum(fusible) / max(sum(kinds), 1)
     for times in (kernels if are_cpus(s.devices) else (), kinds):
         yield from (ns / max(sum(times), 1) for ns in times)
 
