@@ -283,7 +283,7 @@ def _fusible(s: Summary) -> list[str]:
     if are_cpus(s.devices) or share < _MANY_FUSIBLE or not shows_pytorch(s):
         return []
     return [
-        f"Elementwise kernels and normalisations are {percent(share)} of it: torch.compile fuses such kernels. What that "
+        f"Elementwise kernels and normalisations are {percent(share)} of it: torch.compile fuses such kernels. What it "
         "gains cannot be known from this: a run with it shows it."
     ]
 
