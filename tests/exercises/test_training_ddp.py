@@ -138,7 +138,11 @@ def test_the_students_version_with_the_pages_solution_trains_and_is_recorded_as_
     checked = subprocess.run([sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
     summaries = [measure_request(Request([str(each.folder)])).summaries[0] for each in (run, default)]
-    counted = [[s.steps.counted, [own.steps_counted for own in s.training], s.world_size] for s in summaries]
+    # on a busy machine the first steps may be so long that they are warm-up
+    found = [s.steps.counted + s.steps.excluded_warmup for s in summaries]
+    counted = [
+        [n, [own.steps_counted for own in s.training], s.world_size] for n, s in zip(found, summaries, strict=True)
+    ]
     assert counted == [[16, [8, 8], 2]] * 2
     assert [step["step"] for step in run.steps(1) if step["phase"] == "active"] == list(range(4, 12))
 
