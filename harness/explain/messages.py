@@ -165,7 +165,7 @@ def _arrival(found: Largest) -> str:
         return ""
     it, its = ("it", "its") if found.each < 1.5 else ("them", "their")
     if found.waiting > _WAITING and last is not None:
-        return f"Rank {last} enters {it} {duration(skew)} after the first rank, and the others wait."
+        return f"The last rank, most often rank {last}, enters {it} {duration(skew)} after the first one on average."
     together = f"The ranks enter {it} within {duration(skew)} of each other"
     if found.waiting > _NO_WAITING:
         return f"{together}: {percent(found.waiting)} of {its} time is waiting, the rest is transfer."

@@ -228,7 +228,7 @@ def test_of_one_message_whose_last_rank_is_late_the_waiting_is_told() -> None:
     found = largest(s)
     assert found is not None and found.row.exposed_ns == 5 * 20 * MS  # what the last rank has
     assert found.waiting == pytest.approx(80 / 120)
-    assert why_single(s) == "Rank 1 enters it 80.0 ms after the first rank, and the others wait."
+    assert why_single(s) == "The last rank, most often rank 1, enters it 80.0 ms after the first one on average."
     assert advice_of(s) == "find the work of rank 1 before this all-gather"
 
 
