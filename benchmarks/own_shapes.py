@@ -70,7 +70,7 @@ SHAPES_OF_CODE = (
     Shape("slow_collate", ("data-stall",), (0, 1)),
     Shape("slow_decoding", ("data-stall",), (1,)),
     Shape("recomputing_scheduler", PYTHON, (0,)),
-    Shape("growing_history", (*PYTHON, "tiny-kernels"), (0, 1)),
+    Shape("growing_history", ("growing-work",), (0, 1)),
     Shape("similar_lines", PYTHON, (1,)),
     Shape("metrics_in_python", PYTHON, (0,)),
     Shape("gathers_objects", PYTHON, (1,)),
@@ -172,9 +172,12 @@ def verdict(shape: Shape, folder: Path, said: Said) -> ShapeVerdict:
         return ShapeVerdict(False, False, False, False, "nothing")
     first = findings[0]
     where = first["lines"][0]["where"] if first["lines"] else first["where"]
-    line = where is not None and any(
-        str(where["file"]).endswith(f"/{file}") and where["line"] == number
+    inside = first["lines"][0]["inside"] if first["lines"] else None  # "at a line, mostly at another one inside of it"
+    line = any(
+        str(told["file"]).endswith(f"/{file}") and told["line"] == number
         for file, number in right_lines(folder / "scripts")
+        for told in (where, inside)
+        if told is not None
     )
     truth = planted_ns(run_in(folder), folder / "planted", shape.ranks)
     part = first["lost_ns"] / truth if truth else None

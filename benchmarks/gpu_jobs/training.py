@@ -96,7 +96,8 @@ class Training:
 
     def run(self, costs: Costs | None = None) -> list[Recording]:
         """What its ranks do."""
-        from .ranks import PipelineRank, Rank  # knows what a training is
+        from .pipeline import PipelineRank  # these know what a training is
+        from .ranks import Rank
 
         make = PipelineRank if self.kind == "pipeline" else Rank
         programs: list[Program] = [make(self, rank).program() for rank in range(self.ranks)]

@@ -345,6 +345,8 @@ def profiler_sentences(s: Summary) -> list[str]:
     done = "Times on the host are therefore too long. No number is corrected."
     if any(one.recorded_lost_ns is not None for one in s.findings):
         done = "What it adds to a step is subtracted from the loss to small operators."
+        if are_cpus(s.devices):
+            done = "The loss to small operators is told without its part of what the profiler adds to a step."
     elif any(one.field == OF_PROFILER for one in s.quality.withheld):
         done = "A loss to small operators is not told, because it is no longer than what the profiler adds to a step."
     slower = f"The profiler slows the steps: the median step is {cost.ratio:.2f} times as long as without it."

@@ -190,6 +190,8 @@ def _does(found: TimeLost, own: Reason) -> str:
 def _place(found: TimeLost) -> str:
     if found.phase == "between steps":
         return " between the steps"
+    if found.phase == "other" and found.cause == "tiny-kernels":
+        return " outside of forward, backward and optimizer"
     return f" in {found.phase}" if found.phase not in (None, "other") else ""
 
 

@@ -185,7 +185,8 @@ _WAITED = 0.5  # of a jump of own time, that waiting for a core explains
 class Change(NamedTuple):
     """One change of pace. Durations in the unit of the input.
 
-    step: the first step of the new pace; low, high: its 95 % interval. before, after: median durations of the job's
+    step: the first step of the new pace; low, high: its 95 % interval; of a gradual change, where it is not the first
+    quarter any more and where the last one begins. before, after: median durations of the job's
     step; ratio: after / before. ranks: those whose own time changed; all ranks if all changed, or if nobody can be
     named (`named` is False). lasts: the last step of the new pace; None: to the end. part: of the own time, that
     changed most; empty: not known. since: the first step of the pace before.
@@ -202,6 +203,7 @@ class Change(NamedTuple):
     lasts: int | None
     part: str = ""
     since: int = 0
+    gradual: bool = False
 
 
 def changes(
@@ -219,22 +221,25 @@ def changes(
     of the one that came last, which did not wait, so it tells of a change but not of a rank.
 
     Found are changes by 8 % and more that last 15 steps and more, if the noise allows it. Slow steps that are few, or
-    that come in a period, and slow steps at the start are no change.
+    that come in a period, and slow steps at the start are no change. Steps that become longer little by little, from
+    quarter to quarter, by 15 % and more, are one gradual change.
     """
     parts = own if isinstance(own, Mapping) else {OWN: own} if own is not None else {}
     job = job_step(steps) if steps.size else np.empty(0)
     known = np.flatnonzero(job > 0)
-    if len(known) < _FEWEST:
+    if not len(known):
         return []
     known = known[warm_up(job[known]) :]
     y, period = without_period(np.log(job[known]), known)
-    at = onsets.jumps(y)
+    at = onsets.jumps(y) if len(known) >= _FEWEST else []
     if at and at[0] < WARM_UP and np.median(y[: at[0]]) > np.median(y[at[0] : at[0] + onsets.NEAR]):
         known, y, at = known[at[0] :], y[at[0] :], [each - at[0] for each in at[1:]]
     turn = period if period <= _SHORT_PERIOD else 1
     least = {name: _least(values)[None, :] for name, values in (waiting or {}).items()}
     series = _Series(job, known, y, parts, least, core_wait, turn)
-    spots = series.with_own(at)
+    if onsets.grows(y):
+        return series.growth(len(steps))
+    spots = series.with_own(at) if len(known) >= _FEWEST else []
     places = onsets.neighbours([spot.at for spot in spots], len(y))
     return [series.change(*each, len(steps)) for each in zip(spots, places, strict=True)]
 
@@ -338,6 +343,22 @@ class _Series(NamedTuple):
         part = "" if who.part == OWN else who.part
         since = int(self.known[where[0]])
         return Change(*onset, before, after, after / before, ranks, named, lasts, part, since)
+
+    def growth(self, count: int) -> list[Change]:
+        """The change of steps that become longer little by little; none if waiting for a core explains it."""
+        quarter = len(self.known) // 4
+        sides = self.known[:quarter], self.known[-quarter:]
+        before, after = (float(np.median(in_turns(self.job[side], self.turn))) for side in sides)
+        who = culprits(self.parts, sides, self.turn, _COUNTS * (after - before), 1.0)
+        rows = np.array(who.ranks, np.intp)
+        own = self.parts[who.part][rows] if who.ranks else self.job[None, :]
+        if self._explained(own, rows if who.ranks else None, sides, after - before):
+            return []
+        begin, end = int(sides[0][-1]) + 1, int(sides[1][0])
+        ranks, named = who.ranks or tuple(range(count)), bool(who.ranks) or count == 1
+        part = "" if who.part == OWN else who.part
+        since = int(self.known[0])
+        return [Change(begin, begin, end, before, after, after / before, ranks, named, None, part, since, gradual=True)]
 
     def _placed(self, spot: Spot, where: tuple[int, int, int], who: Culprits) -> Onset:
         """The step of a change, by the own time of the ranks that changed, else by the part that did, else by all."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.common.format import duration, percent
+from harness.common.format import amount, duration, percent
 from harness.live.onsets import NEAR
 from harness.live.pace import Change
 from harness.live.text import ranks_named
@@ -85,9 +85,11 @@ def _by_chance(first: NDArray[np.intp], weights: F64, ranks: int) -> float:
 F64 = NDArray[np.float64]
 CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core
 PAGE_FAULTS = "page faults"  # among the phases, but a number, not a time
+PEAK_MEMORY = "peak memory"  # the same, in bytes
 _PHASES = {"data": "data loading", "optimizer": "the optimizer"}
 _MOST_OF_IT = 0.5  # of a change, by which a phase must have changed to be named
 _MANY_FAULTS = 200  # more or fewer per step, and twice as many: they have to do with a change
+_MORE_MEMORY = 1.05
 _BACK = 0.3  # of a change, within which the pace is again what it was
 
 
@@ -105,6 +107,11 @@ def returns(before: Change, change: Change) -> bool:
 
 def change_sentence(change: Change, phase: str | None, unit_ns: float = 1.0) -> str:
     """One change in words. phase: the one that changed, if it is known."""
+    if change.gradual:
+        return (
+            f"Steps become longer little by little: {duration(change.before * unit_ns)} up to step {change.step - 1}, "
+            f"{duration(change.after * unit_ns)} from step {change.high} on{_where(change, phase)}."
+        )
     what = "slower" if change.ratio > 1 else "faster"
     between = "" if change.low == change.high else f" (between {change.low} and {change.high})"
     until = "" if change.lasts is None else f", until step {change.lasts}"
@@ -124,7 +131,7 @@ def _where(change: Change, phase: str | None) -> str:
 
 def grown_phase(change: Change, phases: Mapping[str, F64]) -> str | None:
     """The phase that changed by most of the change, on the ranks that changed; None: none did, or it is not known."""
-    times = {name: values for name, values in phases.items() if name not in (CORE_WAIT, PAGE_FAULTS)}
+    times = {name: values for name, values in phases.items() if name not in (CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY)}
     moved = {name: _moved(change, values) for name, values in times.items()}
     step = change.after - change.before
     shares = {name: each / step for name, each in moved.items() if np.isfinite(each)}
@@ -172,6 +179,12 @@ def evidence(
     if waited:
         longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
         texts.append(f"threads waited {longer} per step for a core, which other programs used")
+    if change.gradual and PEAK_MEMORY in phases:
+        before, after = (float(np.max(side)) for side in _medians(change, phases[PEAK_MEMORY][list(change.ranks)]))
+        if after > _MORE_MEMORY * before:
+            texts.append(
+                f"peak memory: {amount(before)} before, {amount(after)} after: something is kept from each step"
+            )
     if PAGE_FAULTS in phases:
         before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))
         slow, fast = (after, before) if change.ratio > 1 else (before, after)

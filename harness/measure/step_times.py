@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from harness.analysis.summary import PaceChange, SlowestRank
 from harness.live.pace import OWN, WAITING, Change, changes, own_parts
-from harness.live.pace_words import CORE_WAIT, FEWEST, PAGE_FAULTS, evidence, grown_phase, slowest
+from harness.live.pace_words import CORE_WAIT, FEWEST, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase, slowest
 
 F64 = NDArray[np.float64]
 PARTS = ("data", "forward", "backward", "optimizer")
-_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns", "page_faults", "own_ns")
+_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns", "page_faults", "peak_memory_bytes", "own_ns")
 _NAMES = {"data loading": "data"}  # of phases in traces
 _PROFILED = ("warmup", "active")  # phases of the window: a profiler makes their steps longer
 _MOST = 1 << 24  # a step's number
@@ -43,7 +43,7 @@ class StepTimes:
         """The ranks, the numbers of the steps, and each field as (ranks, steps)."""
         ranks = sorted(self.ranks)
         numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(self.ranks[rank][0] for rank in ranks)]))
-        names = ("step", *PARTS, CORE_WAIT, PAGE_FAULTS, OWN)
+        names = ("step", *PARTS, CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, OWN)
         found = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
         for row, rank in enumerate(ranks):
             own, values = self.ranks[rank]
@@ -100,6 +100,7 @@ def _shown(
         ratio=change.ratio,
         ranks=[ranks[row] for row in change.ranks],
         named=change.named,
+        gradual=change.gradual,
         phase=grown_phase(change, fields),
         evidence=evidence(change, own, fields, ranks),
     )

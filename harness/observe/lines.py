@@ -31,7 +31,7 @@ AROUND = 1  # lines of source before and after
 LONGEST = 400  # characters of a line of source
 # While a look waits for the interpreter's lock, in the profiled steps. With Python's own 5 ms a look at code that often
 # gives the lock away, as at calls into PyTorch, would find only these calls, and not the Python between them.
-PATIENCE_S = 0.0005
+PATIENCE_S = 0.00005
 CALLERS = 8  # of a place that are written, the nearest
 MOST_WITH_CALLERS = 4096  # places; a program with more of them calls itself in ever new ways
 _OTHERS = ("site-packages", "dist-packages")

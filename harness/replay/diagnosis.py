@@ -20,7 +20,7 @@ from harness.replay.collectives import EARLY, WAITED_NS
 from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
-from harness.replay.line_shares import line_shares
+from harness.replay.line_shares import joined_stalls, line_shares
 from harness.replay.process import unpack_graph
 from harness.replay.remainder import changes_work, remainder, work_left
 from harness.replay.suspect import NORMAL, Cause, Gain, ReplayContext, Suspect, without_all
@@ -93,7 +93,7 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         alone=job.alone,
         unknown_ns=_unknown_ns(job),
     )
-    suspected = suspects(context)
+    suspected = joined_stalls(context, suspects(context))
     if error > MOST_ERROR:
         return replayed, _at_lines(context, suspected, by_share(context.summary))
     kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]

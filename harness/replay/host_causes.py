@@ -23,6 +23,7 @@ from harness.replay.suspect import (
     HOST_TIME,
     LEAST,
     MOSTLY,
+    WORK_TIME,
     Cause,
     ReplayContext,
     Suspect,
@@ -47,6 +48,7 @@ _MOST = 0.5
 _COVERS = 0.8  # of a stall, from which Python's collector is its reason: code that makes many objects starts it, too
 _WAITING = 0.25  # of a step without a core: less is usual where ranks have few cores for their threads
 _LAUNCHING = 0.1  # of a step between operators, from which the operators are called small
+_LAUNCHING_ELSEWHERE = 0.05  # the same outside of the model's phases
 STEADY = (Cause.TINY_KERNELS, Cause.SYNCHRONISATION, Cause.BLOCKING_COPY, Cause.ALLOCATION, Cause.DATA_STALL)
 _RUNNING = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.HOST_GAP)
 
@@ -98,13 +100,16 @@ def _named(context: ReplayContext, found: Suspect) -> Suspect:
 
 
 def tiny(context: ReplayContext) -> Iterator[Suspect]:
-    """The host needs much time between operators."""
+    """The host needs much time between operators: in the model's phases, or in other code with many operators."""
     if not context.on_cpu:
         return  # told by `activities`
-    chosen = [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots((TimeCategory.HOST_GAP,), phase)]
-    for found in without_time(context, Cause.TINY_KERNELS, chosen, None):
+    for phases, least in (((FORWARD, BACKWARD, OPTIMIZER), _LAUNCHING), ((OTHER, BETWEEN), _LAUNCHING_ELSEWHERE)):
+        chosen = [s for phase in phases for s in slots((TimeCategory.HOST_GAP,), phase)]
         between = float(context.time_ns[:, :, chosen].sum(axis=2).mean())
-        if between > _LAUNCHING * context.step_ns:
+        inside = float(sum(context.of(WORK_TIME, phase) for phase in phases).mean())
+        if between <= least * context.step_ns or (FORWARD not in phases and between > inside):
+            continue  # other code may be Python that calls few operators
+        for found in without_time(context, Cause.TINY_KERNELS, chosen, None if FORWARD in phases else OTHER):
             said = f"{between / context.step_ns:.0%} of a step between operators"
             yield replace(found, evidence=said, standing=True)
 

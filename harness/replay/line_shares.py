@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from harness.analysis.summary import CodeLocation, LineShare
 from harness.replay.graph import BACKWARD, FORWARD, N_PHASES, SLOTS, TimeCategory
 from harness.replay.lines import NOT_THERE, Frame, frames_of
 from harness.replay.process import ProcessGraph
-from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, ReplayContext, Suspect, slots
+from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, ReplayContext, Suspect, counterfactual, slots
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64
 
@@ -66,10 +67,39 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
         detail = {"inside": _location(inside)} if within >= LEAST and inside != first else {}
     else:
         shares, detail = _shown(table, by_line, first), {}
-    outermost = next((_location(call) for call in reversed(calls) if call != first), None)
+    outer = [] if suspect.cause is Cause.TINY_KERNELS else reversed(calls)  # small operators may be all of a program
+    outermost = next((_location(call) for call in outer if call != first), None)
     return [
         own.model_copy(update={**detail, "called_at": outermost}) if i == 0 else own for i, own in enumerate(shares)
     ]
+
+
+def joined_stalls(context: ReplayContext, suspects: Sequence[Suspect]) -> list[Suspect]:
+    """The suspects; stalls of the same processes in the same lines are one, in whatever phases these lines run, and
+    what takes longer from step to step there is their evidence."""
+    found: list[Suspect] = []
+    for own in suspects:
+        other = next((one for one in found if _is_same_code(context, one, own)), None)
+        if other is None:
+            found.append(own)
+        elif Cause.GROWING in (own.cause, other.cause):
+            stall, grows = (other, own) if own.cause is Cause.GROWING else (own, other)
+            found[found.index(other)] = replace(stall, evidence=grows.evidence)
+        else:
+            slots_of_both = [*other.slots, *own.slots]
+            found[found.index(other)] = counterfactual(context, own.cause, None, own.processes, slots_of_both)
+    return found
+
+
+def _is_same_code(context: ReplayContext, one: Suspect, other: Suspect) -> bool:
+    causes = {one.cause, other.cause}
+    if not causes <= {Cause.HOST_STALL, Cause.GROWING} or one.processes != other.processes:
+        return False
+    plain = one.slots and other.slots and not (one.what or other.what or one.alone or other.alone)
+    if not plain and Cause.GROWING not in causes:
+        return False
+    shares = [{line.where: line.share for line in line_shares(context, own)} for own in (one, other)]
+    return sum(min(share, shares[1].get(where, 0.0)) for where, share in shares[0].items()) >= _MOST
 
 
 def _shown(table: _Table, by_line: dict[Frame, float], first: Frame) -> list[LineShare]:
@@ -146,11 +176,14 @@ class _Table:
         """Whether most of the time in a line, on the ranks that lose it, is lost; of code that only they run, whether
         the others are not there."""
         mine, chosen = self.within(frame), np.array(slots((*HOST_TIME, *WORK_TIME)))
-        whole = self._whole(suspect.processes, suspect.steps, chosen)[mine].sum()
+        of_each = self._whole(suspect.processes, suspect.steps, chosen)
+        whole, lost_ns = of_each[mine].sum(), self.lost(suspect).sum()
         others = [p for p in range(len(self._processes)) if p not in suspect.processes]
         if suspect.alone and others:
             return bool(self._whole(others, suspect.steps, chosen)[mine].sum() <= NOT_THERE * whole)
-        return bool(lost[mine].sum() * self.lost(suspect).sum() >= _MOST * whole)
+        # between small operators is only a part of any line's time
+        least = lost_ns / max(of_each.sum(), 1) if suspect.cause is Cause.TINY_KERNELS else _MOST
+        return bool(lost[mine].sum() * lost_ns >= min(least, _MOST) * whole)
 
     def source(self, frame: Frame) -> dict[str, Any]:
         """The fields of a line's source, where it is known."""
@@ -179,6 +212,10 @@ class _Table:
         rows = [tuple(row for p, row in suspect.activities if p == each) for each in range(len(self._processes))]
         times = np.stack([self._times(own, chosen, of) for own, of in zip(self._processes, rows, strict=True)])
         mine, hits = list(suspect.processes), suspect.steps
+        if suspect.cause is Cause.GROWING:
+            first, *_, last = np.array_split(times[mine].mean(axis=0), 4)
+            more: F64 = np.maximum(last.mean(axis=0) - first.mean(axis=0), 0)
+            return more
         lost: F64 = times[mine][:, hits].mean(axis=(0, 1)) if hits.any() else times[mine].mean(axis=(0, 1))
         if is_more:
             return lost

@@ -217,3 +217,10 @@ def _by_function(process: int, first: Sequence[Frame | None], times: LineTimes, 
         for i in mine:
             by_line[first[i]] += by_place[i]  # type: ignore[index]
         yield OwnCode(process, by_line.most_common(1)[0][0], ns)
+
+
+def code_by_function(
+    process: int, lines: Sequence[CodeLine], times: LineTimes, chosen: NDArray[np.int64], steps: int
+) -> list[OwnCode]:
+    """The code of a process in some slots, by the function that each innermost line is in."""
+    return list(_by_function(process, [frames_of(line)[0] for line in lines], _kept(times, chosen, steps), steps))

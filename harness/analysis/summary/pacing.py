@@ -50,6 +50,9 @@ class PaceChange(SummaryPart, kw_only=True):
     is false."""
     named: bool
     """Whether their own time shows it. A rank that stalls where the others wait for it cannot be named."""
+    gradual: bool = False
+    """Steps became longer little by little, from quarter to quarter: `before_ns` is the median of the first quarter,
+    which ends before `step`, and `after_ns` that of the last, which begins at `high_step`."""
     phase: str | None = None
     """The phase that changed by at least half of it: data, forward, backward, optimizer. Null if none did."""
     evidence: str = ""

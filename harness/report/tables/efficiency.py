@@ -275,7 +275,7 @@ def _slowest(s: Summary, changes: Sequence[Change]) -> list[str]:
 
 def _change(each: summary.PaceChange) -> Change:
     numbers = each.step, each.low_step, each.high_step, each.before_ns, each.after_ns, each.ratio
-    return Change(*numbers, tuple(each.ranks), each.named, each.last_step)
+    return Change(*numbers, tuple(each.ranks), each.named, each.last_step, gradual=each.gradual)
 
 
 def _who(each: summary.PaceChange) -> str:
@@ -290,7 +290,7 @@ PACE_CHANGES = TableOf[summary.PaceChange](
     rows=lambda s: s.pace_changes,
     columns=(
         Column("step", lambda x: str(x.step)),
-        Column("95 % interval", lambda x: f"{x.low_step} to {x.high_step}"),
+        Column("95 % interval", lambda x: "gradual" if x.gradual else f"{x.low_step} to {x.high_step}"),
         Column("until", lambda x: "the end" if x.last_step is None else str(x.last_step)),
         Column("before", lambda x: duration(x.before_ns)),
         Column("after", lambda x: duration(x.after_ns)),
