@@ -1,9 +1,9 @@
 """Which line of the user's code the main thread is in, sampled by a thread of its own: `lines/rank<R>.jsonl`.
 
 One JSON object per line: `start`; `place`, once for each place before its first use, with the source around it and
-with the user's lines that called it; `at`, whenever the main thread is seen at another place than before, with the time
-of the look before; `end`. Frames of the standard library, of installed packages and of the observer are skipped: the
-place is the innermost frame that is the user's own.
+with the user's lines that called it; `at`, whenever the main thread is seen at another place than before, and at each
+look in the profiled steps, with the time of the look before; `end`. Frames of the standard library, of installed
+packages and of the observer are skipped: the place is the innermost frame that is the user's own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LineSampler:
         self._looked_ns = 0
         self._pending: list[tuple[int, int, int | None]] = []  # times of two looks, and the place
         self._on_flush, self._flush_at_s = on_flush, 0.0
-        self._period_s = 1 / HZ
+        self._is_fast, self._period_s = False, 1 / HZ
         self._interval_s: float | None = None  # Python's own, while it is ours
         self._stop = threading.Event()
         self._write(event="start", rank=rank, host=socket.gethostname(), pid=os.getpid(), hz=HZ, unix_ns=time.time_ns())
@@ -76,7 +76,7 @@ class LineSampler:
 
     def faster(self, fast: bool) -> None:
         """Sample at the rate of the profiled steps, or of the others."""
-        self._period_s = 1 / (WINDOW_HZ if fast else HZ)
+        self._is_fast, self._period_s = fast, 1 / (WINDOW_HZ if fast else HZ)
         if fast and self._interval_s is None and sys.getswitchinterval() > PATIENCE_S:
             self._interval_s = sys.getswitchinterval()
             sys.setswitchinterval(PATIENCE_S)
@@ -120,7 +120,7 @@ class LineSampler:
         before_ns, self._looked_ns = self._looked_ns, unix_ns
         places = self._users(found)
         number = None if not places else self._number(places)
-        if number != self._last:
+        if number != self._last or self._is_fast:
             self._last = number
             self._pending.append((unix_ns, before_ns, number))
 

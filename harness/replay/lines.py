@@ -15,10 +15,10 @@ from harness.analysis.process.intervals import Intervals, difference, distinct, 
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.device import categories_of
 from harness.replay.graph import N_PHASES, SLOTS, HostSegments, HostThread, TimeCategory, slot
-from harness.traces.sampled_lines import CodeLine, LineStretches, SampledLines
+from harness.traces.sampled_lines import UNSEEN, CodeLine, LineStretches, SampledLines
 from harness.traces.trace import F64, I64
 
-LONG_NS = 2_000_000  # a segment of the host, at whose borders a line may rather begin and end
+LONG_NS = 2_000_000  # a segment of the host, at whose borders, as at those of a stall, a line may rather begin and end
 
 
 class LineTimes(NamedTuple):
@@ -53,13 +53,13 @@ def line_times(
     """The lines that have some time, and the times of one process. thread: with all its nodes."""
     if lines is None:
         return [], NO_TIMES
-    edge = thread.segments.edge
-    long = np.diff(edge) >= LONG_NS
+    edge, usual = thread.segments.edge, thread.segments.usual_ns
+    long = (np.diff(edge) >= LONG_NS) | (np.diff(edge) > usual)
     stretches = lines.stretches(np.unique(np.concatenate([edge[:-1][long], edge[1:][long]])))
     parts = [*_of_host(m, stretches, thread, steps), _of_activities(stretches, thread.activities, steps)]
     if not m.view.on_cpu:
         parts.append(_of_kernels(m, stretches, steps))
-    times = _summed(parts)
+    times = _summed([_with_unseen(LineTimes(*map(np.concatenate, zip(*parts, strict=True))))])
     used, place = np.unique(times.place, return_inverse=True)
     none = int(len(used) > 0 and used[0] < 0)  # -1 stays -1
     return [lines.places[i] for i in used[none:].tolist()], times._replace(place=place.reshape(-1) - none)
@@ -125,6 +125,23 @@ def _of_kernels(m: MeasuredProcess, lines: LineStretches, steps: HostSteps) -> L
         ns[own] = lengths_within(exposed, events.start_ns[rows[own]], events.end_ns[rows[own]])
     of = slot(0) + N_PHASES * np.where(sent, TimeCategory.TRANSFER, categories_of(m)[rows])
     return LineTimes(step, of, lines.at(events.launch_ns[rows]), ns)
+
+
+def _with_unseen(times: LineTimes) -> LineTimes:
+    """The time in which nobody looked is at the places of the same slot, as often as these were seen: looks come at any
+    moment."""
+    unseen = times.place == UNSEEN
+    found = [LineTimes(*(column[~unseen] for column in times))]
+    for of in np.unique(times.slot[unseen]).tolist():
+        rows, seen = unseen & (times.slot == of), ~unseen & (times.slot == of)
+        step, which = np.unique(times.step[rows], return_inverse=True)
+        by_step = np.bincount(which, times.ns[rows])
+        place, which = np.unique(np.append(times.place[seen], -1), return_inverse=True)
+        by_place = np.bincount(which, np.append(times.ns[seen], 0 if seen.any() else 1))
+        ns = np.outer(by_step, by_place / max(by_place.sum(), 1)).round().astype(np.int64)
+        steps, places = np.repeat(step, len(place)), np.tile(place, len(step))
+        found.append(LineTimes(steps, np.full(len(steps), of), places, ns.ravel()))
+    return LineTimes(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def _summed(parts: list[LineTimes]) -> LineTimes:

@@ -28,6 +28,7 @@ _MOST_HZ = 10_000
 _LATEST_NS = 1 << 62
 _LARGEST = 1 << 31
 _FEWEST_CHANGES = 20  # of which the shortest distances show how often the thread was sampled
+UNSEEN = -2  # in place of an index into the places
 _LATE = 3  # periods between two looks, from which the sampler was kept from looking
 
 
@@ -53,10 +54,10 @@ class LineStretches(NamedTuple):
     place: I32
 
     def at(self, moment_ns: I64) -> I64:
-        """The place of each moment; -1 also where none is known."""
+        """The place of each moment; UNSEEN where nobody looked."""
         row = np.searchsorted(self.start_ns, moment_ns, side="right") - 1
         known = (row >= 0) & (moment_ns < np.append(self.end_ns, 0)[row])
-        return np.where(known, np.append(self.place, -1)[row], -1).astype(np.int64)
+        return np.where(known, np.append(self.place, -1)[row], UNSEEN).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from harness.live.pace import WAITING, Change, changes, own_parts
 from harness.live.pace_words import (
     CORE_WAIT,
     PAGE_FAULTS,
+    PEAK_MEMORY,
     Slowest,
     change_sentence,
     evidence,
@@ -107,9 +108,38 @@ def test_slow_steps_at_the_start_are_no_change(slow: list[float]) -> None:
     assert changes(steps) == []
 
 
-def test_a_slow_drift_is_no_change() -> None:
+@pytest.mark.parametrize("count", [24, 60, 600])
+def test_steps_that_become_longer_little_by_little_are_one_gradual_change(count: int) -> None:
+    growing = _flat(count)
+    growing[1] *= np.linspace(1, 1.5, count)
+    (change,) = changes(np.maximum(growing[:1], growing[1:]).repeat(2, axis=0), growing)
+    assert (change.gradual, change.ranks, change.named, change.lasts) == (True, (1,), True, None)
+    assert (change.step, change.high) == (count // 4, count - count // 4)
+    assert change.ratio == pytest.approx(1.5 * (7 / 8) / 1.12, abs=0.12)
+    sentence = change_sentence(change, None)
+    assert sentence.startswith("Steps become longer little by little: ")
+    assert f"up to step {count // 4 - 1}" in sentence and f"from step {count - count // 4} on; on rank 1." in sentence
+
+
+def test_a_slow_drift_by_less_is_no_change() -> None:
     steps = _flat(600)
-    assert changes(steps * np.linspace(1, 1.3, 600)) == []
+    assert changes(steps * np.linspace(1, 1.12, 600)) == []
+    assert changes(steps * np.linspace(1.5, 1, 600)) == []
+
+
+def test_steps_that_become_longer_because_cores_are_missing_are_no_change() -> None:
+    steps = _flat(60)
+    more = np.linspace(0, 0.5 * STEP_NS, 60)
+    assert changes(steps + more, steps + more, core_wait=np.tile(more, (2, 1))) == []
+
+
+def test_what_is_kept_from_each_step_is_evidence_of_a_gradual_change() -> None:
+    steps = _flat(60) * np.linspace(1, 1.5, 60)
+    (change,) = changes(steps, steps)
+    memory = np.tile(np.linspace(1e9, 2e9, 60), (2, 1))
+    shown = evidence(change, steps, {PEAK_MEMORY: memory})
+    assert shown == "peak memory: 1.24 GB before, 2 GB after: something is kept from each step"
+    assert evidence(change, steps, {PEAK_MEMORY: np.full((2, 60), 1e9)}) == ""
 
 
 def test_a_change_keeps_its_step_where_steps_are_not_known() -> None:
