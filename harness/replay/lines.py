@@ -18,7 +18,7 @@ from harness.replay.graph import N_PHASES, SLOTS, HostSegments, HostThread, Time
 from harness.traces.sampled_lines import UNSEEN, CodeLine, LineStretches, SampledLines
 from harness.traces.trace import F64, I64
 
-LONG_NS = 2_000_000  # a segment of the host, at whose borders, as at those of a stall, a line may rather begin and end
+LONG_NS = 2_000_000  # a segment of the host, at whose borders, as at those of stalls and phases, a line rather begins
 
 
 class LineTimes(NamedTuple):
@@ -55,11 +55,13 @@ def line_times(
         return [], NO_TIMES
     edge, usual = thread.segments.edge, thread.segments.usual_ns
     long = (np.diff(edge) >= LONG_NS) | (np.diff(edge) > usual)
-    stretches = lines.stretches(np.unique(np.concatenate([edge[:-1][long], edge[1:][long]])))
-    parts = [*_of_host(m, stretches, thread, steps), _of_activities(stretches, thread.activities, steps)]
+    enters = edge[1:-1][np.diff(thread.segments.slot.astype(np.int64) % N_PHASES) != 0]
+    stretches = lines.stretches(np.unique(np.concatenate([edge[:-1][long], edge[1:][long], enters])))
+    looks = _looks(lines, thread.segments, steps)
+    parts = [*_of_host(m, stretches, thread, steps, looks), _of_activities(stretches, thread.activities, steps)]
     if not m.view.on_cpu:
         parts.append(_of_kernels(m, stretches, steps))
-    times = _summed([_with_unseen(LineTimes(*map(np.concatenate, zip(*parts, strict=True))))])
+    times = _summed([_with_unseen(_joined(parts), looks)])
     used, place = np.unique(times.place, return_inverse=True)
     none = int(len(used) > 0 and used[0] < 0)  # -1 stays -1
     return [lines.places[i] for i in used[none:].tolist()], times._replace(place=place.reshape(-1) - none)
@@ -84,8 +86,29 @@ def _pieces(lines: LineStretches, segments: HostSegments, steps: HostSteps, *mor
     return _Pieces(step[kept], lines.at(start[kept]), segment[kept], start[kept], np.diff(edges)[kept])
 
 
-def _of_host(m: MeasuredProcess, lines: LineStretches, thread: HostThread, steps: HostSteps) -> list[LineTimes]:
-    """What of each segment is usual belongs to its own slot, the rest to that of what is more than usual."""
+def _looks(lines: SampledLines, segments: HostSegments, steps: HostSteps) -> LineTimes:
+    """How often each place was seen in segments of each slot, and, where these are longer than usual, in the slot of
+    what is more; empty where not every look was recorded."""
+    step = steps.of(lines.seen_ns)
+    segment = np.searchsorted(segments.edge, lines.seen_ns, side="right") - 1
+    length = np.diff(segments.edge)
+    inside = (step >= 0) & (segment >= 0) & (segment < len(length)) & lines.has_each_look
+    step, segment, place = step[inside], segment[inside], lines.place[inside].astype(np.int64)
+    more = (length > segments.usual_ns)[segment]
+    own, excess = (of[segment].astype(np.int64) for of in (segments.slot, segments.excess))
+    return LineTimes(
+        np.append(step, step[more]),
+        np.append(own, excess[more]),
+        np.append(place, place[more]),
+        np.ones(len(step) + np.count_nonzero(more), np.int64),
+    )
+
+
+def _of_host(
+    m: MeasuredProcess, lines: LineStretches, thread: HostThread, steps: HostSteps, looks: LineTimes
+) -> list[LineTimes]:
+    """What of each segment is usual belongs to its own slot, the rest to that of what is more than usual. Where looks
+    are known, a segment that is too short to be seen each time has no place of its own."""
     segments = thread.segments
     _, time, since = thread.ordered()
     since, until = np.clip(since[1:], time[:-1], time[1:]), time[1:]
@@ -96,6 +119,9 @@ def _of_host(m: MeasuredProcess, lines: LineStretches, thread: HostThread, steps
     own, excess = (of[pieces.segment].astype(np.int64) for of in (segments.slot, segments.excess))
     waiting = TimeCategory.TRANSFER if m.view.on_cpu else TimeCategory.WAIT_TAIL
     own = np.where(waits, waiting * N_PHASES + own % N_PHASES, own)
+    if len(looks.ns):
+        short = ~waits & (np.diff(segments.edge) < LONG_NS)[pieces.segment]
+        pieces = pieces._replace(place=np.where(short, UNSEEN, pieces.place))
     usual = segments.usual_ns / np.maximum(np.diff(segments.edge), 1)
     some = np.rint(pieces.ns * np.where(waits, 1.0, usual[pieces.segment])).astype(np.int64)
     parts = ((own, some), (excess, pieces.ns - some))
@@ -127,26 +153,39 @@ def _of_kernels(m: MeasuredProcess, lines: LineStretches, steps: HostSteps) -> L
     return LineTimes(step, of, lines.at(events.launch_ns[rows]), ns)
 
 
-def _with_unseen(times: LineTimes) -> LineTimes:
-    """The time in which nobody looked is at the places of the same slot, as often as these were seen: looks come at any
-    moment."""
+def _joined(parts: Sequence[LineTimes]) -> LineTimes:
+    return LineTimes(*map(np.concatenate, zip(NO_TIMES, *parts, strict=True)))
+
+
+def _with_unseen(times: LineTimes, looks: LineTimes) -> LineTimes:
+    """The time in which nobody looked is at the places of the same slot, as often as these were seen: in the same step,
+    else in all of them, since looks come at any moment; without looks, as long as it was at them."""
     unseen = times.place == UNSEEN
     found = [LineTimes(*(column[~unseen] for column in times))]
     for of in np.unique(times.slot[unseen]).tolist():
-        rows, seen = unseen & (times.slot == of), ~unseen & (times.slot == of)
+        rows = unseen & (times.slot == of)
         step, which = np.unique(times.step[rows], return_inverse=True)
         by_step = np.bincount(which, times.ns[rows])
-        place, which = np.unique(np.append(times.place[seen], -1), return_inverse=True)
-        by_place = np.bincount(which, np.append(times.ns[seen], 0 if seen.any() else 1))
-        ns = np.outer(by_step, by_place / max(by_place.sum(), 1)).round().astype(np.int64)
-        steps, places = np.repeat(step, len(place)), np.tile(place, len(step))
-        found.append(LineTimes(steps, np.full(len(steps), of), places, ns.ravel()))
-    return LineTimes(*map(np.concatenate, zip(*found, strict=True)))
+        seen = _of_slot(looks, of) if (looks.slot == of).any() else _of_slot(found[0], of)
+        place, which = np.unique(np.append(seen.place, -1), return_inverse=True)
+        at, count = which[:-1].reshape(-1), len(place)
+        everywhere = np.bincount(at, seen.ns, count) if len(at) else np.ones(count)
+        same = np.isin(seen.step, step)
+        key = np.searchsorted(step, seen.step[same]) * count + at[same]
+        by_place = np.bincount(key, seen.ns[same], len(step) * count).reshape(len(step), count)
+        by_place[by_place.sum(axis=1) == 0] = everywhere
+        ns = (by_place * (by_step / np.maximum(by_place.sum(axis=1), 1))[:, None]).round().astype(np.int64)
+        found.append(LineTimes(np.repeat(step, count), np.full(ns.size, of), np.tile(place, len(step)), ns.ravel()))
+    return _joined(found)
+
+
+def _of_slot(times: LineTimes, of: int) -> LineTimes:
+    return LineTimes(*(column[times.slot == of] for column in times))
 
 
 def _summed(parts: list[LineTimes]) -> LineTimes:
     """One row for each step, slot and place."""
-    step, of, place, ns = (np.concatenate(column) for column in zip(NO_TIMES, *parts, strict=True))
+    step, of, place, ns = _joined(parts)
     slots, places = 1 + of.max(initial=0), 2 + place.max(initial=0)
     keys, which = np.unique((step * slots + of) * places + place + 1, return_inverse=True)
     sums = np.bincount(which, ns, len(keys)).astype(np.int64)
@@ -185,7 +224,7 @@ def own_code(
     """The code that each of several processes has for itself. lines, times: of each process. chosen: the slots that
     count."""
     found: list[OwnCode] = []
-    if len(lines) < 2:
+    if len(lines) < 2 or not all(lines):  # of a process without lines it is not known what it runs
         return found
     sums = [_at_frames(own, _kept(t, chosen, steps)) for own, t in zip(lines, times, strict=True)]
     for process, (own, t) in enumerate(zip(lines, times, strict=True)):

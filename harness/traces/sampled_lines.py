@@ -62,9 +62,9 @@ class LineStretches(NamedTuple):
 
 @dataclass(frozen=True)
 class SampledLines:
-    """n changes of the main thread's place, in order of time: it came to `place` (an index into `places`, -1: not in
-    the user's code) after `after_ns` and no later than `seen_ns`. until_ns: the end of the last stretch. period_ns:
-    between two looks."""
+    """n changes of the main thread's place, or looks, in order of time: it came to `place` (an index into `places`, -1:
+    not in the user's code) after `after_ns` and no later than `seen_ns`. until_ns: the end of the last stretch.
+    period_ns: between two looks."""
 
     after_ns: I64
     seen_ns: I64
@@ -77,6 +77,12 @@ class SampledLines:
         """The same on a clock whose zero is this unix time."""
         after, seen, until = self.after_ns - epoch_ns, self.seen_ns - epoch_ns, self.until_ns - epoch_ns
         return replace(self, after_ns=after, seen_ns=seen, until_ns=until)
+
+    @property
+    def has_each_look(self) -> bool:
+        """Whether every look is a row, not only those that saw another place than the one before."""
+        apart = np.diff(self.seen_ns)
+        return len(apart) >= _FEWEST_CHANGES and float(np.median(apart)) < 1.5 * self.period_ns
 
     def stretches(self, borders_ns: I64) -> LineStretches:
         """When it was at each place. borders_ns: moments, in order, at which a line may rather have ended than at

@@ -108,14 +108,14 @@ def test_slow_steps_at_the_start_are_no_change(slow: list[float]) -> None:
     assert changes(steps) == []
 
 
-@pytest.mark.parametrize("count", [24, 60, 600])
+@pytest.mark.parametrize("count", [40, 60, 600])
 def test_steps_that_become_longer_little_by_little_are_one_gradual_change(count: int) -> None:
     growing = _flat(count)
     growing[1] *= np.linspace(1, 1.5, count)
     (change,) = changes(np.maximum(growing[:1], growing[1:]).repeat(2, axis=0), growing)
     assert (change.gradual, change.ranks, change.named, change.lasts) == (True, (1,), True, None)
     assert (change.step, change.high) == (count // 4, count - count // 4)
-    assert change.ratio == pytest.approx(1.5 * (7 / 8) / 1.12, abs=0.12)
+    assert change.ratio == pytest.approx(1.4375 / 1.0625, abs=0.03)
     sentence = change_sentence(change, None)
     assert sentence.startswith("Steps become longer little by little: ")
     assert f"up to step {count // 4 - 1}" in sentence and f"from step {count - count // 4} on; on rank 1." in sentence
@@ -129,7 +129,9 @@ def test_a_slow_drift_by_less_is_no_change() -> None:
 
 def test_steps_that_become_longer_because_cores_are_missing_are_no_change() -> None:
     steps = _flat(60)
-    more = np.linspace(0, 0.5 * STEP_NS, 60)
+    more = np.linspace(0, 0.6 * STEP_NS, 60) * (_dice(1).random(60) < 0.85)  # some steps lack none
+    (change,) = changes(steps + more, steps + more)
+    assert change.gradual
     assert changes(steps + more, steps + more, core_wait=np.tile(more, (2, 1))) == []
 
 
@@ -138,7 +140,7 @@ def test_what_is_kept_from_each_step_is_evidence_of_a_gradual_change() -> None:
     (change,) = changes(steps, steps)
     memory = np.tile(np.linspace(1e9, 2e9, 60), (2, 1))
     shown = evidence(change, steps, {PEAK_MEMORY: memory})
-    assert shown == "peak memory: 1.24 GB before, 2 GB after: something is kept from each step"
+    assert shown == "peak memory: 1.12 GB before, 1.88 GB after: something is kept from each step"
     assert evidence(change, steps, {PEAK_MEMORY: np.full((2, 60), 1e9)}) == ""
 
 

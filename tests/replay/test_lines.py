@@ -12,7 +12,7 @@ from harness.analysis.summary import LineShare, TimeLost
 from harness.replay.lines import LineTimes, own_code
 from harness.replay.process import pack_graph, unpack_graph
 from harness.traces.sampled_lines import CodeLine, SampledLines
-from harness.traces.trace import Trace
+from harness.traces.trace import Activity, Trace
 from tests.replay.replaying import parts_of, summary_of
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
 
@@ -180,6 +180,49 @@ def test_code_that_only_one_rank_runs_is_told_once_although_no_stall_is_long() -
     assert where.line == STALL and (called_at and called_at.line) == 42
 
 
+def more_in_forward(counts: Sequence[int]) -> list[TimeLost]:
+    """The findings, where both ranks have so many more operators in each step, in line STALL."""
+    job = CpuJob(replace(COSTS, steps=len(counts), more={(r, i): n for r in range(2) for i, n in enumerate(counts)}))
+    lines = []
+    for rank, trace in enumerate(job.traces()):
+        ends = np.sort(trace.ranges.end_ns[[trace.names[n] == "forward" for n in trace.ranges.name]])
+        one = COSTS.operator_ns + COSTS.gap_ns
+        spans = [(int(end) - n * one, int(end)) for end, n in zip(ends, counts, strict=True)]
+        lines.append(sampled(trace, of_phases(trace, spans), rank * MS))
+    return [found for found in summary_of(job.traces(), (), lines).findings if found.cause == "growing-work"]
+
+
+def test_code_that_takes_longer_from_step_to_step_is_told_with_its_line() -> None:
+    one = COSTS.operator_ns + COSTS.gap_ns
+    (found,) = more_in_forward([2 * step for step in range(16)])
+    assert (found.ranks, found.every, found.phase) == ([0, 1], None, "forward")
+    mean = sum(max(2 * step - 3, 0) for step in range(1, 16)) / 15  # more than in the first quarter
+    assert found.lost_ns == pytest.approx(mean * one, rel=0.15)
+    assert first(found.lines)[0] == STALL and first(found.lines)[1] > 0.8
+    assert found.evidence.endswith("ms in the last")
+
+
+@pytest.mark.parametrize("counts", [[20] * 16, [0, 40] * 8, [0] * 8 + [40] * 8, [30, 0, 10, 25] * 4])
+def test_code_that_takes_as_long_or_longer_at_once_does_not_grow(counts: list[int]) -> None:
+    assert more_in_forward(counts) == []
+
+
+def test_where_each_look_is_known_short_pieces_are_at_the_lines_seen_in_them() -> None:
+    """Operators of 300 µs, between them 300 µs of Python in another line, looked at every 5.1 ms."""
+    job = CpuJob(Costs(steps=8, operators=60, operator_ns=300 * US, gap_ns=300 * US, transfer_ns=MS))
+    lines = []
+    for rank, trace in enumerate(job.traces()):
+        rows = trace.events.activity == Activity.CPU_OP
+        inside = sorted(zip(trace.events.start_ns[rows].tolist(), trace.events.end_ns[rows].tolist(), strict=True))
+        looks = np.arange(inside[0][0] + rank * MS, inside[-1][1], 5_100 * US)
+        place = np.array([int(not any(a <= look < b for a, b in inside)) for look in looks.tolist()], np.int32)
+        places = [CodeLine("/home/me/train.py", line, "train") for line in (FORWARD, STALL)]
+        lines.append(SampledLines(looks - 5_100 * US, looks, place, places, int(looks[-1]), 5_100 * US))
+        assert lines[-1].has_each_look
+    found = next(found for found in summary_of(job.traces(), (), lines).findings if found.cause == "tiny-kernels")
+    assert first(found.lines) == (STALL, pytest.approx(1.0, abs=0.02))
+
+
 def test_code_of_one_rank_is_what_the_others_hardly_run() -> None:
     helper, loop = CodeLine("/t.py", 5, "helper", callers=(CALL,)), CodeLine("/t.py", 9, "train")
     slot_of_work = np.zeros(2, np.int64)
@@ -214,6 +257,7 @@ def test_lines_of_one_rank_alone_are_told_of_it_alone() -> None:
     stalls = [(x, x + 12 * MS) for x in begins(traces[1], "forward")]
     empty = SampledLines(*(np.empty(0, np.int64),) * 2, np.empty(0, np.int32), [], 0, 0)
     lost = summary_of(traces, (), [empty, sampled(traces[1], of_phases(traces[1], stalls))]).findings
+    assert lost[0].cause == "host-stall"
     assert first(lost[0].lines)[0] == STALL
 
 
