@@ -54,7 +54,7 @@ class Shape:
 
 SHAPES_OF_CODE = (
     Shape("accumulating_gpt", PYTHON, (1,)),
-    Shape("images", PYTHON, (0,), words=("-m", "images.train")),
+    Shape("images", (*PYTHON, "evaluation"), (0,), words=("-m", "images.train")),
     Shape("accelerate_clipping", ("host-stall", "tiny-kernels", "extra-compute"), (0, 1), launcher="accelerate"),
     Shape("trainer_copies", PYTHON, (0,)),
     Shape("lightning_average", PYTHON, (0,)),

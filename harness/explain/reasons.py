@@ -84,13 +84,16 @@ def _data(s: Summary, found: TimeLost) -> Reason:
 
 def _host_stall(s: Summary, found: TimeLost) -> Reason:
     """If nothing was recorded of the host, what would record it."""
-    if found.what is not None:
+    option = _records_the_host(s)
+    if found.what is not None or option is None:
         return Reason("")
-    option = _RECORDS_THE_HOST.get(next((source.tool for source in s.sources), ""))
-    if option is None or are_cpus(s.devices):
-        return Reason("")
-    change = Change(f"record what the host does: {option}")
-    return Reason("What the host did there was not recorded.", (change,))
+    return Reason("What the host did there was not recorded.", (Change(f"record what the host does: {option}"),))
+
+
+def _records_the_host(s: Summary) -> str | None:
+    """How the tool that made the traces records the host's Python; None: it cannot, or the host computes."""
+    tool = next((source.tool for source in s.sources), "")
+    return None if are_cpus(s.devices) else _RECORDS_THE_HOST.get(tool)
 
 
 def _launch_bound(s: Summary, found: TimeLost) -> Reason:
@@ -110,6 +113,8 @@ def _synchronisation(s: Summary, found: TimeLost) -> Reason:
     gap = max(gaps, key=lambda g: g.duration_ns, default=None)
     where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
     why = "The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing."
+    if not where and not found.lines and found.where is None and (option := _records_the_host(s)) is not None:
+        where = f" The line that waits was not recorded: {option} shows it."
     return Reason(f"{why}{where}")
 
 

@@ -95,10 +95,10 @@ def _is_same_code(context: ReplayContext, one: Suspect, other: Suspect) -> bool:
     causes = {one.cause, other.cause}
     if not causes <= {Cause.HOST_STALL, Cause.GROWING} or one.processes != other.processes:
         return False
-    plain = one.slots and other.slots and not (one.what or other.what or one.alone or other.alone)
-    if not plain and Cause.GROWING not in causes:
+    if Cause.GROWING not in causes and (one.alone or other.alone or not (one.slots and other.slots)):
         return False
-    shares = [{line.where: line.share for line in line_shares(context, own)} for own in (one, other)]
+    by_line = [line_shares(context, own) for own in (one, other)]
+    shares = [{(x.where.file, x.where.line): x.share for x in lines} for lines in by_line]
     return sum(min(share, shares[1].get(where, 0.0)) for where, share in shares[0].items()) >= _MOST
 
 

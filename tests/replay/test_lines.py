@@ -180,6 +180,27 @@ def test_code_that_only_one_rank_runs_is_told_once_although_no_stall_is_long() -
     assert where.line == STALL and (called_at and called_at.line) == 42
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_stalls_of_the_same_code_in_two_phases_are_one_finding(apart: bool) -> None:
+    """Of different lines they are two."""
+    phases, stalled = ("forward", "optimizer_step"), 12 * MS
+    stalls = {(rank, step): stalled for rank in range(2) for step in range(8)}
+    job = CpuJob(replace(COSTS, stalled=("forward", "optimizer"), stalls=stalls))
+    lines = []
+    for rank, trace in enumerate(job.traces()):
+        of = {x: 17 + apart * at for at, phase in enumerate(phases) for x in begins(trace, phase)}
+        usual = of_phases(trace)
+
+        def line_at(moment: int, of: dict[int, int] = of, usual: LineAt = usual) -> int:
+            return next((line for x, line in of.items() if x <= moment < x + stalled), usual(moment))
+
+        lines.append(sampled(trace, line_at, rank * MS))
+    found = [one for one in summary_of(job.traces(), (), lines).findings if one.cause == "host-stall"]
+    assert [(one.ranks, first(one.lines)[0]) for one in found] == [([0, 1], 17), ([0, 1], 18)][: 1 + apart]
+    if not apart:
+        assert found[0].lost_ns == pytest.approx(2 * stalled, rel=0.1) and found[0].phase is None
+
+
 def more_in_forward(counts: Sequence[int]) -> list[TimeLost]:
     """The findings, where both ranks have so many more operators in each step, in line STALL."""
     job = CpuJob(replace(COSTS, steps=len(counts), more={(r, i): n for r in range(2) for i, n in enumerate(counts)}))

@@ -120,7 +120,8 @@ def test_what_the_profiler_adds_is_subtracted_from_a_loss_to_small_operators_and
 
 def test_on_cpus_the_loss_to_small_operators_has_its_part_of_what_the_profiler_adds() -> None:
     cost = ProfilerCost(unprofiled_step_ns=60 * MS, profiled_step_ns=90 * MS, ratio=1.5)
-    given = summary(profiler_cost=cost, findings=[lost("tiny-kernels", 45 * MS)], devices=[device()])
+    given = summary(profiler_cost=cost, findings=[lost("tiny-kernels", 45 * MS)])
+    given.devices = [one.model_copy(update={"device_kind": "cpu"}) for one in given.devices]
     (small,) = without_profiler(given).findings
     assert (small.lost_ns, small.recorded_lost_ns) == (30 * MS, 45 * MS)
     assert (small.low_ns, small.high_ns) == (14 * MS, round(46 * MS / 1.5))  # all of it, or its part

@@ -209,11 +209,14 @@ def test_verifying_makes_an_unchanged_run_then_the_changed_one(
     (same, again), (changed, command) = launched
     assert same == run.record.experiment and again[:3] == ["slurm.sh", "-e", "1"] and "host-stall,ms=20" in again
     assert changed == DDP() and command == ["slurm.sh", "-e", "1"]
-    assert said(capsys).splitlines()[-4:] == [
+    assert said(capsys).splitlines()[-6:] == [
         "verified: no-stall-forward",
         "  unchanged, local-2: 100 ms a step",
         "  predicted for it: 77.7 ms (75.5 to 79.9 ms, 95 % interval)",
         "  measured, local-3: 77.0 ms: the interval held",
+        "",
+        "In this folder of runs 1 of 1 verified prediction was inside the interval; the measured step differed from "
+        "the predicted one by 0.9 %.",
     ]
 
 
@@ -243,9 +246,17 @@ def test_an_interval_that_did_not_hold_is_a_measurement(
     far = what_if("no-stall-forward", step_ns=40 * MS, low_ns=39 * MS, high_ns=41 * MS)
     run.summary.write_text(job(replayed=replay(20, 4, 0.0, far), **STALLED).model_dump_json(), encoding="utf-8")
     assert main(["whatif", "local-1", "--verify"]) == 0
-    assert said(capsys).splitlines()[-1] == (
+    first = said(capsys).splitlines()
+    assert first[-3] == (
         "  measured, local-3: 77.0 ms: 31.5 ms outside of the interval, and 73.4 % from the prediction. This is a "
         "measurement of how accurate such a prediction is"
+    )
+    assert first[-1].startswith("In this folder of runs 0 of 1 verified prediction was inside")
+    run.summary.write_text(job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED).model_dump_json(), encoding="utf-8")
+    assert main(["whatif", "local-1", "--verify"]) == 0
+    assert said(capsys).splitlines()[-1] == (
+        "In this folder of runs 1 of 2 verified predictions were inside the interval; the measured step differed from "
+        "the predicted one by 0.9 % to 73.4 %."
     )
 
 
@@ -254,7 +265,7 @@ def test_several_runs_are_made_in_turn_and_their_means_compared(
 ) -> None:
     assert main(["whatif", "local-1", "--verify", "--times", "2"]) == 0
     assert [bool(getattr(asked, "faults", ())) for asked, _ in launched] == [True, False, True, False]
-    unchanged, _, measured = said(capsys).splitlines()[-3:]
+    unchanged, _, measured = said(capsys).splitlines()[-5:-2]
     assert unchanged == "  unchanged, mean of local-2, local-4: 100 ms a step"
     assert measured == "  measured, mean of local-3, local-5: 77.0 ms: the interval held"
     two = verify(job(replayed=replay()), what_if("gas-x2"), [stepping(90), stepping(110)], [stepping(50)] * 2)

@@ -18,10 +18,11 @@ Where = tuple[int, int]  # rank, step
 class Costs:
     """What a step of every rank costs, in nanoseconds; extra costs by (rank, step).
 
-    stalls: of the host at the begin of `stalled`; held: of the operator in the middle of forward; strays: of the host
-    between operators of forward, each step after another one; late: of the last message of a step, by the step alone;
-    more: further operators in the phase `more_in`; factor: of all operators of a rank in forward and backward;
-    gap_factor: of the time between them; backward_factor: of backward alone; optimizer_factor: of its optimizer.
+    stalls: of the host at the begin of `stalled`, one phase or several; held: of the operator in the middle of forward;
+    strays: of the host between operators of forward, each step after another one; late: of the last message of a step,
+    by the step alone; more: further operators in the phase `more_in`; factor: of all operators of a rank in forward and
+    backward; gap_factor: of the time between them; backward_factor: of backward alone; optimizer_factor: of its
+    optimizer.
     ranges: whether the phases are marked.
     """
 
@@ -35,7 +36,7 @@ class Costs:
     transfer_ns: int = 4 * MS
     messages: int = 1
     accumulation: int = 1
-    stalled: str = "forward"
+    stalled: str | tuple[str, ...] = "forward"
     stalls: Mapping[Where, int] = field(default_factory=dict)
     held: Mapping[Where, int] = field(default_factory=dict)
     strays: Mapping[Where, int] = field(default_factory=dict)
@@ -117,7 +118,7 @@ class CpuJob(_Job):
             self.step_ns[rank].append(self.now[rank] - begins[rank])
 
     def _stall(self, phase: str, rank: int, step: int) -> int:
-        return self.costs.stalls.get((rank, step), 0) if phase == self.costs.stalled else 0
+        return self.costs.stalls.get((rank, step), 0) if phase in self.costs.stalled else 0
 
     def _more(self, phase: str, rank: int, step: int) -> None:
         if phase == self.costs.more_in:

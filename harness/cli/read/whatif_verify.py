@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.analysis.summary import Summary
@@ -20,7 +23,8 @@ from harness.experiment.exercises import Experiment, Own
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
 from harness.measure.request import load_summary
-from harness.run import Run, find_run
+from harness.run import Run, all_runs, find_run
+from harness.run.files import read_json_lines, write_atomically
 from harness.run.record import Record
 from harness.site.site import Site
 from harness.study.predictions import Trial, Verified, error_of, verify
@@ -116,6 +120,36 @@ def _judgement(found: Verified) -> str:
         f"{by} outside of the interval, and {percent(abs(error_of(found)))} from the prediction. This is a measurement "
         "of how accurate such a prediction is"
     )
+
+
+VERIFIED = "verified.json"  # in the folder of the last run with the change
+
+
+def keep(made: Made, row: dict[str, Any]) -> None:
+    """Store the outcome beside the run that it ended with."""
+    write_atomically(made.changed[-1].path / VERIFIED, json.dumps(row) + "\n")
+
+
+def accuracy_so_far() -> str:
+    """How accurate the predictions were that this folder of runs has verified on good recordings; empty without any."""
+    rows = [row for run in all_runs() for row in _judged(run.path / VERIFIED)]
+    held, errors = [row["held"] for row in rows], [abs(row["error"]) for row in rows]
+    if not errors:
+        return ""
+    apart = f"{percent(min(errors))} to {percent(max(errors))}" if len(errors) > 1 else percent(errors[0])
+    those = "prediction was" if len(errors) == 1 else "predictions were"
+    return (
+        f"In this folder of runs {sum(held)} of {len(held)} verified {those} inside the interval; the measured step "
+        f"differed from the predicted one by {apart}."
+    )
+
+
+def _judged(file: Path) -> Iterator[dict[str, Any]]:
+    """The stored outcome, if an interval could be judged."""
+    with suppress(OSError, ValueError):  # most runs have none
+        for row in read_json_lines(file):
+            if isinstance(row.get("held"), bool) and isinstance(row.get("error"), float):
+                yield row
 
 
 def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
