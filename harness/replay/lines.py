@@ -275,8 +275,17 @@ def _by_function(process: int, first: Sequence[Frame | None], times: LineTimes, 
         yield OwnCode(process, by_line.most_common(1)[0][0], ns)
 
 
-def code_by_function(
+def code_by_line(
     process: int, lines: Sequence[CodeLine], times: LineTimes, chosen: NDArray[np.int64], steps: int
 ) -> list[OwnCode]:
-    """The code of a process in some slots, by the function that each innermost line is in."""
-    return list(_by_function(process, [frames_of(line)[0] for line in lines], _kept(times, chosen, steps), steps))
+    """The code of a process in some slots, by the innermost line of the user's."""
+    kept, places = _kept(times, chosen, steps), dict[Frame, list[int]]()
+    for place, line in enumerate(lines):
+        places.setdefault(frames_of(line)[0], []).append(place)
+    found = []
+    for where, mine in places.items():
+        rows = np.isin(kept.place, mine)
+        at = kept.step[rows] * SLOTS + kept.slot[rows]
+        ns = np.bincount(at, kept.ns[rows], steps * SLOTS).reshape(steps, SLOTS).astype(np.float64)
+        found.append(OwnCode(process, where, ns))
+    return found

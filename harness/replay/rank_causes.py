@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.replay.counterfactuals import ideal, with_less
 from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, N_PHASES, NEVER, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.lines import OwnCode, code_by_function
+from harness.replay.lines import OwnCode, code_by_line
 from harness.replay.suspect import (
     HOST_TIME,
     LEAST,
@@ -43,6 +43,8 @@ _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
 _SOME = 0.05  # of the time in such code, from which a slot of it is looked at
 _FEWEST_GROWING, _IN_ORDER = 10, 0.6  # steps; Kendall's tau, of which 13 steps have as much in 1 of 400 by chance
+_A_QUARTER = 0.1  # of the rise, in at least two of the three steps between quarters
+_MORE_THAN_REST = 1.3  # times: other programs make all of a program slower
 _MOSTLY_WORK = 0.5  # of the time in such code: from there on it computes, else it is Python
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _ELSEWHERE = (DATA, OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
@@ -135,49 +137,65 @@ def only_here(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def growing(context: ReplayContext) -> Iterator[Suspect]:
-    """Functions of the user's that take longer from step to step, by what they take more than in the first quarter of
-    the recorded steps. On CPUs only: a host with a device may have time for it."""
+    """Lines of the user's code that take longer from step to step, more so than the rest of the program, by what they
+    take more than in the first quarter of the recorded steps. On CPUs only: a host with a device may have time for it.
+    """
     if not context.on_cpu or context.step_count < _FEWEST_GROWING:
         return
     chosen = np.array(slots((*HOST_TIME, *WORK_TIME)))
-    groups: dict[object, list[OwnCode]] = {}
+    lines: dict[object, list[OwnCode]] = {}
     for process, own in enumerate(context.job.processes):
-        for code in code_by_function(process, own.code_lines, own.line_times, chosen, context.step_count):
-            if rises(code.ns.sum(axis=1), LEAST * context.step_ns):
-                groups.setdefault(code.function, []).append(code)
-    for members in groups.values():
+        for code in code_by_line(process, own.code_lines, own.line_times, chosen, context.step_count):
+            lines.setdefault(code.where, []).append(code)
+    whole = context.time_ns[:, :, chosen].sum(axis=2)
+    functions: dict[object, list[OwnCode]] = {}
+    for members in lines.values():
+        by_step = np.stack([own.ns.sum(axis=1) for own in members])
+        rest = (whole[[own.process for own in members]] - by_step).mean(axis=0)
+        if rises(by_step.mean(axis=0), LEAST * context.step_ns, rest):  # of all ranks: each alone varies more
+            first, *_, last = (np.median(part, axis=1) for part in np.array_split(by_step, 4, axis=1))
+            grown = hit(np.maximum(last - first, 0)).tolist()
+            kept = [own for own, of in zip(members, grown, strict=True) if of]
+            functions.setdefault(members[0].function, []).extend(kept)
+    for members in functions.values():
         yield _of_growing(context, members)
 
 
-def rises(by_step: F64, least: float) -> bool:
-    """Whether a time becomes longer from quarter to quarter of the steps, by at least so much, and so steadily that the
-    order of its values is not chance (Kendall's tau).
+def rises(by_step: F64, least: float, rest: F64) -> bool:
+    """Whether a time becomes longer over the quarters of the steps, by at least so much and by more than the rest does,
+    and so steadily that the order of its values is not chance (Kendall's tau) and that it is no jump.
 
-    >>> rises(np.arange(12.0), 3), rises(np.repeat([0.0, 9.0], 6), 3), rises(np.tile([0.0, 9.0], 6), 3)
+    >>> growing, alike = np.arange(12.0), np.ones(12)
+    >>> rises(growing, 3, alike), rises(np.repeat([0.0, 9.0], 6), 3, alike), rises(growing, 3, rest=growing)
     (True, False, False)
     """
-    quarters = [float(np.median(part)) for part in np.array_split(by_step, 4)]
+    parts, others = (np.array_split(each, 4) for each in (by_step, rest))
+    quarters = [float(np.median(part)) for part in parts]
+    rise = quarters[3] - quarters[0]
+    if rise < least or quarters[3] * np.median(others[0]) < _MORE_THAN_REST * quarters[0] * np.median(others[3]):
+        return False
+    steps = np.diff(quarters)
     pairs = len(by_step) * (len(by_step) - 1) / 2
     tau = np.triu(np.sign(by_step[None, :] - by_step[:, None])).sum() / pairs
-    return bool(np.diff(quarters).min() > 0 and quarters[3] - quarters[0] >= least and tau >= _IN_ORDER)
+    one = _A_QUARTER * rise
+    return bool(np.count_nonzero(steps >= one) >= 2 and steps.min() > -one and tau >= _IN_ORDER)
 
 
 def _of_growing(context: ReplayContext, members: list[OwnCode]) -> Suspect:
-    """One function, on the processes on which it takes longer and longer."""
-    by_step = np.stack([own.ns.sum(axis=1) for own in members])
-    quarters = np.array_split(by_step.mean(axis=0), 4)
-    first, last = (float(np.median(quarters[at])) for at in (0, -1))
-    more = np.maximum(by_step - np.median(np.array_split(by_step, 4, axis=1)[0], axis=1)[:, None], 0)
-    less = [
-        own.ns * (of / np.maximum(all_of, 1))[:, None] for own, of, all_of in zip(members, more, by_step, strict=True)
-    ]
-    by_slot = np.sum(less, axis=(0, 1))
+    """The lines of one function, on the processes on which they take longer and longer."""
+    processes = tuple(dict.fromkeys(own.process for own in members))
+    ns = np.stack([np.sum([own.ns for own in members if own.process == process], axis=0) for process in processes])
+    by_step = ns.sum(axis=2)
+    first, *_, last = (float(np.median(part)) / 1e6 for part in np.array_split(by_step.mean(axis=0), 4))
+    usual = np.median(np.array_split(by_step, 4, axis=1)[0], axis=1)
+    more = ns * (np.maximum(by_step - usual[:, None], 0) / np.maximum(by_step, 1))[:, :, None]
+    by_slot = more.sum(axis=(0, 1))
     return Suspect(
         Cause.GROWING,
-        tuple(own.process for own in members),
+        processes,
         context.every_step,
-        np.minimum.reduce([_without_own(context, own.process, ns) for own, ns in zip(members, less, strict=True)]),
-        f"{first / 1e6:.1f} ms in the first quarter of the recorded steps, {last / 1e6:.1f} ms in the last",
+        np.minimum.reduce([_without_own(context, *each) for each in zip(processes, more, strict=True)]),
+        f"{first:.1f} ms in the first quarter of the recorded steps, {last:.1f} ms in the last",
         int(by_slot.reshape(-1, N_PHASES).sum(axis=0).argmax()),
         slots=tuple(np.flatnonzero(by_slot >= _SOME * by_slot.sum()).tolist()),
     )
