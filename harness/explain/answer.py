@@ -348,7 +348,8 @@ def profiler_sentences(s: Summary) -> list[str]:
         if are_cpus(s.devices):
             done = "The loss to small operators is told without its part of what the profiler adds to a step."
     elif any(one.field == OF_PROFILER for one in s.quality.withheld):
-        done = "A loss to small operators is not told, because it is no longer than what the profiler adds to a step."
+        least = percent(NOTICEABLE)
+        done = f"A loss to small operators is not told: without what the profiler adds, it is below {least} of a step."
     slower = f"The profiler slows the steps: the median step is {cost.ratio:.2f} times as long as without it."
     return [f"{slower} {done}", *_own_work(s)]
 

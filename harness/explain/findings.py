@@ -104,9 +104,9 @@ def certain_sentence(s: Summary) -> str:
     recurs = [f for f in s.findings if f.low_ns is not None and (f.standing or f.every)]
     sure = next((f for f in recurs if f.low_ns and f.low_ns >= NOTICEABLE * step_ns), None)
     if sure is None:
-        return "Certain are counts and bytes, and no time."
+        return "Only counts and bytes are certain, and no time."
     lose = "loses" if _is_one(sure) else "lose"
-    return f"Certain is that {_lower(_who(s, sure))} {lose} at least {duration(sure.low_ns)} of each step."
+    return f"It is certain that {_lower(_who(s, sure))} {lose} at least {duration(sure.low_ns)} per step on average."
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
@@ -239,7 +239,7 @@ def unexplained(s: Summary) -> list[str]:
         return []
     rest, left = s.replay.unexplained_ns, s.replay.remainder
     times = (
-        (left.work_ns, f"{work_word(s.devices)}"),
+        (left.work_ns, work_word(s.devices)),
         (left.communication_ns, "exposed communication"),
         (left.copies_ns, "exposed copies"),
         (left.known_idle_ns, "idle with a known cause"),
@@ -247,9 +247,8 @@ def unexplained(s: Summary) -> list[str]:
         (left.outside_ns, "outside of the devices' windows"),
     )
     parts = ", ".join(f"{duration(ns)} {what}" for ns, what in times if ns > SMALL * rest)
-    whole = duration(s.replay.step_ns)
-    of = f"the mean step, {whole}" if has_marked_steps(s) else f"the {whole} recorded"
-    return [f"The other {duration(rest)} of {of}: {parts}{mean_of(s)}."] if parts else []
+    whole = f"mean step, {duration(s.replay.step_ns)}" if has_marked_steps(s) else window_words(s, s.replay.step_ns)
+    return [f"The other {duration(rest)} of the {whole}: {parts}{mean_of(s)}."] if parts else []
 
 
 def mean_of(s: Summary, partly: str = "") -> str:
@@ -282,7 +281,8 @@ def _fusible(s: Summary) -> list[str]:
     """How much a compiler could fuse; by how much that is faster, no recording shows."""
     total = sum(kind.duration_ns for kind in computing_kinds(s)) or 1
     share = sum(kind.duration_ns for kind in s.kinds if kind.kind in _FUSIBLE) / total
-    if are_cpus(s.devices) or share < _MANY_FUSIBLE or not shows_pytorch(s):
+    is_compiled = any("triton_" in kernel.name for kernel in s.kernels)
+    if are_cpus(s.devices) or share < _MANY_FUSIBLE or is_compiled or not shows_pytorch(s):
         return []
     return [
         f"Elementwise kernels and normalisations are {percent(share)} of it: torch.compile fuses such kernels. What it "

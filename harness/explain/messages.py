@@ -27,7 +27,7 @@ _FULL_RATE = 1 << 24  # bytes, from which a message reaches its link's rate
 _NO_WAITING = 0.05  # of the messages' time, up to which all of it is called transfer
 _WAITING = 0.5  # of the messages' time, from which waiting is the matter
 _LEAST_TOLD = 0.1  # of the collectives' time: less waiting is not told
-_IN_16_BITS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+_WIDE = ("float32", "float64")  # what 16 bits make smaller
 _RECORDS_SIZES = {
     "kineto": "torch.profiler records it with record_shapes=True",
     "nsys": "nsys records it with NCCL's own ranges (--trace=cuda,nvtx)",
@@ -91,7 +91,12 @@ def largest(s: Summary) -> Largest | None:
     return best if best is not None and best.row.exposed_ns > 0 else None
 
 
-def _of_ranks(s: Summary, rows: Sequence[LongMessage]) -> Largest:
+def _of_ranks(s: Summary, every: Sequence[LongMessage]) -> Largest:
+    longest: dict[int | None, LongMessage] = {}  # a rank may have several groups of one size
+    for row in every:
+        if row.rank not in longest or row.exposed_ns > longest[row.rank].exposed_ns:
+            longest[row.rank] = row
+    rows = list(longest.values())
     least = min(rows, key=lambda row: row.exposed_ns)
     exposed = [d.exposed_communication_ns or 0 for d in s.devices if d.rank == least.rank]
     known = [row for row in rows if row.waiting_ns is not None]
@@ -108,10 +113,9 @@ def named(s: Summary) -> str:
     if found is None:
         return ""
     row = found.row
-    noun = "message" if row.kind == "unknown" else row.kind.replace("_", "-")
-    number = f"one {noun}" if found.each < 1.5 else f"{found.each:,.0f} {noun}s"
+    number = f"one {_noun(row, 1)}" if found.each < 1.5 else f"{found.each:,.0f} {_noun(row, 2)}"
     own = 1.0 if row.transfer_ns is None else row.transfer_ns / max(row.duration_ns, 1)
-    exposed = duration(row.exposed_ns * own * found.each / row.count)
+    exposed = duration(row.exposed_ns * own * max(found.each, 1) / row.count)
     alone = " without waiting" if own < 1 - _NO_WAITING else ""
     size = f" of {amount(row.bytes)}" if row.bytes is not None else ""
     group = f" among {row.group_size} ranks" if row.group_size else ""
@@ -193,18 +197,18 @@ def advice_of(s: Summary) -> str:
     row = found.row
     if not found.is_single:
         several = found.share >= MOST and (row.bytes or 0) >= LARGE
-        return _OF_LARGE.format(bits="" if row.dtype in _IN_16_BITS else " (in 16 bits)") if several else ""
+        return _OF_LARGE.format(bits=" (in 16 bits)" if row.dtype in _WIDE else "") if several else ""
     if found.waiting is not None and found.waiting > _WAITING and row.last_rank is not None:
-        return f"find the work of rank {row.last_rank} before this {row.kind.replace('_', '-')}"
+        return f"find the work of rank {row.last_rank} before this {_noun(row, 1)}"
     if row.bytes is not None and row.bytes < LARGE:
         return _OF_LATENCY
-    bits = "" if row.dtype in _IN_16_BITS else ", send it in 16 bits"
+    bits = ", send it in 16 bits" if row.dtype in _WIDE else ""
     text = _ADVICE.get(row.kind, _OTHER)
     if row.kind in ("all_reduce", "reduce_scatter") and row.phase == "backward":
         text = _OF_GRADIENTS
     if row.kind == "all_gather" and "FSDP" in f"{row.range} {row.where.file if row.where else ''}":
         text = _OF_SHARDS
-    said = text.format(bits=bits if text is not _OTHER else bits.replace(", send it", ""))
+    said = text.format(bits=" (in 16 bits)" if bits and text is _OTHER else bits)
     return f"{said}; test the link (slurm.sh -e 0)" if _far_below(s, found) else said
 
 
@@ -221,16 +225,19 @@ def least_waiting(s: Summary) -> str:
     for device in s.devices:
         of_rank[device.rank] += device.communication_ns or 0
     long, short = max(of_rank, key=lambda rank: of_rank[rank]), min(of_rank, key=lambda rank: of_rank[rank])
-    beside = f"rank {short} spends {duration(of_rank[short])}"
-    return (
-        f"Rank {long} spends {duration(of_rank[long])} in collectives and {beside} in the same ones: at least "
-        f"{percent(waiting_ns / total_ns)} of the time of the ranks that were read is waiting."
+    share = (
+        f"At least {percent(waiting_ns / total_ns)} of the time in collectives of the ranks that were read is waiting"
     )
+    if of_rank[long] == of_rank[short]:
+        return f"{share}."
+    spent = f"rank {long} spends {duration(of_rank[long])} in collectives, rank {short} {duration(of_rank[short])}"
+    return f"{share}: {spent}."
 
 
 _LEAST = 0.02  # of a step: less is not told
 _LEAST_OF_EXPOSED = 0.1
 _REDUCTIONS = ("all_reduce", "reduce_scatter")
+_TIMES = ("step_duration_ns", "step_exposed_ns")
 _SCALAR = 1 << 10
 _MANY = 20  # messages of a step
 _MORE = 1.15  # times the gradients' bytes
@@ -283,8 +290,11 @@ def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
     counts = ("count_per_step", "pass_count_per_step", "used_pass_count_per_step")
     found = []
     for same in alike.values():
-        numbers = {name: sum(getattr(row, name) for row in same) / len(same) for name in counts}
-        numbers |= {name: min(getattr(row, name) for row in same) for name in ("step_duration_ns", "step_exposed_ns")}
+        of_rank: dict[int | None, list[Traffic]] = defaultdict(list)  # several of other dtypes, or other groups' ranks
+        for row in same:
+            of_rank[row.rank].append(row)
+        sums = {name: [sum(getattr(r, name) for r in rows) for rows in of_rank.values()] for name in (*counts, *_TIMES)}
+        numbers = {name: min(each) if name in _TIMES else sum(each) / len(each) for name, each in sums.items()}
         found.append(same[0].model_copy(update={"rank": None, **numbers}))
     return found
 
@@ -362,7 +372,7 @@ def _small(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
     for row in chosen:
         size = f"of {amount(row.bytes)}" if row.bytes is not None else "(their size was not recorded)"
         yield Excess(
-            f"{row.count_per_step:.0f} {_noun(row, 2)} {size} come one after the other in each step, exposed for "
+            f"{row.count_per_step:.0f} {_noun(row, 2)} {size} are sent in each step, exposed for "
             f"{duration(row.step_exposed_ns)} ({_group_and_rate([row])}).",
             row.step_exposed_ns * (1 - 1 / row.count_per_step),
             "put the values into one tensor (torch.stack) and reduce it once per step, or in fewer steps",
@@ -413,5 +423,5 @@ def _group_and_rate(rows: Sequence[Traffic]) -> str:
     return f"{ranks}, {f'{rate(size / ns)} GB/s' if size > SMALL * count else f'{duration(ns / count)} each'}"
 
 
-def _noun(row: Traffic, count: int) -> str:
-    return row.kind.replace("_", "-") + "s" * (count > 1)
+def _noun(row: Traffic | LongMessage, count: int) -> str:
+    return ("message" if row.kind == "unknown" else row.kind.replace("_", "-")) + "s" * (count > 1)

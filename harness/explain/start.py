@@ -26,7 +26,7 @@ _MOST_CALLS = 3
 _OF_CALL = 0.05  # of the first use in a window, from which a call is named
 _TORCH = re.compile(r"\bat::|\bc10::|\baten::|torch|triton_|autograd|Optimizer\.step", re.IGNORECASE)
 _PARTS = {
-    "copies": "copying the model to the device",
+    "copies": "copies to the device",
     "first_use": "first use of libraries and memory",
     "compile": "compiling",
     "capture": "capturing CUDA graphs",
@@ -139,7 +139,9 @@ def _cure(s: Summary, row: BeforeSteps) -> str:
         if part == "first_use":
             return "A recording of later steps does not have it."
         if part == "unknown":
-            return f"What would show more: {_RECORDS[pytorch]}."
+            if any(row.kind in ("python", "sample") for row in s.host_activities):
+                continue  # Python functions were recorded, and none was there
+            return f"To see what it is, record {_RECORDS[pytorch]}."
         if part in _CURES:
             return f"To shorten it: {_CURES[part]}{_CACHES if part == 'compile' and pytorch else ''}."
     return ""
@@ -187,7 +189,9 @@ def largest_first_uses(s: Summary) -> str:
     total, processes = sum(times.values()), max(len({row.rank for row in s.host_activities}), 1)
     largest = sorted(((ns, name) for name, ns in times.items() if ns >= _OF_CALL * total), reverse=True)[:_MOST_CALLS]
     said = ", ".join(f"{name} ({duration(ns // processes)})" for ns, name in largest)
-    return f"The largest {'parts are' if len(largest) > 1 else 'part is'} {said}." if said else ""
+    where = " in all recorded steps" if s.steps.duration else ""
+    parts, are = ("parts", "are") if len(largest) > 1 else ("part", "is")
+    return f"The largest {parts}{where} {are} {said}." if said else ""
 
 
 def _named(what: str, operator: str | None) -> str:

@@ -127,10 +127,10 @@ def ends_of_ranks(run: Path, log: Path | None = None) -> str:
 
 
 def _apart(failed: list[Death]) -> str:
-    """What the ranks were in that broke or aborted in collectives which do not fit together; empty: they fit, or it was
-    something else. One that raises there by itself has found the tensors wrong, and the others are its victims."""
+    """The collectives that the ranks were in, if these do not fit together and all ranks broke off or aborted in them;
+    else empty. If one rank raised an error of its own, that is the cause, and the others are its victims."""
     inside = sorted(
-        (death for death in failed if death.call and death.call not in MEETINGS), key=lambda each: each.rank
+        (death for death in failed if death.call and death.call not in _MEETINGS), key=lambda each: each.rank
     )
     alone = [death for death in failed if not death.victim and death.error not in _ABORTED]
     if alone or len({(death.call, death.place) for death in inside}) < 2:
@@ -142,7 +142,7 @@ def _apart(failed: list[Death]) -> str:
 
 
 _ABORTED = ("Aborted",)  # as Python's faulthandler names it
-MEETINGS = ("init_process_group", "new_group", "destroy_process_group")
+_MEETINGS = ("init_process_group", "new_group", "destroy_process_group")
 
 
 def _held(run: Path, rank: int) -> str:

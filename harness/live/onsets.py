@@ -33,7 +33,7 @@ def job_step(steps: F64) -> F64:
 def warm_up(job: F64) -> int:
     """How many leading steps are warm-up: each much longer than the median of the next ones."""
     n = 0
-    while n < WARM_UP and job[n] > _FACTOR * np.median(job[n + 1 : n + 1 + 2 * WARM_UP]):
+    while n < min(WARM_UP, len(job) - 1) and job[n] > _FACTOR * np.median(job[n + 1 : n + 1 + 2 * WARM_UP]):
         n += 1
     return n
 

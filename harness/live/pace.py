@@ -185,9 +185,9 @@ _WAITED = 0.5  # of a jump of own time, that waiting for a core explains
 class Change(NamedTuple):
     """One change of pace. Durations in the unit of the input.
 
-    step: the first step of the new pace; low, high: its 95 % interval; of a gradual change, where it is not the first
-    quarter any more and where the last one begins. before, after: median durations of the job's
-    step; ratio: after / before. ranks: those whose own time changed; all ranks if all changed, or if nobody can be
+    step: the first step of the new pace; low, high: its 95 % interval; of a gradual change, the first step after the
+    first quarter, and the first step of the last quarter. before, after: median durations of the job's step; ratio:
+    after / before. ranks: those whose own time changed; all ranks if all changed, or if nobody can be
     named (`named` is False). lasts: the last step of the new pace; None: to the end. part: of the own time, that
     changed most; empty: not known. since: the first step of the pace before.
     """

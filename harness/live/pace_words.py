@@ -183,7 +183,7 @@ def evidence(
         before, after = (float(np.max(side)) for side in _medians(change, phases[PEAK_MEMORY][list(change.ranks)]))
         if after > _MORE_MEMORY * before:
             texts.append(
-                f"peak memory: {amount(before)} before, {amount(after)} after: something is kept from each step"
+                f"peak memory: {amount(before)} before, {amount(after)} after: something may be kept from each step"
             )
     if PAGE_FAULTS in phases:
         before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))

@@ -16,7 +16,7 @@ MOST_BYTES = 1 << 20  # of a rank's file
 MOST_ENTRIES = 8  # of durations in one beat
 COMPUTES = 0.2  # of a core: less is no work
 MOVES_BYTES_S = 200_000  # read and written: less is no work
-ARRIVES_S = 2.0  # times per second that a thread goes on which waits for a socket: a loop with a timeout does so less
+ARRIVES_S = 2.0  # times per second that a thread wakes up which waits for a socket: one with a timeout does so less
 STORED_STEPS = 201  # for the median
 _LETTERS = {phase: letter for letter, phase in PHASES.items()}
 
@@ -78,8 +78,8 @@ class Rank:
         self._usage, self._looked_ns = usage, now_ns
 
     def _receives(self, elapsed_s: float) -> bool:
-        """Whether the main thread waits for a socket, and bytes arrive: each time it goes on. Linux counts the bytes of
-        no socket for its process."""
+        """Whether the main thread waits for a socket and bytes arrive, since it wakes up each time. Linux does not
+        count a process's bytes on sockets."""
         tid = self.facts.get("tid")
         before, self._switches = self._switches, processes.switches(self.pid, tid)
         if self._switches - before < ARRIVES_S * elapsed_s or not before:

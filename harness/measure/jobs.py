@@ -16,6 +16,7 @@ from harness.analysis.metrics import OF_PROFILER, SLOWED
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
 from harness.common.errors import WorkError
+from harness.common.format import percent
 from harness.replay.causes import CAUSES
 from harness.replay.diagnosis import NOTICEABLE, diagnose
 from harness.replay.suspect import Cause
@@ -61,7 +62,7 @@ def without_profiler(summary: Summary) -> Summary:
     """The summary with its losses without the profiler's weight, where the steps outside of the window are known."""
     found = corrected(summary.findings, summary.profiler_cost, on_cpu=are_cpus(summary.devices))
     if len(found) < len(summary.findings):
-        reason = "the time between operators is no longer than what the profiler adds to a step"
+        reason = f"without what the profiler adds, the time between operators is below {percent(NOTICEABLE)} of a step"
         summary = withholding(summary, [OF_PROFILER], reason)
     return summary.model_copy(update={"findings": found})
 

@@ -50,12 +50,12 @@ class Edited:
 Edit = Callable[[ReplayContext], Edited | None]
 
 
-def without(context: ReplayContext, chosen: list[int], left: float = 0.0) -> Edited | None:
-    """The job with only a part `left` of the time in these slots; None where there is none."""
+def without(context: ReplayContext, chosen: list[int]) -> Edited | None:
+    """The job without the time in these slots; None where there is none."""
     if not context.time_ns[:, :, chosen].any():
         return None
     factors = context.job.unchanged()
-    factors[:, chosen] = left
+    factors[:, chosen] = 0
     return Edited(context.job.scaled(factors))
 
 

@@ -45,8 +45,13 @@ class TimeCategory(IntEnum):
     DEVICE_EVALUATION = 18  # kernels and copies that an evaluation launched
 
 
-DEVICE_PRODUCTS = (TimeCategory.DEVICE_PRODUCT, TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32)
-DEVICE_COMPUTES = (TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_LAYOUT, *DEVICE_PRODUCTS)
+DEVICE_COMPUTES = (
+    TimeCategory.DEVICE_WORK,
+    TimeCategory.DEVICE_LAYOUT,
+    TimeCategory.DEVICE_PRODUCT,
+    TimeCategory.DEVICE_FP32,
+    TimeCategory.DEVICE_TF32,
+)
 
 SLOTS = len(TimeCategory) * N_PHASES
 

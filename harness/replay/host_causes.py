@@ -106,7 +106,7 @@ def tiny(context: ReplayContext) -> Iterator[Suspect]:
     for phases, least in (((FORWARD, BACKWARD, OPTIMIZER), _LAUNCHING), ((OTHER, BETWEEN), _LAUNCHING_ELSEWHERE)):
         chosen = [s for phase in phases for s in slots((TimeCategory.HOST_GAP,), phase)]
         between = float(context.time_ns[:, :, chosen].sum(axis=2).mean())
-        inside = float(sum(context.of(WORK_TIME, phase) for phase in phases).mean())
+        inside = sum(float(context.of(WORK_TIME, phase).mean()) for phase in phases)
         if between <= least * context.step_ns or (FORWARD not in phases and between > inside):
             continue  # other code may be Python that calls few operators
         for found in without_time(context, Cause.TINY_KERNELS, chosen, None if FORWARD in phases else OTHER):

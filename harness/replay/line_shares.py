@@ -79,15 +79,17 @@ def joined_stalls(context: ReplayContext, suspects: Sequence[Suspect]) -> list[S
     what takes longer from step to step there is their evidence."""
     found: list[Suspect] = []
     for own in suspects:
-        other = next((one for one in found if _is_same_code(context, one, own)), None)
-        if other is None:
+        at = next((at for at, one in enumerate(found) if _is_same_code(context, one, own)), None)
+        if at is None:
             found.append(own)
-        elif Cause.GROWING in (own.cause, other.cause):
+            continue
+        other = found[at]
+        if Cause.GROWING in (own.cause, other.cause):
             stall, grows = (other, own) if own.cause is Cause.GROWING else (own, other)
-            found[found.index(other)] = replace(stall, evidence=grows.evidence)
+            found[at] = replace(stall, cause=Cause.GROWING, evidence=grows.evidence)
         else:
-            slots_of_both = [*other.slots, *own.slots]
-            found[found.index(other)] = counterfactual(context, own.cause, None, own.processes, slots_of_both)
+            both = counterfactual(context, own.cause, None, own.processes, sorted({*other.slots, *own.slots}))
+            found[at] = replace(both, what=other.what, where=other.where)
     return found
 
 

@@ -265,14 +265,19 @@ def _by_function(process: int, first: Sequence[Frame | None], times: LineTimes, 
     functions = dict.fromkeys((frame[0], frame[2]) for frame in first if frame is not None)
     for function in functions:
         mine = [i for i, frame in enumerate(first) if frame is not None and (frame[0], frame[2]) == function]
-        rows = np.isin(times.place, mine)
-        at = times.step[rows] * SLOTS + times.slot[rows]
-        ns = np.bincount(at, times.ns[rows], steps * SLOTS).reshape(steps, SLOTS).astype(np.float64)
         by_line: Counter[Frame] = Counter()
-        by_place = np.bincount(times.place[rows], times.ns[rows], len(first)).tolist()
+        by_place = np.bincount(times.place, times.ns, len(first)).tolist()
         for i in mine:
             by_line[first[i]] += by_place[i]  # type: ignore[index]
-        yield OwnCode(process, by_line.most_common(1)[0][0], ns)
+        yield OwnCode(process, by_line.most_common(1)[0][0], _by_slot(times, mine, steps))
+
+
+def _by_slot(times: LineTimes, places: Sequence[int], steps: int) -> F64:
+    """The time at some places by step and slot, shape (steps, SLOTS)."""
+    rows = np.isin(times.place, places)
+    at = times.step[rows] * SLOTS + times.slot[rows]
+    found: F64 = np.bincount(at, times.ns[rows], steps * SLOTS).reshape(steps, SLOTS).astype(np.float64)
+    return found
 
 
 def code_by_line(
@@ -282,10 +287,4 @@ def code_by_line(
     kept, places = _kept(times, chosen, steps), dict[Frame, list[int]]()
     for place, line in enumerate(lines):
         places.setdefault(frames_of(line)[0], []).append(place)
-    found = []
-    for where, mine in places.items():
-        rows = np.isin(kept.place, mine)
-        at = kept.step[rows] * SLOTS + kept.slot[rows]
-        ns = np.bincount(at, kept.ns[rows], steps * SLOTS).reshape(steps, SLOTS).astype(np.float64)
-        found.append(OwnCode(process, where, ns))
-    return found
+    return [OwnCode(process, where, _by_slot(kept, mine, steps)) for where, mine in places.items()]

@@ -43,7 +43,6 @@ _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
 _SOME = 0.05  # of the time in such code, from which a slot of it is looked at
 _FEWEST_GROWING, _IN_ORDER = 10, 0.6  # steps; Kendall's tau, of which 13 steps have as much in 1 of 400 by chance
-_A_QUARTER = 0.1  # of the rise, in at least two of the three steps between quarters
 _MORE_THAN_REST = 1.3  # times: other programs make all of a program slower
 _MOSTLY_WORK = 0.5  # of the time in such code: from there on it computes, else it is Python
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
@@ -156,29 +155,30 @@ def growing(context: ReplayContext) -> Iterator[Suspect]:
             first, *_, last = (np.median(part, axis=1) for part in np.array_split(by_step, 4, axis=1))
             grown = hit(np.maximum(last - first, 0)).tolist()
             kept = [own for own, of in zip(members, grown, strict=True) if of]
-            functions.setdefault(members[0].function, []).extend(kept)
+            if kept:
+                functions.setdefault(members[0].function, []).extend(kept)
     for members in functions.values():
         yield _of_growing(context, members)
 
 
 def rises(by_step: F64, least: float, rest: F64) -> bool:
-    """Whether a time becomes longer over the quarters of the steps, by at least so much and by more than the rest does,
-    and so steadily that the order of its values is not chance (Kendall's tau) and that it is no jump.
+    """Whether a time becomes longer over the steps, by at least so much and by more than the rest does; so steadily
+    that the order of its values is not chance (Kendall's tau), and that a line explains it better than a jump.
 
     >>> growing, alike = np.arange(12.0), np.ones(12)
     >>> rises(growing, 3, alike), rises(np.repeat([0.0, 9.0], 6), 3, alike), rises(growing, 3, rest=growing)
     (True, False, False)
     """
-    parts, others = (np.array_split(each, 4) for each in (by_step, rest))
-    quarters = [float(np.median(part)) for part in parts]
-    rise = quarters[3] - quarters[0]
-    if rise < least or quarters[3] * np.median(others[0]) < _MORE_THAN_REST * quarters[0] * np.median(others[3]):
+    (first, *_, last), (rest_first, *_, rest_last) = (
+        [float(np.median(part)) for part in np.array_split(each, 4)] for each in (by_step, rest)
+    )
+    if last - first < least or last * rest_first < _MORE_THAN_REST * first * rest_last:
         return False
-    steps = np.diff(quarters)
-    pairs = len(by_step) * (len(by_step) - 1) / 2
-    tau = np.triu(np.sign(by_step[None, :] - by_step[:, None])).sum() / pairs
-    one = _A_QUARTER * rise
-    return bool(np.count_nonzero(steps >= one) >= 2 and steps.min() > -one and tau >= _IN_ORDER)
+    count = len(by_step)
+    tau = np.triu(np.sign(by_step[None, :] - by_step[:, None])).sum() / (count * (count - 1) / 2)
+    line = np.polyval(np.polyfit(np.arange(count), by_step, 1), np.arange(count))
+    jumps = (by_step[:at].var() * at + by_step[at:].var() * (count - at) for at in range(1, count))
+    return bool(tau >= _IN_ORDER and ((by_step - line) ** 2).sum() < min(jumps))
 
 
 def _of_growing(context: ReplayContext, members: list[OwnCode]) -> Suspect:

@@ -225,7 +225,7 @@ class Cause(str, Enum):
     IMBALANCE = "imbalance"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
     steps: which of the counted steps it hits. lengths: every arc's length without it; None: no arcs show it. saved_ns:

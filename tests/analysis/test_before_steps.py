@@ -79,7 +79,7 @@ def test_a_large_start_is_told_and_is_no_loss_of_the_steps() -> None:
     text = " ".join([*said.sentences, *said.further])
     assert "730 ms of the 900 ms recorded, 81.1 %, lie before the model's first work (no step is marked): " in text
     assert "200 ms first use of libraries and memory (mostly cudaFree)" in text
-    assert "120 ms copying the model to the device (360 MB at 3.0 GB/s from pageable memory)" in text
+    assert "120 ms copies to the device (360 MB at 3.0 GB/s from pageable memory)" in text
 
 
 def test_the_cure_is_that_of_the_largest_part() -> None:

@@ -94,8 +94,8 @@ def test_what_one_rank_takes_longer_is_waiting_though_others_are_missing() -> No
     (row,) = job.collectives
     assert (row.waiting_ns, row.least_waiting_ns) == (None, 30 * MS)
     assert least_waiting(job) == (
-        "Rank 0 spends 90.0 ms in collectives and rank 4 spends 60.0 ms in the same ones: at least 20.0 % of the time "
-        "of the ranks that were read is waiting."
+        "At least 20.0 % of the time in collectives of the ranks that were read is waiting: rank 0 spends 90.0 ms in "
+        "collectives, rank 4 60.0 ms."
     )
 
 

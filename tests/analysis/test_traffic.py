@@ -141,9 +141,7 @@ def test_a_reduction_without_a_recorded_size_is_told_with_what_records_it() -> N
 def test_many_small_reductions_one_after_the_other(size: int, said: str, each: str) -> None:
     found = excess(job(lambda step: plain(step).part("", [("all_reduce", size)] * 40)))
     assert found is not None
-    assert found.what == (
-        f"40 all-reduces {said} come one after the other in each step, exposed for 80.0 ms (2 ranks, {each})."
-    )
+    assert found.what == (f"40 all-reduces {said} are sent in each step, exposed for 80.0 ms (2 ranks, {each}).")
     assert found.avoidable_ns == pytest.approx(39 * 2 * MS)
 
 

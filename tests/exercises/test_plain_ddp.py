@@ -45,7 +45,7 @@ def test_a_rank_that_sleeps_or_has_more_samples_is_named(what: str, causes: set[
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("norms", "52 all-reduces of 4 B come one after the other in each step"),
+        ("norms", "52 all-reduces of 4 B are sent in each step"),
         ("extra", "An additional all-reduce of 16.8 MB per step comes beside the gradients' 17.1 MB"),
         ("accumulate", "Gradients are reduced in every micro-batch: 4 times per step, 17.1 MB each time."),
         ("buffers", "DDP broadcasts the model's buffers in each forward pass, 16.8 MB per step"),

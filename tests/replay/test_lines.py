@@ -201,6 +201,24 @@ def test_stalls_of_the_same_code_in_two_phases_are_one_finding(apart: bool) -> N
         assert found[0].lost_ns == pytest.approx(2 * stalled, rel=0.1) and found[0].phase is None
 
 
+def test_three_stalls_of_which_the_last_is_like_the_second_are_two() -> None:
+    """Suspects have arrays: none is compared with another."""
+    stalls = {(rank, step): 12 * MS for rank in range(2) for step in range(8)}
+    job = CpuJob(replace(COSTS, stalled=("data", "forward", "optimizer"), stalls=stalls))
+    lines = []
+    for rank, trace in enumerate(job.traces()):
+        of = {x: STALL for x in begins(trace, "DataLoad batch")}
+        of |= {x: 17 for phase in ("forward", "optimizer_step") for x in begins(trace, phase)}
+        usual = of_phases(trace)
+
+        def line_at(moment: int, of: dict[int, int] = of, usual: LineAt = usual) -> int:
+            return next((line for x, line in of.items() if x <= moment < x + 12 * MS), usual(moment))
+
+        lines.append(sampled(trace, line_at, rank * MS))
+    found = [one for one in summary_of(job.traces(), (), lines).findings if one.cause == "host-stall"]
+    assert [first(one.lines)[0] for one in found] == [17]
+
+
 def more_in_forward(counts: Sequence[int]) -> list[TimeLost]:
     """The findings, where both ranks have so many more operators in each step, in line STALL."""
     job = CpuJob(replace(COSTS, steps=len(counts), more={(r, i): n for r in range(2) for i, n in enumerate(counts)}))
@@ -241,7 +259,8 @@ def test_where_each_look_is_known_short_pieces_are_at_the_lines_seen_in_them() -
         lines.append(SampledLines(looks - 5_100 * US, looks, place, places, int(looks[-1]), 5_100 * US))
         assert lines[-1].has_each_look
     found = next(found for found in summary_of(job.traces(), (), lines).findings if found.cause == "tiny-kernels")
-    assert first(found.lines) == (STALL, pytest.approx(1.0, abs=0.02))
+    line, share = first(found.lines)
+    assert line == STALL and share == pytest.approx(1.0, abs=0.02)
 
 
 def test_code_of_one_rank_is_what_the_others_hardly_run() -> None:

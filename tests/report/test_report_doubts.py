@@ -50,7 +50,7 @@ def test_the_doubt_that_is_told_is_the_one_that_matters() -> None:
     quality = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=problems)
     first, second, *_ = answer(summary(quality=quality)).sentences
     assert first == "These numbers are doubtful: there are more ranks than cores; a; and 2 more."
-    assert second == "Certain are counts and bytes, and no time."
+    assert second == "Only counts and bytes are certain, and no time."
     alone = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=problems[:1])
     assert answer(summary(quality=alone)).sentences[0] == "These numbers are doubtful: 3 records were left out."
 
@@ -63,7 +63,7 @@ def test_on_a_busy_machine_what_is_certain_is_still_named() -> None:
     replay = Replay(steps=9, processes=1, step_ns=10 * MS, replayed_ns=10 * MS, error=0.0)
     quality = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[busy])
     _, certain, main, *_ = answer(summary(quality=quality, findings=[found], replay=replay)).sentences
-    assert certain == "Certain is that rank 0 loses at least 2.00 ms of each step."
+    assert certain == "It is certain that rank 0 loses at least 2.00 ms per step on average."
     assert main.startswith("Rank 0 loses 3.00 ms")
 
 
@@ -135,7 +135,7 @@ def test_small_operators_that_are_the_profilers_own_are_not_told(ms: int) -> Non
     given = with_losses(lost("tiny-kernels", ms * MS), lost("host-stall", 20 * MS))
     assert [one.cause for one in given.findings] == ["host-stall"]
     said = " ".join([*answer(given).sentences, *answer(given).further])
-    assert "A loss to small operators is not told, because it is no longer than what the profiler adds" in said
+    assert "A loss to small operators is not told: without what the profiler adds, it is below 3.0 % of a step." in said
     assert any(one.field == "findings.tiny-kernels" for one in given.quality.withheld)
 
 

@@ -26,12 +26,12 @@ from harness.traces.trace import I64, Activity, CopyKind, HostKind, HostMemory
 STEP, PERIOD, WORK, END = "step", "period", "work", "end"
 _PAUSE_NS, _PAUSE = 10_000_000, 0.01  # of the host between launches; and of the recording: a step has no such pause
 _PRODUCTS = ("gemm", "attention")
+_MEETS = re.compile(
+    r"init_process_group|rendezvous|TCPStore|ncclCommInit|store_based_barrier|\bnew_group\b|init_distributed|"
+    r"\bmpi_init|setup_distributed|init_device_mesh",
+    re.IGNORECASE,
+)
 _NAMED: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("meeting", re.compile(
-        r"init_process_group|rendezvous|TCPStore|ncclCommInit|store_based_barrier|\bnew_group\b|init_distributed|"
-        r"\bmpi_init|setup_distributed|init_device_mesh", re.IGNORECASE,
-    )),
-    ("data", re.compile("")),  # as told of idle time
     ("model", re.compile(
         r"from_pretrained|load_state_dict|load_checkpoint|torch/serialization\.py|safetensors|_init_weights|reset_parameters|"
         r"\b(?:build|create|init|initialise|initialize|load|make|construct|setup)_?(?:the_)?(?:model|network|weights|param)|"
@@ -119,9 +119,9 @@ def _parts(m: MeasuredProcess, begin: int, end: int) -> dict[str, Any]:
         own = difference(clip(union(start_ns, end_ns), begin, end), taken)
         taken = merge(taken, own)
         ns = length(own)
-        if ns and ns > spent.get(part, 0) and (text := _largest(m, own, start_ns, end_ns, name)):
+        if ns and (text := _largest(m, own, start_ns, end_ns, name)):
             largest[part] = text
-        spent[part] = spent.get(part, 0) + ns
+        spent[part] = ns
     spent["unknown"] = end - begin - length(taken)
     return {f"{part}_ns": ns for part, ns in spent.items()} | {"largest": largest}
 
@@ -143,11 +143,11 @@ def _stretches(m: MeasuredProcess, end: int) -> Iterator[_Part]:
     yield _Part("capture", calls.start_ns[first], calls.end_ns[last], calls.name[first].astype(np.int64))
     spans = _Spans.of(m, end)
     yield spans.named("compile", compiles)
-    yield spans.named("meeting", _NAMED[0][1].search)
+    yield spans.named("meeting", _MEETS.search)
     long = (calls.end_ns - calls.start_ns >= LONG_CALL_NS) & ~matching(calls.name, names, NEVER.search)
     yield _Part("first_use", calls.start_ns[long], calls.end_ns[long], calls.name[long].astype(np.int64))
     yield spans.named("data", loads_data)
-    for part, pattern in _NAMED[2:]:
+    for part, pattern in _NAMED:
         yield spans.named(part, pattern.search)
     work = events.activity != Activity.CPU_COLLECTIVE
     yield _Part("device", events.start_ns[work], events.end_ns[work], events.name[work].astype(np.int64))
@@ -193,9 +193,4 @@ def _copied(m: MeasuredProcess, end: int) -> dict[str, Any]:
     size = np.maximum(events.bytes[rows], 0)
     pageable = events.host_memory[rows] == HostMemory.PAGEABLE
     took = union(events.start_ns[rows], events.end_ns[rows])
-    return {
-        "copied_bytes": int(size.sum()),
-        "pageable_bytes": int(size[pageable].sum()),
-        "copying_ns": length(took),
-        "kernels": int((events.activity == Activity.KERNEL).sum()),
-    }
+    return {"copied_bytes": int(size.sum()), "pageable_bytes": int(size[pageable].sum()), "copying_ns": length(took)}

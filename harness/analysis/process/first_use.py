@@ -44,7 +44,7 @@ def compiles(name: str) -> bool:
 def first_uses(view: View, feeding: I64) -> NDArray[np.bool_]:
     """Which calls on the threads that feed a device take long for something that is used for the first time."""
     calls, names = view.calls, view.names
-    first = _loading_launches(view)
+    first = loading_launches(view)
     long = calls.end_ns - calls.start_ns >= LONG_CALL_NS
     long &= ~matching(calls.name, names, NEVER.search) & ~matching(calls.name, names, _LAUNCH.search)
     rows = np.flatnonzero(long & (np.isin(calls.thread, feeding) if len(feeding) else True))
@@ -80,7 +80,7 @@ def _not_again(
     return early & (idle >= _LONGER * usual)
 
 
-def _loading_launches(view: View) -> NDArray[np.bool_]:
+def loading_launches(view: View) -> NDArray[np.bool_]:
     """Launches that take very long and are the first of their kernel in the recording."""
     calls, events = view.calls, view.events
     found = matching(calls.name, view.names, _LAUNCH.search)

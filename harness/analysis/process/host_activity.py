@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_calls import (
     CAUSES,
     Cause,
@@ -34,7 +34,7 @@ from harness.analysis.process.idle import (
 from harness.analysis.process.intervals import Intervals, Nesting, complement, overlaps, union
 from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.phases import PHASES, phase_of_moments, phases
-from harness.analysis.process.ranges import range_label
+from harness.analysis.process.ranges import first_labels
 from harness.analysis.process.steps import ProcessSteps, counts_steps
 from harness.analysis.process.view import View
 from harness.traces.columns import distinct_columns
@@ -117,15 +117,6 @@ class IdleTime:
         return main, row
 
 
-def _labels(view: View) -> I64:
-    """For each range the first of the names that share its label."""
-    first: dict[str, int] = {}
-    table = np.full(len(view.names) + 1, -1)
-    for i in used(view.ranges.name):
-        table[i] = first.setdefault(range_label(view.names[i]), i)
-    return table[view.ranges.name]
-
-
 class HostWatch:
     """What a process's host did, asked for the gaps of one device at a time."""
 
@@ -139,7 +130,7 @@ class HostWatch:
         self._hidden = matching(view.ranges.name, view.names, set(steps.names).__contains__)
         self._hidden |= view.ranges.kind == RangeKind.STEP
         self._hidden |= matching(view.ranges.name, view.names, counts_steps)
-        self._label = _labels(view)
+        self._label = first_labels(view.ranges, view.names)
         main = nesting.main_thread
         if main not in feeding and len(feeding):  # it launches nothing: who does is asked
             main = int(feeding[0])

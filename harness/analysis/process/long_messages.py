@@ -7,13 +7,13 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import CollectiveRows, launchers, row_events
 from harness.analysis.process.host_stacks import code_location
 from harness.analysis.process.intervals import Intervals
 from harness.analysis.process.phases import PHASES
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
-from harness.analysis.process.ranges import range_label
+from harness.analysis.process.ranges import first_labels, range_label
 from harness.analysis.process.traffic import exposed_in
 from harness.analysis.summary import CodeLocation, LongMessage
 from harness.traces.trace import I64, RangeKind
@@ -90,11 +90,7 @@ def _places(m: MeasuredProcess, owner: I64) -> I64:
     hidden, parent, at = np.append(hidden, False), np.append(m.nesting.parent, -1), owner.copy()
     while (up := hidden[at]).any():
         at[up] = parent[at[up]]
-    first: dict[str, int] = {}
-    table = np.full(len(names) + 1, -1)
-    for i in used(ranges.name):
-        table[i] = first.setdefault(range_label(names[i]), i)
-    found: I64 = table[np.append(ranges.name, -1)[at]]
+    found: I64 = np.append(first_labels(ranges, names), -1)[at]
     return found
 
 

@@ -112,6 +112,15 @@ def _idle_under(nesting: Nesting, idle: list[Intervals], n: int) -> I64:
     return result
 
 
+def first_labels(ranges: Ranges, names: list[str]) -> I64:
+    """For each range the first of the names that share its label, an index."""
+    first: dict[str, int] = {}
+    table = np.full(len(names) + 1, -1)
+    for i in used(ranges.name):
+        table[i] = first.setdefault(range_label(names[i]), i)
+    return table[ranges.name]
+
+
 def _labels(ranges: Ranges, names: list[str]) -> tuple[list[str], NDArray[np.intp]]:
     index: dict[str, int] = {}
     code = np.zeros(len(names), np.intp)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
+from harness.analysis.process.first_use import loading_launches
 from harness.analysis.process.host_calls import Cause, captures
 from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.intervals import (
@@ -248,7 +249,7 @@ def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
     lost_ns, (start, end) = max(lost, default=(0, (0, 1)))
     if not lost_ns or lost_ns < FIRST_USE_SHARE * (end - start):
         return None
-    calls, first = m.view.calls, _first_launches(m)
+    calls, first = m.view.calls, np.flatnonzero(loading_launches(m.view))
     within = int(((calls.start_ns[first] < end) & (calls.end_ns[first] > start)).sum())
     inner = clip(captured, start, end)
     counts = ((within, "kernel"), (len(inner.start), "CUDA graph"))
@@ -259,19 +260,6 @@ def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
 
 def _counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or f'{one}s'}"
-
-
-def _first_launches(m: MeasuredProcess) -> NDArray[np.intp]:
-    """Long calls that launch a kernel for the first time in the recording."""
-    events, calls = m.view.events, m.view.calls
-    long = _launches(m)
-    long = long[calls.end_ns[long] - calls.start_ns[long] >= LONG_NS]
-    kernels = np.flatnonzero((events.activity == Activity.KERNEL) & (events.launch_ns >= 0))
-    if not len(long) or not len(kernels):
-        return long[:0]
-    kernels = kernels[np.argsort(events.launch_ns[kernels], kind="stable")]
-    earliest = kernels[np.unique(events.name[kernels], return_index=True)[1]]
-    return long[np.isin(calls.correlation[long], events.correlation[earliest])]
 
 
 _RULES: tuple[Callable[[MeasuredProcess, Intervals], Kind | None], ...] = (

@@ -115,8 +115,6 @@ class BeforeSteps(SummaryPart, kw_only=True):
     """Of these, from memory that is known to be pageable."""
     copying_ns: int = 0
     """How long devices copied them: the length of the union."""
-    kernels: int = 0
-    """Kernels in the whole recording."""
 
 
 class TimeSplit(SummaryPart, kw_only=True):
