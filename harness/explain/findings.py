@@ -8,7 +8,7 @@ from harness.analysis.labels import are_cpus, cause_word, work_word
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost
 from harness.common.format import duration, duration_range, middle, ordinal, percent
-from harness.explain.commands import command_of_what_if, lines_sentence
+from harness.explain.commands import command_of_what_if, line_words, lines_sentence
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
 from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
@@ -103,6 +103,10 @@ def certain_sentence(s: Summary) -> str:
     step_ns = s.replay.step_ns if s.replay else 0
     recurs = [f for f in s.findings if f.low_ns is not None and (f.standing or f.every)]
     sure = next((f for f in recurs if f.low_ns and f.low_ns >= NOTICEABLE * step_ns), None)
+    alone = next((found for found in s.findings if found.alone and found.lines), None)
+    if sure is None and alone is not None:
+        runs = "runs" if _is_one(alone) else "run"
+        return f"It is certain that only {_lower(_who(s, alone))} {runs} the code at {line_words(s, alone.lines[0])}."
     if sure is None:
         return "Only counts and bytes are certain, and no time."
     lose = "loses" if _is_one(sure) else "lose"

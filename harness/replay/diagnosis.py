@@ -30,6 +30,7 @@ from harness.traces.python_functions import Owner, owner_of
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
+CROWDED = 0.1  # of the step without a core, from which others hide what a rank loses
 BETWEEN_RUNS = 0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (docs/diagnosis.md)
 GENERAL: dict[Cause, tuple[Cause, ...]] = {  # with the causes that are a part of each; none: every departure
     Cause.INTERRUPTED: (),
@@ -191,13 +192,19 @@ def _apart(suspect: Suspect) -> NDArray[np.bool_] | None:
 
 def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
     """Whether a loss is more than chance: its interval is above 0, and what hits few steps, at no regular distance, is
-    large, or seen."""
+    large, or seen. Where cores are missing, what only some ranks do is told although others hide it, if it is large."""
+    if _lacks_cores(context) and suspect.own_ns >= IRREGULAR * _with_cores_ns(context) and gain.mean_ns > 0:
+        return suspect.is_regular or suspect.counted
     interval = gain.interval(_apart(suspect))
     share = gain.mean_ns / (_with_cores_ns(context) if suspect.alone else context.step_ns)
     least = NOTICEABLE if suspect.counted or suspect.is_regular else IRREGULAR
     # a device was seen without work because of it: a long wait in a single step is no noise of the steps
     seen = suspect.saved_ns is not None and CAUSES[suspect.cause.value].of_host and not context.on_cpu
     return (interval is None or interval[0] > 0 or seen) and share >= least
+
+
+def _lacks_cores(context: ReplayContext) -> bool:
+    return float(context.counted("core_wait_ns").max()) >= CROWDED * context.step_ns
 
 
 def _with_cores_ns(context: ReplayContext) -> float:
@@ -252,6 +259,7 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
         where=suspect.where if is_own or not lines else lines[0].where,
         lines=lines,
         evidence=suspect.evidence,
+        alone=suspect.own_ns > 0,
         # the beginning of the first step that it hits, on the clock of the first process that does it
         at_ns=int(first.time_ns[first.step_begin[hits[0]]]) if len(hits) else None,
         at_rank=first.rank if len(hits) else None,

@@ -122,7 +122,10 @@ def evaluation(context: ReplayContext) -> Iterator[Suspect]:
         rows = [at for at in rows_of(context, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
         if lengths is not None and rows:
             lengths = context.job.least([lengths, without_activities(context, rows)])
-        yield replace(found, lengths=lengths, factor=None if rows else found.factor, counted=True)
+        own_ns = 0.0
+        if len(found.processes) < context.processes:
+            own_ns = float(context.time_ns[list(found.processes)][:, :, chosen].sum(axis=2).mean())
+        yield replace(found, lengths=lengths, factor=None if rows else found.factor, counted=True, own_ns=own_ns)
 
 
 _COLLECTING = "garbage collection"

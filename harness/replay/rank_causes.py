@@ -150,8 +150,9 @@ def growing(context: ReplayContext) -> Iterator[Suspect]:
     functions: dict[object, list[OwnCode]] = {}
     for members in lines.values():
         by_step = np.stack([own.ns.sum(axis=1) for own in members])
-        rest = (whole[[own.process for own in members]] - by_step).mean(axis=0)
-        if rises(by_step.mean(axis=0), LEAST * context.step_ns, rest):  # of all ranks: each alone varies more
+        rest, least = whole[[own.process for own in members]] - by_step, LEAST * context.step_ns
+        # of all ranks, since each alone varies more; the least of them is the one that others disturbed least
+        if any(rises(of(by_step, axis=0), least, of(rest, axis=0)) for of in (np.mean, np.min)):
             first, *_, last = (np.median(part, axis=1) for part in np.array_split(by_step, 4, axis=1))
             grown = hit(np.maximum(last - first, 0)).tolist()
             kept = [own for own, of in zip(members, grown, strict=True) if of]
@@ -163,7 +164,8 @@ def growing(context: ReplayContext) -> Iterator[Suspect]:
 
 def rises(by_step: F64, least: float, rest: F64) -> bool:
     """Whether a time becomes longer over the steps, by at least so much and by more than the rest does; so steadily
-    that the order of its values is not chance (Kendall's tau), and that a line explains it better than a jump.
+    that the order of its values is not chance (Kendall's tau), and that a line explains it better than a jump, whose
+    place is one number more (by the information criterion of Schwarz, The Annals of Statistics, 1978).
 
     >>> growing, alike = np.arange(12.0), np.ones(12)
     >>> rises(growing, 3, alike), rises(np.repeat([0.0, 9.0], 6), 3, alike), rises(growing, 3, rest=growing)
@@ -178,7 +180,7 @@ def rises(by_step: F64, least: float, rest: F64) -> bool:
     tau = np.triu(np.sign(by_step[None, :] - by_step[:, None])).sum() / (count * (count - 1) / 2)
     line = np.polyval(np.polyfit(np.arange(count), by_step, 1), np.arange(count))
     jumps = (by_step[:at].var() * at + by_step[at:].var() * (count - at) for at in range(1, count))
-    return bool(tau >= _IN_ORDER and ((by_step - line) ** 2).sum() < min(jumps))
+    return bool(tau >= _IN_ORDER and ((by_step - line) ** 2).sum() < count ** (1 / count) * min(jumps))
 
 
 def _of_growing(context: ReplayContext, members: list[OwnCode]) -> Suspect:
@@ -229,6 +231,7 @@ def _of_own(context: ReplayContext, members: list[OwnCode]) -> Suspect:
         phase,
         slots=tuple(np.flatnonzero(by_slot >= _SOME * by_slot.sum()).tolist()),
         alone=members[0].function,
+        own_ns=float(by_step.mean()),
     )
 
 

@@ -233,8 +233,8 @@ class Suspect:
     words. standing: a steady loss, present in every step, which a change of the experiment improves. counted: its
     process counted how often it came, so that this is no chance. what, where: the activity. slots: the slots of its
     processes' time in which the loss is; activities: the processes and rows of the host's activities that it is. alone:
-    the file and the function whose code only its processes run. factor: by which `lengths` scale each process's
-    slots, where they do nothing else."""
+    the file and the function whose code only its processes run; own_ns: how long what only they do takes per step.
+    factor: by which `lengths` scale each process's slots, where they do nothing else."""
 
     cause: Cause
     processes: tuple[int, ...]
@@ -250,6 +250,7 @@ class Suspect:
     slots: tuple[int, ...] = ()
     activities: tuple[tuple[int, int], ...] = ()
     alone: tuple[str, str] | None = None
+    own_ns: float = 0.0
     factor: F64 | None = None
 
     @property

@@ -67,6 +67,8 @@ class TimeLost(SummaryPart, kw_only=True):
     """`lost_ns` / the measured step; with the basis `share` of the devices' time."""
     standing: bool = False
     """True: a steady loss, present in every step."""
+    alone: bool = False
+    """True: only these ranks do it. Where cores are missing it is told although other ranks may hide what it costs."""
     at_ns: int | None = None
     """The start of the first step that it hits, on the clock of that rank's trace."""
     at_rank: int | None = None
