@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.analysis.summary import LineShare, TimeLost
+from harness.analysis.summary import LineShare, RankTraining, TimeLost
 from harness.replay.lines import LineTimes, own_code
 from harness.replay.process import pack_graph, unpack_graph
 from harness.traces.sampled_lines import CodeLine, SampledLines
@@ -166,18 +166,32 @@ def test_a_stall_that_is_spread_over_lines_is_at_the_call_that_leads_to_them(ran
     assert sum(line.share for line in lost[0].lines) <= 1.01
 
 
-def test_code_that_only_one_rank_runs_is_told_once_although_no_stall_is_long() -> None:
-    """Rank 1 has 12 ms more of operators after its passes, in a function of its own: a validation."""
-    job = CpuJob(replace(COSTS, more={(1, step): 30 for step in range(8)}))
+def validating(other: float = 1.0, core_wait_ns: int = 0) -> list[TimeLost]:
+    """The departures, where rank 1 has 30 operators more after its passes, in a function of its own: a validation.
+    other: by how much the other rank's operators are slower."""
+    job = CpuJob(replace(COSTS, more={(1, step): 30 for step in range(8)}, factor={0: other}))
     traces = job.traces()
     ends = np.sort(traces[1].ranges.end_ns[[traces[1].names[n] == "forward" for n in traces[1].ranges.name]])
     spans = [(int(end) - 30 * (COSTS.operator_ns + COSTS.gap_ns), int(end)) for end in ends]
     own = called(sampled(traces[1], of_phases(traces[1], spans), MS), {STALL: (CALL,)})
-    lost = summary_of(traces, (), [sampled(traces[0], of_phases(traces[0])), own]).findings
-    departures = [found for found in lost if not found.standing]
-    assert [(found.cause, found.ranks) for found in departures] == [("extra-compute", [1])]
+    waits = [RankTraining(rank=rank, core_wait_ns=core_wait_ns) for rank in range(2)]
+    lost = summary_of(traces, waits, [sampled(traces[0], of_phases(traces[0])), own]).findings
+    return [found for found in lost if not found.standing]
+
+
+def test_code_that_only_one_rank_runs_is_told_once_although_no_stall_is_long() -> None:
+    departures = validating()
+    assert [(found.cause, found.ranks, found.alone) for found in departures] == [("extra-compute", [1], True)]
     where, called_at = departures[0].lines[0].where, departures[0].lines[0].called_at
     assert where.line == STALL and (called_at and called_at.line) == 42
+
+
+def test_where_cores_are_missing_code_of_one_rank_is_told_although_another_one_hides_it() -> None:
+    hidden = 1 + 31 / 40  # of 40 operators in forward and backward
+    assert [found for found in validating(hidden) if found.ranks == [1]] == []
+    (own,) = (found for found in validating(hidden, core_wait_ns=8 * MS) if found.ranks == [1])
+    assert own.alone and own.lines[0].where.line == STALL
+    assert own.lost_ns < 2 * MS and own.low_ns is not None
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -207,7 +221,7 @@ def test_three_stalls_of_which_the_last_is_like_the_second_are_two() -> None:
     job = CpuJob(replace(COSTS, stalled=("data", "forward", "optimizer"), stalls=stalls))
     lines = []
     for rank, trace in enumerate(job.traces()):
-        of = {x: STALL for x in begins(trace, "DataLoad batch")}
+        of = dict.fromkeys(begins(trace, "DataLoad batch"), STALL)
         of |= {x: 17 for phase in ("forward", "optimizer_step") for x in begins(trace, phase)}
         usual = of_phases(trace)
 
