@@ -107,8 +107,11 @@ def tiny(context: ReplayContext) -> Iterator[Suspect]:
         chosen = [s for phase in phases for s in slots((TimeCategory.HOST_GAP,), phase)]
         between = float(context.time_ns[:, :, chosen].sum(axis=2).mean())
         inside = sum(float(context.of(WORK_TIME, phase).mean()) for phase in phases)
-        if between <= least * context.step_ns or (FORWARD not in phases and between > inside):
-            continue  # other code may be Python that calls few operators
+        if between <= least * context.step_ns:
+            continue
+        # other code may be Python that calls few operators; and without lines nobody finds it
+        if FORWARD not in phases and (between > inside or not any(own.code_lines for own in context.job.processes)):
+            continue
         for found in without_time(context, Cause.TINY_KERNELS, chosen, None if FORWARD in phases else OTHER):
             said = f"{between / context.step_ns:.0%} of a step between operators"
             yield replace(found, evidence=said, standing=True)
