@@ -65,7 +65,7 @@ def label_of(found: TimeLost) -> str:
 
 def reason_of(s: Summary, found: TimeLost) -> Reason:
     """Why it costs time, and what to try."""
-    own = reason(s, found, _lower(_who(s, found)), _place(found))
+    own = reason(s, found, _lower(_who(s, found)), _place(s, found))
     return own if shows_pytorch(s) else own._replace(changes=without_pytorch(found.cause, own.changes))
 
 
@@ -93,7 +93,7 @@ def main_sentences(s: Summary, found: TimeLost) -> str:
     else:
         certainty = f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
     lost = f"{duration(found.lost_ns)} {whole} ({recorded}{certainty})"
-    said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(found, own)}.{waits}"
+    said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(s, found, own)}.{waits}"
     return " ".join(filter(None, (said, _largest(s, found, own), _in_code(s, found), own.why)))
 
 
@@ -121,7 +121,7 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     lose = "loses" if _is_one(found) else "lose"
     interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
     lost = f"{duration(found.lost_ns)}{interval}"
-    said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(found, own)}."
+    said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(s, found, own)}."
     in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
     needless = excess(s) if found.cause == "communication" else None  # also where another cause is first
     return " ".join(filter(None, (said, _largest(s, found, own), in_code, needless.what if needless else "")))
@@ -182,19 +182,19 @@ def _when(found: TimeLost) -> str:
     return f" ({found.evidence})" if found.evidence else ""
 
 
-def _does(found: TimeLost, own: Reason) -> str:
+def _does(s: Summary, found: TimeLost, own: Reason) -> str:
     """What the ranks do, and in which steps."""
     entry = CAUSES.get(found.cause)
     if entry is None:
         return label_of(found) + _when(found)
-    said = (entry.one if _is_one(found) else entry.many).format(phase=_place(found))
+    said = (entry.one if _is_one(found) else entry.many).format(phase=_place(s, found))
     return f"{said}{own.more}{_when(found)}"
 
 
-def _place(found: TimeLost) -> str:
+def _place(s: Summary, found: TimeLost) -> str:
     if found.phase == "between steps":
         return " between the steps"
-    if found.phase == "other" and found.cause == "tiny-kernels":
+    if found.phase == "other" and found.cause == "tiny-kernels" and are_cpus(s.devices):
         return " outside of forward, backward and optimizer"
     return f" in {found.phase}" if found.phase not in (None, "other") else ""
 
