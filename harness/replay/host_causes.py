@@ -121,6 +121,8 @@ def evaluation(context: ReplayContext) -> Iterator[Suspect]:
     """Forward passes without gradients between the steps, with their data: as much as the program asks for."""
     chosen = [*slots((*HOST_TIME, TimeCategory.WAIT_TAIL), EVALUATION), *slots((TimeCategory.DEVICE_EVALUATION,))]
     for found in without_time(context, Cause.EVALUATION, chosen, EVALUATION):
+        if _is_told(context, found):
+            continue
         lengths = found.lengths
         rows = [at for at in rows_of(context, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
         if lengths is not None and rows:

@@ -165,14 +165,15 @@ class _Table:
         return np.array([False, *(frame in stack for stack in self.stacks)])
 
     def calls(self, suspect: Suspect, lost: F64) -> list[Frame]:
-        """The lines that lead to most of the loss and to little else, the innermost first."""
-        column = max(range(len(self.stacks)), key=lambda i: lost[1 + i], default=None)
-        frames = () if column is None else self.stacks[column]
-        return [
-            frame
-            for frame in frames
-            if lost[self.within(frame)].sum() >= _MOST and self.is_specific(suspect, lost, frame)
-        ]
+        """The lines that lead to most of the loss and to little else, the innermost first: of the line with most of it
+        that has such callers."""
+        for column in np.argsort(-lost[1:], kind="stable").tolist():
+            frames = (frame for frame in self.stacks[column] if lost[self.within(frame)].sum() >= _MOST)
+            if found := [frame for frame in frames if self.is_specific(suspect, lost, frame)]:
+                return found
+            if lost[1 + column] < LEAST:
+                break
+        return []
 
     def is_specific(self, suspect: Suspect, lost: F64, frame: Frame) -> bool:
         """Whether most of the time in a line, on the ranks that lose it, is lost; of code that only they run, whether

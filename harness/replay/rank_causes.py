@@ -10,7 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.counterfactuals import ideal, with_less
-from harness.replay.graph import BACKWARD, BETWEEN, DATA, FORWARD, N_PHASES, NEVER, OPTIMIZER, OTHER, TimeCategory
+from harness.replay.graph import (
+    BACKWARD,
+    BETWEEN,
+    DATA,
+    EVALUATION,
+    FORWARD,
+    N_PHASES,
+    NEVER,
+    OPTIMIZER,
+    OTHER,
+    TimeCategory,
+)
 from harness.replay.lines import OwnCode, code_by_line
 from harness.replay.suspect import (
     HOST_TIME,
@@ -45,6 +56,8 @@ _SOME = 0.05  # of the time in such code, from which a slot of it is looked at
 _FEWEST_GROWING, _IN_ORDER = 10, 0.6  # steps; Kendall's tau, of which 13 steps have as much in 1 of 400 by chance
 _MORE_THAN_REST = 1.3  # times: other programs make all of a program slower
 _MOSTLY_WORK = 0.5  # of the time in such code: from there on it computes, else it is Python
+# What operators are called that others do not have: those of data loading are waited for like any batch.
+_IN_PHASE: dict[int | None, Cause] = {DATA: Cause.DATA_STALL, EVALUATION: Cause.EVALUATION}
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
 _ELSEWHERE = (DATA, OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
 
@@ -121,7 +134,7 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
                 lengths = with_less(context, process, slots(WORK_TIME, phase), np.maximum(more, 0))
                 members.append(_More(process, float(work[process].sum() / max(usual.sum(), 1)), steps, lengths))
         if members:
-            found = _of_all(context, _cause_in(phase), phase, members)
+            found = _of_all(context, _IN_PHASE.get(phase, Cause.EXTRA_COMPUTE), phase, members)
             evidence = in_steps(np.stack([work[own.process] for own in members]).max(axis=0), found.steps)
             yield replace(found, evidence=evidence, slots=tuple(slots(WORK_TIME, phase)))
 
@@ -137,8 +150,7 @@ def only_here(context: ReplayContext) -> Iterator[Suspect]:
 
 def growing(context: ReplayContext) -> Iterator[Suspect]:
     """Lines of the user's code that take longer from step to step, more so than the rest of the program, by what they
-    take more than in the first quarter of the recorded steps. On CPUs only: a host with a device may have time for it.
-    """
+    take more than in the first quarter of the steps. On CPUs only: a host with a device may have time for it."""
     if not context.on_cpu or context.step_count < _FEWEST_GROWING:
         return
     chosen = np.array(slots((*HOST_TIME, *WORK_TIME)))
@@ -154,9 +166,8 @@ def growing(context: ReplayContext) -> Iterator[Suspect]:
         # of all ranks, since each alone varies more; the least of them is the one that others disturbed least
         if any(rises(of(by_step, axis=0), least, of(rest, axis=0)) for of in (np.mean, np.min)):
             first, *_, last = (np.median(part, axis=1) for part in np.array_split(by_step, 4, axis=1))
-            grown = hit(np.maximum(last - first, 0)).tolist()
-            kept = [own for own, of in zip(members, grown, strict=True) if of]
-            if kept:
+            if (grown := hit(np.maximum(last - first, 0))).any():
+                kept = (own for own, of in zip(members, grown.tolist(), strict=True) if of)
                 functions.setdefault(members[0].function, []).extend(kept)
     for members in functions.values():
         yield _of_growing(context, members)
@@ -223,7 +234,7 @@ def _of_own(context: ReplayContext, members: list[OwnCode]) -> Suspect:
     worked = by_slot[slots(WORK_TIME)].sum() > _MOSTLY_WORK * by_slot.sum()
     steps = runs_in(by_step)
     return Suspect(
-        Cause.DATA_STALL if phase == DATA else Cause.EXTRA_COMPUTE if worked else Cause.HOST_STALL,
+        _IN_PHASE.get(phase) or (Cause.EXTRA_COMPUTE if worked else Cause.HOST_STALL),
         tuple(own.process for own in members),
         steps,
         np.minimum.reduce([_without_own(context, own.process, own.ns) for own in members]),
@@ -233,11 +244,6 @@ def _of_own(context: ReplayContext, members: list[OwnCode]) -> Suspect:
         alone=members[0].function,
         own_ns=float(by_step.mean()),
     )
-
-
-def _cause_in(phase: int | None) -> Cause:
-    """What operators are called that others do not have: those of data loading are waited for like any batch."""
-    return Cause.DATA_STALL if phase == DATA else Cause.EXTRA_COMPUTE
 
 
 def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: list[_More]) -> Suspect:
@@ -379,7 +385,7 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         steps = np.frombuffer(hits, np.bool_)
         each = np.mean([ns for _, _, ns in members]) / 1e6
         yield Suspect(
-            _cause_in(phase),
+            _IN_PHASE.get(phase, Cause.EXTRA_COMPUTE),
             tuple(process for process, _, _ in members),
             steps,
             np.minimum.reduce([lengths for _, lengths, _ in members]),
