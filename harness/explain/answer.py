@@ -345,7 +345,7 @@ def profiler_sentences(s: Summary) -> list[str]:
     done = "Times on the host are therefore too long. No number is corrected."
     if any(one.recorded_lost_ns is not None for one in s.findings):
         done = "What it adds to a step is subtracted from the loss to small operators."
-        if are_cpus(s.devices):
+        if any(one.profiler_fraction is not None for one in s.findings):
             done = "The loss to small operators is told without its part of what the profiler adds to a step."
     elif any(one.field == OF_PROFILER for one in s.quality.withheld):
         least = percent(NOTICEABLE)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis import trend
+
 F64 = NDArray[np.float64]
 Ints = NDArray[np.intp]
 WARM_UP = 30  # steps at the start: if they are slow, that is no change of pace
@@ -99,10 +101,8 @@ _FREEDOM = 3.0  # degrees of freedom of Student's t: the tails of step times
 _INSIDE = 0.95
 _FEWEST_GROWING = 16  # steps
 LEAST_GROWTH = 0.14  # of the logarithm of the duration, from the first quarter to the last
-_EACH_QUARTER = 0.125  # of the rise: a jump is in one of them
 _COMPARED = 400  # steps, of more
 _IN_ORDER, _BY_CHANCE = 0.4, 4.0  # Kendall's tau, and its standard deviations
-_ABOVE = 3.0  # standard deviations of the noise around the rise
 _SD_PER_MAD = 1.4826  # of a normal distribution
 
 
@@ -124,25 +124,21 @@ def jumps(y: F64) -> list[int]:
 
 
 def grows(y: F64) -> bool:
-    """Whether a series of log durations becomes larger little by little: from quarter to quarter, and so steadily that
-    chance does not explain the order of its values (Mann, Econometrica 1945; Kendall's tau).
+    """Whether a series of log durations becomes larger little by little: as a line, and so steadily that chance does
+    not explain the order of its values (Mann, Econometrica 1945).
 
     >>> grows(np.linspace(0, 1, 24)), grows(np.repeat([0.0, 1.0], 12)), grows(np.zeros(24))
     (True, False, False)
     """
     if len(y) < _FEWEST_GROWING:
         return False
-    quarters = [float(np.median(part)) for part in np.array_split(y, 4)]
-    rise = quarters[3] - quarters[0]
-    if rise < LEAST_GROWTH or min(b - a for a, b in pairwise(quarters)) < rise * _EACH_QUARTER:
-        return False
     some = y[np.unique(np.linspace(0, len(y) - 1, min(len(y), _COMPARED)).astype(int))]
     n = len(some)
-    order = float(np.triu(np.sign(some[None, :] - some[:, None])).sum())
-    tau = order / (n * (n - 1) / 2)
-    line = np.interp(np.arange(n), (np.arange(4) + 0.5) * n / 4, quarters)
-    deviations = order / np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    return tau > _IN_ORDER and deviations > _BY_CHANCE and rise > _ABOVE * spread(some - line)
+    first, *_, last = trend.quarters(some)
+    tau = trend.order(some)
+    by_chance = np.sqrt(2 * (2 * n + 5) / (9 * n * (n - 1)))  # the standard deviation of tau
+    in_order = tau > max(_IN_ORDER, _BY_CHANCE * float(by_chance))
+    return last - first >= LEAST_GROWTH and in_order and trend.is_line(some)
 
 
 def neighbours(at: list[int], count: int) -> list[tuple[int, int, int]]:

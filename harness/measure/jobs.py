@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from harness.analysis.job.grouping import group
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.job.summarise import summarise_job
-from harness.analysis.labels import are_cpus
 from harness.analysis.metrics import OF_PROFILER, SLOWED
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
@@ -60,34 +59,34 @@ def carried(summary: Summary) -> Summary:
 
 def without_profiler(summary: Summary) -> Summary:
     """The summary with its losses without the profiler's weight, where the steps outside of the window are known."""
-    found = corrected(summary.findings, summary.profiler_cost, on_cpu=are_cpus(summary.devices))
+    found = corrected(summary.findings, summary.profiler_cost)
     if len(found) < len(summary.findings):
         reason = f"without what the profiler adds, the time between operators is below {percent(NOTICEABLE)} of a step"
         summary = withholding(summary, [OF_PROFILER], reason)
     return summary.model_copy(update={"findings": found})
 
 
-def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None, *, on_cpu: bool) -> list[TimeLost]:
+def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[TimeLost]:
     """The losses, the largest first, with those to small operators without what the profiler adds to a step; without
     those that the profiler alone explains.
 
     The profiler adds time to each operator and each call, so while small operators are launched. A stall, a wait or a
-    pause holds few of them. A device has no more work than without it: all that is added is time between kernels. On
-    CPUs it is also inside of operators that call others, so the loss has a part of it in proportion, and its interval
-    begins with what is left if all of it is between them.
+    pause holds few of them. A device has no more work than without it, so all that is added is time between kernels. On
+    CPUs it is also inside of operators that call others: the loss has its part (`TimeLost.profiler_fraction`).
     """
     if cost is None or cost.ratio <= SLOWED:
         return [*found]
-    less = [_without(one, cost, on_cpu) if one.cause == Cause.TINY_KERNELS else one for one in found]
+    added_ns = cost.profiled_step_ns - cost.unprofiled_step_ns
+    less = [_without(one, added_ns) if one.cause == Cause.TINY_KERNELS else one for one in found]
     kept = [one for one in less if one.recorded_lost_ns is None or one.share >= NOTICEABLE]
     return sorted(kept, key=lambda one: -one.lost_ns)
 
 
-def _without(one: TimeLost, cost: ProfilerCost, on_cpu: bool) -> TimeLost:
-    added_ns = cost.profiled_step_ns - cost.unprofiled_step_ns
-    lost_ns = round(one.lost_ns / cost.ratio) if on_cpu else one.lost_ns - added_ns
-    low = None if one.low_ns is None else max(0, one.low_ns - added_ns)
-    high = one.high_ns and (round(one.high_ns / cost.ratio) if on_cpu else max(0, one.high_ns - added_ns))
+def _without(one: TimeLost, every_ns: int) -> TimeLost:
+    """Without its part of what the profiler adds; every_ns: all of it."""
+    added_ns = every_ns if one.profiler_fraction is None else round(every_ns * one.profiler_fraction)
+    lost_ns = one.lost_ns - added_ns
+    low, high = (None if ns is None else max(0, ns - added_ns) for ns in (one.low_ns, one.high_ns))
     less = {"lost_ns": lost_ns, "share": one.share * lost_ns / one.lost_ns, "low_ns": low, "high_ns": high}
     return one.model_copy(update={**less, "recorded_lost_ns": one.lost_ns})
 

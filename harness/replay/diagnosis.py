@@ -260,6 +260,7 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
         lines=lines,
         evidence=suspect.evidence,
         alone=suspect.own_ns > 0,
+        profiler_fraction=suspect.profiler_fraction,
         # the beginning of the first step that it hits, on the clock of the first process that does it
         at_ns=int(first.time_ns[first.step_begin[hits[0]]]) if len(hits) else None,
         at_rank=first.rank if len(hits) else None,

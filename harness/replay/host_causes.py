@@ -114,7 +114,15 @@ def tiny(context: ReplayContext) -> Iterator[Suspect]:
             continue
         for found in without_time(context, Cause.TINY_KERNELS, chosen, None if FORWARD in phases else OTHER):
             said = f"{between / context.step_ns:.0%} of a step between operators"
-            yield replace(found, evidence=said, standing=True)
+            yield replace(found, evidence=said, standing=True, profiler_fraction=_profiler_fraction(context, phases))
+
+
+def _profiler_fraction(context: ReplayContext, phases: tuple[int, ...]) -> float | None:
+    """How much of what a profiler adds to a step lies between operators in some phases: it adds about as much to each
+    operator, outside of the time that it records for it, so to what calls it: another operator, or Python."""
+    operators = sum(device.kernels for device in context.summary.devices)
+    called = sum(int(own.called[list(phases)].sum()) for own in context.job.processes)
+    return min(called / operators, 1.0) if operators else None
 
 
 def evaluation(context: ReplayContext) -> Iterator[Suspect]:

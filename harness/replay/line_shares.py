@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,17 +48,17 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
     processes = context.job.processes
     if suspect.cause in _AT_NO_LINE or not any(len(own.code_lines) for own in processes):
         return []
-    table = _Table(context)
-    lost = _parts(table.lost(suspect))
+    table = _Table(context, suspect)
+    lost = _parts(table.lost)
     if suspect.cause is Cause.INTERRUPTED:
         least = np.maximum(_AT_ONE_LINE, _MORE_THAN_ITS_TIME * _parts(table.host_time(suspect.processes)))
         lost = np.where(lost >= least, lost, 0)
     by_line = table.by_line(lost)
-    calls = [] if suspect.cause in (Cause.INTERRUPTED, *_OF_CAUSE) else table.calls(suspect, lost)
+    calls = [] if suspect.cause in (Cause.INTERRUPTED, *_OF_CAUSE) else table.calls(lost)
     first = max(by_line, key=by_line.__getitem__, default=None)
     if first is None:
         return []
-    if calls and (by_line[first] < _MOST or not table.is_specific(suspect, lost, first)):
+    if calls and (by_line[first] < _MOST or not table.is_specific(lost, first)):
         inside, first = first, calls[0]
         within = by_line[inside]
         by_line = table.by_line(np.where(table.within(first), 0, lost)) | {
@@ -128,8 +129,8 @@ class _Table:
     """The times of all processes by the same lines and those that called them: column 0 is no line of the user's code,
     column 1 + i is `stacks[i]`, a line and its callers."""
 
-    def __init__(self, context: ReplayContext) -> None:
-        self._steps, self._processes = context.step_count, context.job.processes
+    def __init__(self, context: ReplayContext, suspect: Suspect) -> None:
+        self._suspect, self._steps, self._processes = suspect, context.step_count, context.job.processes
         self._known: dict[tuple[str, int], CodeLine] = {}
         for line in (line for own in context.job.processes for line in own.code_lines):
             key = line.file, line.line
@@ -164,54 +165,66 @@ class _Table:
         """The columns in which a line is, or calls what is."""
         return np.array([False, *(frame in stack for stack in self.stacks)])
 
-    def calls(self, suspect: Suspect, lost: F64) -> list[Frame]:
+    def calls(self, lost: F64) -> list[Frame]:
         """The lines that lead to most of the loss and to little else, the innermost first: of the line with most of it
         that has such callers."""
         for column in np.argsort(-lost[1:], kind="stable").tolist():
             frames = (frame for frame in self.stacks[column] if lost[self.within(frame)].sum() >= _MOST)
-            if found := [frame for frame in frames if self.is_specific(suspect, lost, frame)]:
+            if found := [frame for frame in frames if self.is_specific(lost, frame)]:
                 return found
             if lost[1 + column] < LEAST:
                 break
         return []
 
-    def is_specific(self, suspect: Suspect, lost: F64, frame: Frame) -> bool:
+    def is_specific(self, lost: F64, frame: Frame) -> bool:
         """Whether most of the time in a line, on the ranks that lose it, is lost; of code that only they run, whether
         the others are not there."""
-        mine, chosen = self.within(frame), np.array(slots((*HOST_TIME, *WORK_TIME)))
-        of_each = self._whole(suspect.processes, suspect.steps, chosen)
-        whole, lost_ns = of_each[mine].sum(), self.lost(suspect).sum()
-        others = [p for p in range(len(self._processes)) if p not in suspect.processes]
-        if suspect.alone and others:
-            return bool(self._whole(others, suspect.steps, chosen)[mine].sum() <= NOT_THERE * whole)
+        mine, suspect, lost_ns = self.within(frame), self._suspect, self.lost.sum()
+        whole = self._own[mine].sum()
+        if suspect.alone and self._others is not None:
+            return bool(self._others[mine].sum() <= NOT_THERE * whole)
         # between small operators is only a part of any line's time
-        least = lost_ns / max(of_each.sum(), 1) if suspect.cause is Cause.TINY_KERNELS else _MOST
+        least = lost_ns / max(self._own.sum(), 1) if suspect.cause is Cause.TINY_KERNELS else _MOST
         return bool(lost[mine].sum() * lost_ns >= min(least, _MOST) * whole)
+
+    @cached_property
+    def _own(self) -> F64:
+        """The host's time at each column, on the ranks that lose it."""
+        return self._whole(self._suspect.processes)
+
+    @cached_property
+    def _others(self) -> F64 | None:
+        """The same of the other ranks; None without any."""
+        others = [p for p in range(len(self._processes)) if p not in self._suspect.processes]
+        return self._whole(others) if others else None
 
     def source(self, frame: Frame) -> dict[str, Any]:
         """The fields of a line's source, where it is known."""
         line = self._known.get((frame[0], frame[1]))
         return {} if line is None else {"source": list(line.source), "first_line": line.first_line}
 
-    def lost(self, suspect: Suspect) -> F64:
+    @cached_property
+    def lost(self) -> F64:
         """What each column has of the loss, in nanoseconds of one process and step. Small operators of a backward pass
         are counted where the forward pass has its own: one follows from the other."""
-        chosen, is_more = _slots_of(suspect)
-        if suspect.cause is not Cause.TINY_KERNELS:
-            return self._lost(suspect, chosen, is_more)
+        chosen, is_more = _slots_of(self._suspect)
+        if self._suspect.cause is not Cause.TINY_KERNELS:
+            return self._lost(chosen, is_more)
         backward = chosen % N_PHASES == BACKWARD
-        forward = self._lost(suspect, chosen[chosen % N_PHASES == FORWARD], is_more)
-        rest = self._lost(suspect, chosen[~backward], is_more)
-        found: F64 = rest + _parts(forward) * self._lost(suspect, chosen[backward], is_more).sum()
+        forward = self._lost(chosen[chosen % N_PHASES == FORWARD], is_more)
+        rest = self._lost(chosen[~backward], is_more)
+        found: F64 = rest + _parts(forward) * self._lost(chosen[backward], is_more).sum()
         return found
 
-    def _whole(self, processes: Sequence[int], steps: NDArray[np.bool_], chosen: NDArray[np.int64]) -> F64:
-        """What each column has of some slots, in one step of one process."""
+    def _whole(self, processes: Sequence[int]) -> F64:
+        """What each column has of the host's time and work, in one step of one process: of the steps with the loss."""
+        chosen, steps = np.array(slots((*HOST_TIME, *WORK_TIME))), self._suspect.steps
         times = np.stack([self._times(self._processes[p], chosen, ()) for p in processes])
         found: F64 = times[:, steps if steps.any() else ~steps].mean(axis=(0, 1))
         return found
 
-    def _lost(self, suspect: Suspect, chosen: NDArray[np.int64], is_more: bool) -> F64:
+    def _lost(self, chosen: NDArray[np.int64], is_more: bool) -> F64:
+        suspect = self._suspect
         rows = [tuple(row for p, row in suspect.activities if p == each) for each in range(len(self._processes))]
         times = np.stack([self._times(own, chosen, of) for own, of in zip(self._processes, rows, strict=True)])
         mine, hits = list(suspect.processes), suspect.steps

@@ -17,7 +17,17 @@ from harness.analysis.process.part import deserialize, serialize
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
-from harness.replay.graph import DATA, Builder, Graph, HostThread, TimeCategory, activity_segments, slot
+from harness.replay.graph import (
+    DATA,
+    N_PHASES,
+    Builder,
+    Graph,
+    HostSegments,
+    HostThread,
+    TimeCategory,
+    activity_segments,
+    slot,
+)
 from harness.replay.host import host_segments
 from harness.replay.lines import HostSteps, LineTimes, line_times
 from harness.traces.sampled_lines import CodeLine, SampledLines
@@ -41,8 +51,9 @@ class ProcessGraph(Graph):
     activities: n things that the host did while a device had no work because of it; activity_ns: how long in each
     counted step, shape (n, steps). What follows a call that let the device run dry, until it has work again, is
     activity n + i: it is the call's only if nothing but its waiting is known. last: the node after which nothing is
-    left to compute. code_lines: the lines of the user's code in which its time was, as far as they were sampled;
-    line_times: when.
+    left to compute. called: how many operators were called from Python, or by a node of autograd, in the counted steps,
+    by phase, shape (N_PHASES,); 0 with a device. code_lines: the lines of the user's code in which its time was, as far
+    as they were sampled; line_times: when.
     """
 
     rank: int | None
@@ -59,6 +70,7 @@ class ProcessGraph(Graph):
     done: I64
     activities: list[HostActivity]
     activity_ns: I64
+    called: I64
     code_lines: list[CodeLine]
     line_times: LineTimes
 
@@ -110,6 +122,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         done=done,
         activities=idle.rows,
         activity_ns=_by_step(idle, span),
+        called=_called(thread.segments, steps) if view.on_cpu else np.zeros(N_PHASES, np.int64),
         code_lines=code_lines,
         line_times=times,
         **builder.columns(),
@@ -172,6 +185,19 @@ def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, 
 def _main_device(m: MeasuredProcess) -> int:
     """The device with most events: a process that drives several gives them the same."""
     return max(m.rows, key=lambda device: m.rows[device].stop - m.rows[device].start)
+
+
+def _called(segments: HostSegments, steps: HostSteps) -> I64:
+    """How many operators no other one called that computes, by phase. Before each there is a gap. Nodes of autograd
+    compute nothing: their own pieces, before, between and after what they call, are gaps as well. With n nodes and w
+    operators that compute there are w + 2 n gaps, and w of them end with one of these."""
+    of = segments.slot.astype(np.int64)
+    gap = of // N_PHASES == TimeCategory.HOST_GAP
+    inside = gap & (steps.of(segments.edge[:-1]) >= 0)
+    before = inside & np.append(~gap[1:], False)
+    return (
+        np.bincount(of[inside] % N_PHASES, minlength=N_PHASES) + np.bincount(of[before] % N_PHASES, minlength=N_PHASES)
+    ) // 2
 
 
 def _by_step(idle: IdleActivities, span: Span) -> I64:

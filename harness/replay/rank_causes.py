@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis import trend
 from harness.replay.counterfactuals import ideal, with_less
 from harness.replay.graph import (
     BACKWARD,
@@ -174,24 +175,17 @@ def growing(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def rises(by_step: F64, least: float, rest: F64) -> bool:
-    """Whether a time becomes longer over the steps, by at least so much and by more than the rest does; so steadily
-    that the order of its values is not chance (Kendall's tau), and that a line explains it better than a jump, whose
-    place is one number more (by the information criterion of Schwarz, The Annals of Statistics, 1978).
+    """Whether a time becomes longer over the steps, by at least so much and by more than the rest does, as a line and
+    in an order that is not chance.
 
     >>> growing, alike = np.arange(12.0), np.ones(12)
     >>> rises(growing, 3, alike), rises(np.repeat([0.0, 9.0], 6), 3, alike), rises(growing, 3, rest=growing)
     (True, False, False)
     """
-    (first, *_, last), (rest_first, *_, rest_last) = (
-        [float(np.median(part)) for part in np.array_split(each, 4)] for each in (by_step, rest)
-    )
+    (first, *_, last), (rest_first, *_, rest_last) = trend.quarters(by_step), trend.quarters(rest)
     if last - first < least or last * rest_first < _MORE_THAN_REST * first * rest_last:
         return False
-    count = len(by_step)
-    tau = np.triu(np.sign(by_step[None, :] - by_step[:, None])).sum() / (count * (count - 1) / 2)
-    line = np.polyval(np.polyfit(np.arange(count), by_step, 1), np.arange(count))
-    jumps = (by_step[:at].var() * at + by_step[at:].var() * (count - at) for at in range(1, count))
-    return bool(tau >= _IN_ORDER and ((by_step - line) ** 2).sum() < count ** (1 / count) * min(jumps))
+    return trend.order(by_step) >= _IN_ORDER and trend.is_line(by_step)
 
 
 def _of_growing(context: ReplayContext, members: list[OwnCode]) -> Suspect:
@@ -199,7 +193,7 @@ def _of_growing(context: ReplayContext, members: list[OwnCode]) -> Suspect:
     processes = tuple(dict.fromkeys(own.process for own in members))
     ns = np.stack([np.sum([own.ns for own in members if own.process == process], axis=0) for process in processes])
     by_step = ns.sum(axis=2)
-    first, *_, last = (float(np.median(part)) / 1e6 for part in np.array_split(by_step.mean(axis=0), 4))
+    first, *_, last = (ns / 1e6 for ns in trend.quarters(by_step.mean(axis=0)))
     usual = np.median(np.array_split(by_step, 4, axis=1)[0], axis=1)
     more = ns * (np.maximum(by_step - usual[:, None], 0) / np.maximum(by_step, 1))[:, :, None]
     by_slot = more.sum(axis=(0, 1))

@@ -234,6 +234,7 @@ class Suspect:
     process counted how often it came, so that this is no chance. what, where: the activity. slots: the slots of its
     processes' time in which the loss is; activities: the processes and rows of the host's activities that it is. alone:
     the file and the function whose code only its processes run; own_ns: how long what only they do takes per step.
+    profiler_fraction: how much of what a profiler adds to a step is in the loss; None: not known.
     factor: by which `lengths` scale each process's slots, where they do nothing else."""
 
     cause: Cause
@@ -251,6 +252,7 @@ class Suspect:
     activities: tuple[tuple[int, int], ...] = ()
     alone: tuple[str, str] | None = None
     own_ns: float = 0.0
+    profiler_fraction: float | None = None
     factor: F64 | None = None
 
     @property

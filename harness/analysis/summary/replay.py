@@ -56,6 +56,9 @@ class TimeLost(SummaryPart, kw_only=True):
     """k, if it recurs in every k-th step. Null: it has no period."""
     lost_ns: int
     """The measured step minus the step replayed without the cause, mean over the steps."""
+    profiler_fraction: float | None = None
+    """Of small operators on a CPU, how much of what a profiler adds to a step lies in the loss: the operators that no
+    other one calls, over all operators, in these phases."""
     recorded_lost_ns: int | None = None
     """`lost_ns` as recorded, if `lost_ns` is corrected for the profiler's weight ([ProfilerCost](#profilercost))."""
     low_ns: int | None = None
