@@ -13,6 +13,10 @@ class PaceChange(SummaryPart, kw_only=True):
     noise: it counts if the steps would be shorter by at least half of it without it, and if waiting for a core does
     not explain it.
 
+    Steps that become longer little by little, by 15 % and more from the first quarter to the last, are one change
+    (`gradual`), if a line explains them better than a jump (Schwarz 1978) and Kendall's tau is at least 0.4 and four of
+    its standard deviations; of 600 simulated steady trainings one had a change of either kind.
+
     **Method.** Clipped CUSUM in seeded intervals, of which the narrowest counts. A jump must be 5.5 standard errors by
     the long-run variance, which is that of medians of blocks, and 1.15 times as abrupt as is rare in the noise itself
     (98th percentile of the distance of medians of 12 steps side by side), or 3 and 2.2 times. Its step is the likeliest
