@@ -271,28 +271,28 @@ def _wait_for(run: Run) -> None:
 
 class Series:
     """Runs in one allocation, one after the other. A run is warned of its own time limit as a job of its own would be,
-    and what is left of it is ended then. stopped: all were asked to end."""
+    and what is left of it is ended then."""
 
     def __init__(self, limit_s: int, warning_s: int) -> None:
         self._limit_s, self._warning_s = limit_s, warning_s
         self._child: subprocess.Popen[bytes] | None = None
-        self.stopped = False
+        self._asked: signal.Signals | None = None  # all runs were asked to end
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
 
     def _pass_on(self, number: int, _frame: object) -> None:
-        self.stopped = True
+        self._asked = signal.SIGUSR1 if number == signal.SIGUSR1 else signal.SIGTERM
         if self._child is not None:
-            self._child.send_signal(signal.SIGUSR1 if number == signal.SIGUSR1 else signal.SIGTERM)
+            self._child.send_signal(self._asked)
 
     def one(self, run: Path, job_id: str) -> int:
         """Run its script to its end; returns its exit status."""
-        if self.stopped or not appears(run / "job.sbatch"):
-            return 0 if self.stopped else 1
+        if self._asked or not appears(run / "job.sbatch"):
+            return 0 if self._asked else 1
         environ = os.environ | {"HARNESS_JOB_ID": job_id}
         self._child = child = subprocess.Popen(["bash", str(run / "job.sbatch")], env=environ)
-        if self.stopped:  # it came before there was a child
-            child.terminate()
+        if self._asked:  # it came before the child had its name here
+            child.send_signal(self._asked)
         for seconds, number in ((self._limit_s, signal.SIGUSR1), (self._warning_s + 1, signal.SIGKILL)):
             try:
                 return child.wait(seconds)

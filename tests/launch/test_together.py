@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP
+from harness.launch import supervise
 from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Start, go_together, prepare, submit_together
@@ -181,3 +184,32 @@ def test_a_series_that_is_stopped_warns_its_run_and_starts_no_other(programs: Pa
     """
     said = series_of(runs, [first, "echo second"], programs)
     assert said.stdout.split() == ["warned"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_what_is_said_while_a_run_starts_reaches_it(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A run may start, and the batch system may speak, before the new process has its name in the series."""
+    ready = tmp_path / "ready"
+    (tmp_path / "job.sbatch").write_text(f"""trap 'echo {number.name}; exit 0' {number.name}
+        touch {ready}
+        for _ in {{1..90}}; do sleep 0.1; done
+    """)
+
+    class Started(subprocess.Popen[bytes]):
+        def __init__(self, argv: list[str], env: dict[str, str]) -> None:
+            super().__init__(argv, env=env)
+            while not ready.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), number)
+
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
+    try:
+        series = supervise.Series(60, 10)
+        monkeypatch.setattr("harness.launch.supervise.subprocess.Popen", Started)
+        assert series.one(tmp_path, "4711-0") == 0
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    assert capfd.readouterr().out.split() == [number.name]

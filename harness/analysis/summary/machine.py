@@ -211,8 +211,8 @@ class ProfilerCost(SummaryPart, kw_only=True):
     """How much longer the profiled steps take than the other steps of the same run, by the training's own clock. The
     answer says it from a ratio of 1.15 on. From there on, what the profiler adds to a step is subtracted from the loss
     to small operators, on CPUs the part of it that lies between operators (`TimeLost.profiler_fraction`); the loss is
-    not told if less than 3 % of the step is left. It is subtracted from no other number, because the profiler adds time to
-    operators and calls, and stalls and waits hold few of them."""
+    not told if less than 3 % of the step is left. It is subtracted from no other number, because the profiler adds
+    time to operators and calls, and stalls and waits hold few of them."""
 
     profiled_step_ns: int
     """Median of the ranks' median profiled steps."""
