@@ -339,18 +339,21 @@ def _observed(s: Summary) -> list[str]:
 
 def profiler_sentences(s: Summary) -> list[str]:
     """How much the profiler itself slows the steps, and what is corrected; empty if it is little or not known."""
-    cost = s.profiler_cost
-    if cost is None or cost.ratio <= SLOWED:
+    cost, is_corrected = s.profiler_cost, any(one.recorded_lost_ns is not None for one in s.findings)
+    if cost is None or (cost.ratio <= SLOWED and not is_corrected):
         return _own_work(s)
     done = "Times on the host are therefore too long. No number is corrected."
-    if any(one.recorded_lost_ns is not None for one in s.findings):
+    if is_corrected:
         done = "What it adds to a step is subtracted from the loss to small operators."
         if any(one.profiler_fraction is not None for one in s.findings):
             done = "The loss to small operators is told without its part of what the profiler adds to a step."
     elif any(one.field == OF_PROFILER for one in s.quality.withheld):
         least = percent(NOTICEABLE)
-        done = f"A loss to small operators is not told: without what the profiler adds, it is below {least} of a step."
-    slower = f"The profiler slows the steps: the median step is {cost.ratio:.2f} times as long as without it."
+        done = (
+            f"A loss to small operators is not told: without what the profiler adds, it may be below {least} of a step."
+        )
+    ratio = f"{cost.ratio:.2f} times as long as without it"
+    slower = f"With the profiler the median step, without waits for a core, is {ratio}."
     return [f"{slower} {done}", *_own_work(s)]
 
 

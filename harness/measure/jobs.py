@@ -5,6 +5,7 @@ Before a mystery is revealed, its Summary has no causes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,8 @@ from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summar
 from harness.common.errors import WorkError
 from harness.common.format import percent
 from harness.replay.causes import CAUSES
-from harness.replay.diagnosis import NOTICEABLE, diagnose
-from harness.replay.suspect import Cause
+from harness.replay.diagnosis import BETWEEN_RUNS, NOTICEABLE, diagnose
+from harness.replay.suspect import NORMAL, Cause
 
 if TYPE_CHECKING:
     from harness.measure.run_contents import RunContents
@@ -61,7 +62,9 @@ def without_profiler(summary: Summary) -> Summary:
     """The summary with its losses without the profiler's weight, where the steps outside of the window are known."""
     found = corrected(summary.findings, summary.profiler_cost)
     if len(found) < len(summary.findings):
-        reason = f"without what the profiler adds, the time between operators is below {percent(NOTICEABLE)} of a step"
+        reason = (
+            f"without what the profiler adds, the time between operators may be below {percent(NOTICEABLE)} of a step"
+        )
         summary = withholding(summary, [OF_PROFILER], reason)
     return summary.model_copy(update={"findings": found})
 
@@ -74,21 +77,31 @@ def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[Time
     pause holds few of them. A device has no more work than without it, so all that is added is time between kernels. On
     CPUs it is also inside of operators that call others: the loss has its part (`TimeLost.profiler_fraction`).
     """
-    if cost is None or cost.ratio <= SLOWED:
+    if cost is None:
         return [*found]
-    added_ns = cost.profiled_step_ns - cost.unprofiled_step_ns
-    less = [_without(one, added_ns) if one.cause == Cause.TINY_KERNELS else one for one in found]
+    added_ns = max(cost.profiled_step_ns - cost.unprofiled_step_ns, 0)
+    margin_ns = NORMAL * BETWEEN_RUNS * cost.unprofiled_step_ns
+    is_slowed = cost.ratio > SLOWED
+    less = [
+        _without(one, added_ns, margin_ns)
+        if one.cause == Cause.TINY_KERNELS and (is_slowed or one.profiler_fraction is not None)
+        else one
+        for one in found
+    ]
     kept = [one for one in less if one.recorded_lost_ns is None or one.share >= NOTICEABLE]
     return sorted(kept, key=lambda one: -one.lost_ns)
 
 
-def _without(one: TimeLost, every_ns: int) -> TimeLost:
-    """Without its part of what the profiler adds; every_ns: all of it."""
-    added_ns = every_ns if one.profiler_fraction is None else round(every_ns * one.profiler_fraction)
+def _without(one: TimeLost, every_ns: int, margin_ns: float) -> TimeLost:
+    """Without its part of what the profiler adds. every_ns: all of it; margin_ns: how well that is known on CPUs."""
+    part = one.profiler_fraction
+    added_ns, margin_ns = (every_ns, 0.0) if part is None else (round(every_ns * part), margin_ns * part)
     lost_ns = one.lost_ns - added_ns
-    low, high = (None if ns is None else max(0, ns - added_ns) for ns in (one.low_ns, one.high_ns))
-    less = {"lost_ns": lost_ns, "share": one.share * lost_ns / one.lost_ns, "low_ns": low, "high_ns": high}
-    return one.model_copy(update={**less, "recorded_lost_ns": one.lost_ns})
+    update = {"lost_ns": lost_ns, "share": one.share * lost_ns / one.lost_ns, "recorded_lost_ns": one.lost_ns}
+    if one.low_ns is not None and one.high_ns is not None:
+        update["low_ns"] = max(0, round(lost_ns - hypot(one.lost_ns - one.low_ns, margin_ns)))
+        update["high_ns"] = max(0, round(lost_ns + hypot(one.high_ns - one.lost_ns, margin_ns)))
+    return one.model_copy(update=update)
 
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"

@@ -126,6 +126,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         phase_counted=phase,
         step_durations_ns=_values(counted, "step_ns"),
         **medians,
+        median_step_on_core_ns=_rounded(median, _on_core(counted)),
         **_unprofiled(steps),
         mean_evaluation_ns=_rounded(fmean, _values(counted, "evaluation_ns")),
         data_fraction=sum(_values(counted, "data_ns")) / total_ns if total_ns else None,
@@ -150,9 +151,14 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
 
 def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The steps in which no profiler works, without the leading ones that are warm-up."""
-    times = _values([s for s in steps if s.get("phase") in _UNPROFILED], "step_ns")
-    kept = times[leading_warmup(np.array(times, np.int64)) :]
-    return {"unprofiled_steps": len(kept), "median_unprofiled_step_ns": _rounded(median, kept)}
+    outside = [s for s in steps if s.get("phase") in _UNPROFILED and _values([s], "step_ns")]
+    kept = outside[leading_warmup(np.array(_values(outside, "step_ns"), np.int64)) :]
+    return {"unprofiled_steps": len(kept), "median_unprofiled_step_ns": _rounded(median, _on_core(kept))}
+
+
+def _on_core(steps: Sequence[dict[str, Any]]) -> list[int]:
+    """How long the steps take without their waits for a core, as far as these are known."""
+    return [max(ns - sum(_values([step], "core_wait_ns")), 0) for step in steps for ns in _values([step], "step_ns")]
 
 
 def _values(steps: Iterable[dict[str, Any]], field: str) -> list[int]:

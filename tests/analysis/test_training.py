@@ -117,6 +117,18 @@ def test_profiled_steps_are_compared_with_the_steps_without_the_profiler_and_wit
     assert cost.ratio == pytest.approx(120 / 70)
 
 
+def test_waits_for_a_core_are_no_weight_of_the_profiler(tmp_path: Path) -> None:
+    """Other programs take the cores while the profiler works."""
+    steps = [
+        {"event": "step", "phase": phase, "step_ns": (ms + waits) * 10**6, "core_wait_ns": waits * 10**6}
+        for phase, ms, waits in [("skip", 70, 0)] * 5 + [("active", 90, 50)] * 5
+    ]
+    ranks, _ = read_training([write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, *steps, END])])
+    assert (cost := profiler_cost(ranks)) is not None
+    assert (cost.unprofiled_step_ns, cost.profiled_step_ns) == (70 * 10**6, 90 * 10**6)
+    assert ranks[0].median_step_ns == 140 * 10**6
+
+
 @pytest.mark.parametrize(
     "phases",
     [

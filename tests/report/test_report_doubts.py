@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import hypot
 
 import pytest
 
@@ -81,12 +82,12 @@ def test_an_answer_says_how_much_the_profiler_slows_the_steps(ratio: float, said
     given = summary(profiler_cost=cost)
     whole = " ".join(answer(given).further)
     sentence = (
-        "The profiler slows the steps: the median step is 1.71 times as long as without it. Times on the host are "
-        "therefore too long. No number is corrected."
+        "With the profiler the median step, without waits for a core, is 1.71 times as long as without it. "
+        "Times on the host are therefore too long. No number is corrected."
     )
     assert (sentence in whole) == said
     for text in (render(given), brief(given), render_page(compose(given, Inputs()))):
-        assert ("The profiler slows the steps" in re.sub("<a [^>]*>|</a>", "", text)) == said
+        assert ("With the profiler the median step" in re.sub("<a [^>]*>|</a>", "", text)) == said
     assert json.loads(given.model_dump_json())["profiler_cost"]["ratio"] == ratio
 
 
@@ -123,9 +124,21 @@ def test_on_cpus_the_loss_to_small_operators_has_its_part_of_what_the_profiler_a
     small = lost("tiny-kernels", 45 * MS).model_copy(update={"profiler_fraction": 0.4})
     given = without_profiler(summary(profiler_cost=cost, findings=[small]))
     (told,) = given.findings
-    assert (told.lost_ns, told.recorded_lost_ns, told.low_ns, told.high_ns) == (33 * MS, 45 * MS, 32 * MS, 34 * MS)
+    assert (told.lost_ns, told.recorded_lost_ns) == (33 * MS, 45 * MS)
+    apart_ns = hypot(MS, 0.4 * 1.96 * 0.05 * 60 * MS)  # the loss's own interval, and two stretches of one run
+    assert (told.low_ns, told.high_ns) == (round(33 * MS - apart_ns), round(33 * MS + apart_ns))
     said = " ".join(answer(given).further)
     assert "The loss to small operators is told without its part of what the profiler adds to a step." in said
+
+
+@pytest.mark.parametrize(("profiled_ms", "told_ms"), [(66, 42.6), (57, 45)])
+def test_on_cpus_it_has_its_part_also_if_that_is_little(profiled_ms: int, told_ms: float) -> None:
+    """A threshold would make one run's loss jump beside the next one's."""
+    cost = ProfilerCost(unprofiled_step_ns=60 * MS, profiled_step_ns=profiled_ms * MS, ratio=profiled_ms / 60)
+    small = lost("tiny-kernels", 45 * MS).model_copy(update={"profiler_fraction": 0.4})
+    (told,) = corrected([small], cost)
+    assert told.lost_ns == round(told_ms * MS)
+    assert told.high_ns is not None and told.high_ns > 46 * MS - 3 * MS
 
 
 @pytest.mark.parametrize("ms", [29, 3])
@@ -134,13 +147,16 @@ def test_small_operators_that_are_the_profilers_own_are_not_told(ms: int) -> Non
     given = with_losses(lost("tiny-kernels", ms * MS), lost("host-stall", 20 * MS))
     assert [one.cause for one in given.findings] == ["host-stall"]
     said = " ".join([*answer(given).sentences, *answer(given).further])
-    assert "A loss to small operators is not told: without what the profiler adds, it is below 3.0 % of a step." in said
+    assert (
+        "A loss to small operators is not told: without what the profiler adds, it may be below 3.0 % of a step."
+        in said
+    )
     assert any(one.field == "findings.tiny-kernels" for one in given.quality.withheld)
 
 
 def test_losses_stay_as_they_are_where_the_profiler_weighs_little_or_its_weight_is_not_known() -> None:
     found = [lost("tiny-kernels", 45 * MS), lost("host-stall", 50 * MS)]
-    assert with_losses(*found, ratio=1.1).findings == found
+    assert with_losses(*found, ratio=1.1).findings == found[::-1]
     assert corrected(found, None) == found
 
 
