@@ -1,6 +1,7 @@
 """The operators that the exercises run on a CPU, each with the kind that a person gave it, and the largest share of a
 run's time that it took. Recorded with PyTorch 2.13 from exercise 1, 2 (ZeRO-2 and 3) and 3 (tensor and pipeline
-parallel), with and without mixed precision and activation checkpointing."""
+parallel), with and without mixed precision and activation checkpointing. `aten::new_empty_strided` comes only now and
+then: autograd copies a gradient that something else still holds, such as Gloo's thread after an all-reduce."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def misplaced(run: Summary) -> list[str]:
     """Operators of a run that have another kind than the list's or stand in no list, and the whole of `other`, where
     that takes a noticeable share of the run's time.
 
-    An operator's own share does not excuse it: which operators a run has is the same each time, but on a busy machine
-    the smallest may be interrupted and take a noticeable share.
+    An operator's own share does not excuse it: a run's operators are those of the list each time, but on a busy
+    machine the smallest may be interrupted and take a noticeable share.
     """
     wrong = [
         f"{k.name}: {k.kind}, {k.share:.1%}, expected {EXPECTED.get(k.name, 'a line in the list')}"
