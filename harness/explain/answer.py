@@ -339,7 +339,7 @@ def _observed(s: Summary) -> list[str]:
 
 def profiler_sentences(s: Summary) -> list[str]:
     """How much the profiler itself slows the steps, and what is corrected; empty if it is little or not known."""
-    cost, is_corrected = s.profiler_cost, any(one.recorded_lost_ns is not None for one in s.findings)
+    cost, is_corrected = s.profiler_cost, any((one.recorded_lost_ns or 0) > one.lost_ns for one in s.findings)
     if cost is None or (cost.ratio <= SLOWED and not is_corrected):
         return _own_work(s)
     done = "Times on the host are therefore too long. No number is corrected."

@@ -59,7 +59,7 @@ def carried(summary: Summary) -> Summary:
 
 
 def without_profiler(summary: Summary) -> Summary:
-    """The summary with its losses without the profiler's weight, where the steps outside of the window are known."""
+    """The summary with its losses without the profiler's cost, where the steps outside of the window are known."""
     found = corrected(summary.findings, summary.profiler_cost)
     if len(found) < len(summary.findings):
         reason = (

@@ -76,7 +76,7 @@ def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Ef
 def profiler_cost(training: Sequence[RankTraining]) -> ProfilerCost | None:
     """The profiled steps against the other steps of the same ranks; None: too few of either, or none was profiled."""
     both = [
-        (t.median_step_on_core_ns, t.median_unprofiled_step_ns)
+        (t.median_step_on_core_ns, t.median_unprofiled_step_on_core_ns)
         for t in training
         if t.phase_counted == "active" and min(t.steps_counted, t.unprofiled_steps) >= FEWEST_STEPS
     ]

@@ -153,7 +153,11 @@ def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The steps in which no profiler works, without the leading ones that are warm-up."""
     outside = [s for s in steps if s.get("phase") in _UNPROFILED and _values([s], "step_ns")]
     kept = outside[leading_warmup(np.array(_values(outside, "step_ns"), np.int64)) :]
-    return {"unprofiled_steps": len(kept), "median_unprofiled_step_ns": _rounded(median, _on_core(kept))}
+    return {
+        "unprofiled_steps": len(kept),
+        "median_unprofiled_step_ns": _rounded(median, _values(kept, "step_ns")),
+        "median_unprofiled_step_on_core_ns": _rounded(median, _on_core(kept)),
+    }
 
 
 def _on_core(steps: Sequence[dict[str, Any]]) -> list[int]:

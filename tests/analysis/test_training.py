@@ -117,7 +117,7 @@ def test_profiled_steps_are_compared_with_the_steps_without_the_profiler_and_wit
     assert cost.ratio == pytest.approx(120 / 70)
 
 
-def test_waits_for_a_core_are_no_weight_of_the_profiler(tmp_path: Path) -> None:
+def test_waits_for_a_core_are_not_the_profilers_cost(tmp_path: Path) -> None:
     """Other programs take the cores while the profiler works."""
     steps = [
         {"event": "step", "phase": phase, "step_ns": (ms + waits) * 10**6, "core_wait_ns": waits * 10**6}

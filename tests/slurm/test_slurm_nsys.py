@@ -21,6 +21,7 @@ from tests.slurm.test_slurm_runs import wait_for_active_steps
 pytestmark = [pytest.mark.slurm, EACH_NSYS_AT_LENGTH]
 
 NODES = (0, 1)
+MOST_TRIES = 2  # on two busy cores nsys 2022.4 was seen to lose a whole recording: it may record once more
 
 
 @pytest.fixture(scope="module")
@@ -42,23 +43,11 @@ def recorded(
     return run, path
 
 
-MOST_TRIES = 2  # on two busy cores nsys 2022.4 was seen to lose a whole recording: it may record once more
-
-
 def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
     """The count of each range in a report, from the export of nsys; empty: nsys lost what it recorded."""
     out = folder / f"{report.stem}.sqlite"
-    argv = [
-        str(nsys / "nsys"),
-        "export",
-        "--type",
-        "sqlite",
-        "--force-overwrite=true",
-        "--output",
-        str(out),
-        str(report),
-    ]
-    subprocess.run(argv, check=True, capture_output=True)
+    options = ("--type=sqlite", "--force-overwrite=true", f"--output={out}")
+    subprocess.run([nsys / "nsys", "export", *options, report], check=True, capture_output=True)
     query = "SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType = 59"
     with sqlite3.connect(out) as connection:
         if not list(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'")):

@@ -159,7 +159,9 @@ class RankTraining(SummaryPart, kw_only=True):
     """Steps before and after the profiled ones, in which the profiler does not work; without the first ones that are
     warm-up."""
     median_unprofiled_step_ns: int | None = None
-    """Median of these steps, without their waits for a core."""
+    """Median of these steps."""
+    median_unprofiled_step_on_core_ns: int | None = None
+    """Median of these steps without their waits for a core."""
     median_step_ns: int | None = None
     """Median."""
     median_step_on_core_ns: int | None = None
@@ -211,17 +213,18 @@ class RankTraining(SummaryPart, kw_only=True):
 
 class ProfilerCost(SummaryPart, kw_only=True):
     """How much longer the profiled steps take than the other steps of the same run, by the training's own clock and
-    without waits for a core, which other programs cause. The answer says it from a ratio of 1.15 on. From there on,
-    what the profiler adds to a step is subtracted from the loss to small operators. On CPUs it is the part that lies
-    between operators (`TimeLost.profiler_fraction`), at any ratio; the interval of the loss then holds the same part of
+    without waits for a core, which other programs cause. From a ratio of 1.15 on, what the profiler adds to a step is
+    subtracted from the loss to small operators. On CPUs it is the part that lies between operators
+    (`TimeLost.profiler_fraction`), at any ratio above 1. The interval of the loss then includes the same part of
     1.96 · 5 % of a step, by which two parts of a run may differ ([measured](diagnosis.md)). The loss is not told if
     less than 3 % of the step is left. Nothing is subtracted from other numbers, because the profiler adds time to
-    operators and calls, and stalls and waits hold few of them."""
+    operators and calls, and stalls and waits hold few of them. The answer says the ratio from 1.15 on, or if it
+    subtracts something."""
 
     profiled_step_ns: int
     """Median of the ranks' `median_step_on_core_ns`."""
     unprofiled_step_ns: int
-    """Median of the ranks' `median_unprofiled_step_ns`."""
+    """Median of the ranks' `median_unprofiled_step_on_core_ns`."""
     ratio: float
     """Profiled step / unprofiled step."""
 

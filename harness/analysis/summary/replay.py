@@ -60,7 +60,7 @@ class TimeLost(SummaryPart, kw_only=True):
     """Of small operators on a CPU, how much of what a profiler adds to a step lies in the loss: the operators that no
     other one calls, over all operators, in these phases."""
     recorded_lost_ns: int | None = None
-    """`lost_ns` as recorded, if `lost_ns` is corrected for the profiler's weight ([ProfilerCost](#profilercost))."""
+    """`lost_ns` as recorded, if `lost_ns` is corrected for the profiler's cost ([ProfilerCost](#profilercost))."""
     low_ns: int | None = None
     """Lower end of its 95 % interval: bootstrap over the steps (percentile method, Efron 1979). Null with fewer than
     three steps."""
