@@ -64,11 +64,36 @@ def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64)
     device, stream = events.device[rows_], events.stream[rows_]
     changes = np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))[: len(rows_)]
     index = np.cumsum(changes) - 1
-    start, end = events.start_ns[rows_], events.end_ns[rows_]
+    start, end = events.start_ns[rows_], np.minimum(events.end_ns[rows_], _staged_ns(m, rows_))
     reach = _reach(end, index)
     previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
     message = np.isin(rows_, message_events)
     return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message)
+
+
+_STAGED = 0.9  # of a copy's time that lies in the call that launches it, from which the call waited for it
+
+
+def _staged_ns(m: MeasuredProcess, rows: NDArray[np.intp]) -> I64:
+    """When the host could go on after each event, if that was shortly before its end; else no limit.
+
+    The call that copies pageable memory returns when the last part is in the driver's buffer, some microseconds before
+    the copy's end: the host waited for this copy all the same.
+    """
+    events, calls = m.view.events, m.view.calls
+    limit = np.full(len(rows), np.iinfo(np.int64).max)
+    copies = np.flatnonzero((m.kinds.event_class[rows] == MEMORY) & (events.launch_ns[rows] >= 0))
+    if not len(copies) or not len(calls.start_ns):
+        return limit
+    by_start = np.argsort(calls.start_ns, kind="stable")
+    start, launch = calls.start_ns[by_start], events.launch_ns[rows[copies]]
+    at = np.minimum(np.searchsorted(start, launch), len(start) - 1)
+    returned = calls.end_ns[by_start[at]]
+    begin, end = events.start_ns[rows[copies]], events.end_ns[rows[copies]]
+    waited = (start[at] == launch) & (returned - launch >= BLOCKED_NS) & (returned < end)
+    waited &= returned - begin >= _STAGED * (end - begin)
+    limit[copies[waited]] = returned[waited]
+    return limit
 
 
 def _reach(end: I64, index: I64) -> I64:

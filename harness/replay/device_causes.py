@@ -372,7 +372,7 @@ def _pageable(copies: Sequence[Copy], job: CopiedJob) -> Words:
     return (
         f"copies from pageable host memory to the device, {_moved(copies)}{beside}",
         "The driver copies pageable memory through a pinned buffer, and the host waits for it: such a copy is slow, "
-        f"and the host launches nothing meanwhile.{_bound(copies, job)}",
+        "and the host launches nothing meanwhile.",
         "pin the host buffers (pin_memory=True) and copy with non_blocking=True",
     )
 
