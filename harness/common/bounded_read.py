@@ -6,6 +6,7 @@ What is not so gives one sentence. A FIFO would wait for ever, a device never en
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import stat
@@ -114,6 +115,22 @@ def read_end(path: Path, most_bytes: int) -> bytes:
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return file.read(most_bytes)
+
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_WITHOUT_MARK = {(1, 0, 1, 0): "utf-16-le", (0, 1, 0, 1): "utf-16-be", (1, 0, 0, 0): "utf-32-le", (0, 0, 0, 1): "utf-32-be"}
+
+
+def json_encoding(start: bytes) -> str | None:
+    """The encoding of a JSON text by its first four bytes; None: UTF-8 without a mark. Source: RFC 4627, 3."""
+    marked = next((encoding for mark, encoding in _MARKS if start.startswith(mark)), None)
+    return marked or _WITHOUT_MARK.get(tuple(int(byte != 0) for byte in start[:4]))
 
 
 def why_unread(error: OSError | ValueError) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from harness.common.ranks import rank_in_file
 from harness.traces.errors import TraceError
-from harness.traces.kineto.framing import Blocks, Records
+from harness.traces.kineto.framing import Blocks, NotJson, Records, decoded
 from harness.traces.kineto.gather import Gathered, Unbelievable
 from harness.traces.kineto.layout import OtherLayout, Picker, RecordBatch, picked, picked_by_layout
 from harness.traces.pool import KILLED, process_pool
@@ -54,14 +54,17 @@ class About(msgspec.Struct):
         return {str(g.pg_name): g.ranks for g in self.distributed.pg_config if isinstance(g.ranks, list)}
 
 
+_keys = msgspec.json.Decoder(dict[str, Any])
+
+
 def read_about(header: bytes, footer: bytes) -> About:
     """The content of the text before and after the events."""
     keys: dict[str, Any] = {}
     whole = True
     for text in (header.strip().rstrip(b",") + b"}", b"{" + footer.strip().lstrip(b",")):
         try:
-            keys |= msgspec.json.decode(text, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # one flipped byte is enough
+            keys |= decoded(_keys, text)
+        except msgspec.DecodeError:  # one flipped byte is enough
             # A bare array of events has no such text.
             whole = whole and not header.strip() and text in (b"}", b"{")
     keys.pop("whole", None)
@@ -104,7 +107,7 @@ def gathered_from(
         gathered, records = _by_lines(path, progress, workers, operators)
     except (OtherLayout, msgspec.DecodeError, ValueError):
         try:
-            gathered, records = _filled(path, progress, operators, picked, forgiving=True)
+            gathered, records = _forgiving(path, progress, operators)
         except (msgspec.DecodeError, ValueError, Unbelievable) as error:
             raise TraceError(path, f"is damaged: one of its records cannot be read ({error})") from error
     return gathered, records, read_about(records.header, records.footer)
@@ -117,7 +120,7 @@ def names_no_gpu(path: Path) -> bool:
 
 def _by_lines(path: Path, progress: OnProgress, workers: int, operators: bool) -> tuple[Gathered, Records]:
     blocks = Blocks(path, progress)
-    parts = 1 if blocks.is_packed else min(workers, path.stat().st_size // _PART_BYTES)
+    parts = 1 if not blocks.is_plain else min(workers, path.stat().st_size // _PART_BYTES)
     if parts < 2:
         return _filled(path, progress, operators, picked_by_layout)
     records = Records(blocks)
@@ -127,14 +130,22 @@ def _by_lines(path: Path, progress: OnProgress, workers: int, operators: bool) -
 
 
 def _filled(
-    path: Path,
-    progress: OnProgress,
-    operators: bool,
-    pick: Callable[[Records, bool], Iterator[RecordBatch]],
-    forgiving: bool = False,
+    path: Path, progress: OnProgress, operators: bool, pick: Callable[[Records, bool], Iterator[RecordBatch]]
 ) -> tuple[Gathered, Records]:
     records = Records(Blocks(path, progress))
-    return _gathered(pick(records, operators), forgiving), records
+    return _gathered(pick(records, operators)), records
+
+
+def _forgiving(path: Path, progress: OnProgress, operators: bool) -> tuple[Gathered, Records]:
+    """Without the records that cannot be read; where some are not even JSON, each is looked for by itself."""
+    for salvage in (False, True):
+        records = Records(Blocks(path, progress), salvage)
+        try:
+            return _gathered(picked(records, operators), forgiving=True), records
+        except (NotJson, msgspec.DecodeError):
+            if salvage:
+                raise
+    raise AssertionError
 
 
 def _gathered(batches: Iterator[RecordBatch], forgiving: bool = False) -> Gathered:

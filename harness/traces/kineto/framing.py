@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 from isal import isal_zlib
 
+from harness.common.bounded_read import json_encoding
 from harness.traces.errors import TraceError, unpacks_to_too_much
 from harness.traces.progress import OnProgress, silent
 
@@ -20,6 +24,10 @@ _PACKED_BYTES = 64 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31  # zlib's number for "with a gzip header"
 _DAMAGE: type[Exception] = isal_zlib.error  # type: ignore[assignment]
+
+
+class NotJson(TraceError):
+    """The text of a trace's events is no JSON."""
 
 
 class Blocks:
@@ -34,18 +42,18 @@ class Blocks:
         try:
             with self.path.open("rb", buffering=0) as file:
                 size = self.path.stat().st_size
-                for block in _worthwhile(self._unpacked(file)) if _is_packed(file) else _plain(file):
+                for block in _in_utf8(_worthwhile(self._unpacked(file)) if _is_packed(file) else _plain(file)):
                     self._progress(file.tell(), size)
                     yield block
         except OSError as error:
             raise TraceError(self.path, f"cannot be read: {error.strerror or error}") from error
 
     @property
-    def is_packed(self) -> bool:
-        """Whether the file is compressed. Raises TraceError: the file cannot be read."""
+    def is_plain(self) -> bool:
+        """Whether the file's bytes are its text. Raises TraceError: the file cannot be read."""
         try:
             with self.path.open("rb", buffering=0) as file:
-                return _is_packed(file)
+                return json_encoding(file.read(4)) is None and not _is_packed(file)
         except OSError as error:
             raise TraceError(self.path, f"cannot be read: {error.strerror or error}") from error
 
@@ -74,6 +82,19 @@ class Blocks:
             return
         if not engine.eof:
             self.broken = "the compressed file ends in the middle"
+
+
+def _in_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same text without a byte order mark, in UTF-8 also if the file is in UTF-16 or UTF-32."""
+    first = next(blocks, b"")
+    encoding = json_encoding(first[:4])
+    if encoding is None:
+        yield first
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for block in chain([first], blocks):
+        yield decoder.decode(block).encode("utf-8", "replace")
 
 
 def _worthwhile(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -109,6 +130,7 @@ def _plain(file: FileIO) -> Iterator[bytes]:
 
 
 def _is_packed(file: FileIO) -> bool:
+    file.seek(0)
     magic = file.read(len(_GZIP_MAGIC))
     file.seek(0)
     return magic == _GZIP_MAGIC
@@ -117,6 +139,14 @@ def _is_packed(file: FileIO) -> bool:
 Decoded = TypeVar("Decoded")
 # Kineto divides by a copy's duration, which can be 0, and prints the result as the C library does.
 _NO_NUMBER = re.compile(rb"(:\s*)-?(?:nan|inf|NaN|Infinity)(?=\s*[,}\]])")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ODD = re.compile(
+    rb'(?P<right>\\(?:["\\/bfnrt]|' + _PAIR + rb"|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))"
+    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|[\x00-\x1f\\]"
+)
+_TO_A_KEY = re.compile(rb'(:\s*")(.*?)("(?=\s*,\s*"[^"]*"\s*:|\s*\}))', re.DOTALL)
+_QUOTE = re.compile(rb'(?<!\\)"|\\$')
 
 
 def plainly(decoder: msgspec.json.Decoder[Decoded], text: bytes | msgspec.Raw) -> Decoded:
@@ -134,10 +164,42 @@ def decoded(decoder: msgspec.json.Decoder[Decoded], text: bytes | msgspec.Raw) -
     try:
         return plainly(decoder, text)
     except msgspec.DecodeError:
-        repaired = bytes(text).decode("utf-8", "replace").encode()
-        return plainly(decoder, _NO_NUMBER.sub(rb"\1null", repaired))
+        return plainly(decoder, _repaired(bytes(text)))
 
 
+def _repaired(text: bytes) -> bytes:
+    """What tools write and JSON does not allow, as JSON: numbers that are none, and in strings control characters,
+    backslashes that escape nothing, halves of surrogate pairs, and bytes of another encoding."""
+    return _STRING.sub(lambda string: _ODD.sub(_escaped, _as_utf8(string[0])), _NO_NUMBER.sub(rb"\1null", text))
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    """As JSON has it: what stands in a string, or begins as if it escaped something."""
+    if found["half"]:
+        return b"\\ufffd"
+    return found["right"] or (b"\\\\" if found[0] == b"\\" else b"\\u%04x" % found[0][0])
+
+
+def _as_utf8(text: bytes) -> bytes:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        whole = text.decode("utf-8", "replace")
+        multibyte = any(character > "\x7f" and character != "\ufffd" for character in whole)
+        return whole.encode() if multibyte else text.decode("latin-1").encode()
+    return text
+
+
+def _requoted(text: bytes) -> bytes:
+    """A record in which a string holds quotes that are not escaped: each of its strings ends before a key or the end."""
+    return _TO_A_KEY.sub(lambda value: value[1] + _QUOTE.sub(rb"\\\g<0>", value[2]) + value[3], text)
+
+
+_CUT_OFF = "the file ends in the middle of its events"
+# Between two records, or at the end of all: the keys after them or the end of the file follow.
+_NO_MORE = b"\0"
+_BOUNDARY = re.compile(rb'\}\s*(?:(,)\s*(?=\{)|(\])\s*(?:,\s*"[^"]*"\s*:|\}\s*\0|\0))')
+_PHASE = b'"ph"'  # which each record has
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
 _SPACE = b" \t\r\n"
@@ -147,13 +209,16 @@ _LONG_BYTES = 4 << 20  # of text without the usual boundary; from here the struc
 _MOST_DEPTH = 1000
 _KEY_BYTES = 1024  # more than the events' key and its bracket need, with white space
 _records = msgspec.json.Decoder(list[msgspec.Raw])
+_record = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Records:
     """The records of one trace file, block by block; `header` and `footer` are the JSON text around them."""
 
-    def __init__(self, blocks: Blocks) -> None:
+    def __init__(self, blocks: Blocks, salvage: bool = False) -> None:
         self.path = blocks.path
+        self.unreadable = 0  # records that are no JSON: with `salvage` they are left out, else they are an error
+        self._salvage = salvage
         self.header = b""
         self.begin = 0  # of the records, in bytes of plain text from the file's beginning
         self.footer = b""
@@ -177,7 +242,7 @@ class Records:
             text = rest + block
             if len(rest) > MOST_RECORD_BYTES:
                 mega = MOST_RECORD_BYTES >> 20
-                raise TraceError(self.path, f"is damaged: in {mega} MB of its events no record ends")
+                raise NotJson(self.path, f"is damaged: in {mega} MB of its events no record ends")
         yield self._last(text)
 
     @property
@@ -213,6 +278,8 @@ class Records:
                 return _decode(text[: cut[0]]), text[cut[1] :]
         except msgspec.DecodeError:
             pass
+        if self._salvage:
+            return self._salvaged(text)
         end, array_end = _structure(text)
         if array_end is not None:
             return self._finished(text, array_end), b""
@@ -228,12 +295,45 @@ class Records:
                 return records
             except msgspec.DecodeError:
                 pass
+        if self._salvage:
+            return self._last_salvaged(text)
         end, array_end = _structure(text)
         if array_end is not None:
             self.truncated = self.broken
             return self._finished(text, array_end)
-        self.truncated = self._blocks.broken or "the file ends in the middle of its events"
+        self.truncated = self._blocks.broken or _CUT_OFF
+        if _BOUNDARY.search(text, end + 1):  # more than the record in which a file was cut off
+            raise NotJson(self.path, f"is damaged: its events are not valid JSON after byte {end} of the last text")
         return self._checked(text[:end])
+
+    def _salvaged(self, text: bytes) -> tuple[list[msgspec.Raw], bytes]:
+        """The records of a text that can be read, each by itself, and the text after them."""
+        records, begin, inner = list[msgspec.Raw](), 0, 0
+        for boundary in _BOUNDARY.finditer(text):
+            end = boundary.start() + 1
+            raw = _alone(text[begin:end])
+            if raw is None and inner > begin and _PHASE in text[inner:end]:
+                raw = _alone(text[inner:end])  # what is before it is no record that holds others
+                self.unreadable += raw is not None
+            if raw is not None:
+                records.append(raw)
+                begin = end
+                if boundary[2]:
+                    self._end_at(text, boundary)
+                    return records, b""
+            inner = end
+        return records, text[begin:]
+
+    def _end_at(self, text: bytes, boundary: re.Match[bytes]) -> None:
+        self._ended, self.footer = True, text[boundary.end(2) :].removesuffix(_NO_MORE)
+
+    def _last_salvaged(self, text: bytes) -> list[msgspec.Raw]:
+        records, rest = self._salvaged(text + _NO_MORE)
+        if not self._ended and (end := next((found for found in _BOUNDARY.finditer(rest) if found[2]), None)):
+            self.unreadable += 1
+            self._end_at(rest, end)
+        self.truncated = self._blocks.broken or (None if self._ended else _CUT_OFF)
+        return records
 
     def _finished(self, text: bytes, array_end: int) -> list[msgspec.Raw]:
         """The records of a text in which the array of records ends."""
@@ -245,7 +345,7 @@ class Records:
         try:
             return decoded(_records, _array(text))
         except msgspec.DecodeError as error:
-            raise TraceError(self.path, f"is damaged: its events are not valid JSON ({error})") from error
+            raise NotJson(self.path, f"is damaged: its events are not valid JSON ({error})") from error
 
 
 def _decode(text: bytes) -> list[msgspec.Raw]:
@@ -254,6 +354,15 @@ def _decode(text: bytes) -> list[msgspec.Raw]:
 
 def _array(text: bytes) -> bytes:
     return b"[" + text.lstrip(_BETWEEN) + b"]"
+
+
+def _alone(text: bytes) -> msgspec.Raw | None:
+    """One record by itself; None: it cannot be read."""
+    record = text.lstrip(_BETWEEN)
+    for attempt in (record, _requoted(record)):
+        with suppress(msgspec.DecodeError):
+            return decoded(_record, attempt)
+    return None
 
 
 def _last_boundary(text: bytes) -> tuple[int, int] | None:

@@ -133,6 +133,8 @@ def _notes(
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
             "process than the work; give a file for each process"
         )
+    if records.unreadable:
+        yield f"{records.unreadable} records that are no JSON were left out"
     if gathered.timeless:
         yield f"{gathered.timeless} records without a valid duration were left out"
     if gathered.unreadable:
