@@ -7,6 +7,7 @@ size are numbers that a machine can have, so nothing grows with a number that a 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.alpha_beta import MOST_BYTES_PER_S
-from harness.traces.columns import AnySpans, distinct, take
+from harness.traces.columns import AnySpans, distinct, distinct_columns, take
 from harness.traces.errors import TraceError
 from harness.traces.trace import (
     I64,
+    Activity,
     Collectives,
     Events,
     Identity,
@@ -69,7 +71,8 @@ def sanitize(trace: Trace) -> Trace:
     that nothing of the file is used."""
     stretch, out = _stretch(trace), _LeftOut()
     good = _good_events(trace.events, stretch, out)
-    events = _launched(_kept(trace.events, good), stretch)
+    events, in_turn = _in_turn(_launched(_kept(trace.events, good), stretch), trace.names)
+    communication = _collectives(trace.collectives, good, stretch)
     calls = _in_time(trace.calls, stretch, out)
     ranges = _shallow(_in_time(_closed(trace.ranges, events, stretch), stretch, out), out)
     host = _in_time(trace.host, stretch, out)
@@ -90,12 +93,12 @@ def sanitize(trace: Trace) -> Trace:
         calls=calls,
         ranges=ranges,
         host=host,
-        collectives=_collectives(trace.collectives, good, stretch),
+        collectives=_as_their_events(communication, events) if in_turn else communication,
         metrics=[series for series in metrics if len(series.time_ns)],
         nics=[nic for nic in nics if len(nic.start_ns)],
         complete_until_ns=until,
         groups={name: ranks for name, ranks in trace.groups.items() if all(map(_is_rank, ranks))},
-        notes=[*trace.notes, *(f"{count} {what}: left out" for what, count in out.items() if count), *doubts],
+        notes=[*trace.notes, *(f"{count} {what}: left out" for what, count in out.items() if count), *in_turn, *doubts],
     )
 
 
@@ -166,6 +169,55 @@ def _launched(events: Events, stretch: _Stretch) -> Events:
     """A launch at an unreliable time is unknown."""
     odd = ~stretch.holds(events.launch_ns) & (events.launch_ns != -1)
     return replace(events, launch_ns=np.where(odd, -1, events.launch_ns)) if odd.any() else events
+
+
+_OVERLAP_NS = 100_000  # a programmatic launch begins microseconds before the end of the one before it
+_MOST_LATE = 0.05  # of a device's work; with more, it is not the ends that are wrong
+_UNLIKE = 3  # times the median of its name
+_FEWEST_ALIKE = 3
+_MOST_NAME = 60  # characters of a name in a sentence
+
+
+def _in_turn(events: Events, names: Sequence[str]) -> tuple[Events, list[str]]:
+    """The work of one stream runs in turn: what ends long after the next of it began has a wrong end. It becomes as
+    long as others of its name are, or ends where the next begins. One launch, as of a graph, may do several things at
+    once."""
+    work = np.flatnonzero((events.activity <= Activity.MEMSET) & (events.stream >= 0))
+    if not len(work):
+        return events, []
+    stream = distinct_columns([column[work] for column in (events.process, events.device, events.stream)])[1]
+    order = np.argsort(stream, kind="stable")
+    this, following = work[order[:-1]], work[order[1:]]
+    correlation = events.correlation
+    late = events.end_ns[this] - events.start_ns[following] > _OVERLAP_NS
+    late &= stream[order[:-1]] == stream[order[1:]]
+    late &= (correlation[this] <= 0) | (correlation[this] != correlation[following])
+    rows, next_ns = this[late], events.start_ns[following[late]]
+    if not len(rows):
+        return events, []
+    said = f"{len(rows)} of {len(work)} pieces of work still run where the next one of their stream begins"
+    if len(rows) > _MOST_LATE * len(work):
+        return events, [f"{said}: the file may hold several processes or devices that have the same numbers"]
+    duration = events.end_ns - events.start_ns
+    end_ns, alike = events.end_ns.copy(), np.setdiff1d(work, rows)
+    for row, limit_ns in zip(rows.tolist(), next_ns.tolist(), strict=True):
+        others = duration[alike[events.name[alike] == events.name[row]]]
+        if len(others) < _FEWEST_ALIKE:
+            end_ns[row] = limit_ns
+        elif duration[row] > _UNLIKE * (usual := int(np.median(others))):
+            end_ns[row] = min(limit_ns, int(events.start_ns[row]) + usual)
+    longest = rows[np.argmax(duration[rows])]
+    which = f"{names[events.name[longest]][:_MOST_NAME]}: {duration[longest] / 1e6:,.1f} ms"
+    how = "they are taken as long as the median of their name, or until the next begins"
+    return replace(events, end_ns=end_ns), [f"{said}, which cannot be (the longest, {which}); {how}"]
+
+
+def _as_their_events(rows: Collectives, events: Events) -> Collectives:
+    """A collective that ends after its event, whose end was wrong, ends with it."""
+    mine = rows.event >= 0
+    end_ns = rows.end_ns.copy()
+    end_ns[mine] = np.minimum(end_ns[mine], events.end_ns[rows.event[mine]])
+    return replace(rows, end_ns=end_ns)
 
 
 def _collectives(rows: Collectives, good_events: Good, stretch: _Stretch) -> Collectives:

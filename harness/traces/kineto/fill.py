@@ -63,7 +63,7 @@ def read_about(header: bytes, footer: bytes) -> About:
     whole = True
     for text in (header.strip().rstrip(b",") + b"}", b"{" + footer.strip().lstrip(b",")):
         try:
-            keys |= decoded(_keys, text)
+            keys.update(decoded(_keys, text))
         except msgspec.DecodeError:  # one flipped byte is enough
             # A bare array of events has no such text.
             whole = whole and not header.strip() and text in (b"}", b"{")
