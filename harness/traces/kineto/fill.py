@@ -13,9 +13,10 @@ import msgspec
 
 from harness.common.ranks import rank_in_file
 from harness.traces.errors import TraceError
+from harness.traces.kineto.foreign import Plan
 from harness.traces.kineto.framing import Blocks, NotJson, Records, decoded
 from harness.traces.kineto.gather import Gathered, Unbelievable
-from harness.traces.kineto.layout import OtherLayout, Picker, RecordBatch, picked, picked_by_layout
+from harness.traces.kineto.layout import OtherLayout, Picker, RecordBatch, batch_of, picked, picked_by_layout
 from harness.traces.pool import KILLED, process_pool
 from harness.traces.progress import OnProgress
 from harness.traces.trace import Identity
@@ -63,7 +64,8 @@ def read_about(header: bytes, footer: bytes) -> About:
     whole = True
     for text in (header.strip().rstrip(b",") + b"}", b"{" + footer.strip().lstrip(b",")):
         try:
-            keys.update(decoded(_keys, text))
+            more: dict[str, Any] = decoded(_keys, text)
+            keys |= more
         except msgspec.DecodeError:  # one flipped byte is enough
             # A bare array of events has no such text.
             whole = whole and not header.strip() and text in (b"}", b"{")
@@ -100,17 +102,27 @@ _PART_BYTES = 24 << 20  # less is read sooner than a process is started
 
 
 def gathered_from(
-    path: Path, progress: OnProgress, workers: int, *, operators: bool
+    path: Path, progress: OnProgress, workers: int, *, operators: bool, plan: Plan | None = None
 ) -> tuple[Gathered, Records, About]:
-    """The records' content, in the fastest way that the file allows. Raises TraceError: the file is not a trace."""
+    """The records' content, in the fastest way that the file allows, or as a plan says. Raises TraceError: the file is
+    not a trace."""
     try:
-        gathered, records = _by_lines(path, progress, workers, operators)
+        if plan is not None:
+            records = salvaged(path, progress)
+            gathered = _gathered((batch_of(raws, operators) for raws in plan.records(records)), forgiving=True)
+        else:
+            gathered, records = _by_lines(path, progress, workers, operators)
     except (OtherLayout, msgspec.DecodeError, ValueError):
         try:
             gathered, records = _forgiving(path, progress, operators)
         except (msgspec.DecodeError, ValueError, Unbelievable) as error:
             raise TraceError(path, f"is damaged: one of its records cannot be read ({error})") from error
     return gathered, records, read_about(records.header, records.footer)
+
+
+def salvaged(path: Path, progress: OnProgress) -> Records:
+    """The records of a file, of which those that cannot be read are left out."""
+    return Records(Blocks(path, progress), salvage=True)
 
 
 def names_no_gpu(path: Path) -> bool:

@@ -191,7 +191,7 @@ def _as_utf8(text: bytes) -> bytes:
 
 
 def _requoted(text: bytes) -> bytes:
-    """A record in which a string holds quotes that are not escaped: each of its strings ends before a key or the end."""
+    """A record in which a string holds quotes that are not escaped: each string ends before a key or the end."""
     return _TO_A_KEY.sub(lambda value: value[1] + _QUOTE.sub(rb"\\\g<0>", value[2]) + value[3], text)
 
 

@@ -100,6 +100,10 @@ class Columns:
             joined[name] = np.concatenate(pieces) if pieces else np.empty(0, _DTYPES.get(name, np.int64))
         return joined
 
+    def column(self, name: str) -> NDArray[Any]:
+        """One column so far. To be called before `joined`."""
+        return np.concatenate([np.empty(0, _DTYPES.get(name, np.int64)), *self._pieces[name]])
+
     def last(self, name: str) -> int:
         """A column's last value, 0 if there is none. To be called before `joined`."""
         return next((int(piece[-1]) for piece in reversed(self._pieces[name]) if len(piece)), 0)
@@ -151,6 +155,8 @@ class Gathered:
     why_unreadable: str = ""  # of the first of them
     accelerator: str = ""  # of the devices, where they are no GPUs
     accelerator_numbers: set[int] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)  # as in RecordBatch
+    named_processes: set[str] = field(default_factory=set)  # pids of the host that are no numbers
     _rows: int = 0
 
     def add(self, batch: RecordBatch) -> None:
@@ -160,6 +166,7 @@ class Gathered:
             msgspec.DecodeError, ValueError: a record is not one of its kind.
             Unbelievable: too many are not.
         """
+        self.seen |= batch.seen
         for kind, texts in batch.texts.items():
             if texts:
                 self._add_readable(texts, kind)
@@ -217,6 +224,8 @@ class Gathered:
         self.why_unreadable = self.why_unreadable or other.why_unreadable
         self.accelerator = self.accelerator or other.accelerator
         self.accelerator_numbers |= other.accelerator_numbers
+        self.seen |= other.seen
+        self.named_processes |= other.named_processes
         self._rows += other._rows
         return self
 
@@ -338,6 +347,7 @@ class Gathered:
         if self.pid < 0:
             self.pid = integer(next(iter(distinct)))
         self.pids.setdefault(kind, set()).update({integer(pid) for pid in distinct} - {-1})
+        self.named_processes.update(pid for pid in distinct if isinstance(pid, str) and not pid.isdigit())
 
 
 def _decoded(decoder: msgspec.json.Decoder[list[AnyRecord]], texts: list[bytes], *kinds: RecordKind) -> list[AnyRecord]:

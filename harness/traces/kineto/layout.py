@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -29,6 +29,7 @@ class RecordBatch:
     work: list[Work] = field(default_factory=list)
     message_texts: list[bytes] = field(default_factory=list)  # of the records in `work` that carry a message
     calls: list[Work] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)  # categories of a sample of all records, and PAIRS
 
     def extend(self, other: RecordBatch) -> None:
         """Append another batch."""
@@ -37,6 +38,7 @@ class RecordBatch:
         self.work += other.work
         self.message_texts += other.message_texts
         self.calls += other.calls
+        self.seen |= other.seen
 
     def __len__(self) -> int:
         return sum(map(len, self.texts.values())) + len(self.work) + len(self.calls)
@@ -44,7 +46,8 @@ class RecordBatch:
 
 _head = msgspec.json.Decoder(Head)
 _heads = msgspec.json.Decoder(list[Head])
-_SPAN = "X"
+_SPAN, _BEGIN = "X", "B"
+PAIRS = "pairs of begin and end"  # what Kineto does not write
 MESSAGE_OPERATOR = "record_param_comms"
 _LONG = re.compile(LONG_US)
 
@@ -74,14 +77,22 @@ def is_old_range(category: str, name: str) -> bool:
 def picked(records: Records, operators: bool) -> Iterator[RecordBatch]:
     """The wanted records of each block of the file, as text by kind."""
     for raws in records:
-        batch = RecordBatch()
-        for raw, head in zip(raws, _heads_of(raws), strict=True):
-            if head.cat in KIND_OF_CATEGORY and (kind := kind_of(head, operators)) is not None:
-                batch.texts[kind].append(raw)
-        yield batch
+        yield batch_of(raws, operators)
 
 
-def _heads_of(records: list[msgspec.Raw]) -> list[Head]:
+def batch_of(raws: Sequence[bytes], operators: bool) -> RecordBatch:
+    """The wanted ones of some whole records."""
+    heads = _heads_of(raws)
+    batch = RecordBatch(seen={head.cat for head in heads if head.ph == _SPAN})
+    if any(head.ph == _BEGIN for head in heads):
+        batch.seen.add(PAIRS)
+    for raw, head in zip(raws, heads, strict=True):
+        if head.cat in KIND_OF_CATEGORY and (kind := kind_of(head, operators)) is not None:
+            batch.texts[kind].append(raw)
+    return batch
+
+
+def _heads_of(records: Sequence[bytes]) -> list[Head]:
     """The heads of whole records: decoded at once, or one by one where some need a repair."""
     try:
         return plainly(_heads, b"[" + b",".join(records) + b"]")
@@ -99,6 +110,8 @@ _INDENTATION = re.compile(rb"\s*(\n[ \t]*)\{")
 _OLD_OPERATOR, _OLD_CALL = b'"%s"' % OLD_OPERATOR.encode(), b'"Runtime"'
 _COLLECTIVE_KEY = b'"Collective name"'
 _MESSAGE = b'"%s"' % MESSAGE_OPERATOR.encode()
+_ANY_CATEGORY, _ANY_PAIR = re.compile(rb'"cat"\s*:\s*"([^"]*)"'), re.compile(rb'"ph"\s*:\s*"B"')
+_SAMPLED_WHOLE, _SAMPLED_BYTES = 1 << 20, 8 << 10  # of a file's text, and of each later block
 _LONG_DURATION = re.compile(rb'"dur"\s*:\s*' + LONG_US)
 
 
@@ -128,6 +141,7 @@ class Picker:
         self.begin, self._end = indentation[1] + b"{", indentation[1] + b"}"
         self._array_end = re.compile(re.escape(self._end) + rb"\s*\]")
         self._operators = operators
+        self._sampled = 0  # bytes of which the categories were looked at
         self._dense = False  # whether most of the last text was wanted
         self._old = _OLD_OPERATOR in text
         unless_long = {RecordKind.HOST} if operators else {RecordKind.HOST, RecordKind.OPERATOR}
@@ -169,6 +183,15 @@ class Picker:
 
     def batch(self, text: bytes) -> RecordBatch:
         """The wanted records of a text that begins and ends between records."""
+        batch = self._batch(text)
+        sample = text if self._sampled < _SAMPLED_WHOLE else text[:_SAMPLED_BYTES]
+        self._sampled += len(sample)
+        batch.seen = {category.decode("utf-8", "replace") for category in {*_ANY_CATEGORY.findall(sample)}}
+        if _ANY_PAIR.search(sample):
+            batch.seen.add(PAIRS)
+        return batch
+
+    def _batch(self, text: bytes) -> RecordBatch:
         if self._dense:
             batch = self._all_decoded(text)
             if batch is not None:

@@ -13,13 +13,23 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import constant, distinct, launches, sorted_calls, sorted_spans, sorting_order, take
+from harness.traces.columns import (
+    constant,
+    distinct,
+    distinct_rows,
+    launches,
+    sorted_calls,
+    sorted_spans,
+    sorting_order,
+    take,
+)
 from harness.traces.errors import TraceError
 from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
-from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu
+from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu, salvaged
+from harness.traces.kineto.foreign import DEVICES_APART, Plan, census_of, plan_of, what_is_there
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
-from harness.traces.kineto.records import MessageArgs, integer
+from harness.traces.kineto.records import IGNORED, KIND_OF_CATEGORY, MessageArgs, integer
 from harness.traces.nccl_calls import Message, collectives
 from harness.traces.progress import OnProgress
 from harness.traces.trace import (
@@ -41,7 +51,15 @@ _Rows = TypeVar("_Rows", Calls, Ranges, HostSpans)
 _HOST_STANDS_IN = (
     "the file names GPUs and holds neither work of a GPU nor a launch, so the operators of the host are its events"
 )
-_NOTHING = "the trace holds no work: no kernels, no operators and no ranges were recorded"
+_NOTHING = (
+    "the file holds {what}, which are neither a device's work nor operators of PyTorch: record with torch.profiler, "
+    "nsys or rocprofv3, as `slurm.sh run -- PROGRAM` does"
+)
+_EMPTY = "the file holds no span of time: nothing ran while the profiler recorded"
+_SAME_NUMBERS = (
+    "launches have the number of another launch: the file holds several processes, or several recordings, that nothing "
+    "tells apart, and their work is added up as if it were one process's; give a file for each of them"
+)
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
 
@@ -52,15 +70,21 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     """
     no_gpu = names_no_gpu(path)
     gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu)
+    plan = plan_of(census_of(salvaged(path, progress))) if _is_foreign(gathered) else None
+    if plan is not None:
+        gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu, plan=plan)
     host_only = len(gathered.device) == 0
     if host_only and not no_gpu and not records.truncated:
-        gathered, _, about = gathered_from(path, progress, workers, operators=True)
+        gathered, _, about = gathered_from(path, progress, workers, operators=True, plan=plan)
     calls = sorted_calls(Calls(**gathered.calls.joined()))
     host_only = host_only and not _launches(calls, gathered.names.texts)
     # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.
     last_ns = (gathered.operators if host_only else gathered.device).last("start_ns")
     work = gathered.device.joined()
-    merged = None if host_only else merged_ranks(gathered, work, calls)
+    if host_only:
+        merged = None
+    else:
+        merged = of_plan(plan, work) if plan is not None and plan.ranks else merged_ranks(gathered, work, calls)
     calls = _of_process(calls, gathered, merged)
     if host_only:
         events, communication = _host_parts(gathered, about)
@@ -69,11 +93,13 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         events = device_events(gathered, work, process, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _of_process(_ranges(gathered), gathered, merged)
-    notes = list(_notes(records, about, gathered, host_only, merged))
+    notes = [*_notes(records, about, gathered, host_only, merged), *(plan.notes if plan else ())]
+    if merged is None and _numbered_twice(calls.process, calls.correlation, _launching(calls, gathered.names.texts)):
+        notes.append(_SAME_NUMBERS)
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
-        notes.append(_NOTHING)
+        notes.append(_NOTHING.format(what=what_is_there(plan.census)) if plan else _EMPTY)
     first_ns = int(events.start_ns.min()) if len(events) else 0
     return Trace(
         identity=_identity(identity(path, about, gathered.pid, first_ns, _accelerators(gathered, events)), merged),
@@ -91,6 +117,34 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         notes=notes,
         groups=about.groups(),
     )
+
+
+def _is_foreign(gathered: Gathered) -> bool:
+    """Whether the file is no plain one of Kineto: nothing of it is known, or some of it is not; or its processes have
+    names, or numbers in common, so that it may be several ranks'."""
+    columns = (gathered.device, gathered.calls, gathered.ranges, gathered.operators, gathered.host)
+    if not any(map(len, columns)) or gathered.seen - {*KIND_OF_CATEGORY, *IGNORED, ""} or gathered.named_processes:
+        return True
+    launching = np.isin(gathered.calls.column("name"), _launch_names(gathered.names.texts))
+    return _numbered_twice(gathered.calls.column("process"), gathered.calls.column("correlation"), launching)
+
+
+def _numbered_twice(process: I64, correlation: I64, launching: NDArray[np.bool_]) -> bool:
+    """Whether launches of one process have the same number, as they never have in one recording of it."""
+    rows = np.flatnonzero(launching & (correlation > 0))
+    for pid in distinct(process[rows]):
+        numbers = correlation[rows][process[rows] == pid]
+        if len(distinct_rows(numbers)[0]) < (1 - _SAME) * len(numbers):
+            return True
+    return False
+
+
+def _launch_names(names: list[str]) -> list[int]:
+    return [number for number, name in enumerate(names) if launches_work(name)]
+
+
+def _launching(calls: Calls, names: list[str]) -> NDArray[np.bool_]:
+    return np.isin(calls.name, _launch_names(names))
 
 
 def _launches(calls: Calls, names: list[str]) -> bool:
@@ -111,7 +165,10 @@ def _of_process(rows: _Rows, gathered: Gathered, merged: MergedRanks | None) -> 
 
 def _identity(found: Identity, merged: MergedRanks | None) -> Identity:
     """Of a merged file no rank is the file's; a header that it has is one rank's."""
-    return found if merged is None else replace(found, rank=None, ranks=merged.ranks)
+    if merged is None:
+        return found
+    names = {number: found.device_names.get(number % DEVICES_APART, "") for number in merged.process}
+    return replace(found, rank=None, ranks=merged.ranks, device_names={n: name for n, name in names.items() if name})
 
 
 def _notes(
@@ -195,6 +252,7 @@ def _peak_memory(gathered: Gathered, host_only: bool) -> dict[int, int]:
     return {device: size for device, size in peak.items() if device >= 0}
 
 
+_SAME = 0.01  # of the launches of a process, that have another's number
 _CAUSAL = 0.99  # of a device's work must begin after its launch; a record may be wrong
 _APART = 0.01  # of the work, by which the right process of each device is better than any other
 _MOST_TRIED = 6  # devices whose every order is tried: 720 orders
@@ -218,6 +276,12 @@ class MergedRanks:
         for number, pid in self.process.items():
             found[device == number] = pid
         return found
+
+
+def of_plan(plan: Plan, device: Mapping[str, NDArray[Any]]) -> MergedRanks:
+    """The ranks that something in the file tells apart."""
+    process = {number: plan.pids[number // DEVICES_APART] for number in distinct(device["device"])}
+    return MergedRanks(process, dict(zip(plan.pids, plan.ranks, strict=True)))
 
 
 def merged_ranks(gathered: Gathered, device: Mapping[str, NDArray[Any]], calls: Calls) -> MergedRanks | None:

@@ -43,6 +43,12 @@ KIND_OF_CATEGORY = {
     "cpu_instant_event": RecordKind.INSTANT,
     **dict.fromkeys(("python_function", "overhead"), RecordKind.HOST),
 }
+# What Kineto writes besides: arrows, marks, and ranges of the host that are shown again beside a device's work.
+IGNORED = frozenset(
+    {"ac2g", "async_cpu_to_gpu", "fwdbwd", "forward_backward", "Trace", "async", "async_gpu", "gpu_user_annotation"}
+    | {"cuda_sync", "cuda_event", "cuda_profiler_range", "external_correlation", "collective_comm", "mtia_insight"}
+    | {"glow_runtime", "user_defined"}
+)
 LONG_US = rb'"?(?:[5-9]\d|\d{3})'  # how the text of at least SHORTEST_HOST_NS in microseconds begins
 
 
