@@ -124,7 +124,12 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_WITHOUT_MARK = {(1, 0, 1, 0): "utf-16-le", (0, 1, 0, 1): "utf-16-be", (1, 0, 0, 0): "utf-32-le", (0, 0, 0, 1): "utf-32-be"}
+_WITHOUT_MARK = {
+    (1, 0, 1, 0): "utf-16-le",
+    (0, 1, 0, 1): "utf-16-be",
+    (1, 0, 0, 0): "utf-32-le",
+    (0, 0, 0, 1): "utf-32-be",
+}
 
 
 def json_encoding(start: bytes) -> str | None:

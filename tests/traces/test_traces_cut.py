@@ -84,11 +84,11 @@ def test_an_export_whose_last_rows_are_holes_is_not_called_good(tmp_path: Path, 
 
 @pytest.fixture(scope="module")
 def sixty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, str], Summary]:
-    """A job of 60 ranks of which eight files are damaged: the folder, the damage by rank, the summary."""
+    """A job of 60 ranks of which several files are damaged: the folder, the damage by rank, the summary."""
     folder = tmp_path_factory.mktemp("ranks")
     for rank in range(60):
         rank_trace(folder / f"rank{rank}.json", rank, 60)
-    ranks = dict(zip(range(3, 60, 7), [*DAMAGES, *DAMAGES], strict=False))
+    ranks = dict(zip(range(3, 60, 3), DAMAGES * 4, strict=False))
     for rank, damage in ranks.items():
         damaged(folder / f"rank{rank}.json", damage)
     (summary,) = measure_jobs([folder])

@@ -89,7 +89,7 @@ def test_idle_time_of_which_nothing_is_a_finding_has_its_causes_in_the_answer() 
 
 
 def test_a_copy_of_pageable_memory_holds_the_host_although_its_call_returns_before_its_end() -> None:
-    """cudaMemcpyAsync returns some microseconds before such a copy ends: the last part is still in the driver's buffer."""
+    """The call returns some microseconds before such a copy ends: its last part is still in the driver's buffer."""
     said = " ".join(answer(summary("h200/pageable.json.gz")).sentences)
     assert "copies from pageable host memory to the device, 1.34 GB at 6.16 GB/s" in said
     assert "pin_memory=True" in said

@@ -149,15 +149,18 @@ def _filled(
 
 
 def _forgiving(path: Path, progress: OnProgress, operators: bool) -> tuple[Gathered, Records]:
-    """Without the records that cannot be read; where some are not even JSON, each is looked for by itself."""
-    for salvage in (False, True):
-        records = Records(Blocks(path, progress), salvage)
-        try:
-            return _gathered(picked(records, operators), forgiving=True), records
-        except (NotJson, msgspec.DecodeError):
-            if salvage:
-                raise
-    raise AssertionError
+    """Without the records that cannot be read; where some are not even JSON, each is looked for by itself.
+
+    Raises TraceError, msgspec.DecodeError: no record can be read."""
+    records = Records(Blocks(path, progress))
+    try:
+        return _gathered(picked(records, operators), forgiving=True), records
+    except (NotJson, msgspec.DecodeError):
+        records = salvaged(path, progress)
+        gathered = _gathered(picked(records, operators), forgiving=True)
+        if not records.readable:
+            raise
+        return gathered, records
 
 
 def _gathered(batches: Iterator[RecordBatch], forgiving: bool = False) -> Gathered:

@@ -184,9 +184,10 @@ def _as_utf8(text: bytes) -> bytes:
     try:
         text.decode()
     except UnicodeDecodeError:
-        whole = text.decode("utf-8", "replace")
+        whole, latin = text.decode("utf-8", "replace"), text.decode("latin-1")
         multibyte = any(character > "\x7f" and character != "\ufffd" for character in whole)
-        return whole.encode() if multibyte else text.decode("latin-1").encode()
+        controls = any("\x7f" < character < "\xa0" for character in latin)  # which no text in Latin-1 has
+        return (whole if multibyte or controls else latin).encode()
     return text
 
 
@@ -217,7 +218,8 @@ class Records:
 
     def __init__(self, blocks: Blocks, salvage: bool = False) -> None:
         self.path = blocks.path
-        self.unreadable = 0  # records that are no JSON: with `salvage` they are left out, else they are an error
+        self.unreadable = 0  # records that are not valid JSON: with `salvage` they are left out, else they are an error
+        self.readable = 0  # records read with `salvage`
         self._salvage = salvage
         self.header = b""
         self.begin = 0  # of the records, in bytes of plain text from the file's beginning
@@ -317,6 +319,7 @@ class Records:
                 self.unreadable += raw is not None
             if raw is not None:
                 records.append(raw)
+                self.readable += 1
                 begin = end
                 if boundary[2]:
                     self._end_at(text, boundary)

@@ -93,8 +93,10 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         events = device_events(gathered, work, process, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _of_process(_ranges(gathered), gathered, merged)
-    notes = [*_notes(records, about, gathered, host_only, merged), *(plan.notes if plan else ())]
-    if merged is None and _numbered_twice(calls.process, calls.correlation, _launching(calls, gathered.names.texts)):
+    processes = 1 if merged else _processes(gathered)
+    notes = [*_notes(records, about, gathered, host_only, merged, processes), *(plan.notes if plan else ())]
+    one = merged is None and processes < 2
+    if one and _numbered_twice(calls.process, calls.correlation, _launching(calls, gathered.names.texts)):
         notes.append(_SAME_NUMBERS)
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
@@ -172,7 +174,7 @@ def _identity(found: Identity, merged: MergedRanks | None) -> Identity:
 
 
 def _notes(
-    records: Records, about: About, gathered: Gathered, host_only: bool, merged: MergedRanks | None
+    records: Records, about: About, gathered: Gathered, host_only: bool, merged: MergedRanks | None, processes: int
 ) -> Iterator[str]:
     """What was salvaged or is missing."""
     if records.truncated:
@@ -181,21 +183,28 @@ def _notes(
         yield _DAMAGED_HEADER
     elif host_only and about.devices:
         yield _HOST_STANDS_IN
-    numbers = gathered.accelerator_numbers  # a runtime's calls may have them
-    processes = max((len(pids - numbers) for pids in gathered.pids.values()), default=0)
     if merged is not None and merged.note:
         yield merged.note
-    if processes > 1 and merged is None:
+    if processes > 1:
         yield (
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
             "process than the work; give a file for each process"
         )
     if records.unreadable:
-        yield f"{records.unreadable} records that are no JSON were left out"
+        yield _left_out(records.unreadable, "not valid JSON")
     if gathered.timeless:
-        yield f"{gathered.timeless} records without a valid duration were left out"
+        yield _left_out(gathered.timeless, "without a valid duration")
     if gathered.unreadable:
-        yield f"{gathered.unreadable} records that cannot be read were left out (the first: {gathered.why_unreadable})"
+        yield f"{_left_out(gathered.unreadable, 'not readable')} (the first: {gathered.why_unreadable})"
+
+
+def _processes(gathered: Gathered) -> int:
+    numbers = gathered.accelerator_numbers  # a runtime's calls may have them
+    return max((len(pids - numbers) for pids in gathered.pids.values()), default=0)
+
+
+def _left_out(count: int, why: str) -> str:
+    return f"1 record was left out: {why}" if count == 1 else f"{count:,} records were left out: {why}"
 
 
 def _ranges(gathered: Gathered) -> Ranges:
