@@ -181,7 +181,7 @@ FIRST_NS = 4_458_676_988_068_751
 def gpu_step(first_ns: int = FIRST_NS) -> list[Record]:
     """One event of each sort of a GPU trace, with simple known answers. Launches of steps that begin at other times
     have other numbers, as in every recording."""
-    t, number = first_ns, (first_ns - FIRST_NS) * 2_654_435_760 % (1 << 31) // 10 * 10
+    t, n = first_ns, (first_ns - FIRST_NS) * 2_654_435_760 % (1 << 31) // 10 * 10
     return [
         {"name": "process_name", "ph": "M", "ts": at(t), "pid": 50, "tid": 0, "args": {"name": "python"}},
         said("ProfilerStep#3", t, 90_000),
@@ -190,13 +190,13 @@ def gpu_step(first_ns: int = FIRST_NS) -> list[Record]:
         python("<built-in method mm of type object at 0x7f>", t + 500, 9_900),
         operator("aten::to", t + 12_000, 60_000, **{"Input Dims": [[4, 4], []]}),
         record("overhead", "Activity Buffer Request", t + 2_000, 52_000, pid=-1, tid=0),
-        call("cudaLaunchKernel", t + 2_001, 3_000, correlation=number + 11),
-        {"ph": "s", "id": number + 11, "pid": 50, "tid": 100, "ts": at(t + 2_001), "cat": "ac2g", "name": "ac2g"},
-        kernel("void gemm<float, 2>(float*)", t + 10_003, 20_007, correlation=number + 11, grid=[1, 2, 3]),
-        call("cudaMemcpyAsync", t + 5_000, 900, correlation=number + 12),
-        kernel("Memcpy HtoD (Pageable -> Device)", t + 30_010, 4_000, cat="gpu_memcpy", correlation=number + 12, bytes=4096),
-        kernel("Memset (Device)", t + 35_000, 500, cat="gpu_memset", correlation=number + 13, bytes=64),
-        kernel("odd \"name\" with }, {\"cat\": \"kernel\" and \\ in it]", t + 36_000, 1, correlation=number + 14),
+        call("cudaLaunchKernel", t + 2_001, 3_000, correlation=n + 11),
+        {"ph": "s", "id": n + 11, "pid": 50, "tid": 100, "ts": at(t + 2_001), "cat": "ac2g", "name": "ac2g"},
+        kernel("void gemm<float, 2>(float*)", t + 10_003, 20_007, correlation=n + 11, grid=[1, 2, 3]),
+        call("cudaMemcpyAsync", t + 5_000, 900, correlation=n + 12),
+        kernel("Memcpy HtoD (Pageable -> Device)", t + 30_010, 4_000, cat="gpu_memcpy", correlation=n + 12, bytes=4096),
+        kernel("Memset (Device)", t + 35_000, 500, cat="gpu_memset", correlation=n + 13, bytes=64),
+        kernel("odd \"name\" with }, {\"cat\": \"kernel\" and \\ in it]", t + 36_000, 1, correlation=n + 14),
         said("ProfilerStep#4", t + 90_000, 5_000),
         {"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": at(t + 95_000)},
     ]  # fmt: skip

@@ -93,9 +93,8 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
         events = device_events(gathered, work, process, calls)
         events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
     ranges = _of_process(_ranges(gathered), gathered, merged)
-    processes = 1 if merged else _processes(gathered)
-    notes = [*_notes(records, about, gathered, host_only, merged, processes), *(plan.notes if plan else ())]
-    one = merged is None and processes < 2
+    notes = [*_notes(records, about, gathered, host_only, merged), *(plan.notes if plan else ())]
+    one = merged is None and _processes(gathered) < 2
     if one and _numbered_twice(calls.process, calls.correlation, _launching(calls, gathered.names.texts)):
         notes.append(_SAME_NUMBERS)
     if len(events) == 0 and len(ranges) == 0:
@@ -174,7 +173,7 @@ def _identity(found: Identity, merged: MergedRanks | None) -> Identity:
 
 
 def _notes(
-    records: Records, about: About, gathered: Gathered, host_only: bool, merged: MergedRanks | None, processes: int
+    records: Records, about: About, gathered: Gathered, host_only: bool, merged: MergedRanks | None
 ) -> Iterator[str]:
     """What was salvaged or is missing."""
     if records.truncated:
@@ -185,7 +184,7 @@ def _notes(
         yield _HOST_STANDS_IN
     if merged is not None and merged.note:
         yield merged.note
-    if processes > 1:
+    if merged is None and (processes := _processes(gathered)) > 1:
         yield (
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
             "process than the work; give a file for each process"
