@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import lru_cache
+from pathlib import Path
 
 # No rank has ten digits.
 _IN_RANGE = re.compile(r"\brank[ :=-]?(\d{1,9})\b", re.IGNORECASE)
 _IN_FILE = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_LONG = re.compile(r"\d{5,}")  # times and process ids, by which the files of one job differ too
+_LEAST_SHARE = 0.5  # of the numbers from 0 up to the largest, which a set of ranks has
+_MOST_FILES = 100_000  # of a folder that are looked at
 
 
 def rank_in_range(name: str) -> int | None:
@@ -19,11 +25,46 @@ def rank_in_range(name: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def rank_in_file(name: str) -> int | None:
-    """The rank in a file's name.
+def rank_in_file(path: Path) -> int | None:
+    """The rank in a file's name: the name begins with it (`rank3.json`), or the names in its folder differ in this number
+    and count up from 0. Else the number may be that of something else: a LoRA's rank, a host."""
+    found = _IN_FILE.search(path.name)
+    if found is None:
+        return None
+    number = int(found.group(1))
+    if found.start() == 0 and path.name[found.end() :][:1] == ".":
+        return number
+    return number if counts_up(_numbers(path.parent).get(_form(path.name, found), frozenset())) else None
 
-    >>> rank_in_file("profile_rank12.nsys-rep"), rank_in_file("num_workers_4.json")
-    (12, None)
+
+def counts_up(numbers: frozenset[int]) -> bool:
+    """Whether these are numbers from 0 on, of which some may be missing.
+
+    >>> counts_up(frozenset({0, 1, 3})), counts_up(frozenset({8, 16})), counts_up(frozenset({0}))
+    (True, False, False)
     """
-    found = _IN_FILE.search(name)
-    return int(found.group(1)) if found else None
+    return len(numbers) > 1 and min(numbers) == 0 and len(numbers) >= _LEAST_SHARE * (max(numbers) + 1)
+
+
+def _form(name: str, found: re.Match[str]) -> str:
+    """The name without its number, and without those that differ between the files of a job anyway."""
+    return _LONG.sub("#", name[: found.start(1)]) + "\0" + _LONG.sub("#", name[found.end(1) :])
+
+
+def _numbers(folder: Path) -> dict[str, frozenset[int]]:
+    """The numbers in the names of a folder's files, by the rest of the name."""
+    try:
+        return _numbers_of(folder, folder.stat().st_mtime_ns)
+    except OSError:
+        return {}
+
+
+@lru_cache(maxsize=64)
+def _numbers_of(folder: Path, changed_ns: int) -> dict[str, frozenset[int]]:
+    del changed_ns  # a folder that was changed is read again
+    found: dict[str, set[int]] = {}
+    with os.scandir(folder) as entries:
+        for _, entry in zip(range(_MOST_FILES), entries, strict=False):
+            if match := _IN_FILE.search(entry.name):
+                found.setdefault(_form(entry.name, match), set()).add(int(match.group(1)))
+    return {form: frozenset(numbers) for form, numbers in found.items()}

@@ -225,18 +225,61 @@ def _left_out(helper: RankPart) -> Problem:
 
 
 def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
-    """Parts of one world size, split until every rank occurs once in each job, or each job is one file."""
+    """Parts of one world size, split until every rank occurs once in each job: by folder, then by what was recorded at
+    the same time or of the same steps (a profiler that records again and again). What nothing tells apart is a job for
+    each file, of which it is not known which ranks are missing."""
     if _ranks_once(parts):
         return [parts]
+    folders: dict[PurePath, list[RankPart]] = {}
+    for part in parts:
+        folders.setdefault(PurePath(part.source.path).parent, []).append(part)
     jobs: list[list[RankPart]] = []
-    for by_file in (False, True):
-        apart: dict[PurePath, list[RankPart]] = {}
-        for part in parts:
-            file = PurePath(part.source.path)
-            apart.setdefault(file if by_file else file.parent, []).append(part)
-        parts = [part for job in apart.values() if not _ranks_once(job) for part in job]
-        jobs += [job for job in apart.values() if _ranks_once(job) or by_file]
+    for folder in folders.values():
+        found = [folder]
+        for split in (_by_time, _by_steps):
+            if not all(map(_ranks_once, found)):
+                found = split(folder)
+        jobs += found if all(map(_ranks_once, found)) else _each_file(folder)
     return jobs
+
+
+def _by_time(parts: Sequence[RankPart]) -> list[list[RankPart]]:
+    """Parts that were recorded at the same time; all together, where a clock is not known."""
+    if any(part.epoch_ns is None for part in parts):
+        return [[*parts]]
+    spans = [((p.epoch_ns or 0) + p.window_start_ns, (p.epoch_ns or 0) + p.window_end_ns, p) for p in parts]
+    jobs: list[list[RankPart]] = []
+    until_ns = -1
+    for begin_ns, end_ns, part in sorted(spans, key=lambda span: (span[0], span[2].key)):
+        if begin_ns >= until_ns:
+            jobs.append([])
+        jobs[-1].append(part)
+        until_ns = max(until_ns, end_ns)
+    return [in_order(job) for job in jobs]
+
+
+def _by_steps(parts: Sequence[RankPart]) -> list[list[RankPart]]:
+    """Parts whose steps have the same numbers."""
+    jobs: dict[tuple[int, ...], list[RankPart]] = {}
+    for part in parts:
+        jobs.setdefault(tuple(part.steps.numbers), []).append(part)
+    return [*jobs.values()]
+
+
+def _each_file(parts: Sequence[RankPart]) -> list[list[RankPart]]:
+    files: dict[str, list[RankPart]] = {}
+    for part in parts:
+        files.setdefault(part.source.path, []).append(part)
+    counts = Counter(part.source.rank for part in parts)
+    rank, count = max(counts.items(), key=lambda item: item[1])
+    said = f"rank {rank} has {count} recordings, and nothing tells which files are of one job"
+    return [[_unlike(part, said) for part in file] for file in files.values()]
+
+
+def _unlike(part: RankPart, said: str) -> RankPart:
+    source = part.source.model_copy(update={"world_size": None})
+    problems = [*part.problems, Problem.doubt(problem_texts.RANK_TWICE, said)]
+    return part.model_copy(update={"source": source, "problems": problems})
 
 
 def _ranks_once(parts: Sequence[RankPart]) -> bool:

@@ -80,7 +80,7 @@ def identity(path: Path, about: About, pid: int, first_ns: int, accelerators: di
     """The trace's identity; the rank is in the file's name where the text does not have it. accelerators: devices that
     are no GPUs, by number; the text may have a better name."""
     rank = about.distributed.rank
-    rank = rank_in_file(path.name) if rank is None else rank
+    rank = rank_in_file(path) if rank is None else rank
     unix = about.base_ns is None and first_ns > _UNIX_NS
     return Identity(
         source="kineto",

@@ -211,7 +211,7 @@ def ranks_in_ranges(ranges: Ranges, texts: list[str]) -> dict[int, int]:
 
 def _rank_of_only(path: Path, processes: set[int]) -> dict[int, int]:
     """The rank in the file's name, for the process of a report with a single one."""
-    rank = rank_in_file(path.name)
+    rank = rank_in_file(path)
     return {} if rank is None or len(processes) != 1 else dict.fromkeys(processes, rank)
 
 
@@ -238,7 +238,7 @@ def _world(payloads: Payloads, own_ranks: dict[int, int]) -> tuple[str | None, i
 def _rank(recorded: set[int], path: Path) -> int | None:
     """The rank of a report; None for a report with several ranks."""
     if not recorded:
-        return rank_in_file(path.name)
+        return rank_in_file(path)
     return min(recorded) if len(recorded) == 1 else None
 
 

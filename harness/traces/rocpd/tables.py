@@ -144,7 +144,7 @@ def identity(path: Path, recorded: list[Recording], device_names: dict[int, str]
     return Identity(
         source="rocpd",
         path=str(path),
-        rank=only if ranks else rank_in_file(path.name),
+        rank=only if ranks else rank_in_file(path),
         world_size=worlds.pop() if len(worlds) == 1 else None,
         ranks=ranks,
         host=next(iter(hosts), None),
