@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict, Summary
-from harness.analysis.summary.problem_texts import BUSY, CROWDED, MONITOR_DIED, MONITOR_GAP, NO_MONITOR
+from harness.analysis.summary.problem_texts import BUSY, CROWDED, MONITOR_DIED, MONITOR_GAP, NO_MONITOR, OTHER_GPUS
 from harness.common.printable import printable
 from harness.monitor.samples import Recording
 from harness.monitor.source import Gap
@@ -163,6 +163,15 @@ def judge_monitors(recordings: Sequence[Recording], training: Sequence[RankTrain
         lost = lost_end(recording, ends)
         if lost is not None:
             yield Problem(severity=_severity(lost, span), what=MONITOR_DIED, evidence=_of_end(recording, lost))
+
+
+def judge_devices(recordings: Sequence[Recording], training: Sequence[RankTraining]) -> Iterator[Problem]:
+    """What each monitor said of GPUs that it does not sample as the job sees them. A job on cores needs none."""
+    for recording in recordings:
+        ranks = [t for t in training if _is_on(t, recording)] or training
+        if recording.of_gpus or not ranks or any(t.device != "cpu" for t in ranks):
+            for note in recording.notes:
+                yield Problem.remark(OTHER_GPUS, f"{printable(recording.host)}: {printable(note)}")
 
 
 def never_started(folders: Iterable[Path], recordings: Sequence[Recording], ends: Ends) -> Iterator[Problem]:

@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from harness.analysis.machine import Ends, judge_machines, judge_monitors, monitored_devices, never_started
+from harness.analysis.machine import (
+    Ends,
+    judge_devices,
+    judge_machines,
+    judge_monitors,
+    monitored_devices,
+    never_started,
+)
 from harness.analysis.network import node_network, traffic_of_monitor
 from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
@@ -212,5 +219,6 @@ def read_monitor(
                 problems.append(Problem.doubt(problem_texts.SAMPLES_UNREADABLE, str(error)))
     problems += never_started(empty, recordings, ends)
     problems += judge_monitors(recordings, training, ends)
+    problems += judge_devices(recordings, training)
     devices = [device for recording in recordings for device in monitored_devices(recording, ends)]
     return devices, [*problems, *judge_machines(recordings, training)]

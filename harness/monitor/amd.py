@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.monitor.nvml import choose_visible
+from harness.monitor.gpu_choice import choose_visible
 from harness.monitor.source import SampleValue
 
 AmdQuery = Callable[[Any, Any], tuple[SampleValue, ...]]
@@ -26,6 +26,7 @@ _POWER = ("socket_power", "current_socket_power", "average_socket_power")
 _CHANGED = (AttributeError, KeyError, TypeError)  # another version has no such function or no such field
 # What importing it may raise: it is not there, or its library is missing or another version's.
 _UNUSABLE = (ImportError, OSError, AttributeError, KeyError, RuntimeError)
+_OF_ROCM, _OF_HIP = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # HIP reads the first set
 _OWN_FOLDER = "share/amd_smi"  # of ROCm, where the package is before anybody installs it
 
 
@@ -83,20 +84,45 @@ _READINGS: tuple[tuple[tuple[str, ...], AmdQuery], ...] = (
 
 
 class AmdSource:
-    """All AMD devices of the machine, or those that ROCR_VISIBLE_DEVICES names; each die of an MI250X is one."""
+    """The job's AMD devices: those that ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES name, else all of the machine;
+    each die of an MI250X is one. notes: sentences on what is not as the job sees it.
+    """
 
     kind = "amdsmi"
     columns = tuple(name for names, _ in _READINGS for name in names)
 
-    def __init__(self, smi: Any, visible: str | None = None) -> None:
-        """`smi` is the initialised amdsmi module; `visible` is ROCR_VISIBLE_DEVICES, None for all."""
+    def __init__(self, smi: Any, environ: Mapping[str, str] | None = None) -> None:
+        """`smi` is the initialised amdsmi module; `environ` the job's environment, None: an empty one."""
         self._smi = smi
+        environ = environ or {}
         handles = smi.amdsmi_get_processor_handles()
-        uuids = [str(smi.amdsmi_get_gpu_device_uuid(handle)) for handle in handles]
-        self._indices = choose_visible(uuids, visible)
+        uuids, silent = self._all_uuids(handles)
+        of_rocm = choose_visible(uuids, environ.get(_OF_ROCM), _OF_ROCM)
+        # HIP counts in what ROCm left, and takes an empty list for none.
+        name = next((name for name in _OF_HIP if environ.get(name)), _OF_HIP[0])
+        of_hip = choose_visible([uuids[i] for i in of_rocm.places], environ.get(name) or None, name)
+        self._indices = [of_rocm.places[i] for i in of_hip.places]
         self._uuids = [uuids[i] for i in self._indices]
         self._handles = [handles[i] for i in self._indices]
+        lost = (
+            f"GPU {index} does not give its UUID ({silent[index]}): its numbers may be missing"
+            for index in self._indices
+            if index in silent
+        )
+        self.notes = (*of_rocm.notes, *of_hip.notes, *lost)
         self._unsupported: set[tuple[int, tuple[str, ...]]] = set()
+
+    def _all_uuids(self, handles: Sequence[Any]) -> tuple[list[str | None], dict[int, str]]:
+        """Of all devices of the machine; and of those that do not say it, why."""
+        uuids: list[str | None] = []
+        silent: dict[int, str] = {}
+        for index, handle in enumerate(handles):
+            try:
+                uuids.append(str(self._smi.amdsmi_get_gpu_device_uuid(handle)))
+            except self._smi.AmdSmiException as error:
+                uuids.append(None)
+                silent[index] = str(error)
+        return uuids, silent
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -150,17 +176,20 @@ class AmdSource:
         return None if total is None else int(total)
 
 
-def open_amd() -> AmdSource | None:
-    """The machine's AMD devices; None without ROCm's package, its library, a driver or a device."""
+def open_amd() -> tuple[AmdSource | None, tuple[str, ...]]:
+    """The job's AMD devices, None if there are none; and what else is to be said of them.
+
+    Without ROCm's package, its library, a driver or a device nothing is.
+    """
     smi = _imported()
     if smi is None:
-        return None
+        return None, ()
     try:
         smi.amdsmi_init()
-        source = AmdSource(smi, os.environ.get("ROCR_VISIBLE_DEVICES"))
+        source = AmdSource(smi, os.environ)
     except (*_CHANGED, smi.AmdSmiException):
-        return None
-    return source if len(source) else None
+        return None, ()
+    return source if len(source) else None, source.notes
 
 
 def _imported() -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from harness.monitor.gpu_choice import NoGpu, choose_visible
 from harness.monitor.source import SampleValue
 
 NvmlQuery = Callable[[Any, Any], tuple[SampleValue, ...]]
@@ -56,41 +58,118 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+@dataclass(frozen=True)
+class _Board:
+    """A GPU of the node. why: NVML's words if it does not answer, and then it has no handle. refused: for want of
+    rights, so it is not the job's."""
+
+    index: int
+    handle: Any = None
+    uuid: str | None = None
+    why: str | None = None
+    refused: bool = False
+
+
+def _board(nvml: Any, index: int) -> _Board:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        return _Board(index, handle, _text(nvml.nvmlDeviceGetUUID(handle)))
+    except nvml.NVMLError as error:
+        return _Board(index, why=str(error), refused=error.value == nvml.NVML_ERROR_NO_PERMISSION)
+
+
 class NvmlSource:
-    """All NVIDIA devices this process may see, or those that CUDA_VISIBLE_DEVICES names."""
+    """The job's NVIDIA devices: those that CUDA_VISIBLE_DEVICES names, else all that this process may ask.
+
+    One that does not answer is among them, without values. notes: sentences on what is not as the job sees it.
+    """
 
     kind = "nvml"
-    columns = tuple(name for names, _ in _READINGS for name in names) + _PCIE_COLUMNS
+    columns = (*(name for names, _ in _READINGS for name in names), *_PCIE_COLUMNS)
 
-    def __init__(self, nvml: Any, visible: str | None = None) -> None:
-        """`nvml` is the initialised pynvml module; `visible` is CUDA_VISIBLE_DEVICES, None for all."""
+    def __init__(self, nvml: Any, environ: Mapping[str, str] | None = None) -> None:
+        """`nvml` is the initialised pynvml module; `environ` the job's environment, None: an empty one.
+
+        Raises NVMLError: NVML does not answer.
+        """
         self._nvml = nvml
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-        self._indices = choose_visible(uuids, visible)
-        self._uuids = [uuids[i] for i in self._indices]
-        self._handles = [handles[i] for i in self._indices]
+        environ = environ or {}
+        self._node = [_board(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        askable = [board for board in self._node if not board.refused]
+        uuids, visible = [board.uuid for board in askable], environ.get("CUDA_VISIBLE_DEVICES")
+        choice = choose_visible(uuids, visible, uuid_of_slice=self._uuid_of_slice)
+        self._boards = [askable[place] for place in choice.places]
+        slices = {askable[place].index: name for place, name in choice.slices.items()}
+        self._split = {b.index: slices.get(b.index) for b in self._boards if b.index in slices or self._is_split(b)}
+        self.notes = (*choice.notes, *self._notes(visible or "", environ.get("CUDA_DEVICE_ORDER")))
         self._unsupported: set[tuple[int, tuple[str, ...]]] = set()
         self._pcie_turn = 0
 
     def __len__(self) -> int:
-        return len(self._handles)
+        return len(self._boards)
+
+    def _notes(self, visible: str, order: str | None) -> Iterator[str]:
+        for board in self._boards:
+            if board.why:
+                yield f"GPU {board.index} does not answer ({board.why}): its numbers are not known"
+            elif board.index in self._split:
+                name = self._split[board.index]
+                mine = f"the job has the slice {name} of it" if name else "it is split (MIG)"
+                yield f"GPU {board.index}: {mine}; its numbers are the whole board's"
+        refused = [board for board in self._node if board.refused]
+        if refused and not self._boards:
+            yield f"{len(refused)} of the node's {len(self._node)} GPUs may not be asked ({refused[0].why})"
+        by_number = any(entry.strip().isdecimal() for entry in visible.split(","))
+        models = {self._name(board) for board in self._node if board.handle is not None}
+        if by_number and order != "PCI_BUS_ID" and len(models) > 1 and 0 < len(self._boards) < len(self._node):
+            yield (
+                f"CUDA_VISIBLE_DEVICES is {visible!r}, and the node's GPUs are of several models, which CUDA numbers "
+                "by their speed and NVML by their place: the sampled GPUs may be others than the job's, unless "
+                "CUDA_DEVICE_ORDER is PCI_BUS_ID"
+            )
+
+    def _uuid_of_slice(self, name: str) -> str:
+        """Of its GPU. Drivers before 470 have it in the slice's name: MIG-GPU-UUID/instance/instance."""
+        if name.startswith("MIG-GPU-"):
+            return name.removeprefix("MIG-").split("/")[0]
+        try:
+            board = self._nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self._nvml.nvmlDeviceGetHandleByUUID(name))
+            return _text(self._nvml.nvmlDeviceGetUUID(board))
+        except (AttributeError, self._nvml.NVMLError) as error:
+            raise NoGpu(str(error)) from error
+
+    def _is_split(self, board: _Board) -> bool:
+        modes = None if board.handle is None else self._known(lambda: self._nvml.nvmlDeviceGetMigMode(board.handle))
+        return modes is not None and bool(modes[0])
 
     def describe(self) -> Mapping[str, Any]:
-        """Driver and devices; an unknown memory size is null."""
-        devices = []
-        for index, uuid, handle in zip(self._indices, self._uuids, self._handles, strict=True):
-            name, total = _text(self._nvml.nvmlDeviceGetName(handle)), self._memory_total(handle)
-            devices.append({"index": index, "name": name, "uuid": uuid, "memory_total_bytes": total})
-        driver = _text(self._nvml.nvmlSystemGetDriverVersion())
-        return {"driver": driver, "devices": devices, "power": "NVML, the whole board"}
+        """Driver, the job's devices, and which of the node do not answer; what is not known is null."""
+        devices = [
+            {
+                "index": board.index,
+                "name": self._name(board) + " (whole board)" * (board.index in self._split),
+                "uuid": board.uuid,
+                "memory_total_bytes": self._memory_total(board),
+            }
+            for board in self._boards
+        ]
+        silent = [{"index": board.index, "why": board.why} for board in self._node if board.why]
+        driver = self._known(self._nvml.nvmlSystemGetDriverVersion)
+        return {
+            "driver": None if driver is None else _text(driver),
+            "devices": devices,
+            "not_answering": silent,
+            "power": "NVML, the whole board",
+        }
 
     def sample(self) -> Sequence[Sequence[SampleValue]]:
         """One row per device. PCIe blocks for 40 ms, so each call reads it only of the next device in turn."""
-        self._pcie_turn = (self._pcie_turn + 1) % max(1, len(self._handles))
-        return [self._row(position) for position in range(len(self._handles))]
+        self._pcie_turn = (self._pcie_turn + 1) % max(1, len(self._boards))
+        return [self._row(position) for position in range(len(self._boards))]
 
     def _row(self, position: int) -> list[SampleValue]:
+        if self._boards[position].handle is None:
+            return [None] * len(self.columns)
         row: list[SampleValue] = []
         for columns, reading in _READINGS:
             row += self._ask(position, columns, reading)
@@ -104,42 +183,41 @@ class NvmlSource:
         if (position, columns) in self._unsupported:
             return unknown
         try:
-            return reading(self._nvml, self._handles[position])
+            return reading(self._nvml, self._boards[position].handle)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED:
                 self._unsupported.add((position, columns))
             return unknown
 
-    def _memory_total(self, handle: Any) -> int | None:
+    def _name(self, board: _Board) -> str:
+        name = None if board.handle is None else self._known(self._nvml.nvmlDeviceGetName, board.handle)
+        return "unknown" if name is None else _text(name)
+
+    def _memory_total(self, board: _Board) -> int | None:
+        memory = None if board.handle is None else self._known(_memory, self._nvml, board.handle)
+        return None if memory is None else int(memory.total)
+
+    def _known(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer, or None if there is none: a device may be lost at any time."""
         try:
-            return int(_memory(self._nvml, handle).total)
-        except self._nvml.NVMLError:
+            return ask(*arguments)
+        except (AttributeError, self._nvml.NVMLError):
             return None
 
 
-def choose_visible(uuids: Sequence[str], visible: str | None) -> list[int]:
-    """Indices of the devices that CUDA_VISIBLE_DEVICES names, by number or by the start of a UUID.
+def open_nvml() -> tuple[NvmlSource | None, tuple[str, ...]]:
+    """The job's NVIDIA devices, None if there are none; and what else is to be said of them.
 
-    All devices if it is unset, empty or not understood (for example a MIG slice).
+    Without the Python binding, a driver or a device nothing is.
     """
-    chosen: list[int] = []
-    for device in filter(None, map(str.strip, (visible or "").split(","))):
-        found = [i for i, uuid in enumerate(uuids) if device == str(i) or uuid.startswith(device)]
-        if len(found) != 1:
-            return list(range(len(uuids)))
-        chosen += found
-    return sorted(set(chosen)) or list(range(len(uuids)))
-
-
-def open_nvml() -> NvmlSource | None:
-    """The machine's NVIDIA devices; None without the Python binding, a driver or a device."""
     try:
         import pynvml  # type: ignore[import-untyped]
     except ImportError:
-        return None
+        return None, ()
     try:
         pynvml.nvmlInit()
-        source = NvmlSource(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    except pynvml.NVMLError:
-        return None
-    return source if len(source) else None
+        source = NvmlSource(pynvml, os.environ)
+    except pynvml.NVMLError as error:
+        absent = error.value in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        return None, () if absent else (f"no GPU is sampled: NVML does not answer ({error})",)
+    return source if len(source) else None, source.notes

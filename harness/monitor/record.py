@@ -25,6 +25,7 @@ from harness.monitor.samples import (
     LEADING_COLUMNS,
     META_FILE,
     META_SCHEMA,
+    NOTES,
     SAMPLES_FILE,
     STARTS,
     read_meta,
@@ -81,11 +82,13 @@ def _clock(before: dict[str, Any]) -> SampleClock:
 
 
 def _together(path: Path, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The devices of both, by index: one that was lost meanwhile keeps its samples."""
+    """The devices of both, by index: one that was lost meanwhile keeps its samples, and its name and UUID."""
     devices = {device["index"]: device for device in before}
     for device in now:
         known = devices.setdefault(device["index"], device)
-        if known.get("uuid") != device.get("uuid"):
+        if known.get("uuid") is None:
+            devices[device["index"]] = device
+        elif device.get("uuid") is not None and known["uuid"] != device["uuid"]:
             raise MonitorError(
                 f"{path.parent} has samples of another device {device['index']} ({known.get('uuid')}, not "
                 f"{device.get('uuid')}): choose another --out"
@@ -161,6 +164,17 @@ def _watch(pids: Sequence[int], below: int | None) -> tuple[ProcessTree, Callabl
     return ProcessTree(roots, with_roots=False), lambda: os.getppid() == parent
 
 
+def _open_source(tree: ProcessTree) -> tuple[Source, list[str]]:
+    """The job's GPUs, else its processes; and why a GPU of the node is not sampled as the job sees it."""
+    notes: list[str] = []
+    for find in (open_nvml, open_amd):
+        source, said = find()
+        notes += said
+        if source is not None:
+            return source, list(said)
+    return ProcessSource(tree, open_rapl()), notes
+
+
 def record(
     out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | None = None, below: int | None = None
 ) -> None:
@@ -179,7 +193,7 @@ def record(
     period_s = 1 / hz
     stopper = Stopper()
     tree, going_on = _watch(pids, below)
-    source: Source = open_nvml() or open_amd() or ProcessSource(tree, open_rapl())
+    source, notes = _open_source(tree)
     out.mkdir(parents=True, exist_ok=True)
     samples = SampleFile(out / SAMPLES_FILE, source.columns)
     network = Network()
@@ -189,6 +203,7 @@ def record(
         "host": name or platform.node(),
         "source": source.kind,
         **source.describe(),
+        NOTES: notes,
         "period_ns": round(period_s * 1e9),
         "watched_pids": tree.root_pids,
         "monitor_pid": os.getpid(),

@@ -23,8 +23,8 @@ COLUMNS = {
     "device": "Number of the device; in `network.csv` of the port. `meta.json` has their names.",
     "memory_used_bytes": "Memory in use: of a GPU by all processes; without GPUs by the job's processes, each shared "
     "page once (PSS).",
-    "utilization_percent": "Share of the time in which a kernel ran; without GPUs the job's CPU time over that of "
-    "the CPUs that it may use, since the last sample.",
+    "utilization_percent": "Share of the time in which the GPU did anything, copies from the host too; without GPUs "
+    "the job's CPU time over that of the CPUs that it may use, since the last sample.",
     "memory_utilization_percent": "Share of the time in which the GPU's memory was read or written.",
     "power_watts": "As the device says; without GPUs the machine's CPU packages (RAPL), mean since the last sample.",
     "energy_joules": "A counter of the device; without GPUs of the machine's CPU packages.",
@@ -40,6 +40,8 @@ COLUMNS = {
     "sent_bytes": "A counter of the port: all that it has sent so far.",
 }
 STARTS, ENDED = ("starts_unix_ns", "ended_unix_ns")  # of META_FILE: each start of a monitor, and an end as asked
+NOTES = "notes"  # of META_FILE: what is not as the job sees its GPUs, in sentences
+_MOST_NOTES, _LONGEST_NOTE = 20, 500
 _MOST = 1 << 63
 _MOST_LINE_BYTES = 1 << 16  # a node of 16 GPUs has lines of some 100 bytes
 
@@ -81,6 +83,13 @@ class Recording:
     def of_gpus(self) -> bool:
         """Whether the devices are GPUs, and not this node's processes."""
         return self.source in GPU_SOURCES
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as the job sees its GPUs, in sentences; empty in a recording that does not say."""
+        found = self.meta.get(NOTES)
+        texts = [each[:_LONGEST_NOTE] for each in found if isinstance(each, str)] if isinstance(found, list) else []
+        return tuple(texts[:_MOST_NOTES])
 
     @property
     def starts(self) -> list[int]:

@@ -49,6 +49,7 @@ class NodeSummary:
     gaps_ns: int  # without samples between the first and the last
     damaged_rows: int
     energy_joules: float | None
+    notes: tuple[str, ...]  # what is not as the job sees its GPUs
     devices: tuple[DeviceSummary, ...]
 
 
@@ -94,6 +95,11 @@ def clock_limits(device: Series) -> dict[str, float]:
     return dict(sorted(((name, share) for name, share in shares.items() if share), key=lambda one: -one[1]))
 
 
+def _mean(device: Series, column: str) -> float | None:
+    values = [value for _, value in device.points(column)]
+    return fmean(values) if values else None
+
+
 def _summarize_device(device: Series) -> DeviceSummary:
     memory = [value for _, value in device.points("memory_used_bytes")]
     utilization = [value for _, value in device.points("utilization_percent")]
@@ -105,9 +111,9 @@ def _summarize_device(device: Series) -> DeviceSummary:
         samples=len(device.unix_ns),
         peak_memory_bytes=int(max(memory)) if memory else None,
         memory_total_bytes=device.memory_total_bytes,
-        mean_utilization_percent=fmean(utilization) if utilization else None,
+        mean_utilization_percent=_mean(device, "utilization_percent"),
         max_utilization_percent=max(utilization, default=None),
-        mean_power_watts=fmean(power) if power else None,
+        mean_power_watts=_mean(device, "power_watts"),
         max_power_watts=max(power, default=None),
         energy_joules=joules,
         energy_from=source,
@@ -132,5 +138,6 @@ def summarize(recording: Recording) -> NodeSummary:
         gaps_ns=sum(end_ns - start_ns for start_ns, end_ns in recording.gaps),
         damaged_rows=recording.damaged_rows,
         energy_joules=sum(joules) if joules else None,
+        notes=recording.notes,
         devices=devices,
     )

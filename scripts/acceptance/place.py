@@ -131,7 +131,7 @@ def has_gpu() -> bool:
 
     Where nvidia-smi is missing, the driver's device files decide, as in the harness.
     """
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return False
     return nvidia_smi() is not None or any(Path("/dev").glob("nvidia[0-9]*"))
 

@@ -64,6 +64,7 @@ class FakeAmdSmi:
         return self._devices
 
     def amdsmi_get_gpu_device_uuid(self, device: FakeAmd) -> str:
+        self._ask(device, "uuid")
         return device.uuid
 
     def amdsmi_get_gpu_asic_info(self, _device: FakeAmd) -> dict[str, Any]:

@@ -7,11 +7,15 @@ from types import SimpleNamespace
 
 
 class NVMLError(Exception):
-    """As in pynvml: carries NVML's return code."""
+    """As in pynvml: carries NVML's return code, and is printed in NVML's words."""
 
     def __init__(self, value: int) -> None:
         super().__init__(value)
         self.value = value
+
+    def __str__(self) -> str:
+        words = {4: "Insufficient Permissions", 6: "Not Found", 15: "GPU is lost", 18: "NVML/RM version mismatch"}
+        return words.get(self.value, f"error {self.value}")
 
 
 @dataclass
@@ -29,6 +33,9 @@ class FakeDevice:
     joules_per_read: float = 450.0
     not_supported: set[str] = field(default_factory=set)
     lost: bool = False
+    forbidden: bool = False  # by the cgroup of the job
+    mig: bool = False
+    slices: tuple[str, ...] = ()  # UUIDs
     clock_limits: int = 0x4
     asked: list[str] = field(default_factory=list)
 
@@ -36,9 +43,15 @@ class FakeDevice:
 class FakeNvml:
     """The module itself, like new bindings on a new driver."""
 
+    NVML_ERROR_INVALID_ARGUMENT = 2
     NVML_ERROR_NOT_SUPPORTED = 3
+    NVML_ERROR_NO_PERMISSION = 4
+    NVML_ERROR_NOT_FOUND = 6
+    NVML_ERROR_DRIVER_NOT_LOADED = 9
+    NVML_ERROR_LIBRARY_NOT_FOUND = 12
     NVML_ERROR_FUNCTION_NOT_FOUND = 13
     NVML_ERROR_GPU_IS_LOST = 15
+    NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
     NVML_TEMPERATURE_GPU = 0
     NVML_CLOCK_SM = 1
     NVML_PCIE_UTIL_TX_BYTES = 0
@@ -46,8 +59,9 @@ class FakeNvml:
     NVMLError = NVMLError
     nvmlMemory_v2 = 0x02000028
 
-    def __init__(self, *devices: FakeDevice) -> None:
+    def __init__(self, *devices: FakeDevice, init_error: int | None = None) -> None:
         self.devices = devices
+        self.init_error = init_error
 
     def _ask(self, device: FakeDevice, what: str) -> None:
         device.asked.append(what)
@@ -56,16 +70,33 @@ class FakeNvml:
         if what in device.not_supported:
             raise NVMLError(self.NVML_ERROR_NOT_SUPPORTED)
 
-    def nvmlInit(self) -> None: ...
+    def nvmlInit(self) -> None:
+        if self.init_error is not None:
+            raise NVMLError(self.init_error)
 
     def nvmlDeviceGetCount(self) -> int:
         return len(self.devices)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeDevice:
+        if self.devices[index].forbidden:
+            raise NVMLError(self.NVML_ERROR_NO_PERMISSION)
+        self._ask(self.devices[index], "handle")
         return self.devices[index]
 
     def nvmlDeviceGetUUID(self, device: FakeDevice) -> str:
         return device.uuid
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> tuple[FakeDevice, str]:
+        for device in self.devices:
+            if uuid in device.slices:
+                return device, uuid
+        raise NVMLError(self.NVML_ERROR_NOT_FOUND)
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, device: tuple[FakeDevice, str]) -> FakeDevice:
+        return device[0]
+
+    def nvmlDeviceGetMigMode(self, device: FakeDevice) -> list[int]:
+        return [int(device.mig)] * 2
 
     def nvmlDeviceGetName(self, device: FakeDevice) -> bytes:
         return device.name.encode()

@@ -76,14 +76,37 @@ def test_with_a_fake_amdsmi_without_a_function_its_column_is_empty(monkeypatch: 
 
 def test_with_a_fake_amdsmi_devices_are_described() -> None:
     second = FakeAmd(uuid="b2", errors={"memory_total": NOT_SUPPORTED})
-    about = AmdSource(FakeAmdSmi(FakeAmd(uuid="a1"), second), "1,0").describe()
+    about = AmdSource(FakeAmdSmi(FakeAmd(uuid="a1"), second), {"ROCR_VISIBLE_DEVICES": "1,0"}).describe()
     assert about["driver"] == "6.12.12"
     name = "AMD Instinct MI250X"
     assert about["devices"] == [
         {"index": 0, "name": name, "uuid": "a1", "memory_total_bytes": 64 * 2**30},
         {"index": 1, "name": name, "uuid": "b2", "memory_total_bytes": None},
     ]
-    assert len(AmdSource(FakeAmdSmi(FakeAmd(uuid="a1"), second), "1")) == 1
+
+
+@pytest.mark.parametrize(("environ", "indices"), [
+    ({}, [0, 1, 2]),
+    ({"ROCR_VISIBLE_DEVICES": "1"}, [1]),
+    ({"ROCR_VISIBLE_DEVICES": ""}, []),
+    ({"ROCR_VISIBLE_DEVICES": "-1"}, []),
+    ({"ROCR_VISIBLE_DEVICES": "1,2", "HIP_VISIBLE_DEVICES": "1"}, [2]),  # counted in what ROCm left
+    ({"HIP_VISIBLE_DEVICES": "-1"}, []),
+    ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "2"}, [2]),  # HIP reads the first that is not empty
+])  # fmt: skip
+def test_the_variables_of_rocm_and_hip_choose_what_a_fake_amdsmi_shows(
+    environ: dict[str, str], indices: list[int]
+) -> None:
+    source = AmdSource(FakeAmdSmi(*(FakeAmd(uuid=f"a{i}") for i in range(3))), environ)
+    assert source._indices == indices
+    assert bool(source.notes) == (not indices)
+
+
+def test_with_a_fake_amdsmi_a_device_without_a_uuid_leaves_the_others() -> None:
+    lost = FakeAmd(uuid="b2", errors={"uuid": BUSY, "power": BUSY})
+    source = AmdSource(FakeAmdSmi(FakeAmd(), lost))
+    assert [row["power_watts"] for row in rows_of(source)] == [412, None]
+    assert source.notes == (f"GPU 1 does not give its UUID ({BUSY}): its numbers may be missing",)
 
 
 @pytest.mark.parametrize(("module", "found"), [
@@ -94,9 +117,11 @@ def test_a_fake_amdsmi_is_used_where_it_has_devices(
     monkeypatch: pytest.MonkeyPatch, module: FakeAmdSmi | None, found: int | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "amdsmi", module)
-    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
     path = list(sys.path)
-    source = open_amd()
+    source, notes = open_amd()
+    assert notes == ()
     assert (None if source is None else len(source)) == found
     assert sys.path == path
 
@@ -109,7 +134,7 @@ def test_the_package_in_rocms_own_folder_is_found_and_one_without_its_library_is
     (folder / "__init__.py").write_text("raise OSError('libamd_smi.so: cannot open shared object file')")
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
-    assert open_amd() is None
+    assert open_amd() == (None, ())
     (folder / "__init__.py").write_text("from tests.monitor.fake_amdsmi import *\nraise SystemExit('imported')")
     with pytest.raises(SystemExit, match="imported"):
         open_amd()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.monitor.nvml import NvmlSource, choose_visible
+from harness.monitor.nvml import NvmlSource
 from harness.monitor.record import SampleFile
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
-from tests.monitor.fake_nvml import FakeDevice, FakeNvml, OldBindings, OldCall, OldDriver
+from tests.monitor.fake_nvml import FakeDevice, FakeNvml, NVMLError, OldBindings, OldCall, OldDriver
 
 Write = Callable[..., Path]
 
@@ -76,22 +76,6 @@ def test_with_a_fake_pynvml_pcie_is_read_of_one_device_per_sample_because_it_blo
     assert all(sum(device) == 1 for device in zip(*read_of, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("visible", "expected"),
-    [
-        (None, [0, 1, 2]),
-        ("", [0, 1, 2]),
-        ("2,0", [0, 2]),
-        ("GPU-bb", [1]),
-        ("GPU-cc00,0", [0, 2]),
-        ("MIG-5e0c", [0, 1, 2]),
-        ("7", [0, 1, 2]),
-    ],
-)
-def test_cuda_visible_devices_chooses_what_is_watched(visible: str | None, expected: list[int]) -> None:
-    assert choose_visible(["GPU-aa00", "GPU-bb00", "GPU-cc00"], visible) == expected
-
-
 def test_with_a_fake_pynvml_samples_go_to_disk_and_come_back_as_energy(write_samples: Write) -> None:
     devices = [FakeDevice(uuid=f"GPU-{i}", joules_per_read=100.0 * (i + 1)) for i in range(2)]
     devices[1].clock_limits = 0x20 | 0x80 | 0x1  # idle (0x1) lowers no clock against a program's will
@@ -144,9 +128,10 @@ def test_with_a_fake_pynvml_the_program_records_and_draws_the_devices(
 
 def test_the_fake_offers_nothing_that_pynvml_does_not() -> None:
     pynvml = pytest.importorskip("pynvml")
-    names = [name for name in dir(FakeNvml) if name.lower().startswith("nvml")]
-    assert len(names) > 15
+    names = [name for name in dir(FakeNvml) if name.lower().startswith(("nvml", "c_nvml"))]
+    assert len(names) > 20
     assert [name for name in names if not hasattr(pynvml, name)] == []
     assert all(
         getattr(pynvml, name) == getattr(FakeNvml, name) for name in names if name.isupper() and name != "NVMLError"
     )
+    assert {str(NVMLError(code)) for code in (4, 6, 15)} == {str(pynvml.NVMLError(code)) for code in (4, 6, 15)}

@@ -124,6 +124,10 @@ remark."""
 MONITOR_GAP = "the monitor has no samples of a part of the job"
 """A gap (`gaps_ns` of [MonitorDevice](#monitordevice)), with its times and the time that means and energy then
 cover. `doubtful` or a remark, as above."""
+OTHER_GPUS = "the monitor's numbers are not exactly those of the job's GPUs"
+"""A remark, of one node, in the monitor's words: a GPU of the job does not answer NVML; the variable that names the
+job's GPUs names none, so that the node's GPUs are not sampled; the job has a slice of a GPU (MIG), and the numbers are
+the whole board's; GPUs of several models, which CUDA and NVML may number differently. Not told of ranks on a CPU."""
 BUSY = "others used the cores while this was measured"
 """Ranks on a CPU, and the monitor saw others use at least 10 % of the cores that the job may use, while these were
 90 % full or fewer were left than there are ranks. Over the profiled steps if samples cover them, else the median of

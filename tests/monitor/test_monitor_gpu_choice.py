@@ -1,0 +1,199 @@
+"""Which GPUs are the job's, and what is said of those that are not sampled as the job sees them. Fake drivers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.summary import RankTraining, RecordingVerdict
+from harness.analysis.summary.problem_texts import OTHER_GPUS
+from harness.measure.run_files import read_monitor
+from harness.monitor.gpu_choice import choose_visible
+from harness.monitor.nvml import NvmlSource, open_nvml
+from harness.monitor.record import begin_or_go_on
+from harness.monitor.samples import read, replace_json
+from harness.monitor.summary import summarize
+from tests.monitor.fake_nvml import FakeDevice, FakeNvml
+
+Write = Callable[..., Path]
+UUIDS = ["GPU-aa00", "GPU-bb00", "GPU-cc00"]
+
+
+def devices(count: int = 3) -> list[FakeDevice]:
+    return [FakeDevice(uuid=uuid) for uuid in UUIDS[:count]]
+
+
+def indices(source: NvmlSource) -> list[int]:
+    return [device["index"] for device in source.describe()["devices"]]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected", "end"),
+    [
+        (None, [0, 1, 2], None),
+        ("2,0", [0, 2], None),
+        ("GPU-bb", [1], None),
+        ("GPU-cc00,0", [0, 2], None),
+        ("", [], "an empty entry names no GPU, so no GPU is sampled"),
+        ("-1", [], "its entry '-1' names no GPU of this node, so no GPU is sampled"),
+        ("NoDevFiles", [], "its entry 'NoDevFiles' names no GPU of this node, so no GPU is sampled"),
+        ("0,-1,1", [0], "its entry '-1' names no GPU of this node, so only the GPUs before it are sampled"),
+        ("7", [], "its entry '7' names no GPU of this node, so no GPU is sampled"),
+        ("GPU-", [], "its entry 'GPU-' names several GPUs, so no GPU is sampled"),
+    ],
+)
+def test_cuda_visible_devices_chooses_the_jobs_gpus_up_to_the_first_entry_that_is_none(
+    visible: str | None, expected: Sequence[int], end: str | None
+) -> None:
+    choice = choose_visible(UUIDS, visible)
+    assert list(choice.places) == expected
+    assert choice.notes == (() if end is None else (f"CUDA_VISIBLE_DEVICES is {visible!r}: {end}",))
+
+
+def test_with_a_fake_pynvml_one_lost_gpu_has_no_values_and_the_others_are_sampled() -> None:
+    three = devices()
+    three[1].lost = True
+    source = NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": "1,2"})
+    rows = source.sample()
+    assert indices(source) == [1, 2]
+    assert set(rows[0]) == {None}
+    assert dict(zip(source.columns, rows[1], strict=True))["power_watts"] == 450.0
+    assert source.notes == ("GPU 1 does not answer (GPU is lost): its numbers are not known",)
+    assert source.describe()["not_answering"] == [{"index": 1, "why": "GPU is lost"}]
+    assert source.describe()["devices"][0] == {
+        "index": 1, "name": "unknown", "uuid": None, "memory_total_bytes": None
+    }  # fmt: skip
+
+
+def test_with_a_fake_pynvml_a_lost_gpu_that_is_named_by_its_uuid_is_still_the_jobs() -> None:
+    three = devices()
+    three[1].lost = True
+    assert indices(NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": "GPU-bb00,GPU-cc00"})) == [1, 2]
+
+
+def test_with_a_fake_pynvml_gpus_that_the_job_may_not_ask_are_neither_sampled_nor_counted() -> None:
+    """CUDA numbers the GPUs that it may open."""
+    three = devices()
+    three[0].forbidden = True
+    for environ in ({}, {"CUDA_VISIBLE_DEVICES": "0,1"}):
+        source = NvmlSource(FakeNvml(*three), environ)
+        assert (indices(source), source.notes) == ([1, 2], ())
+        assert source.describe()["not_answering"] == [{"index": 0, "why": "Insufficient Permissions"}]
+    for device in three:
+        device.forbidden = True
+    assert NvmlSource(FakeNvml(*three)).notes == (
+        "3 of the node's 3 GPUs may not be asked (Insufficient Permissions)",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "gpus"), [
+    ("MIG-5e0c", [1]), ("MIG-GPU-bb00/1/0", [1]), ("MIG-ffff", []), ("MIG-GPU-dd00/1/0", []),
+])  # fmt: skip
+def test_with_a_fake_pynvml_of_a_mig_slice_only_its_gpu_is_sampled_and_marked(name: str, gpus: list[int]) -> None:
+    three = devices()
+    three[1].mig, three[1].slices = True, ("MIG-5e0c",)
+    source = NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": name})
+    assert indices(source) == gpus
+    if gpus:
+        said = f"GPU 1: the job has the slice {name} of it; its numbers are the whole board's"
+        assert source.describe()["devices"][0]["name"] == "NVIDIA H200 (whole board)"
+    elif name == "MIG-ffff":
+        said = "CUDA_VISIBLE_DEVICES is 'MIG-ffff': the GPU of MIG-ffff is not known (Not Found), so no GPU is sampled"
+    else:
+        said = f"CUDA_VISIBLE_DEVICES is {name!r}: its entry {name!r} names no GPU of this node, so no GPU is sampled"
+    assert source.notes == (said,)
+
+
+def test_with_a_fake_pynvml_a_split_gpu_that_has_a_number_is_marked_too() -> None:
+    source = NvmlSource(FakeNvml(FakeDevice(uuid="GPU-aa00", mig=True)), {"CUDA_VISIBLE_DEVICES": "0"})
+    assert source.notes == ("GPU 0: it is split (MIG); its numbers are the whole board's",)
+
+
+def test_with_a_fake_pynvml_numbers_among_unlike_models_are_doubted_where_cuda_may_count_otherwise() -> None:
+    unlike = FakeNvml(FakeDevice(uuid="GPU-aa00", name="NVIDIA L4"), FakeDevice(uuid="GPU-bb00"))
+    (note,) = NvmlSource(unlike, {"CUDA_VISIBLE_DEVICES": "0"}).notes
+    assert "of several models" in note and "CUDA_DEVICE_ORDER" in note
+    certain = ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES": "GPU-aa"})
+    for environ in (*certain, {"CUDA_VISIBLE_DEVICES": "0,1"}, {}):
+        assert NvmlSource(unlike, environ).notes == ()
+    assert NvmlSource(FakeNvml(*devices()), {"CUDA_VISIBLE_DEVICES": "0"}).notes == ()
+
+
+@pytest.mark.parametrize(("module", "visible", "notes"), [
+    (FakeNvml(init_error=12), None, ()),
+    (FakeNvml(init_error=9), None, ()),
+    (FakeNvml(), None, ()),
+    (FakeNvml(init_error=18), None, ("no GPU is sampled: NVML does not answer (NVML/RM version mismatch)",)),
+    (FakeNvml(*devices(1)), "-1",
+     ("CUDA_VISIBLE_DEVICES is '-1': its entry '-1' names no GPU of this node, so no GPU is sampled",)),
+])  # fmt: skip
+def test_where_no_gpu_is_sampled_the_reason_is_said_unless_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, module: FakeNvml, visible: str | None, notes: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert open_nvml() == (None, notes)
+
+
+MODULE = """
+import sys
+from tests.monitor.fake_nvml import FakeDevice, FakeNvml
+sys.modules["pynvml"] = FakeNvml(FakeDevice(uuid="GPU-a"), FakeDevice(uuid="GPU-b"))
+"""
+
+
+def test_with_a_fake_pynvml_the_cpu_that_stands_in_for_hidden_gpus_says_so(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    (tmp_path / "pynvml.py").write_text(MODULE)
+    first = [tmp_path, Path(__file__).parent]
+    monitor = start("record", "--out", tmp_path / "m", "--hz", "10", "--pid", str(os.getpid()), first=first)
+    for _ in range(1500):
+        if (tmp_path / "m" / "meta.json").exists():
+            break
+        time.sleep(0.02)
+    monitor.terminate()
+    assert monitor.wait(10) == 0
+    recording = read(tmp_path / "m")
+    assert recording.source == "processes"
+    (note,) = recording.notes
+    assert note.startswith("CUDA_VISIBLE_DEVICES is '-1'")
+    assert summarize(recording).notes == (note,)
+
+
+@pytest.mark.parametrize(("source", "device", "told"), [
+    ("nvml", "cuda", True), ("processes", "cuda", True), ("processes", None, True), ("processes", "cpu", False),
+])  # fmt: skip
+def test_the_report_has_the_monitors_sentence_as_a_remark_unless_the_ranks_need_no_gpu(
+    write_samples: Write, source: str, device: str | None, told: bool
+) -> None:
+    folder = write_samples(["utilization_percent"], [[1.0], [1.0]], source=source, notes=["GPU 1 does not answer"])
+    training = [RankTraining(rank=0, host="node1", device=device)]
+    problems = [problem for problem in read_monitor([folder], training)[1] if problem.what == OTHER_GPUS]
+    assert [(p.severity, p.evidence) for p in problems] == [
+        (RecordingVerdict.GOOD, "node1: GPU 1 does not answer")
+    ] * told  # fmt: skip
+
+
+def test_notes_of_a_damaged_description_are_left_out(write_samples: Write) -> None:
+    folder = write_samples(["utilization_percent"], [[1.0]], notes=[7, "x" * 9_999, *["y"] * 99])
+    notes = read(folder).notes
+    assert (len(notes), len(notes[0])) == (20, 500)
+
+
+def test_a_gpu_that_is_lost_when_the_monitor_is_started_again_keeps_its_name(tmp_path: Path) -> None:
+    three = devices(2)
+    meta, _ = begin_or_go_on(tmp_path / "meta.json", {"schema": 1, **NvmlSource(FakeNvml(*three)).describe()})
+    replace_json(tmp_path / "meta.json", meta)
+    three[1].lost = True
+    again, _ = begin_or_go_on(tmp_path / "meta.json", {"schema": 1, **NvmlSource(FakeNvml(*three)).describe()})
+    assert [device["uuid"] for device in again["devices"]] == UUIDS[:2]
