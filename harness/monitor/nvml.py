@@ -1,4 +1,6 @@
-"""NVIDIA devices through NVML: memory, utilisation, power, energy, temperature, clock and its limits, PCIe. No CUDA."""
+"""NVIDIA devices through NVML: memory, utilisation, what its SMs do, power, energy, temperature, clock and its limits,
+PCIe. No CUDA.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from harness.monitor.gpm import GPM_COLUMNS, GpmCounters, open_gpm
 from harness.monitor.gpu_choice import NoGpu, choose_visible
 from harness.monitor.source import SampleValue
 
@@ -85,7 +88,7 @@ class NvmlSource:
     """
 
     kind = "nvml"
-    columns = (*(name for names, _ in _READINGS for name in names), *_PCIE_COLUMNS)
+    columns = (*(name for names, _ in _READINGS for name in names), *GPM_COLUMNS, *_PCIE_COLUMNS)
 
     def __init__(self, nvml: Any, environ: Mapping[str, str] | None = None) -> None:
         """`nvml` is the initialised pynvml module; `environ` the job's environment, None: an empty one.
@@ -102,6 +105,10 @@ class NvmlSource:
         slices = {askable[place].index: name for place, name in choice.slices.items()}
         self._split = {b.index: slices.get(b.index) for b in self._boards if b.index in slices or self._is_split(b)}
         self.notes = (*choice.notes, *self._notes(visible or "", environ.get("CUDA_DEVICE_ORDER")))
+        self._gpm: list[GpmCounters | None] = [
+            None if board.handle is None or board.index in self._split else open_gpm(nvml, board.handle)
+            for board in self._boards
+        ]
         self._unsupported: set[tuple[int, tuple[str, ...]]] = set()
         self._pcie_turn = 0
 
@@ -173,6 +180,8 @@ class NvmlSource:
         row: list[SampleValue] = []
         for columns, reading in _READINGS:
             row += self._ask(position, columns, reading)
+        gpm = self._gpm[position]
+        row += [None] * len(GPM_COLUMNS) if gpm is None else self._ask(position, GPM_COLUMNS, lambda *_: gpm.read())
         if position == self._pcie_turn:
             return row + list(self._ask(position, _PCIE_COLUMNS, _read_pcie))
         return row + [None] * len(_PCIE_COLUMNS)

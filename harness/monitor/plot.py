@@ -52,6 +52,14 @@ class Panel:
         self.axes.set_xlabel(f"time since the monitor's start ({self._unit}){self._thinning(peaks)}")
         return bool(self.axes.lines)
 
+    def draw_again(self, column: str, label: str) -> None:
+        """A thin dashed line per device that has `column`, in the device's colour; one grey entry of the legend."""
+        for device in self.recording.devices:
+            color = _COLORS[device.index % len(_COLORS)]
+            self._line(thinned(device, column, fmean), 1, label="_", color=color, linestyle="--", linewidth=1.0)
+        if any(device.points(column) for device in self.recording.devices):
+            self.axes.plot([], [], color=_GREY, linestyle="--", linewidth=1.0, label=label)
+
     def draw_machine(self, column: str, scale: float = 1, peaks: bool = False) -> None:
         """A dashed line for the whole machine, if the source has its numbers."""
         for device in self.recording.devices:
@@ -154,10 +162,13 @@ def _memory(panel: Panel) -> str:
 
 def _utilization(panel: Panel) -> str:
     def label(device: Series, numbers: DeviceSummary) -> str:
-        return f"{panel.label(device)}, mean {numbers.mean_utilization_percent or 0:.0f} %"
+        sms = numbers.mean_sm_active_percent
+        of_sms = "" if sms is None else f", SM Active {sms:.0f} %"
+        return f"{panel.label(device)}, mean {numbers.mean_utilization_percent or 0:.0f} %{of_sms}"
 
     if not panel.draw_devices("utilization_percent", label):
         return panel.say_unknown("utilisation")
+    panel.draw_again("sm_active_percent", "dashed: SM Active, the time in which an SM had work")
     panel.draw_machine("machine_utilization_percent")
     panel.axes.set_ylim(0, 105)
     title = "GPU utilisation" if panel.is_gpu else "CPU utilisation"

@@ -25,6 +25,10 @@ COLUMNS = {
     "page once (PSS).",
     "utilization_percent": "Share of the time in which the GPU did anything, copies from the host too; without GPUs "
     "the job's CPU time over that of the CPUs that it may use, since the last sample.",
+    "sm_active_percent": "SM Active: share of the time in which an SM had work, mean over all SMs and since the last "
+    "value. From Hopper on, at most one value a second.",
+    "tensor_active_percent": "Tensor Active: share of the cycles in which the tensor cores worked, as above.",
+    "dram_active_percent": "Bandwidth of the GPU's memory over its peak, as above.",
     "memory_utilization_percent": "Share of the time in which the GPU's memory was read or written.",
     "power_watts": "As the device says; without GPUs the machine's CPU packages (RAPL), mean since the last sample.",
     "energy_joules": "A counter of the device; without GPUs of the machine's CPU packages.",

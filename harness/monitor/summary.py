@@ -27,6 +27,9 @@ class DeviceSummary:
     memory_total_bytes: int | None
     mean_utilization_percent: float | None
     max_utilization_percent: float | None
+    mean_sm_active_percent: float | None
+    mean_tensor_active_percent: float | None
+    mean_dram_active_percent: float | None
     mean_power_watts: float | None
     max_power_watts: float | None
     energy_joules: float | None
@@ -49,7 +52,7 @@ class NodeSummary:
     gaps_ns: int  # without samples between the first and the last
     damaged_rows: int
     energy_joules: float | None
-    notes: tuple[str, ...]  # what is not as the job sees its GPUs
+    notes: tuple[str, ...]  # what is not as the job sees its GPUs, and what their numbers do not mean
     devices: tuple[DeviceSummary, ...]
 
 
@@ -95,6 +98,19 @@ def clock_limits(device: Series) -> dict[str, float]:
     return dict(sorted(((name, share) for name, share in shares.items() if share), key=lambda one: -one[1]))
 
 
+_BUSY_PERCENT = 90
+
+
+def without_sms(utilization: float | None, sm_active: float | None) -> str | None:
+    """A sentence if a device that counts as busy, both means in per cent, used less than half of that on its SMs."""
+    if utilization is None or sm_active is None or utilization < _BUSY_PERCENT or 2 * sm_active >= utilization:
+        return None
+    return (
+        f"utilisation is {utilization:.0f} %, but it counts any work of the device, copies too; an SM had work in "
+        f"{sm_active:.1f} % of the time"
+    )
+
+
 def _mean(device: Series, column: str) -> float | None:
     values = [value for _, value in device.points(column)]
     return fmean(values) if values else None
@@ -113,6 +129,9 @@ def _summarize_device(device: Series) -> DeviceSummary:
         memory_total_bytes=device.memory_total_bytes,
         mean_utilization_percent=_mean(device, "utilization_percent"),
         max_utilization_percent=max(utilization, default=None),
+        mean_sm_active_percent=_mean(device, "sm_active_percent"),
+        mean_tensor_active_percent=_mean(device, "tensor_active_percent"),
+        mean_dram_active_percent=_mean(device, "dram_active_percent"),
         mean_power_watts=_mean(device, "power_watts"),
         max_power_watts=max(power, default=None),
         energy_joules=joules,
@@ -127,6 +146,7 @@ def summarize(recording: Recording) -> NodeSummary:
     devices = tuple(map(_summarize_device, recording.devices))
     first_ns, last_ns = recording.span_ns
     joules = [device.energy_joules for device in devices if device.energy_joules is not None]
+    said = ((each.device, without_sms(each.mean_utilization_percent, each.mean_sm_active_percent)) for each in devices)
     return NodeSummary(
         schema=SUMMARY_SCHEMA,
         host=recording.host,
@@ -138,6 +158,6 @@ def summarize(recording: Recording) -> NodeSummary:
         gaps_ns=sum(end_ns - start_ns for start_ns, end_ns in recording.gaps),
         damaged_rows=recording.damaged_rows,
         energy_joules=sum(joules) if joules else None,
-        notes=recording.notes,
+        notes=(*recording.notes, *(f"GPU {device}: {text}" for device, text in said if text)),
         devices=devices,
     )

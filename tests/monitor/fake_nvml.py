@@ -36,6 +36,8 @@ class FakeDevice:
     forbidden: bool = False  # by the cgroup of the job
     mig: bool = False
     slices: tuple[str, ...] = ()  # UUIDs
+    gpm: tuple[float, ...] | None = None  # per cent since the last sample, SM, tensor, DRAM; None: not supported
+    gpm_taken: int = 0
     clock_limits: int = 0x4
     asked: list[str] = field(default_factory=list)
 
@@ -163,3 +165,63 @@ class OldDriver(FakeNvml):
         if version is not None:
             raise NVMLError(self.NVML_ERROR_FUNCTION_NOT_FOUND)
         return super().nvmlDeviceGetMemoryInfo(device)
+
+
+@dataclass
+class FakeGpmSample:
+    """Sums over the device's life, after `taken` samples; free: given back."""
+
+    sums: tuple[float, ...] = ()
+    taken: int = 0
+    free: bool = False
+
+
+class GpmNvml(FakeNvml):
+    """New bindings on a driver that gives the counters of Hopper."""
+
+    NVML_GPM_METRICS_GET_VERSION = 1
+    NVML_GPM_METRIC_SM_UTIL = 2
+    NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
+    NVML_GPM_METRIC_DRAM_BW_UTIL = 10
+    _GPM_METRICS = (2, 5, 10)
+
+    def __init__(self, *devices: FakeDevice) -> None:
+        super().__init__(*devices)
+        self.samples: list[FakeGpmSample] = []
+        self._sums: dict[int, tuple[float, ...]] = {id(device): (0.0,) * 3 for device in devices}
+        self.without: set[int] = set()  # metrics that NVML gives no value for
+
+    @staticmethod
+    def c_nvmlGpmMetricsGet_t() -> SimpleNamespace:
+        return SimpleNamespace(metrics=[SimpleNamespace(nvmlReturn=999) for _ in range(8)])
+
+    def nvmlGpmQueryDeviceSupport(self, device: FakeDevice) -> SimpleNamespace:
+        return SimpleNamespace(isSupportedDevice=int(device.gpm is not None))
+
+    def nvmlGpmSampleAlloc(self) -> FakeGpmSample:
+        self.samples.append(FakeGpmSample())
+        return self.samples[-1]
+
+    def nvmlGpmSampleFree(self, gpmSample: FakeGpmSample) -> None:
+        assert not gpmSample.free
+        gpmSample.free = True
+
+    def nvmlGpmSampleGet(self, device: FakeDevice, gpmSample: FakeGpmSample) -> FakeGpmSample:
+        self._ask(device, "gpm")
+        assert device.gpm is not None
+        device.gpm_taken += 1
+        pairs = zip(self._sums[id(device)], device.gpm, strict=True)
+        sums = tuple(before + more for before, more in pairs)
+        self._sums[id(device)] = gpmSample.sums = sums
+        gpmSample.taken = device.gpm_taken
+        return gpmSample
+
+    def nvmlGpmMetricsGet(self, metricsGet: SimpleNamespace) -> SimpleNamespace:
+        first, last = metricsGet.sample1, metricsGet.sample2
+        if metricsGet.version != self.NVML_GPM_METRICS_GET_VERSION or not 0 < first.taken < last.taken:
+            raise NVMLError(self.NVML_ERROR_INVALID_ARGUMENT)
+        for metric in metricsGet.metrics[: metricsGet.numMetrics]:
+            place = self._GPM_METRICS.index(metric.metricId)
+            metric.nvmlReturn = self.NVML_ERROR_NOT_SUPPORTED if metric.metricId in self.without else 0
+            metric.value = (last.sums[place] - first.sums[place]) / (last.taken - first.taken)
+        return metricsGet

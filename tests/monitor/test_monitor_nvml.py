@@ -13,7 +13,7 @@ from harness.monitor.nvml import NvmlSource
 from harness.monitor.record import SampleFile
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
-from tests.monitor.fake_nvml import FakeDevice, FakeNvml, NVMLError, OldBindings, OldCall, OldDriver
+from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml, NVMLError, OldBindings, OldCall, OldDriver
 
 Write = Callable[..., Path]
 
@@ -28,6 +28,9 @@ def test_with_a_fake_pynvml_values_have_the_units_that_the_columns_say() -> None
         "memory_used_bytes": 8 * 2**30,
         "utilization_percent": 87,
         "memory_utilization_percent": 40,
+        "sm_active_percent": None,
+        "tensor_active_percent": None,
+        "dram_active_percent": None,
         "power_watts": 450.5,
         "energy_joules": 1001.5,
         "temperature_celsius": 61,
@@ -128,10 +131,10 @@ def test_with_a_fake_pynvml_the_program_records_and_draws_the_devices(
 
 def test_the_fake_offers_nothing_that_pynvml_does_not() -> None:
     pynvml = pytest.importorskip("pynvml")
-    names = [name for name in dir(FakeNvml) if name.lower().startswith(("nvml", "c_nvml"))]
-    assert len(names) > 20
+    names = [name for name in dir(GpmNvml) if name.lower().startswith(("nvml", "c_nvml"))]
+    assert len(names) > 25
     assert [name for name in names if not hasattr(pynvml, name)] == []
     assert all(
-        getattr(pynvml, name) == getattr(FakeNvml, name) for name in names if name.isupper() and name != "NVMLError"
+        getattr(pynvml, name) == getattr(GpmNvml, name) for name in names if name.isupper() and name != "NVMLError"
     )
     assert {str(NVMLError(code)) for code in (4, 6, 15)} == {str(pynvml.NVMLError(code)) for code in (4, 6, 15)}

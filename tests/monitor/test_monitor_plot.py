@@ -64,6 +64,19 @@ def test_without_a_gpu_the_job_stands_beside_the_machine(write_samples: Write) -
     assert [line.get_label() for line in panel.axes.lines] == ["NVIDIA H200, mean 50 %", "whole machine"]
 
 
+def test_what_the_sms_did_is_a_dashed_line_in_the_devices_colour_with_one_entry_for_all(write_samples: Write) -> None:
+    columns = ["utilization_percent", "sm_active_percent"]
+    rows: list[list[float | None]] = [[98, None], [98, 40], [98, 60]]
+    panel = panel_of(write_samples(columns, rows, rows))
+    plots._utilization(panel)
+    labels = [f"GPU {i}: NVIDIA H200, mean 98 %, SM Active 50 %" for i in range(2)]
+    dashed = "dashed: SM Active, the time in which an SM had work"
+    assert panel.axes.get_legend_handles_labels()[1] == [*labels, dashed]
+    first, _, of_first, *_ = panel.axes.lines
+    assert (first.get_color(), first.get_linestyle()) == (of_first.get_color(), "-")
+    assert (of_first.get_linestyle(), len(of_first.get_xdata())) == ("--", 2)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("devices", [1, 4, 8])
 def test_the_legend_lies_neither_on_the_lines_nor_outside_the_picture(
     write_samples: Write, monkeypatch: pytest.MonkeyPatch, devices: int

@@ -370,7 +370,15 @@ class MonitorDevice(SummaryPart, kw_only=True):
     """The part of `duration_ns` without samples: from the last sample before the monitor died to the first one
     after its restart, or if it could not sample for ten periods and 10 s."""
     mean_utilization_percent: float | None = None
-    """Mean over samples."""
+    """Mean over samples. Of a GPU it counts any work, copies from the host too: it may be 100 % while no SM works."""
+    mean_sm_active_percent: float | None = None
+    """SM Active: share of the time in which an SM had work, mean over SMs and samples. NVIDIA's GPUs from Hopper on,
+    by NVML's GPM, which needs no rights; null for others and in older recordings. From profiled and other steps
+    alike."""
+    mean_tensor_active_percent: float | None = None
+    """Tensor Active: share of the cycles in which the tensor cores worked, as above."""
+    mean_dram_active_percent: float | None = None
+    """Bandwidth of the GPU's memory over its peak, as above."""
     peak_memory_bytes: int | None = None
     """Maximum over samples. On a CPU, of the sum of the PSS (proportional set size) of the job's processes: a page that
     n processes share counts 1/n in each, so once in the job."""

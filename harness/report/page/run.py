@@ -189,6 +189,8 @@ _GIB = 2**30
 _MOST_NODES = 16  # with plots: hundreds would fill the page
 _PLOTS: tuple[tuple[str, str, float], ...] = (
     ("utilization_percent", "utilisation (%)", 1.0),
+    ("sm_active_percent", "SM Active (%)", 1.0),
+    ("tensor_active_percent", "Tensor Active (%)", 1.0),
     ("memory_used_bytes", "memory in use (GiB)", _GIB),
     ("power_watts", "power (W)", 1.0),
 )

@@ -151,7 +151,7 @@ def monitor_figure(recordings: Sequence[Recording], bands: Sequence[dict[str, An
     layer = Layer("utilisation", cells, "%", COMPUTE, _WHOLE)
     data = heatmaps([layer], x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit}<extra></extra>")
     axes = plotly_json.layout("time since the first sample (s)", dict(plotly_json.NAMES), shapes=list(bands))
-    what = "GPUs: share of the time in which a kernel ran" if series[0][0].of_gpus else "CPUs by the job's processes"
+    what = "GPUs: share of the time with any work" if series[0][0].of_gpus else "CPUs by the job's processes"
     values = [v for row in cells for v in row if v is not None]
     mean = percent(sum(values) / len(values) / 100) if values else "–"
     words = f"Utilisation of the {what}, {mean} on average, by the monitor, {width_ns / 1e9:.3g} s a column."

@@ -7,11 +7,13 @@ from typing import Any
 from harness.analysis import summary
 from harness.analysis.summary import Summary
 from harness.common.format import amount, duration, percent, rate
+from harness.monitor.summary import without_sms
 from harness.replay.device_causes import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _MANY_RANKS = 16  # more than these are not all listed in a terminal
 _COUNTERS = 40
+_NAMED = 4  # devices in one sentence
 _TENSOR = "tensor"
 _UNKNOWN = "not given: the peak of this device is not known"
 
@@ -168,6 +170,15 @@ def _clock_limits(m: summary.MonitorDevice) -> str:
     return ", ".join(f"{reason} {percent(share)}" for reason, share in m.clock_limit_shares.items()) or "–"
 
 
+def _monitor_advice(s: Summary) -> list[str]:
+    """Where the utilisation promises more than the SMs did. Alike devices are told once."""
+    said: dict[str, list[str]] = {}
+    for m in s.monitor:
+        if text := without_sms(m.mean_utilization_percent, m.mean_sm_active_percent):
+            said.setdefault(text, []).append(f"{m.node} GPU {m.device}")
+    return [f"  ! {', '.join(which[:_NAMED])}{' …' * (len(which) > _NAMED)}: {text}" for text, which in said.items()]
+
+
 MONITOR = TableOf[summary.MonitorDevice](
     caption="Samples of the monitor, over the whole job",
     rows=lambda s: s.monitor,
@@ -176,6 +187,9 @@ MONITOR = TableOf[summary.MonitorDevice](
         Column("device", lambda m: str(m.device)),
         Column("name", lambda m: m.name),
         Column("utilisation", lambda m: _or_dash(m.mean_utilization_percent, "{:.1f} %")),
+        Column("SM Active", lambda m: _or_dash(m.mean_sm_active_percent, "{:.1f} %")),
+        Column("Tensor Active", lambda m: _or_dash(m.mean_tensor_active_percent, "{:.1f} %")),
+        Column("DRAM", lambda m: _or_dash(m.mean_dram_active_percent, "{:.1f} %")),
         Column("peak memory", lambda m: amount(m.peak_memory_bytes)),
         Column("of", lambda m: amount(m.memory_total_bytes)),
         Column("mean power", lambda m: _or_dash(m.mean_power_watts, "{:.0f} W")),
@@ -185,7 +199,8 @@ MONITOR = TableOf[summary.MonitorDevice](
     left=3,
     section="machine",
     topic="the monitor",
-    spare=("name", "of"),
+    spare=("name", "of", "DRAM", "Tensor Active"),
+    advice=_monitor_advice,
     file=file_of("monitor"),
 )
 
