@@ -124,7 +124,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_WITHOUT_MARK = {
+_WITHOUT_MARK: dict[tuple[int, ...], str] = {
     (1, 0, 1, 0): "utf-16-le",
     (0, 1, 0, 1): "utf-16-be",
     (1, 0, 0, 0): "utf-32-le",

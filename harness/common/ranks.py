@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,32 +27,41 @@ def rank_in_range(name: str) -> int | None:
 
 
 def rank_in_file(path: Path) -> int | None:
-    """The rank in a file's name: the name begins with it (`rank3.json`), or the names in its folder differ in this number
-    and count up from 0. Else the number may be that of something else: a LoRA's rank, a host."""
+    """The rank in a file's name: the names in its folder that differ in this number count up from 0, or there is no
+    other such name, and it begins with the rank (`rank3.json`). Else the number may be a LoRA's rank, or a host's."""
     found = _IN_FILE.search(path.name)
     if found is None:
         return None
-    number = int(found.group(1))
-    if found.start() == 0 and path.name[found.end() :][:1] == ".":
-        return number
-    return number if counts_up(_numbers(path.parent).get(_form(path.name, found), frozenset())) else None
+    before, after = _form(path.name, found)
+    by_form = _numbers(path.parent)
+    own = by_form.get((before, after), [])
+    every = [number for (_, end), numbers in by_form.items() if end == after for number in numbers]  # of all hosts
+    alone = len(own) < 2 and found.start() == 0
+    return int(found.group(1)) if alone or counts_up({*own}) or counts_up_once(every) else None
 
 
-def counts_up(numbers: frozenset[int]) -> bool:
+def counts_up(numbers: Collection[int]) -> bool:
     """Whether these are numbers from 0 on, of which some may be missing.
 
-    >>> counts_up(frozenset({0, 1, 3})), counts_up(frozenset({8, 16})), counts_up(frozenset({0}))
+    >>> counts_up({0, 1, 3}), counts_up({8, 16}), counts_up({0})
     (True, False, False)
     """
     return len(numbers) > 1 and min(numbers) == 0 and len(numbers) >= _LEAST_SHARE * (max(numbers) + 1)
 
 
-def _form(name: str, found: re.Match[str]) -> str:
+def counts_up_once(numbers: Sequence[int]) -> bool:
+    return len({*numbers}) == len(numbers) and counts_up(numbers)
+
+
+Form = tuple[str, str]  # what stands before and after a number
+
+
+def _form(name: str, found: re.Match[str]) -> Form:
     """The name without its number, and without those that differ between the files of a job anyway."""
-    return _LONG.sub("#", name[: found.start(1)]) + "\0" + _LONG.sub("#", name[found.end(1) :])
+    return _LONG.sub("#", name[: found.start(1)]), _LONG.sub("#", name[found.end(1) :])
 
 
-def _numbers(folder: Path) -> dict[str, frozenset[int]]:
+def _numbers(folder: Path) -> dict[Form, list[int]]:
     """The numbers in the names of a folder's files, by the rest of the name."""
     try:
         return _numbers_of(folder, folder.stat().st_mtime_ns)
@@ -60,11 +70,11 @@ def _numbers(folder: Path) -> dict[str, frozenset[int]]:
 
 
 @lru_cache(maxsize=64)
-def _numbers_of(folder: Path, changed_ns: int) -> dict[str, frozenset[int]]:
+def _numbers_of(folder: Path, changed_ns: int) -> dict[Form, list[int]]:
     del changed_ns  # a folder that was changed is read again
-    found: dict[str, set[int]] = {}
+    found: dict[Form, list[int]] = {}
     with os.scandir(folder) as entries:
         for _, entry in zip(range(_MOST_FILES), entries, strict=False):
             if match := _IN_FILE.search(entry.name):
-                found.setdefault(_form(entry.name, match), set()).add(int(match.group(1)))
-    return {form: frozenset(numbers) for form, numbers in found.items()}
+                found.setdefault(_form(entry.name, match), []).append(int(match.group(1)))
+    return found

@@ -175,13 +175,10 @@ def kineto(path: Path, records: Iterable[Record], layout: str = "torch 1.9", **m
     return path
 
 
-FIRST_NS = 4_458_676_988_068_751
-
-
-def gpu_step(first_ns: int = FIRST_NS) -> list[Record]:
-    """One event of each sort of a GPU trace, with simple known answers. Launches of steps that begin at other times
-    have other numbers, as in every recording."""
-    t, n = first_ns, (first_ns - FIRST_NS) * 2_654_435_760 % (1 << 31) // 10 * 10
+def gpu_step(first_ns: int = 4_458_676_988_068_751, n: int = 0) -> list[Record]:
+    """One event of each sort of a GPU trace, with simple known answers. Its launches have the numbers n + 11 to n + 14:
+    in one recording no two have the same."""
+    t = first_ns
     return [
         {"name": "process_name", "ph": "M", "ts": at(t), "pid": 50, "tid": 0, "args": {"name": "python"}},
         said("ProfilerStep#3", t, 90_000),

@@ -16,7 +16,7 @@ from tests.synthetic import kineto
 
 
 def steps(count: int) -> list[kineto.Record]:
-    return [record for i in range(count) for record in kineto.gpu_step(10**15 + 10**6 * i)]
+    return [record for i in range(count) for record in kineto.gpu_step(10**15 + 10**6 * i, 10 * i)]
 
 
 RECORDS = steps(6)

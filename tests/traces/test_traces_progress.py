@@ -14,7 +14,7 @@ from tests.synthetic import kineto, nsys
 def test_progress_grows_up_to_the_files_size(tmp_path: Path, kind: str) -> None:
     path = tmp_path / kind
     if kind == "t.json":
-        kineto.kineto(path, [r for i in range(2_000) for r in kineto.gpu_step(10**15 + 10**6 * i)])
+        kineto.kineto(path, [r for i in range(2_000) for r in kineto.gpu_step(10**15 + i, 10 * i)])
     else:
         made = nsys.nsys_step()
         for i in range(20_000):

@@ -10,17 +10,21 @@ from pathlib import PurePath
 import numpy as np
 
 from harness.analysis.process.by_name import matching
+from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.part import RankPart, Tables, serialize, unpack_tables
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
-from harness.analysis.process.recording import LOST_LEAST, OF_COMMUNICATION, kinds_of, lost_launches
+from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of, lost_launches
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
+from harness.common.format import duration
 from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05
 KNOWN_LAUNCH_SHARE = 0.9
 LOST_SOME = 0.01  # of the launches: whole recordings have up to 0.4 % without work
+LOST_FEWEST = 4  # launches: whole recordings have up to three without work
+FEWEST_COLLECTIVES = 3
 GRAPH_SHARE = 0.05  # of kernel time in whole graphs, from which overlap is not known
 WHOLE_GRAPH = "CUDA graph "
 _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORECASE)
@@ -38,6 +42,7 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
         *_tool(part),
         *_launches(m),
         *_tail(part),
+        *_profiler_of_another(part, m),
         *_graphs(part, graphs, share),
     ]
     devices, phases, withheld = part.devices, part.phases, list[tuple[str, str]]()
@@ -180,7 +185,7 @@ def _launches(m: MeasuredProcess) -> Iterator[Problem]:
     count = int(np.count_nonzero(kernels))
     known = int(np.count_nonzero(kernels & (events.launch_ns >= 0)))
     lost, launches = lost_launches(m)
-    if LOST_SOME * launches <= lost and lost >= LOST_LEAST:
+    if LOST_SOME * launches <= lost and lost >= LOST_FEWEST:
         evidence = f"{PurePath(m.view.trace.identity.path).name}: {lost} of {launches} launches"
         yield Problem.doubt(problem_texts.WORK_LOST, evidence)
     if known < KNOWN_LAUNCH_SHARE * count:
@@ -193,6 +198,25 @@ def _tail(part: RankPart) -> Iterator[Problem]:
         if d.work_after_window_ns > AFTER_WINDOW_SHARE * d.window_ns:
             seen = f"device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window"
             yield Problem.doubt(problem_texts.WORK_AFTER_STEPS, f"{_who(part)}, {seen}")
+
+
+_MOST_OF_WINDOW = 0.25  # that the first or last collective takes, if another rank's profiler starts or stops beside it
+_OUTSTANDING = 20.0  # times as long as every other collective
+
+
+def _profiler_of_another(part: RankPart, m: MeasuredProcess) -> Iterator[Problem]:
+    """The first or last collective of a window is very long: the other ranks, which would show why, may be missing."""
+    rows = np.flatnonzero((m.kinds.event_class == COMMUNICATION) & inside(m))
+    rows = rows[np.argsort(m.view.events.start_ns[rows], kind="stable")]
+    if len(rows) < FEWEST_COLLECTIVES:
+        return
+    took = (m.view.events.end_ns - m.view.events.start_ns)[rows]
+    longest, others = int(np.argmax(took)), int(np.partition(took, -2)[-2])
+    window_ns = part.window_end_ns - part.window_start_ns
+    if longest in (0, len(rows) - 1) and took[longest] > max(_MOST_OF_WINDOW * window_ns, _OUTSTANDING * others):
+        which = "first" if longest == 0 else "last"
+        seen = f"the {which} collective takes {duration(int(took[longest]))}, the others at most {duration(others)}"
+        yield Problem.doubt(problem_texts.PROFILER_WAITS, f"{_who(part)}: {seen}; steps and shares contain it")
 
 
 def _who(part: RankPart) -> str:

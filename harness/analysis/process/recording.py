@@ -187,9 +187,9 @@ def _lost(m: MeasuredProcess, captured: Intervals) -> Kind | None:
 
 
 def lost_launches(m: MeasuredProcess, captured: Intervals | None = None) -> tuple[int, int]:
-    """How many launches between the first and the last one with work have none, and of how many, without those of a
-    graph's capture; (0, 0) where launches and work cannot be told to belong together. Whole recordings have 0 to 0.4 %.
-    """
+    """How many launches up to the last one with work have none, and of how many, without those of a graph's capture;
+    (0, 0) where launches and work cannot be told to belong together. Whole recordings have up to three, none of them
+    before the first launch with work; those after the last one may run after the recording's end."""
     events, calls, rows = m.view.events, m.view.calls, _launches(m)
     launched = events.launch_ns[events.launch_ns >= 0]
     if len(launched) < max(KNOWN * np.count_nonzero(events.activity <= Activity.MEMSET), 1):
@@ -198,7 +198,7 @@ def lost_launches(m: MeasuredProcess, captured: Intervals | None = None) -> tupl
         begin, end = captures(calls, m.view.names)
         captured = union(calls.start_ns[begin], calls.end_ns[end])
     start = calls.start_ns[rows]
-    inside = (start >= launched.min()) & (start <= launched.max()) & (calls.correlation[rows] >= 0)
+    inside = (start <= launched.max()) & (calls.correlation[rows] >= 0)
     rows = rows[inside & ~contains(captured, start)]
     return int(np.count_nonzero(~np.isin(calls.correlation[rows], events.correlation))), len(rows)
 

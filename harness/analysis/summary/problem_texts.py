@@ -52,8 +52,8 @@ a rank, world size or clock in the file that is impossible."""
 EVENTS_DROPPED = "the profiler dropped events"
 """As the profiler counted them."""
 WORK_LOST = "the work of some launches is not in the recording: the device was busier than told here"
-"""1 % of the launches, and at least ten, have no kernel, copy or set, without those of a graph's capture, between the
-first and the last launch that has one. From 10 % on the recording is one in which work of the device is missing."""
+"""1 % of the launches, and at least four, have no kernel, copy or set, without those of a graph's capture, up to the
+last launch that has one. From 10 % on the recording is one in which work of the device is missing."""
 LAUNCHES_MISSING = "idle causes and ranges are incomplete: launches are missing"
 """Under 90 % of the kernels in the window have a known launch."""
 WHOLE_GRAPHS = "CUDA graphs were recorded whole: their communication is counted as computation"
@@ -90,7 +90,8 @@ profiler that stops, in the last. Ends agree (within 10 % of the starts' spread)
 apart as those of every other collective of at least three, and the waiting is 1 % of the windows (from 5 % on
 `doubtful`, else a remark). Windows are those of marked steps. First: no earlier one was recorded, and the spread is
 that of the windows' starts (without it at most half is left). Last: no later one was recorded, and three counted
-steps show the usual spread."""
+steps show the usual spread. Of one rank alone: its first or last collective takes a quarter of the window, and 20
+times as long as each of the others."""
 CLOCKS_UNKNOWN = "clocks cannot be compared"
 """A clock shares no matched collective with the first rank's."""
 CLOCKS_ROUGH = "clocks are aligned only roughly"
