@@ -298,7 +298,10 @@ class Collector:
             if path.name not in self._ranks:
                 with suppress(OSError, ValueError, KeyError, IndexError):
                     self._begin(path, Rank(path, now_ns))
-        for rank in self._ranks.values():
+        for name, rank in list(self._ranks.items()):
+            if not rank.path.exists() and processes.lives(rank.pid):
+                self._forget(name)  # it has another number now
+                continue
             rank.look(now_ns)
             if rank.facts.get("planned") != rank.told_steps:
                 self._tell(rank)
@@ -337,8 +340,11 @@ class Collector:
         error = rank.facts.get("error") or read_crash(rank.path.with_suffix(".crash"))
         at_ns = ended_ns or time.time_ns()
         self._write("gone", **known, unix_ns=at_ns, ended=bool(ended_ns), oom=oom, error=error)
-        del self._ranks[name]
         self._ended.add((name, rank.pid))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        del self._ranks[name]
         for number, owner in list(self._pidfds.items()):
             if owner == name:
                 os.close(number)

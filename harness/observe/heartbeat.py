@@ -118,6 +118,16 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="observer heartbeat", daemon=True)
         self._thread.start()
 
+    def becomes(self, rank: int, world: int, local: int) -> None:
+        """This process is another rank than it seemed while it waited for the others."""
+        with self._writes, suppress(OSError):  # another process writes as this rank
+            if rank != self._rank:
+                before = self._folder / f"rank{self._rank}.json"
+                os.link(before, self._folder / f"rank{rank}.json")
+                before.unlink()
+            self._rank = rank
+            self._known.update(rank=rank, world=world, local=local)
+
     def facts(self) -> dict[str, Any]:
         progress = PROGRESS
         return {
@@ -250,14 +260,21 @@ def own_ns(step: Done, begun: collectives.Launches | None) -> int | None:
 
 
 def begin(rank: int, world: int, local: int) -> None:
-    """Begin to write, where the job has a folder for it; once in a process."""
+    """Begin to write, where the job has a folder for it; once in a process, which may be another rank later."""
     folder = os.environ.get(MEMORY)
-    if folder and not _begun:
+    if _begun and _begun[0].pid == os.getpid():
+        _begun[0].becomes(rank, world, local)
+    elif folder and not _begun:
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", RECORDED)  # read when the first process group is made
         with suppress(OSError):  # a process below the rank, or a container without the node's shared memory
             _make_free(Path(folder), rank)
             _begun.append(Heartbeat(Path(folder), rank, world, local))
             on_failure(_failed, Path(folder) / f"rank{rank}.crash")
+
+
+def has_begun() -> bool:
+    """Whether this process shows itself as a rank."""
+    return bool(_begun)
 
 
 def over() -> None:

@@ -209,7 +209,8 @@ def source_around(file: str, line: int) -> tuple[int, list[str]]:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file is of none of these: standard library, installed packages, the observer, the injectors."""
+    """Whether a file is of none of these: standard library, installed packages and their scripts, as torchrun's, the
+    observer, the injectors."""
     if file.startswith("<") or any(part in file for part in _OTHERS):
         return False
     path = str(Path(file).absolute())
@@ -218,7 +219,7 @@ def is_users(file: str) -> bool:
 
 _STANDARD = tuple(
     f"{path}{os.sep}"
-    for name in ("stdlib", "platstdlib")
+    for name in ("stdlib", "platstdlib", "scripts")
     for found in [Path(sysconfig.get_path(name))]
     for path in (found, found.resolve())
 )

@@ -1,0 +1,66 @@
+"""A process without RANK that waits before it trains shows itself as the rank that it is; no other process does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.common.heartbeats import MEMORY
+from tests.exercises.launching import ROOT, free_port
+
+pytestmark = pytest.mark.train
+
+# The observer looks sooner, and the script ends once it has had the time to look several times.
+BEGIN = """
+import os, subprocess, sys, threading, time
+from harness.observe import start_watch
+start_watch.LOOK_S = 0.3
+threading.Timer(4, lambda: os.kill(os.getpid(), 9)).start()
+start_watch.watch_start()
+import torch.distributed as dist
+here = f"tcp://127.0.0.1:{sys.argv[1]}"
+"""
+WAITS = {
+    "meets": ("dist.init_process_group('gloo', init_method=here, rank=1, world_size=3)", (1, 3)),
+    "meets by a store": (
+        "store = dist.TCPStore('127.0.0.1', int(sys.argv[1]), is_master=True, wait_for_workers=False)\\n"
+        "dist.init_process_group('gloo', store=store, rank=2, world_size=4)", (2, 4),
+    ),
+    "sets RANK itself": ("os.environ.update(RANK='3', WORLD_SIZE='8')\\nos.read(os.pipe()[0], 1)", (3, 8)),
+    "reads": ("os.read(os.pipe()[0], 1)", (0, 1)),
+    "computes": ("while True: pass", None),
+    "has started Python": ("subprocess.run([sys.executable, '-c', 'import time; time.sleep(20)'])", None),
+    "has started another program": ("subprocess.run(['sleep', '20'])", (0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_a_start_that_waits_is_a_rank(tmp_path: Path, what: str) -> None:
+    does, is_rank = WAITS[what]
+    script = tmp_path / "train.py"
+    script.write_text(BEGIN + does.replace("\\n", "\n") + "\n")
+    outer = {name: text for name, text in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "NODE_RANK")}
+    environ = {**outer, "PYTHONPATH": str(ROOT), MEMORY: str(tmp_path)}
+    argv = [sys.executable, str(script), str(free_port())]
+    subprocess.run(argv, env=environ, check=False, timeout=120, capture_output=True)
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("rank*.json") if "stacks" not in path.name]
+    assert [(each["rank"], each["world"]) for each in found] == ([is_rank] if is_rank else [])
+    assert all(each["place"][0] == str(script) for each in found)
+
+
+def test_a_rank_that_learns_its_number_later_has_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from harness.observe import heartbeat\nheartbeat.begin(0, 1, 0)\nheartbeat.begin(2, 4, 2)\n"
+        "heartbeat.over()\nprint(heartbeat.has_begun())\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), MEMORY: str(tmp_path)}
+    done = subprocess.run([sys.executable, str(script)], env=environ, check=True, timeout=120, capture_output=True)
+    assert done.stdout == b"True\n"
+    (found,) = (json.loads(path.read_text()) for path in tmp_path.glob("rank*.json"))
+    assert (found["rank"], found["world"], found["local"]) == (2, 4, 2)
