@@ -8,7 +8,7 @@ only.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -65,6 +65,19 @@ _INSIDE = re.compile(
     r"(APPTAINER|SINGULARITY)ENV_(PYTHON\w+|RUN_DIR|MASTER_(ADDR|PORT)|NODE|OMP_NUM_THREADS|HARNESS_\w+)"
 )
 _REPLACES = "in a container it would replace the job's own"
+# What a launcher or MPI tells each rank that it starts, and where an outer launch meets.
+_OF_A_LAUNCH = re.compile(
+    r"RANK|WORLD_SIZE|LOCAL_(RANK|SIZE|WORLD_SIZE)|(NODE|GROUP|CROSS)_RANK|CROSS_SIZE|GROUP_WORLD_SIZE"
+    r"|ROLE_(RANK|NAME|WORLD_SIZE)|MASTER_(ADDR|PORT)"
+    r"|TORCHELASTIC_(RESTART_COUNT|MAX_RESTARTS|RUN_ID|USE_AGENT_STORE|ERROR_FILE)"
+    r"|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|MASTER_(ADDR|PORT)|STANDALONE|LOCAL_ADDR)"
+    r"|(OMPI|MV2)_COMM_WORLD_\w+|OMPI_(UNIVERSE_SIZE|APP_CTX_NUM_PROCS|FIRST_RANKS|NUM_APP_CTX)"
+    r"|OMPI_MCA_(orte|prte|ess)_\w+|PMI_\w+|PMIX_(?!MCA_)\w+|MPI_LOCAL(RANKID|NRANKS)|HYDI_CONTROL_FD"
+    r"|PALS_((LOCAL_)?RANKID|LOCAL_SIZE|NODEID|APID|FD|SPOOL_DIR)|FLUX_(TASK|JOB)_\w+|JSM_NAMESPACE_\w+"
+    r"|HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE))|SUBMITIT_\w+",
+    re.ASCII,
+)
+_OUTER = "of an outer launch, and the training would take itself for one of its ranks"
 _FUNCTION = "a script would call it instead of the program"
 
 
@@ -79,4 +92,20 @@ def scrub_environment(environ: MutableMapping[str, str]) -> list[str]:
         del environ[name]
     why = {rule.name: rule.why for rule in found} | {name: _FUNCTION for name in named if name.endswith("()")}
     why |= dict.fromkeys(inside, _REPLACES)
-    return [f"{name} of your shell is not passed to the job: {reason}" for name, reason in why.items()]
+    sentences = [f"{name} of your shell is not passed to the job: {reason}" for name, reason in why.items()]
+    if outer := of_outer_launch(environ):
+        is_one = len(outer) == 1
+        what = f"{', '.join(outer)} of your shell {'is' if is_one else 'are'} not passed to the job"
+        sentences.append(f"{what}: {'it is' if is_one else 'they are'} {_OUTER}")
+    for name in outer:
+        del environ[name]
+    return sentences
+
+
+def of_outer_launch(names: Iterable[str]) -> list[str]:
+    """The variables by which a launcher tells a process which rank it is, sorted.
+
+    >>> of_outer_launch(["RANK", "PMIX_RANK", "PMIX_MCA_gds", "PET_MAX_RESTARTS", "SLURM_PROCID", "FRANK"])
+    ['PMIX_RANK', 'RANK']
+    """
+    return sorted(name for name in names if _OF_A_LAUNCH.fullmatch(name))

@@ -4,20 +4,26 @@ computes, and edits of a script that was submitted by hand. Standard library onl
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from harness.common.format import cut
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import printable
-from harness.common.secrets import holds_secret, masked_text, secret_names
+from harness.common.secrets import MASK, holds_secret, masked_text, secret_names
 
 _CHANGES = re.compile(
-    r"(NCCL|RCCL|CUDA|HIP|PYTORCH|TORCH|OMP|DEEPSPEED|DS|UCX|FI|MPI|OMPI|I_MPI|MPICH)_.*", re.DOTALL | re.ASCII
+    r"(NCCL|RCCL|CUDA|HIP|PYTORCH|TORCH[A-Z]*|OMP|DEEPSPEED|DS|UCX|FI|MPI|OMPI|I_MPI|MPICH|PET|ACCELERATE|FSDP"
+    r"|PARALLELISM_CONFIG|MEGATRON_LM)_.*",  # the last five: launchers and accelerate
+    re.DOTALL | re.ASCII,
 )
-# A module names by these where a package lies and which one it is. FI_PROVIDER_PATH chooses another network.
-_WHERE = re.compile(r"_(HOME|ROOT|BASE|PREFIX|DIR|DIRECTORY|(?<!FI_PROVIDER_)PATH|BIN|LIB|INC|INCLUDE|MAN|VERSION)$")
+# A module names by these where a package lies and which one it is. FI_PROVIDER_PATH chooses another network, and of
+# launchers all are options.
+_WHERE = re.compile(
+    r"^(?!PET_|ACCELERATE_|FSDP_).*"
+    r"_(HOME|ROOT|BASE|PREFIX|DIR|DIRECTORY|(?<!FI_PROVIDER_)PATH|BIN|LIB|INC|INCLUDE|MAN|VERSION)$"
+)
 _OF_BACKEND = "CUDA_VISIBLE_DEVICES"
 _MOST_SHOWN = 60  # characters of a value
 
@@ -31,6 +37,47 @@ def passed_on(environ: Mapping[str, str], own: Container[str]) -> dict[str, str]
     names = [name for name in sorted(environ) if _CHANGES.fullmatch(name) and not _WHERE.search(name)]
     kept = [name for name in names if name != _OF_BACKEND and name not in own]
     return {name: environ[name] for name in kept if not _is_secret(name, environ[name])}
+
+
+def for_sbatch(environ: Mapping[str, str], options: Iterable[str]) -> dict[str, str]:
+    """The variables of an environment that sbatch obeys: those whose option is not among `options`, which overrule
+    them. A value that looks like a secret is masked.
+
+    >>> shell = {"SBATCH_MEM_PER_NODE": "100M", "SBATCH_TIMELIMIT": "1:00", "SBATCH_WCKEY": "a", "SBATCH_DEBUG": "1"}
+    >>> for_sbatch(shell, ["-t 0:10", "--nodes=1"])
+    {'SBATCH_MEM_PER_NODE': '100M', 'SBATCH_WCKEY': 'a'}
+    """
+    given = {_whole(option.partition("=")[0].partition(" ")[0]) for option in options}
+    names = [name for name in sorted(environ) if name.startswith("SBATCH_") or name == "SLURM_CLUSTERS"]
+    obeyed = [name for name in names if name not in _OF_NO_JOB and option_of_variable(name) not in given]
+    return {name: MASK if _is_secret(name, environ[name]) else environ[name] for name in obeyed}
+
+
+def option_of_variable(name: str) -> str:
+    """The option of sbatch that a variable stands for.
+
+    >>> option_of_variable("SBATCH_GPUS_PER_NODE"), option_of_variable("SBATCH_TIMELIMIT")
+    ('--gpus-per-node', '--time')
+    """
+    short = name.partition("_")[2]
+    return f"--{_OPTIONS.get(short) or short.lower().replace('_', '-')}"
+
+
+# Where sbatch's names differ. Ours always give --no-requeue, which also overrules SBATCH_REQUEUE.
+_OPTIONS = {"TIMELIMIT": "time", "MEM_PER_NODE": "mem", "REQ_SWITCH": "switches", "WAIT4SWITCH": "switches"}
+_OPTIONS |= {"REQUEUE": "no-requeue", "ARRAY_INX": "array"}
+_SHORT = {"A": "account", "C": "constraint", "G": "gpus", "J": "job-name", "M": "clusters", "O": "overcommit"}
+_SHORT |= {"S": "core-spec", "e": "error", "i": "input", "k": "no-kill", "m": "distribution", "o": "output"}
+_SHORT |= {"p": "partition", "q": "qos", "t": "time"}
+
+
+def _whole(option: str) -> str:
+    """The long name of an option, as `-C` has one."""
+    return option if option.startswith("--") else f"--{_SHORT.get(option[1:2], option)}"
+
+
+# Not passed to sbatch by us, or no property of a job.
+_OF_NO_JOB = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_DEBUG", "SBATCH_IGNORE_PBS")
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -304,7 +304,7 @@ def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
         what, remedy = f"{name}={environ[name]}", f"unset {name}"
         field = fields.get(name)
         if field is None:
-            yield warning(what, "sbatch adds it to every job, but run.json does not record it", remedy)
+            yield warning(what, "sbatch adds it to every job", remedy)
         elif getattr(site, field) not in (None, environ[name]):
             yield warning(what, f"is not used: the site asks for {field} {getattr(site, field)}", remedy)
 

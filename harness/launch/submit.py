@@ -27,7 +27,7 @@ from harness.common.paths import TEMPLATES
 from harness.common.printable import printable
 from harness.common.programs import git_state, git_state_of, usable_cores
 from harness.common.secrets import forget, kept_from_nsys
-from harness.common.submission import passed_on
+from harness.common.submission import for_sbatch, passed_on, variables_in_words
 from harness.common.training_python import ask_python
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own, read_experiment
@@ -277,7 +277,10 @@ def run_of_script(script: Path, run_dir: Path, job_id: str) -> Run:
         with Stage(run_dir.parents[1]) as stage:
             start = Start(Prepared(asked, job), command)
             started = _written(stage, start, text.replace(own_name, name))
-            record = started.record.model_copy(update={"job_id": job_id, "edited": edited})
+            # sbatch, as typed, reads its variables after the script's options.
+            obeyed = for_sbatch(os.environ, []) if job.site.scheduler == "slurm" else {}
+            changes = {"job_id": job_id, "edited": edited, "for_sbatch": obeyed}
+            record = started.record.model_copy(update=changes)
             Run(stage.path).write_record(record)
             return stage.publish(published, job_id)
     except (OSError, WorkError) as error:
@@ -378,6 +381,27 @@ def shell_variables(environ: Mapping[str, str], job: Job) -> dict[str, str]:
     return passed_on(environ, job.env)
 
 
+def sbatch_variables(environ: Mapping[str, str], job: Job) -> dict[str, str]:
+    """The variables of a shell, by name, by which sbatch changes the job, since no option of the job overrules them."""
+    return for_sbatch(environ, job.directives) if job.site.scheduler == "slurm" else {}
+
+
+MOST_NAMED = 4  # of the variables of a Slurm job
+
+
+def what_the_shell_brings(environ: Mapping[str, str], job: Job) -> list[str]:
+    """A line for each way in which the shell or the user's own files change the launch."""
+    lines = []
+    if variables := shell_variables(environ, job):
+        lines.append(f"from your shell: {variables_in_words(variables)}")
+    if variables := sbatch_variables(environ, job):
+        lines.append(f"from your shell, for sbatch: {variables_in_words(variables)}")
+    if backend_of(job.site).RUNS_HERE and (outer := sorted(name for name in environ if name.startswith("SLURM_"))):
+        more = f" and {len(outer) - MOST_NAMED} more" if len(outer) > MOST_NAMED else ""
+        lines.append(f"not passed to the job, as they are of another one: {', '.join(outer[:MOST_NAMED])}{more}")
+    return [*lines, *launch_of(job.experiment).notes(job.experiment, job.device)]
+
+
 def _record(start: Start) -> Record:
     asked, job, _ = start.prepared
     return Record(
@@ -396,4 +420,5 @@ def _record(start: Start) -> Record:
         created_ns=time.time_ns(),
         part=start.part,
         inherited=shell_variables(os.environ, job),
+        for_sbatch=sbatch_variables(os.environ, job),
     )

@@ -41,6 +41,7 @@ from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import ROOT
 from harness.common.programs import shell_status
+from harness.common.scrub_environment import of_outer_launch
 from harness.live import processes
 from harness.live.ended import (
     STOPPED,
@@ -52,12 +53,13 @@ from harness.live.ended import (
 )
 from harness.run import SUBMITTED, Run
 from harness.run.record import NodeStatus, State, Status
-from harness.site.slurm_commands import ORDER_S, ask
+from harness.site.slurm_commands import LEAKING, ORDER_S, ask
 
 APPEARS_S = 60.0
 GRACE_S = 40.0  # after a cancellation; before its time limit a job has time to write its traces
 _NODES = ("srun", "node.py")  # what starts the nodes, by the end of a word
 _OF_SLURM = ("slurm", "allocation")
+_SLURMS = tuple(prefix for prefix in LEAKING if not prefix.startswith("PMI"))  # of MPI also settings are named so
 _PASSED_BY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 LONGEST_LINE = 1 << 16  # bytes of an end line, and more
 
@@ -155,7 +157,7 @@ class Supervisor:
         """Run the script to its end and write how that was; returns the exit status of the job."""
         record_start(self.run)
         if not self.reason:
-            environ = os.environ | {"HARNESS_SUPERVISED": self.job_id}
+            environ = self._environment()
             self._script = subprocess.Popen(["bash", str(script)], env=environ, preexec_fn=_deaf)  # noqa: PLW1509 - one thread
             if self.reason:  # it came before there was a script
                 self._stop_nodes(GRACE_S)
@@ -175,6 +177,15 @@ class Supervisor:
         if self.reason:
             _draw(self.run)
         return code
+
+    def _environment(self) -> dict[str, str]:
+        """What the script gets: nothing of an outer launch, as of the shell of a script that was started by hand, nor
+        of submitit; and without Slurm nothing of a Slurm job around this run."""
+        outer = set(of_outer_launch(os.environ))
+        if self._backend not in _OF_SLURM:
+            outer |= {name for name in os.environ if name.startswith(_SLURMS)}
+        kept = {name: text for name, text in os.environ.items() if name not in outer}
+        return kept | {"HARNESS_SUPERVISED": self.job_id}
 
     def _stop_nodes(self, seconds: float) -> None:
         """Ask the nodes to end; then what is stuck is killed. Slurm itself kills what it cancels."""

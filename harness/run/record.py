@@ -141,6 +141,7 @@ class Record(BaseModel):
     status: Status | None = None
     nodes: list[NodeStatus] = []
     inherited: dict[str, str] = {}  # variables of the submitting shell that change how a training communicates
+    for_sbatch: dict[str, str] = {}  # variables of that shell by which sbatch changed the job
     edited: str = ""  # of a script that was submitted by hand, how it differs from the request's
 
     @property

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 from harness.cli.command_line import BEHAVIOUR, RUN, LaunchLine, declared, read_launch
 from harness.common.errors import RequestError
 from harness.common.printable import unguarded
-from harness.common.submission import variables_in_words
 from harness.common.training_python import active_python
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
@@ -131,7 +130,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.launch.backends.allocation import NAME as ALLOCATION
     from harness.launch.check import check, forewarnings, require_training
     from harness.launch.job import warnings_of
-    from harness.launch.submit import prepare, script_of, shell_variables
+    from harness.launch.submit import prepare, script_of, what_the_shell_brings
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     prepared = prepare(experiment, choice.site)
@@ -139,8 +138,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
     if behaviour.dry_run:
-        if variables := shell_variables(os.environ, job):
-            print(f"from your shell: {variables_in_words(variables)}", file=sys.stderr)
+        tell(what_the_shell_brings(os.environ, job))
         warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
         text = script_of(job)
         if behaviour.explain:
@@ -155,14 +153,19 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
-    if variables := shell_variables(os.environ, job):
-        print(f"from your shell: {variables_in_words(variables)}", file=sys.stderr)
+    tell(what_the_shell_brings(os.environ, job))
     from harness.cli.launch.plan_short import announced
     from harness.study.start import start_run
 
     plan = announced(prepared, quiet=behaviour.json)
     warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
     return after_submission(start_run(prepared, command, plan=plan), behaviour)
+
+
+def tell(lines: list[str]) -> None:
+    """Print what is no warning."""
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
 def warn(warnings: list[str], behaviour: Behaviour) -> None:

@@ -123,6 +123,10 @@ class Launch(Generic[Requested]):
         """What works and is probably not intended, one sentence each."""
         yield from ()
 
+    def notes(self, asked: Requested, device: DeviceKind) -> Iterator[str]:
+        """What a launch takes from the user's own files, one sentence each."""
+        yield from ()
+
     def profiler(self, asked: Requested) -> Literal["nsys"] | None:
         """The profiler, where only one can record this exercise."""
         return None

@@ -97,7 +97,7 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     record, status = inputs.record, inputs.status
     if record is not None:
         yield "command", shlex.join(record.shown_command)
-        yield "from its shell", variables_in_words(record.inherited)
+        yield "from its shell", variables_in_words(record.inherited | record.for_sbatch)
         yield "job", f"{record.job_id} ({record.backend}), by {record.user} on {record.submit_host}"
         yield "site", " · ".join(filter(None, (record.site.name, record.site.partition, record.site.account)))
         yield "submitted", when(record.created_ns)
